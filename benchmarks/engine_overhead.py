@@ -21,14 +21,14 @@ from coterie.words import Mix, Sum
 def best_of_each(
     first: Callable[[], object], second: Callable[[], object], repeat: int, number: int
 ) -> tuple[float, float]:
-    """Seconds per call of both, taking turns."""
+    """Processor seconds per call of both, taking turns."""
     best = [np.inf, np.inf]
     for _ in range(repeat):
         for index, function in enumerate((first, second)):
-            began = time.perf_counter()
+            began = time.process_time()
             for _ in range(number):
                 function()
-            best[index] = min(best[index], (time.perf_counter() - began) / number)
+            best[index] = min(best[index], (time.process_time() - began) / number)
     return best[0], best[1]
 
 

@@ -46,7 +46,7 @@ class Everything(Study):
         for title, (problem, data, place) in problems(settings["agents"]).items():
             refused = []
             for name, method in METHODS.items():
-                if (method.split, method.family) != (place["split"], problem.family):
+                if (method.split, method.family) != (place["split"], problem.kind.name):
                     continue
                 for variant, options in variants(name).items():
                     try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.data import split as split_table
-from coterie.personal import Personal
+from coterie.problems.personal.problem import Personal
 from coterie.result import Result
 from coterie.solve import solve
 from papers.datasets import Dataset

@@ -22,7 +22,7 @@ from coterie.data import split as split_table
 from coterie.kernels.boosting import log_sum
 from coterie.methods.dada import Dada, Phase, State
 from coterie.networks import star
-from coterie.personal import Personal, confidence, margins
+from coterie.problems.personal.problem import Personal, confidence, margins
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
 from coterie.session.tables import gather, prepare_tables
@@ -186,7 +186,7 @@ class _GraphOnly(Dada):
         return "graph"
 
 
-def introduced_agents(tables: Sequence[Table], problem: Personal, seed: int = 0) -> list[Agent]:
+def introduced_agents(tables: Sequence[Table], problem: Personal, seed: int = 0) -> list[Agent[Personal]]:
     """Agents of a learned graph that know how much data there is."""
     ready, _ = prepare_tables(gather(tables, "users", None), problem, "users")
     network = star(len(ready), server=True)
@@ -194,7 +194,9 @@ def introduced_agents(tables: Sequence[Table], problem: Personal, seed: int = 0)
     return introduced(members, InProcess(network, Bill(network)), "setup")
 
 
-def learned_graphs(members: Sequence[Agent], models: FloatArray, **options: Any) -> Iterator[tuple[FloatArray, Bill]]:
+def learned_graphs(
+    members: Sequence[Agent[Personal]], models: FloatArray, **options: Any
+) -> Iterator[tuple[FloatArray, Bill]]:
     """The graph at the start, where it is empty, and after every round, with the bill until then."""
     steps, K = _GraphOnly(learn=True, **options), len(members)
     gossip, bill = Gossip(), Bill(star(K, server=True))
@@ -216,7 +218,7 @@ def learned_graphs(members: Sequence[Agent], models: FloatArray, **options: Any)
         yield W, bill
 
 
-def prices(members: Sequence[Agent], problem: Personal, models: FloatArray) -> FloatArray:
+def prices(members: Sequence[Agent[Personal]], problem: Personal, models: FloatArray) -> FloatArray:
     """The linear part of h/μ."""
     losses = np.array(
         [confidence(agent) * log_sum(margins(agent), a) for agent, a in zip(members, models, strict=True)]

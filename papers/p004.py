@@ -65,7 +65,7 @@ def located(X: Any) -> list[str]:
 
 
 def run(
-    problem: Problem, data: Any, label: str, agents: int, epochs: int, seed: int, every: int, **more: Any
+    problem: Problem[Any], data: Any, label: str, agents: int, epochs: int, seed: int, every: int, **more: Any
 ) -> Result:
     """One of the methods for so many epochs."""
     name, options = METHODS[label]

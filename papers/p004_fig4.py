@@ -24,6 +24,7 @@ from coterie.data import Table
 from coterie.errors import MissingData
 from coterie.problem import Problem
 from coterie.result import Result
+from coterie.tasks import Task
 from papers.p004 import PAPER, gpu, objective, run
 from papers.p004_fig3 import ON_A_GPU, picture_features, picture_tensors
 from papers.study import Claim, Curve, Numbers, Study, spent
@@ -64,7 +65,7 @@ class Figure4(Study):
         if large and not gpu():
             raise MissingData("ImageNet's outline takes a GPU with 20 GB and 60 GB beside it; use --quick otherwise.")
         X, y = (picture_tensors if large else picture_features)(n, d, classes, seed)
-        problem = Problem("multinomial", "traceball", radius=RADIUS, classes=range(classes))
+        problem: Problem[Task] = Problem("multinomial", "traceball", radius=RADIUS, classes=range(classes))
         result = run(problem, (X, y), METHOD, 1, settings["drawn"], seed, 1, step="classic")
         heights = objective(result, OBJECTIVE, METHOD)
         X, y = _on_the_host(X), np.asarray(host(y))
@@ -134,14 +135,14 @@ class Figure4(Study):
         return panels(shown, list(axes), axes, columns=2, hue=lambda c: hues[c.label], log_x=True)
 
 
-def epoch_of_one(problem: Problem, X: FloatArray, y: Any, epochs: int, seconds: float) -> float:
+def epoch_of_one(problem: Problem[Task], X: FloatArray, y: Any, epochs: int, seconds: float) -> float:
     """Processor seconds of one worker for an epoch (one power iteration and the step): the least of several.
 
     At least so many epochs, and for so many seconds.
     """
     random, table = np.random.default_rng(0), Table(X, y)
     found: list[float] = []
-    known, (_, m) = problem.task.stats(table, "implicit"), problem.task.size(table)
+    known, (_, m) = problem.loss.stats(table, "implicit"), problem.loss.size(table)
     while len(found) < epochs or sum(found) < seconds:
         v: FloatArray = random.standard_normal(m)
         began = time.process_time()

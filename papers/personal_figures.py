@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
-from coterie.models import PersonalModel
+from coterie.problems.personal.model import PersonalModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

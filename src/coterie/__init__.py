@@ -59,25 +59,24 @@ if typing.TYPE_CHECKING:
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import (
-        Baseline,
-        LinearModel,
-        LowRankModel,
-        MulticlassModel,
-        PersonalModel,
-        SharedModel,
-        SurvivalModel,
-    )
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
-    from coterie.personal import Personal, Shared
     from coterie.plan import Plan, plan
     from coterie.problem import Problem
+    from coterie.problems.kind import Kind
+    from coterie.problems.linear.model import LinearModel
+    from coterie.problems.low_rank.model import LowRankModel
+    from coterie.problems.multiclass.model import MulticlassModel
+    from coterie.problems.personal.model import PersonalModel
+    from coterie.problems.personal.problem import Personal
+    from coterie.problems.shared.model import SharedModel
+    from coterie.problems.shared.problem import Shared
+    from coterie.problems.survival.labels import survival_labels
+    from coterie.problems.survival.model import Baseline, SurvivalModel
     from coterie.result import Result
     from coterie.solve import solve
     from coterie.statuses import Status
-    from coterie.survival import survival_labels
     from coterie.verify import verify
     from coterie.words import Ask, Exchange, Mix, Sum, Talk
 
@@ -97,6 +96,7 @@ __all__ = [
     "Evaluation",
     "Exchange",
     "Inference",
+    "Kind",
     "LinearClassifier",
     "LinearModel",
     "LinearRegressor",
@@ -160,17 +160,24 @@ _NAMES_OF = {
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "Baseline LinearModel LowRankModel MulticlassModel PersonalModel SharedModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",
-    "personal": "Personal Shared",
     "plan": "Plan plan",
     "problem": "Problem",
+    "problems.kind": "Kind",
+    "problems.linear.model": "LinearModel",
+    "problems.low_rank.model": "LowRankModel",
+    "problems.multiclass.model": "MulticlassModel",
+    "problems.personal.model": "PersonalModel",
+    "problems.personal.problem": "Personal",
+    "problems.shared.model": "SharedModel",
+    "problems.shared.problem": "Shared",
+    "problems.survival.labels": "survival_labels",
+    "problems.survival.model": "Baseline SurvivalModel",
     "result": "Result",
     "solve": "solve",
     "statuses": "Status",
-    "survival": "survival_labels",
     "verify": "verify",
     "words": "Ask Exchange Mix Sum Talk",
 }

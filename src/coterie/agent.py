@@ -6,34 +6,33 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, update_wrapper
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor, precision_of
+from coterie.arrays import Design, FloatArray, is_sparse, is_tensor, precision_of
 from coterie.data import Table
 from coterie.data.remote import Elsewhere, RemoteTable
-from coterie.here import LEAST, Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
+from coterie.here import LEAST, Cohort, Here, weighted_norm
 from coterie.kernels.fixed_point import UNIT
 from coterie.kernels.tensors import beside
 from coterie.losses import Loss
 from coterie.losses.shifted import Shifted
-from coterie.problem import Problem
+from coterie.problem import P
 from coterie.site import Site
-from coterie.stacked_design import StackedDesign
-from coterie.survival import CoxHere, RiskSets, stratified
 from coterie.tasks import Means
 
 S = TypeVar("S", bound=Site)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+A = TypeVar("A", bound="Agent[Any]")
 
 
-def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]:
+def remembered(function: Callable[[A, *Ts], T]) -> Callable[[A, *Ts], T]:
     """The function of an agent, whose last result stays in that agent's scratch: asked again, it is not computed."""
     name = f"{function.__module__}.{function.__qualname__}"
 
-    def last(agent: Agent, *arguments: *Ts) -> T:
+    def last(agent: A, *arguments: *Ts) -> T:
         known: tuple[Any, T] | None = agent.scratch.get(name)
         if known is None or known[0] != arguments:
             known = agent.scratch[name] = arguments, function(agent, *arguments)
@@ -71,18 +70,16 @@ def numbers_held(agents: Sequence[Site]) -> int:
 
 NOWHERE: FloatArray = np.empty(0)
 """No model: where there is nothing but scores; `Agent.at` puts one in its place."""
-SEVERAL = ("samples", "linear"), ("users", "shared")
-"""Splits and families of which small agents may compute together."""
 
 
-def form_cohorts(agents: Sequence[Agent]) -> None:
+def form_cohorts(agents: Sequence[Agent[Any]]) -> None:
     """Let small agents that are alike look at their rows together, once introduced; see `Cohort`."""
-    alike: dict[Any, list[Agent]] = {}
+    alike: dict[Any, list[Agent[Any]]] = {}
     for agent in agents if len(agents) >= LEAST else ():
         table = agent.data
         if isinstance(table, RemoteTable):
             continue
-        if (agent.split, agent.family) in SEVERAL and table.weights is None and agent.offset is None:
+        if agent.split in agent.problem.kind.cohorts and table.weights is None and agent.offset is None:
             alike.setdefault(table.X.shape, []).append(agent)
     for members in alike.values():
         tables = [agent.data.X for agent in members]
@@ -145,10 +142,10 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True)
-class Agent(Site):
+class Agent(Site, Generic[P]):
     """One holder of data, as a method sees it."""
 
-    problem: Problem
+    problem: P
     split: str
     neighbours: tuple[int, ...] = ()
     seed: int = 0
@@ -163,7 +160,7 @@ class Agent(Site):
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
 
-    def made_careful(self) -> Agent:
+    def made_careful(self) -> Agent[P]:
         """The same agent for a run that stalled: its numbers in double precision, also those of the model.
 
         Data in single precision stays what it is, but coefficients of that precision may not be close enough.
@@ -174,11 +171,6 @@ class Agent(Site):
         """Forget what was computed from tensors: a result must not keep a GPU's memory."""
         if is_tensor(self.data.X):
             self.scratch.clear()
-
-    @property
-    def family(self) -> str:
-        """Which kind of proof its problem needs: a module of `certificate`."""
-        return self.problem.family
 
     @property
     def cut(self) -> float:
@@ -199,35 +191,15 @@ class Agent(Site):
         """
         known: Design | None = self.scratch.get("design")  # asked for so often that this is as short as can be
         if known is None:
-            known = self.scratch["design"] = self._of_outputs(self._of_one_output())
+            known = self.scratch["design"] = self.problem.kind.design(self)
         return known
-
-    @property
-    @remembered
-    def risk(self) -> RiskSets:
-        """Survival: which of its own rows are at risk when."""
-        return RiskSets(self.exact_labels, self.data.weights, self.offset)
-
-    def _of_one_output(self) -> Design:
-        X, intercept = self.data.X, self.problem.intercept
-        if self.problem.family == "survival":
-            return stratified(X, self.risk)
-        if self.split != "features" or not intercept:
-            return Design(X, intercept)
-        if is_sparse(X) or not X.size:
-            return Design(X, self.has_intercept)
-        return CentredDesign(X, self.has_intercept, X.mean(axis=0, dtype=float))
 
     @cached_property
     def centred(self) -> Design:
         """The design in coordinates in which an intercept does not slow a first order method down, once introduced."""
         if self.facts is None or self.facts.centre is None:
             return self.design
-        return self._of_outputs(CentredDesign(self.data.X, True, self.facts.centre, self.facts.unit))
-
-    def _of_outputs(self, design: Design) -> Design:
-        """The design of as many scores a row as the problem asks for."""
-        return StackedDesign(design, self.problem.outputs) if self.problem.family == "multiclass" else design
+        return self.problem.kind.centred(self)
 
     @property
     def labelled(self) -> int:
@@ -255,7 +227,7 @@ class Agent(Site):
     @property
     def moves_labels(self) -> bool:
         """Whether the loss moves with labels: an offset, and the best constant, are then taken off them."""
-        return self.problem.family == "linear" and self.problem.loss.moves_with_labels
+        return self.problem.kind.moves_labels(self.problem)
 
     @cached_property
     def offset(self) -> FloatArray | None:
@@ -270,7 +242,9 @@ class Agent(Site):
     @cached_property
     def loss(self) -> Loss:
         """The loss of its own scores, to which offsets are added."""
-        return self.problem.loss if self.offset is None else Shifted(self.problem.loss, self.offset)
+        problem: Any = self.problem
+        loss: Loss = problem.loss
+        return loss if self.offset is None else Shifted(loss, self.offset)
 
     @property
     def _shift(self) -> float:
@@ -299,7 +273,7 @@ class Agent(Site):
         """
         design = design or self.design
         place = "here" if design is self.design else "here, centred"
-        known: Here | SoftmaxHere | CoxHere | None = self.scratch.get(place)
+        known: Any = self.scratch.get(place)
         if known is None or known.w is not w:
             lasting = w.flags.owndata and not w.flags.writeable
             origin = self.scratch.pop("at 0", None)  # at whatever model the first look is, it is not kept for longer
@@ -309,15 +283,8 @@ class Agent(Site):
                 known = together[0].member(together[1], w, design)
             if known is not None and known.w is w:
                 pass
-            elif isinstance(design, StackedDesign):
-                known = SoftmaxHere(w, design, self.exact_labels, self.data.weights)
-            elif self.problem.family == "survival":
-                known = CoxHere(w, design, self.risk)
-            elif is_tensor(self.data.X) and self.problem.loss.tensors:
-                loss, y, weights = self._beside_rows
-                known = TensorHere(self.exact_labels, Here(w, design, loss, y, weights, design.scores_beside(w)))
             else:
-                known = Here(w, design, self.loss, self.exact_labels, self.data.weights)
+                known = self.problem.kind.view(self, w, design)
             if lasting:
                 self.scratch[place] = known
         return known
@@ -335,7 +302,7 @@ class Agent(Site):
 
     @property
     @remembered
-    def _beside_rows(self) -> tuple[Loss, Any, Any]:
+    def beside_rows(self) -> tuple[Loss, Any, Any]:
         """The loss, labels and weights on the device of its own rows."""
         X, weights, loss = self.data.X, self.data.weights, self.loss
         if isinstance(loss, Shifted):
@@ -345,7 +312,9 @@ class Agent(Site):
     @cached_property
     def domain(self) -> tuple[FloatArray, FloatArray]:
         """The interval of every own dual."""
-        return self.problem.loss.domain(self.exact_labels)
+        problem: Any = self.problem
+        interval: tuple[FloatArray, FloatArray] = problem.loss.domain(self.exact_labels)
+        return interval
 
     @cached_property
     def domain_norm(self) -> Any:
@@ -397,10 +366,12 @@ class Agent(Site):
 
     def first_model(self) -> FloatArray:
         """0, or what the penalty allows nearest to it: where methods start."""
-        first = np.zeros(self.design.shape[1], self.design.dtype)
+        problem: Any = self.problem
+        first: FloatArray = np.zeros(self.design.shape[1], self.design.dtype)
         if self.design.intercept and self.facts is not None:
             first[-1] = self.facts.start
-        return self.problem.prox(first, 1.0, self.design.intercept)
+        allowed: FloatArray = problem.prox(first, 1.0, self.design.intercept)
+        return allowed
 
     @property
     def total(self) -> float:

@@ -76,8 +76,8 @@ class Entries(Mapping[str, E], Generic[E]):
     def _own(self) -> dict[str, E]:
         package = importlib.import_module(self._package)
         found: dict[str, E] = {}
-        for module_info in pkgutil.iter_modules(package.__path__):
-            module = importlib.import_module(f"{package.__name__}.{module_info.name}")
+        for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(module_info.name)
             for thing in vars(module).values():
                 if self.takes(thing) and thing.__module__ == module.__name__ and self.is_entry(thing):
                     found[str(self.name_of(thing))] = thing
@@ -214,8 +214,8 @@ def _catalogue_of(entry: object) -> Entries[Any]:
     what = getattr(entry, "__qualname__", None)
     given = repr(what) if what else f"an object of {type(entry).__name__}: register the class itself"
     raise InvalidInput(
-        "co.register takes a subclass of Loss, Penalty, Method, Engine or Task, or a function (agents, ...) -> Network;"
-        f" it was given {given}."
+        "co.register takes a subclass of Loss, Penalty, Method, Engine, Task or Kind, or a function (agents, ...) -> "
+        f"Network; it was given {given}."
     )
 
 
@@ -262,6 +262,9 @@ EXTENSIONS = _Extensions()
 def names_in(folder: str, file: str = "*") -> tuple[str, ...]:
     """The names in that folder, sorted, read from the text of its files: a help text does not wait for imports."""
     pattern = re.compile(ENTRY.get(folder, r'^    name: ClassVar\[str\] = "([^"]+)"'), re.MULTILINE)
-    files = (Path(__file__).parent / folder).glob(f"{file}.py")
+    here = Path(__file__).parent
+    files = [*(here / folder).rglob(f"{file}.py")] if "*" not in folder else [*here.glob(f"{folder}/{file}.py")]
+    if file == "*":
+        files += here.glob(f"problems/*/{folder}.py")
     found = [name for path in files for name in pattern.findall(path.read_text("utf-8"))]
     return tuple(sorted(name.lower().replace("_", "-") for name in found)) if folder in ENTRY else tuple(sorted(found))

@@ -20,12 +20,12 @@ from coterie.certificate import Certificate, Participant
 from coterie.data import Table
 from coterie.data.table import columns_of
 from coterie.errors import CoterieError, NotRegistered, UnknownName
-from coterie.families import Classes, family_of
 from coterie.inference import Inference
 from coterie.methods import METHODS
 from coterie.networks import Network
 from coterie.networks import network as find_network
-from coterie.problem import Problem
+from coterie.problem import AnyProblem
+from coterie.problems.kind import Classes
 from coterie.result import Result
 from coterie.statuses import Status
 
@@ -83,9 +83,9 @@ def compare(
     return found
 
 
-def compare_model(found: Compared, certificate: Certificate, model: Any, agents: Sequence[Agent]) -> None:
+def compare_model(found: Compared, certificate: Certificate, model: Any, agents: Sequence[Agent[Any]]) -> None:
     """Compare what of a model no proof looks at, and yet is shown, or changes predictions."""
-    family = family_of(model.problem)
+    family = model.problem.kind
     found.that(
         model.kind == family.name,
         f"the kind of the model, {model.kind}",
@@ -96,7 +96,7 @@ def compare_model(found: Compared, certificate: Certificate, model: Any, agents:
         _compare_network(found, certificate.settings, model, len(agents))
 
 
-def contradictions(certificate: Certificate, problem: Problem) -> Iterator[str]:
+def contradictions(certificate: Certificate, problem: AnyProblem) -> Iterator[str]:
     """What the certificate says of the run that cannot be, or that the problem says otherwise."""
     settings = certificate.settings
     if unknown := sorted(settings.keys() - set(KNOWN)):
@@ -109,7 +109,7 @@ def contradictions(certificate: Certificate, problem: Problem) -> Iterator[str]:
         method = METHODS[settings["method"]["name"]]
     except UnknownName as error:
         raise NotRegistered(error) from None
-    if (method.split, method.family) != (settings["split"], problem.family):
+    if (method.split, method.family) != (settings["split"], problem.kind.name):
         yield f"there is no method {method.name!r} for such models and data split by {settings['split']}"
     if not (isinstance(settings["seed"], int) and settings["seed"] >= 0):
         yield f"{settings['seed']!r} is not a seed"
@@ -192,7 +192,7 @@ def compare_run(found: Compared, result: Result, certificate: Certificate) -> No
 def _has_one_objective(certificate: Certificate, result: Result) -> bool:
     """Whether all bounds of a history are about the objective of the certificate, and about all models."""
     loss = certificate.settings["problem"].get("loss", {})
-    graph_changes = family_of(result.model.problem).graph_is_data
+    graph_changes = result.model.problem.kind.graph_is_data
     return certificate.radius is None and loss.get("stages", 1) == 1 and not graph_changes
 
 
@@ -286,7 +286,7 @@ def _compare_users(found: Compared, certificate: Certificate, model: Any, named:
 
 def _compare_network(found: Compared, settings: Mapping[str, Any], model: Any, agents: int) -> None:
     """Whether the graph of who is alike is what the certificate says it is."""
-    graph = family_of(model.problem).proven_network(model, settings, agents)
+    graph = model.problem.kind.proven_network(model, settings, agents)
     title = str(settings["network"])
     name = title.removeprefix("<Network ").split(":")[0]
     same = settings["network_digest"] == graph.digest and title == repr(Network(graph.weights, name=name))

@@ -19,10 +19,9 @@ from coterie.data.values import is_text, plain
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 from coterie.evaluation import Evaluation
-from coterie.families import family_of
-from coterie.families.family import on_the_host, said_of_intercept
 from coterie.methods.disclosure import discloses
 from coterie.models import Model
+from coterie.problems.kind import on_the_host, said_of_intercept
 from coterie.result import Result
 from coterie.session.parties import Meeting, Operation, Parties, hosted
 from coterie.session.preparing import Prepare, dealt_columns
@@ -70,7 +69,7 @@ def evaluate(
     check_problem(model.problem)
     if split not in ("samples", "features"):
         raise UnknownName("split of data to evaluate", split, ("samples", "features"))
-    family, prepared = family_of(model.problem), model.preparation
+    family, prepared = model.problem.kind, model.preparation
     data = attach_offset(data, offset, split, prepared)
     agents = family.agents(model.problem, data, agents)
     meeting = Meeting(
@@ -196,7 +195,7 @@ class Evaluate(Operation[Evaluation | None]):
         elif self.has_part:
             _refuse_other_width(table, self.model)
         with naming_lines(table):
-            table = validated(table, classification=family_of(problem).classification(problem))
+            table = validated(table, classification=problem.kind.classification(problem))
             if table.n and (self.split == "samples" or table.y is not None):
                 check_offset(problem, table.offset is not None)
             return with_labels(table, self.model)
@@ -251,15 +250,17 @@ def headline_scores(found: Evaluation) -> dict[str, float]:
 
 def with_labels(table: Table, model: Any) -> Table:
     """A checked table with labels as the model has them."""
-    family = family_of(model.problem)
+    family = model.problem.kind
     family.check_labels(table, model.problem)
     if model.classes_ is None:
-        return family.encode(table, model.problem, None)
+        known: Table = family.encode(table, model.problem, None)
+        return known
     _refuse_other_labels(table, model.classes_)
     encoded = encode_classes([table], model.classes_)[0][0]
-    if model.problem.family != "linear" or encoded.y is None:
+    if encoded.y is None:
         return encoded
-    return replace(encoded, y=2.0 * encoded.y - 1.0)
+    codes = family.codes(model.classes_)
+    return replace(encoded, y=codes[encoded.y.astype(np.intp)])
 
 
 def _shaped(shape: tuple[int, int], split: str, site: Site) -> Table:

@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, host, is_tensor
-from coterie.kernels.softmax import log_softmax_rows
 from coterie.kernels.tensors import beside
 from coterie.losses import Loss
 from coterie.losses.loss import Step
-from coterie.stacked_design import StackedDesign
 
 LEAST = 16
 """Fewer agents gain nothing."""
@@ -329,62 +327,3 @@ class _Member(Here):
     @property
     def curvature(self) -> FloatArray:
         return self._together.curvature_of_each[self._place]
-
-
-class SoftmaxHere:
-    """Several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − ppᵀ."""
-
-    def __init__(self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None):
-        self.w, self.design, self.weights = w, design, weights
-        self.y = y.astype(np.intp)
-        self.scores = design.forward(w)
-
-    @cached_property
-    def logs(self) -> FloatArray:
-        """log p."""
-        return _log_softmax(self.scores)
-
-    @cached_property
-    def p(self) -> FloatArray:
-        """The probabilities of all classes."""
-        return np.exp(self.logs)
-
-    @cached_property
-    def losses(self) -> float:
-        """Σ s ℓ."""
-        return self._summed(self.logs)
-
-    @cached_property
-    def slopes(self) -> FloatArray:
-        """p − e_y of every row."""
-        slopes = self.p.copy()
-        slopes[np.arange(len(self.y)), self.y] -= 1.0
-        return slopes
-
-    @cached_property
-    def adjoint(self) -> FloatArray:
-        """X̃ᵀ(s∘∇ℓ)."""
-        return self.design.adjoint(self.weighted(self.slopes))
-
-    def losses_at(self, scores: FloatArray) -> float:
-        """Σ s ℓ at other scores."""
-        return self._summed(_log_softmax(scores))
-
-    def bent(self, image: FloatArray) -> FloatArray:
-        """s∘∇²ℓ times a change of the scores."""
-        return self.weighted(self.p * (image - np.einsum("ij,ij->i", self.p, image)[:, None]))
-
-    def weighted(self, v: FloatArray) -> FloatArray:
-        """s∘v, a row of numbers per sample."""
-        return v if self.weights is None else v * self.weights[:, None]
-
-    def _summed(self, logs: FloatArray) -> float:
-        taken = logs[np.arange(len(self.y)), self.y].astype(float, copy=False)
-        return -float(taken.sum() if self.weights is None else taken @ self.weights)
-
-
-def _log_softmax(scores: FloatArray) -> FloatArray:
-    logs = np.empty(scores.shape)
-    compute: Any = log_softmax_rows
-    compute(scores, logs)
-    return logs

@@ -27,10 +27,10 @@ from coterie.data.summary import TableSummary
 from coterie.data.table import columns_of
 from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
-from coterie.families import family_of, points_of
 from coterie.files import read_bytes, readable, write_atomically
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.problems import points_of
 from coterie.result import Result
 from coterie.rounds import introduced
 from coterie.session.folds import deal_folds, mean_loss, only, without
@@ -165,7 +165,7 @@ class Path:
         heads = {self.knob: 12, "objective": 14, "relative gap": 14, used: 9, "rounds": 8}
         heads |= {} if self.scores is None else {"cv loss": 12, "cv error": 12}
         problem = self.results[0].model.problem
-        lines = [f"Model: {family_of(problem).words(problem)}."]
+        lines = [f"Model: {problem.kind.words(problem)}."]
         lines += ["".join(f"{head:>{width}}" for head, width in heads.items())]
         for place, row in enumerate(self.table()):
             cells = [f"{row[head]:.5g}" if isinstance(row[head], float) else f"{row[head]}" for head in heads]
@@ -234,7 +234,7 @@ def _known_rule(rule: str) -> str:
 
 
 def path(
-    problem: Problem,
+    problem: Problem[Any],
     data: Any,
     strengths: Sequence[float] | None = None,
     *,
@@ -289,7 +289,7 @@ def path_of(problem: Problem, data: Any, search: Search, settings: Settings, off
     settings = replace(settings, seed=whole_number("seed", settings.seed, least=0))
     placement, cv = settings.placement, search.cv
     split, recipes = placement.split, settings.prepare
-    agents = family_of(problem).agents(problem, data, placement.agents)
+    agents = problem.kind.agents(problem, data, placement.agents)
     settings = settings.but(agents=None)  # data of a path is in one piece for each agent
     if _is_remote(data, placement.engine):
         if cv is not None and split != "samples":
@@ -302,7 +302,7 @@ def path_of(problem: Problem, data: Any, search: Search, settings: Settings, off
     if recipes is not None and not isinstance(recipes, Prepared):
         recipes = Preparation.of(recipes)
     given = attach_offset(data, offset, split)
-    tables = gather(given, split, agents, settings.seed, family_of(problem).pieces, recipes, placement.same_order)
+    tables = gather(given, split, agents, settings.seed, problem.kind.pieces, recipes, placement.same_order)
     problem = with_offset(problem, [TableSummary.of(table) for table in tables])
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:
@@ -351,7 +351,7 @@ def _there(problem: Problem, sources: Sequence[Source], search: Search, settings
     if strengths is None:
         _refuse_no_strengths(split)
         check = partial(prepare_tables, problem=problem, split=split)
-        tables, classes = remote_tables(ready, engine, check, split, family_of(problem).classification(problem))
+        tables, classes = remote_tables(ready, engine, check, split, problem)
         whole = with_offset(problem.with_classes(classes), [TableSummary.of(table) for table in tables])
         strengths, cost = grid_there(tables, engine, whole, carrying, search.count, seed, secure)
         sent += cost

@@ -21,11 +21,9 @@ from coterie.data import Table
 from coterie.data.recipes import Preparation
 from coterie.engines import engine as find_engine
 from coterie.errors import count
-from coterie.families import family_of
 from coterie.methods import METHODS
 from coterie.methods.column_costs import numbers_sent
 from coterie.methods.costs import Sizes
-from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_link
 from coterie.session.tables import attach_offset, count_rows, gather
@@ -71,7 +69,7 @@ class Plan:
 
 
 def plan(
-    problem: Problem,
+    problem: Any,
     data: Any,
     *,
     offset: Any = None,
@@ -95,7 +93,7 @@ def plan(
     return plan_of(problem, data, asked.but(seed=seed, link=link), offset)
 
 
-def plan_of(problem: Problem, data: Any, settings: Settings, offset: Any = None) -> Plan:
+def plan_of(problem: Any, data: Any, settings: Settings, offset: Any = None) -> Plan:
     """What `plan` does, with settings that are made already."""
     placement, method = settings.placement, settings.algorithm.method
     split, agents = placement.split, placement.agents
@@ -106,8 +104,8 @@ def plan_of(problem: Problem, data: Any, settings: Settings, offset: Any = None)
     imagined = _imagined_rows(data)
     given = attach_offset(data if imagined is None else _made_up(problem, data, seed), offset, split, prepare)
     if imagined is None:
-        agents = family_of(problem).agents(problem, given, agents)
-    tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare, placement.same_order)
+        agents = problem.kind.agents(problem, given, agents)
+    tables = gather(given, split, agents, seed, problem.kind.pieces, prepare, placement.same_order)
     held = count_rows(tables, split)
     rows = imagined or held
     part_settings = _for_parts(settings, None if known.memory else (known.latency, known.bandwidth))
@@ -168,7 +166,7 @@ def _for_parts(settings: Settings, link: tuple[float, float] | None) -> Settings
     return settings.but(engine=Placement.engine, agents=None, link=link, progress=bool(settings.progress))
 
 
-def _numbers_per_row(problem: Problem, fit: Result, tables: Sequence[Table]) -> dict[str, float]:
+def _numbers_per_row(problem: Any, fit: Result, tables: Sequence[Table]) -> dict[str, float]:
     """What methods for columns are expected to send; those that are not for this penalty are not in it."""
     nonzeros = sum(int(np.count_nonzero(table.X)) if not is_sparse(table.X) else table.X.nnz for table in tables)
     sizes = Sizes(tables[0].n, sum(table.d for table in tables), nonzeros, len(tables))
@@ -208,10 +206,10 @@ def _imagined_rows(data: Any) -> int | None:
     return whole_number("rows", data[0])
 
 
-def _made_up(problem: Problem, data: Any, seed: int) -> Any:
+def _made_up(problem: Any, data: Any, seed: int) -> Any:
     """Gaussian data of that shape, or its first rows, with labels that follow a model and some noise."""
     n, d = min(data[0], PART), whole_number("columns", data[1])
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)
-    return X, family_of(problem).made_up(problem, scores)
+    return X, problem.kind.made_up(problem, scores)

@@ -12,120 +12,68 @@ last coordinate of w wherever there is one, and is never penalised.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem, NotRegistered, UnknownName, did_you_mean
-from coterie.losses import LOSSES, Loss, loss
+from coterie.losses import LOSSES, Fit, Loss
 from coterie.penalties import PENALTIES, Penalty, Step, penalty
-from coterie.survival import Cox
-from coterie.tasks import TASKS, Task, task
+from coterie.problems import kinds
+from coterie.tasks import TASKS
 
-WITH_INTERCEPT = ("linear", "multiclass", "shared")
-"""Families whose problems have an intercept unless they say otherwise. Every other place asks here, by `None`."""
+if TYPE_CHECKING:
+    from coterie.problems.kind import Kind
 
 
-@dataclass(frozen=True, init=False)
-class Problem:
-    """(1/n) Σ loss(x_i·w + b, y_i) + g(w), by names or objects.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-    Problem(loss="logistic", penalty="l1", strength=1e-3)
-    Problem(loss="huber", penalty="elasticnet", strength=0.1, l1_ratio=0.5, threshold=1.35, intercept=False)
-    Problem(loss=Quantile(level=0.9), penalty=Box(lower=0.0, upper=1.0))
-    Problem(loss="multinomial", penalty="traceball", radius=30.0)
+    F = TypeVar("F", bound=Fit, default=Loss, covariant=True)
+    P = TypeVar("P", bound="AnyProblem", default="Problem[Loss]", covariant=True)
+    Q = TypeVar("Q", bound="AnyProblem", default="Problem[Loss]")
+else:
+    from typing import TypeVar
 
-    Beside a penalty on matrices, the loss is a task (`coterie.tasks`): the model is a matrix of low rank. With any
-    other penalty "multinomial" is a linear model of several classes. "cox" is proportional hazards (see `survival`);
-    with agent_strata=True, data in one piece may be split over agents, each a stratum.
+    F, P, Q = TypeVar("F"), TypeVar("P"), TypeVar("Q")
 
-    Linear models and those of several classes have an intercept, which is never penalised; `intercept=False` leaves it
-    out. Models with a penalty on matrices have none unless `intercept=True`, and cox never has one.
 
-    Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the known ones.
-    """
+class AnyProblem(ABC):
+    """A convex problem of some kind: all that is true of every one of them."""
 
-    loss: Loss
-    penalty: Penalty
     intercept: bool
-    """Whether there is one. It is a bool, also if `None` was given: then the default of the family."""
-    offset: bool = field(repr=False)
+    """Whether there is one. It is a bool, also if `None` was given: then what is usual for the kind."""
+    offset: bool
     """Whether a number of every row is added to its score. `solve` says so itself, if the data has offsets."""
 
-    def __init__(
-        self,
-        loss: str | Loss | Task | Cox = "squared",
-        penalty: str | Penalty = "none",
-        strength: float | None = None,
-        *,
-        intercept: bool | None = None,
-        offset: bool = False,
-        **parameters: Any,
-    ):
-        if strength is not None:
-            parameters["strength"] = strength
-        if penalty == "none" and strength == 0:
-            del parameters["strength"]
-        for_matrices = penalty.for_matrices if isinstance(penalty, Penalty) else PENALTIES[penalty].for_matrices
-        object.__setattr__(self, "loss", (_make_task if for_matrices else _make_loss)(loss, parameters))
-        object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
-        chosen = self.family in WITH_INTERCEPT if intercept is None else bool(intercept)
-        object.__setattr__(self, "intercept", chosen)
-        object.__setattr__(self, "offset", bool(offset))
-        if self.intercept and self.family == "survival":
-            raise InvalidProblem("cox has no intercept: the baseline hazard takes its place. Leave intercept out.")
-        if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):
-            raise InvalidProblem(f"the penalty is given as an object: put {', '.join(parameters)} into it.")
-        if parameters:
-            known = sorted({*_parameter_names(type(self.loss)), *_parameter_names(type(self.penalty)), "intercept"})
-            given = ", ".join(sorted(parameters))
-            raise InvalidProblem(
-                f"loss {self.loss.name!r} with penalty {self.penalty.name!r} does not take {given}; it takes "
-                f"{', '.join(known)}. {did_you_mean(next(iter(parameters)), known)}".rstrip()
-            )
+    @property
+    @abstractmethod
+    def kind(self) -> Kind[Any, Any]:
+        """What depends on the kind of problem: its labels, what agents see, its proof, model and report."""
 
-    # -- which kind of problem it is ---------------------------------------------------------------------------------
-
-    @cached_property
-    def family(self) -> str:
-        """Which kind of model, proof and methods it needs: "linear", "multiclass", "survival", ..."""
-        if self.penalty.for_matrices:
-            return "low-rank"
-        if isinstance(self.loss, Cox):
-            return "survival"
-        return "multiclass" if isinstance(self.loss, Task) else "linear"
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Everything that defines the problem, as plain values."""
 
     @cached_property
     def outputs(self) -> int:
         """How many scores a row has: one, or one for each class."""
-        return self.task.outputs if self.family == "multiclass" else 1
+        return self.kind.outputs(self)
 
-    @property
-    def task(self) -> Task:
-        """What stands in place of a loss where a row has several scores."""
-        assert isinstance(self.loss, Task), "this problem has a loss, not a task"
-        return self.loss
-
-    def changed(self, **parts: Any) -> Problem:
-        """The same problem with another loss, penalty, intercept or offset."""
-        same = {"loss": self.loss, "penalty": self.penalty, "intercept": self.intercept, "offset": self.offset}
-        return Problem(**{**same, **parts})
-
-    def with_classes(self, classes: npt.NDArray[Any] | None) -> Problem:
+    def with_classes(self, classes: npt.NDArray[Any] | None) -> Self:
         """The same problem with the classes that all parties together have, where it needs to know them."""
-        if self.family not in ("low-rank", "multiclass"):
-            return self
-        return self.changed(loss=self.task.with_classes(classes))
+        found: Self = self.kind.with_classes(self, classes)
+        return found
 
-    def flattened(self, columns: int) -> Problem:
-        """The same problem for coefficients of several classes in one vector, those of a column side by side."""
-        if self.family != "multiclass":
-            return self
-        return self.changed(penalty=self.penalty.repeated(columns, self.outputs))
+    def flattened(self, columns: int) -> Self:
+        """The same problem for coefficients of several scores in one vector, those of a column side by side."""
+        found: Self = self.kind.flattened(self, columns)
+        return found
 
     # -- values, from sums over samples that somebody else has collected ---------------------------------------------
 
@@ -140,6 +88,80 @@ class Problem:
     def slope(self, adjoint: FloatArray, total: float) -> FloatArray:
         """−Xᵀ(s∘v)/n from the sum Xᵀ(s∘v): the point at which g* is evaluated."""
         return adjoint / -total
+
+
+@dataclass(frozen=True, init=False)
+class Problem(AnyProblem, Generic[F]):
+    """(1/n) Σ loss(x_i·w + b, y_i) + g(w), by names or objects.
+
+    Problem(loss="logistic", penalty="l1", strength=1e-3)
+    Problem(loss="huber", penalty="elasticnet", strength=0.1, l1_ratio=0.5, threshold=1.35, intercept=False)
+    Problem(loss=Quantile(level=0.9), penalty=Box(lower=0.0, upper=1.0))
+    Problem(loss="multinomial", penalty="traceball", radius=30.0)
+
+    What stands for the loss says which kind of problem it is (`kind`), and a penalty on matrices makes the model a
+    matrix of low rank. "multinomial" is a linear model of several classes, or with such a penalty of low rank. "cox" is
+    proportional hazards; with agent_strata=True, data in one piece may be split over agents, each a stratum.
+
+    Linear models and those of several classes have an intercept, which is never penalised; `intercept=False` leaves it
+    out. Models with a penalty on matrices have none unless `intercept=True`, and cox never has one.
+
+    Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the known ones.
+    """
+
+    loss: F
+    penalty: Penalty
+    intercept: bool
+    offset: bool = field(repr=False)
+    _kind: Kind[Any, Any] = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self,
+        loss: str | Fit = "squared",
+        penalty: str | Penalty = "none",
+        strength: float | None = None,
+        *,
+        intercept: bool | None = None,
+        offset: bool = False,
+        **parameters: Any,
+    ):
+        if strength is not None:
+            parameters["strength"] = strength
+        if penalty == "none" and strength == 0:
+            del parameters["strength"]
+        for_matrices = penalty.for_matrices if isinstance(penalty, Penalty) else PENALTIES[penalty].for_matrices
+        kind = _kind_for(loss, for_matrices)
+        object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "loss", _make_fit(kind, loss, parameters))
+        object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
+        chosen = self.kind.usual_intercept if intercept is None else bool(intercept)
+        object.__setattr__(self, "intercept", chosen)
+        object.__setattr__(self, "offset", bool(offset))
+        self.kind.check_problem(self)
+        if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):
+            raise InvalidProblem(f"the penalty is given as an object: put {', '.join(parameters)} into it.")
+        if parameters:
+            known = sorted({*_parameter_names(type(self.loss)), *_parameter_names(type(self.penalty)), "intercept"})
+            given = ", ".join(sorted(parameters))
+            raise InvalidProblem(
+                f"loss {self.loss.name!r} with penalty {self.penalty.name!r} does not take {given}; it takes "
+                f"{', '.join(known)}. {did_you_mean(next(iter(parameters)), known)}".rstrip()
+            )
+
+    # -- which kind of problem it is ---------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> Kind[Any, Any]:
+        """What depends on the kind of problem: its labels, what agents see, its proof, model and report.
+
+        It travels with the problem: a worker need not have registered what is pickled by value.
+        """
+        return self._kind
+
+    def changed(self, **parts: Any) -> Problem[F]:
+        """The same problem with another loss, penalty, intercept or offset."""
+        same = {"loss": self.loss, "penalty": self.penalty, "intercept": self.intercept, "offset": self.offset}
+        return Problem(**{**same, **parts})
 
     # -- the penalty on vectors that may end with an intercept -------------------------------------------------------
 
@@ -170,7 +192,7 @@ class Problem:
 
     # -- for data split by features ----------------------------------------------------------------------------------
 
-    def restrict(self, columns: npt.NDArray[np.intp]) -> Problem:
+    def restrict(self, columns: npt.NDArray[np.intp]) -> Problem[F]:
         """The same problem with the part of the penalty that acts on those columns."""
         return self.changed(penalty=self.penalty.restrict(columns))
 
@@ -181,14 +203,14 @@ class Problem:
         return {"loss": loss_settings, "penalty": penalty_settings, "intercept": self.intercept, **beside}
 
     @staticmethod
-    def from_settings(settings: dict[str, Any]) -> Problem:
+    def from_settings(settings: dict[str, Any]) -> Problem[Any]:
         """The problem that `settings()` described; a name that is not known here has to be registered first."""
         parts = _read_back(settings)
         try:
             chosen = penalty(**parts["penalty"])
-            named = parts["loss"].get("name")
-            make: Any = task if chosen.for_matrices or (named in TASKS and named not in LOSSES) else loss
-            fit = _cox(parts["loss"]) if named == Cox.name else make(**parts["loss"])
+            named = dict(parts["loss"])
+            name = named.pop("name", None)
+            fit = _kind_for(name, chosen.for_matrices).losses[name](**named)
         except UnknownName as error:
             if isinstance(error.name, str):
                 raise NotRegistered(error) from None
@@ -196,42 +218,34 @@ class Problem:
         return Problem(fit, chosen, intercept=parts["intercept"], offset=parts.get("offset", False))
 
 
-def _parameter_names(entry: type[Loss] | type[Task] | type[Cox] | type[Penalty]) -> list[str]:
+def _parameter_names(entry: type[Fit] | type[Penalty]) -> list[str]:
     return [field.name for field in fields(entry)]
 
 
-def _make_loss(given: str | Loss | Task | Cox, parameters: dict[str, Any]) -> Loss | Task | Cox:
-    if isinstance(given, Loss | Cox):
-        return given
-    if given == Cox.name:
-        return _cox({name: parameters.pop(name) for name in _parameter_names(Cox) if name in parameters})
-    if isinstance(given, Task) or (given not in LOSSES and given in TASKS):
-        name = given.name if isinstance(given, Task) else given
-        if TASKS[name].for_vectors:
-            return _make_task(given, parameters)
+def _kind_for(given: str | Fit, for_matrices: bool) -> Kind[Any, Any]:
+    """Whose problem it is that fits this."""
+    for kind in kinds():
+        if kind.for_matrices == for_matrices and kind.takes(given):
+            return kind
+    name = given.name if isinstance(given, Fit) else given
+    fitting, others = _losses_of_kinds(for_matrices), _losses_of_kinds(not for_matrices)
+    if for_matrices and name in others:
+        raise InvalidProblem(f"{name} with a penalty on matrices is not known; use one of {', '.join(fitting)}.")
+    if name in others:
         raise InvalidProblem(f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with radius=.")
-    if isinstance(given, str) and given not in LOSSES:
-        raise LOSSES.unknown(given, also=[*TASKS, Cox.name])
-    own = [name for name in _parameter_names(LOSSES[given]) if name in parameters]
-    return loss(given, **{name: parameters.pop(name) for name in own})
+    raise (TASKS if for_matrices else LOSSES).unknown(name, also=fitting)
 
 
-def _cox(parameters: dict[str, Any]) -> Cox:
-    """The partial likelihood with these parameters."""
-    agent_strata = parameters.get("agent_strata", False)
-    if not isinstance(agent_strata, bool):
-        raise InvalidProblem(f"agent_strata is True or False, not {agent_strata!r}.")
-    return Cox(agent_strata)
+def _losses_of_kinds(for_matrices: bool) -> list[str]:
+    return [name for kind in kinds() if kind.for_matrices == for_matrices for name in kind.losses]
 
 
-def _make_task(given: str | Loss | Task | Cox, parameters: dict[str, Any]) -> Task:
-    if isinstance(given, Task):
+def _make_fit(kind: Kind[Any, Any], given: str | Fit, parameters: dict[str, Any]) -> Any:
+    if isinstance(given, Fit):
         return given
-    name = given.name if isinstance(given, Loss | Cox) else given
-    if name == Cox.name or (name in LOSSES and name not in TASKS):
-        raise InvalidProblem(f"{name} with a penalty on matrices is not known; use one of {', '.join(TASKS)}.")
-    own = [field for field in _parameter_names(TASKS[name]) if field in parameters]
-    return task(name, **{field: parameters.pop(field) for field in own})
+    entry = kind.losses[given]
+    own = [name for name in _parameter_names(entry) if name in parameters]
+    return entry(**{name: parameters.pop(name) for name in own})
 
 
 def _make_penalty(given: str | Penalty, parameters: dict[str, Any]) -> Penalty:

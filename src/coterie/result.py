@@ -19,18 +19,18 @@ from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.engines import Engine, Run
 from coterie.errors import CorruptFile, CoterieError, PartyLost, UnknownName, count
-from coterie.families import family_of
 from coterie.files import read_bytes, readable, staged, write_atomically
 from coterie.inference import Inference
 from coterie.models import AnyModel, Model, load_model
 from coterie.networks import Network
+from coterie.problem import AnyProblem
 from coterie.statuses import Status
 from coterie.verdict import Record
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    M = TypeVar("M", bound=Model, default=Any)
+    M = TypeVar("M", bound=Model[Any], default=Any)
 else:
     from typing import TypeVar
 
@@ -130,7 +130,8 @@ class Result(Generic[M]):
     @property
     def about(self) -> str:
         """Which problem was solved: loss, penalty, and whether there is an intercept."""
-        return family_of(self.model.problem).described(self.certificate.settings["problem"])
+        problem: AnyProblem = self.model.problem
+        return problem.kind.described(self.certificate.settings["problem"])
 
     def notes(self) -> list[str]:
         """What is modelled, for every output: the class, the number of events, reference levels and units."""
@@ -151,7 +152,8 @@ class Result(Generic[M]):
     @property
     def has_intercept(self) -> bool:
         """Whether the model has an intercept."""
-        return family_of(self.model.problem).has_intercept(self.certificate.settings["problem"])
+        problem: AnyProblem = self.model.problem
+        return problem.kind.has_intercept(self.certificate.settings["problem"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "rerun": None}

@@ -113,7 +113,7 @@ class Conversation:
 
 @arithmetic()
 def run(
-    agents: Sequence[Agent],
+    agents: Sequence[Agent[Any]],
     steps: AnySteps,
     transport: Transport,
     limits: Limits,
@@ -165,7 +165,7 @@ def run(
     return loop.outcome(status, error)
 
 
-def introduced(agents: Sequence[Agent], transport: Transport, purpose: str, **more: Any) -> list[Agent]:
+def introduced(agents: Sequence[Agent[Any]], transport: Transport, purpose: str, **more: Any) -> list[Agent[Any]]:
     """The agents after their first conversation: each knows the facts on which all agreed, and those further fields."""
     facts = transport.take(introduce, [(agent,) for agent in agents], purpose)
     agents = [replace(agent, facts=known, **more) for agent, known in zip(agents, facts, strict=True)]
@@ -179,7 +179,7 @@ class RunLoop:
 
     def __init__(
         self,
-        agents: Sequence[Agent],
+        agents: Sequence[Agent[Any]],
         steps: AnySteps,
         transport: Transport,
         limits: Limits,
@@ -300,7 +300,7 @@ class RunLoop:
         states, self.states = self.states, []
         return self.crowds.take(self.transport, self.steps.round, states, self._own_round)
 
-    def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
+    def _everybody(self, step: Callable[[Agent[Any], Any, int], Talk[Any]], purpose: str) -> list[Any]:
         # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
         members = ((agent, state, self._own_round) for agent, state in zip(self.agents, self.states, strict=True))
         self.states = []
@@ -475,13 +475,13 @@ class RunLoop:
             self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept, *look, *named))
 
 
-def _prove(agent: Agent, state: Any, steps: Steps, target: float) -> Talk[tuple[Bound, Point]]:
+def _prove(agent: Agent[Any], state: Any, steps: Steps, target: float) -> Talk[tuple[Bound, Point]]:
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point
 
 
-def _without_words(function: Callable[..., Point], agent: Agent, *points: Point) -> Talk[Point]:
+def _without_words(function: Callable[..., Point], agent: Agent[Any], *points: Point) -> Talk[Point]:
     """A conversation in which nothing is said."""
     yield from ()
     return function(agent, *points)

@@ -24,12 +24,15 @@ from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
-from coterie.families import Classes, Family, family_of
-from coterie.families.family import ask_here
 from coterie.methods import METHODS, Method
-from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
-from coterie.personal import Personal, Shared
-from coterie.problem import Problem
+from coterie.problem import AnyProblem, Problem
+from coterie.problems.kind import Classes, Kind, ask_here
+from coterie.problems.linear.model import LinearModel
+from coterie.problems.low_rank.model import LowRankModel
+from coterie.problems.personal.model import PersonalModel
+from coterie.problems.personal.problem import Personal
+from coterie.problems.shared.model import SharedModel
+from coterie.problems.shared.problem import Shared
 from coterie.progress import progress_watch, somebody_looks, stage_watch
 from coterie.result import Result
 from coterie.session.finish import finish
@@ -58,7 +61,7 @@ def solve(problem: Personal, data: Any, **settings: Any) -> Result[PersonalModel
 def solve(problem: Shared, data: Any, **settings: Any) -> Result[SharedModel]: ...
 @overload
 def solve(
-    problem: Problem,
+    problem: Problem[Any],
     data: Any,
     *more: Any,
     offset: Any = None,
@@ -86,7 +89,7 @@ def solve(
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
-    problem: Problem, data: Any, *more: Any, offset: Any = None, warm_start: Result | None = None, **settings: Any
+    problem: AnyProblem, data: Any, *more: Any, offset: Any = None, warm_start: Result | None = None, **settings: Any
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
 
@@ -133,7 +136,7 @@ solve.__signature__ = inspect.signature(get_overloads(solve)[-1])  # type: ignor
 
 
 def fit(
-    problem: Problem, data: Any, settings: Settings, *, offset: Any = None, warm_start: Result | None = None
+    problem: AnyProblem, data: Any, settings: Settings, *, offset: Any = None, warm_start: Result | None = None
 ) -> Result[Any]:
     """What `solve` does, with settings that are made already."""
     settings = _checked(problem, settings)
@@ -144,7 +147,7 @@ def fit(
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
     data = attach_offset(data, offset, split, recipes)
-    settings = settings.but(agents=family_of(problem).agents(problem, data, settings.placement.agents))
+    settings = settings.but(agents=problem.kind.agents(problem, data, settings.placement.agents))
     elsewhere = runner.hosting(data, settings.placement.agents)
     with runner.cores(), (runner if elsewhere is None else elsewhere[0]).held():
         if elsewhere is None:
@@ -153,14 +156,14 @@ def fit(
         return _fit_tables(problem, tables, settings, warm_start)
 
 
-def _checked(problem: Problem, settings: Settings) -> Settings:
+def _checked(problem: AnyProblem, settings: Settings) -> Settings:
     """The settings, if they make sense for the problem, with the recipes of a preparation read."""
-    if not isinstance(problem, Problem):
+    if not isinstance(problem, AnyProblem):
         raise InvalidProblem(
             f"the first argument is a Problem, e.g. co.Problem('logistic', 'l2', 1e-3), not {reprlib.repr(problem)}."
         )
     seed = whole_number("seed", settings.seed, least=0)
-    family = family_of(problem)
+    family = problem.kind
     if settings.placement.split in SPLITS:
         family.check_split(problem, settings.placement.split)
     family.check_network(settings.network)
@@ -181,7 +184,7 @@ class _Tables:
     prepared: Preparing[Any] | None
 
 
-def _tables_here(problem: Problem, data: Any, settings: Settings, engine: Engine) -> _Tables:
+def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Engine) -> _Tables:
     placement, seed = settings.placement, settings.seed
     if settings.prepare is not None:
         ready = prepare_here(data, problem, settings, engine)
@@ -193,20 +196,19 @@ def _tables_here(problem: Problem, data: Any, settings: Settings, engine: Engine
     return _Tables(tables, classes, engine, False, None)
 
 
-def _tables_elsewhere(problem: Problem, sources: list[Source], settings: Settings, engine: Engine) -> _Tables:
+def _tables_elsewhere(problem: AnyProblem, sources: list[Source], settings: Settings, engine: Engine) -> _Tables:
     split, ready = settings.placement.split, None
     if settings.prepare is not None:
         ready = prepare_remotely(sources, settings, engine)
         sources = ready.held
     check = partial(prepare_tables, problem=problem, split=split)
-    classification = family_of(problem).classification(problem)
-    tables, classes = remote_tables(sources, engine, check, split, classification, settings.placement.same_order)
+    tables, classes = remote_tables(sources, engine, check, split, problem, settings.placement.same_order)
     return _Tables(tables, classes, engine, True, ready)
 
 
-def _fit_tables(problem: Problem, given: _Tables, settings: Settings, warm_start: Result | None) -> Result[Any]:
+def _fit_tables(problem: AnyProblem, given: _Tables, settings: Settings, warm_start: Result | None) -> Result[Any]:
     """Set up the run, take its rounds, and put the model together."""
-    family, tables, runner = family_of(problem), given.held, given.engine
+    family, tables, runner = problem.kind, given.held, given.engine
     setup = _set_up(problem, given, settings)
     tables = within_reach(tables, setup.method, setup.problem)
     secure = setup.known.secure_sums
@@ -239,8 +241,8 @@ def _fit_tables(problem: Problem, given: _Tables, settings: Settings, warm_start
     return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
 
 
-def _set_up(problem: Problem, given: _Tables, settings: Settings) -> Setup:
-    family, tables, runner = family_of(problem), given.held, given.engine
+def _set_up(problem: AnyProblem, given: _Tables, settings: Settings) -> Setup:
+    family, tables, runner = problem.kind, given.held, given.engine
     split, method = settings.placement.split, settings.algorithm.method
     summaries = [TableSummary.of(table, independence=method == AUTO) for table in tables]
     sizes = sizes_of(summaries, split, make_link(settings.placement.link, runner.in_memory), runner.apart)
@@ -255,7 +257,7 @@ def _set_up(problem: Problem, given: _Tables, settings: Settings) -> Setup:
     return set_up(with_offset(problem, summaries), settings, known, partial(_for_tables, family, tables, runner))
 
 
-def _for_tables(family: Family, tables: Sequence[Table], engine: Engine, problem: Problem) -> Problem:
+def _for_tables(family: Kind[Any, Any], tables: Sequence[Table], engine: Engine, problem: AnyProblem) -> Any:
     """The problem, once the data is known; of tables that are elsewhere, what it needs is asked there."""
     if family.wants_ranges(problem) and any(isinstance(table, RemoteTable) for table in tables):
         tables = tables_of_ranges(tables, engine)
@@ -276,7 +278,7 @@ def _on_tensors(tables: Sequence[Table]) -> set[str] | None:
     return {name for name, one in METHODS.items() if one.tensors} if any(is_tensor(t.X) for t in tables) else None
 
 
-def _same_data(before: Certificate, people: Sequence[Participant], problem: Problem) -> bool:
+def _same_data(before: Certificate, people: Sequence[Participant], problem: AnyProblem) -> bool:
     """Whether that certificate is about the same rows, the same loss and the same columns."""
     then, now = before.settings["problem"], problem.settings()
     alike = then.get("loss") == now.get("loss") and then["intercept"] == now["intercept"]

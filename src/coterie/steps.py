@@ -71,37 +71,37 @@ class Steps(Protocol[S]):
     def settles_after(self) -> int:
         """The round before which certificates speak of a problem that still changes: they end no run."""
 
-    def start(self, agent: Agent) -> Talk[S]:
+    def start(self, agent: Agent[Any]) -> Talk[S]:
         """The first State."""
 
-    def warm(self, agent: Agent, state: S, point: Point) -> Talk[S]:
+    def warm(self, agent: Agent[Any], state: S, point: Point) -> Talk[S]:
         """The first State moved to a point that another run came to."""
 
-    def round(self, agent: Agent, state: S, t: int) -> Talk[S]:
+    def round(self, agent: Agent[Any], state: S, t: int) -> Talk[S]:
         """The State after round t = 1, 2, ..."""
 
-    def together(self, agent: Agent) -> tuple[str, ...] | None:
+    def together(self, agent: Agent[Any]) -> tuple[str, ...] | None:
         """If agents that are alike may take rounds as one, which fields of a State they do not share; see `crowd`."""
 
-    def publish(self, agent: Agent, state: S) -> FloatArray | Publication | None:
+    def publish(self, agent: Agent[Any], state: S) -> FloatArray | Publication | None:
         """What others may `Ask` for until the next round ends, if anything."""
 
-    def receive(self, agent: Agent, state: S, sender: int, note: tuple[float, ...]) -> S:
+    def receive(self, agent: Agent[Any], state: S, sender: int, note: tuple[float, ...]) -> S:
         """The State after a note of another agent's `Publication` arrived."""
 
-    def point(self, agent: Agent, state: S) -> Point:
+    def point(self, agent: Agent[Any], state: S) -> Point:
         """The model and the dual that the State stands for."""
 
-    def expected_gap(self, agent: Agent, state: S) -> float | None:
+    def expected_gap(self, agent: Agent[Any], state: S) -> float | None:
         """The gap that a certificate would show, as far as all agents know it without a word; None: they do not."""
 
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t."""
 
-    def tune(self, agent: Agent, state: S, t: int) -> Talk[S]:
+    def tune(self, agent: Agent[Any], state: S, t: int) -> Talk[S]:
         """The same State with better parameters, or moved ahead."""
 
-    def coordinates(self, agent: Agent, state: S) -> tuple[Coordinate, ...]:
+    def coordinates(self, agent: Agent[Any], state: S) -> tuple[Coordinate, ...]:
         """The arrays of the State that make up the point on which the map acts."""
 
 
@@ -122,7 +122,7 @@ class Transport(Protocol):
     def publish(self, agent: int, message: FloatArray | Publication) -> None:
         """Put a message where others can `Ask` for it."""
 
-    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+    def gossip(self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """A round of agents that wake up one by one; returns everybody's State."""
 
     @property
@@ -135,7 +135,7 @@ class Transport(Protocol):
 
     def roam(
         self,
-        agents: Sequence[Agent],
+        agents: Sequence[Agent[Any]],
         states: list[Any],
         steps: Steps,
         span: tuple[int, int],

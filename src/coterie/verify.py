@@ -29,11 +29,11 @@ from coterie.errors import (
     NumericalError,
     UnknownName,
 )
-from coterie.families import family_of, points_of
 from coterie.inference import Inference
 from coterie.models import AnyModel
 from coterie.networks import star
-from coterie.problem import Problem
+from coterie.problem import AnyProblem
+from coterie.problems import points_of
 from coterie.result import History, Result
 from coterie.session.finish import proven_again
 from coterie.session.preparing import follows_from
@@ -148,7 +148,7 @@ class Stored:
 def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored) -> Verification:
     settings = certificate.settings
     split = settings["split"]
-    family = family_of(model.problem)
+    family = model.problem.kind
     problem = family.problem_of(model, settings["problem"])
     prepared, in_pieces = model.preparation, isinstance(data, list)
     try:
@@ -241,7 +241,7 @@ def _gathered(certificate: Certificate, model: AnyModel, data: Any) -> list[Tabl
         return [
             in_order(table, model.columns, split) for table in gather(data, split, None, same_order=True, warn=False)
         ]
-    whole, parts = in_one_piece(data, split, parts, family_of(model.problem).pieces)
+    whole, parts = in_one_piece(data, split, parts, model.problem.kind.pieces)
     return split_table(in_order(whole, model.columns, "samples"), split, parts)
 
 
@@ -340,9 +340,9 @@ def _differs(name: str, found: object, written: object) -> str:
     return f"{name} is {found!r} when computed from the data, but the certificate says {written!r}"
 
 
-def described(problem: Problem, split: str, people: Sequence[Participant]) -> str:
+def described(problem: AnyProblem, split: str, people: Sequence[Participant]) -> str:
     """Which problem it is, on which data: what a certificate is about, in words."""
     rows = people[0].rows if split == "features" else sum(p.rows for p in people)
     columns = sum(p.columns for p in people) if split == "features" else people[0].columns
     where = f"{rows} rows, {columns} columns, {len(people)} parties, split by {split}"
-    return f"{family_of(problem).described(problem.settings())}; {where}"
+    return f"{problem.kind.described(problem.settings())}; {where}"

@@ -46,7 +46,7 @@ ANYTHING = "policy.minimum-rows = 0\npolicy.budget = inf"
 """A policy for a few made-up rows."""
 
 
-def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, policy=ANYTHING, **settings):
+def write_study(folder, names=NAMES, problem=RIDGE, deadline=30.0, through=None, policy=ANYTHING, **settings):
     """study.toml, keys, and a party.toml for each; with `through` a network, addresses are those of its proxies."""
     folder.mkdir(exist_ok=True)
     if settings.get("split", "features") == "features":

@@ -80,9 +80,8 @@ class Disk:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize(
-    "faults", [("ENOSPC", "EACCES"), pytest.param(("EROFS", "EMFILE"), marks=pytest.mark.slow)], ids="+".join
-)
+@pytest.mark.rotates
+@pytest.mark.parametrize("faults", [("ENOSPC", "EACCES"), ("EROFS", "EMFILE")], ids="+".join)
 def test_a_disk_that_fails_costs_nobody_the_result(tmp_path, faults):
     tables, settings = data(classification=True), LONG | {"max-rounds": 300}
     write_study(tmp_path, deadline=30.0, **settings)

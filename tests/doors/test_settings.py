@@ -12,8 +12,8 @@ import typer
 import coterie as co
 from coterie import cli
 from coterie.estimators import __all__ as ESTIMATORS
-from coterie.families import Family
 from coterie.peers.study import Study
+from coterie.problems.kind import Kind
 from coterie.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
 
 PARTS = (Limits, Algorithm, Placement, Settings)
@@ -79,9 +79,9 @@ def test_the_intercept():
 
 
 def test_the_number_of_agents():
-    assert f"(default {Family.pieces})" in HELP["agents"]
-    assert f"({Family.pieces})" in co.solve.__doc__
-    assert f"({Family.pieces})" in co.LinearRegressor.__doc__
+    assert f"(default {Kind.pieces})" in HELP["agents"]
+    assert f"({Kind.pieces})" in co.solve.__doc__
+    assert f"({Kind.pieces})" in co.LinearRegressor.__doc__
 
 
 def test_study_files():

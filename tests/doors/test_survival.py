@@ -24,9 +24,9 @@ from coterie.engines.local import Local
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.peers.party import read_own
 from coterie.peers.study import load_party
+from coterie.problems.survival.likelihood import concordance_counts
 from coterie.session.remote import remote_tables
 from coterie.session.tables import prepare_tables
-from coterie.survival import concordance_counts
 
 RNG = np.random.default_rng(8)
 SHELL = CliRunner()
@@ -114,7 +114,7 @@ def test_rows_of_a_cluster_stay_there():
     problem = co.Problem("cox")
     prepare = partial(prepare_tables, problem=problem, split="samples")
     sources = [partial(getattr, table, "__self__", table) for table in TABLES]
-    tables, _ = remote_tables(sources, Here(), prepare, "samples", None)
+    tables, _ = remote_tables(sources, Here(), prepare, "samples", problem)
     for stand_in, table in zip(tables, TABLES, strict=True):
         assert stand_in.known_digest == prepare([table])[0][0].digest()
         np.testing.assert_array_equal(stand_in.fetch().y, table.y)

@@ -16,7 +16,10 @@ import pytest
 import coterie as co
 from coterie.arrays import FloatArray
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
-from coterie.models import AnyModel, LinearModel, LowRankModel, PersonalModel
+from coterie.models import AnyModel
+from coterie.problems.linear.model import LinearModel
+from coterie.problems.low_rank.model import LowRankModel
+from coterie.problems.personal.model import PersonalModel
 from coterie.words import Sum
 
 RNG = np.random.default_rng(0)

@@ -176,7 +176,7 @@ def covariance_of(result: co.Result) -> np.ndarray:
 
 def asks_again(result: co.Result) -> bool:
     """Whether the agents are asked for standard errors, too."""
-    return result.model.problem.family == "linear" and result.model.problem.penalty.is_zero
+    return result.model.problem.kind.name == "linear" and result.model.problem.penalty.is_zero
 
 
 def names() -> list[str]:

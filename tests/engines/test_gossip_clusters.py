@@ -72,8 +72,8 @@ def assert_alike(found, expected):
     ("engine", "case"),
     [pytest.param("ray", case, marks=needs("ray")) for case in CASES]
     + [
-        pytest.param("peers", "learned graph", marks=needs("peers")),
-        pytest.param("peers", "given graph", marks=[needs("peers"), pytest.mark.slow]),  # seconds to start processes
+        pytest.param("peers", "learned graph", marks=[needs("peers"), pytest.mark.rotates]),  # starts six processes
+        pytest.param("peers", "given graph", marks=[needs("peers"), pytest.mark.rotates]),
     ],
 )
 def test_gossip_is_like_in_one_process(engine, case, request):

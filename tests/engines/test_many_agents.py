@@ -18,7 +18,7 @@ from coterie.here import Together
 from coterie.kernels.boosting import shares_wrong
 from coterie.kernels.rows import without_largest
 from coterie.methods import dada
-from coterie.methods.moments import moment_message, second_moment, unpacked
+from coterie.moments import moment_message, second_moment, unpacked
 from coterie.transport import driver
 from coterie.transport.gossip import Gossip
 

@@ -14,11 +14,11 @@ import coterie as co
 from coterie.commands.output import summary
 from coterie.errors import InvalidInput, PartyLost, ProtocolError
 from coterie.files import read_archive, write_archive
-from coterie.models import LinearModel
 from coterie.peers.departure import predict_without
 from coterie.peers.party import fit_together
 from coterie.peers.scores import evaluate_together, predict_together
 from coterie.peers.study import load_party
+from coterie.problems.linear.model import LinearModel
 from coterie.replacing import LAST
 
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.01, "intercept": True}

@@ -631,10 +631,10 @@ def test_a_subclass_with_a_new_name_does_not_slip_past_the_rule_on_labels(tmp_pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("deadline = 8.0", "deadlin = 8.0"), "unknown field `deadlin`"),
-        (("deadline = 8.0", "deadline = 0"), "deadline is a number of seconds above 0"),
-        (("deadline = 8.0", "deadline = 8.0\ntol = -1.0"), "tol is a relative duality gap"),
-        (("deadline = 8.0", "deadline = 8.0\ncheck-every = 0"), "check_every must be a whole number"),
+        (("deadline = 30.0", "deadlin = 8.0"), "unknown field `deadlin`"),
+        (("deadline = 30.0", "deadline = 0"), "deadline is a number of seconds above 0"),
+        (("deadline = 30.0", "deadline = 30.0\ntol = -1.0"), "tol is a relative duality gap"),
+        (("deadline = 30.0", "deadline = 30.0\ncheck-every = 0"), "check_every must be a whole number"),
         (('name = "bea"', 'name = "ada"'), "two parties have the same name"),
         (('name = "bea"', 'name = "b/ea"'), "not a valid party name"),
         (("127.0.0.1:", "nowhere"), "is host:port"),

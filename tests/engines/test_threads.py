@@ -14,7 +14,7 @@ import coterie as co
 from coterie import threads
 from coterie.arrays import PIECE, Design
 from coterie.errors import InvalidInput, InvalidProblem, ProtocolError
-from coterie.methods.moments import second_moment
+from coterie.moments import second_moment
 from coterie.threads import WORTH, cores, one_blas_thread, spread
 
 AGENTS = 4

@@ -14,11 +14,11 @@ import coterie as co
 from coterie.arrays import digest
 from coterie.certificate import Certificate
 from coterie.errors import InvalidData, InvalidInput
-from coterie.models import LinearModel
 from coterie.peers.disclosure import disclosure
 from coterie.peers.pinning import pin
 from coterie.peers.proof import verify_together
 from coterie.peers.study import load_study
+from coterie.problems.linear.model import LinearModel
 from coterie.transport.keys import fingerprint
 
 GROUP = {

@@ -19,8 +19,8 @@ from coterie.bill import Bill
 from coterie.certificate import Certificate, certify, introduce
 from coterie.data import Table, split
 from coterie.errors import CorruptFile, InvalidInput, NotRegistered
-from coterie.families import points_of
 from coterie.losses import LOSSES
+from coterie.problems import points_of
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess

@@ -15,17 +15,17 @@ from statsmodels.duration.hazard_regression import PHReg
 import coterie as co
 from coterie.arrays import Design
 from coterie.bill import Bill
-from coterie.certificate import Point, certify, survival
-from coterie.certificate.survival import _Gaps
+from coterie.certificate import Point, certify
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem, NumericalError
-from coterie.methods import damped_newton
-from coterie.methods.cox_newton import CoxNewton
+from coterie.methods.second_order import newton as proximal_newton
 from coterie.networks import star
+from coterie.problems import proof as skeleton
+from coterie.problems.survival.likelihood import CoxHere, RiskSets, risk_of
+from coterie.problems.survival.proof import _Gaps
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
 from coterie.session.tables import prepare_tables
-from coterie.survival import CoxHere, RiskSets
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(22)
@@ -118,10 +118,10 @@ def test_value_slopes_and_curvature_in_many_digits(seed, truncated):
     assert here.slopes @ way == pytest.approx(slope, rel=1e-9, abs=1e-9)
     assert way @ here.bent(way) == pytest.approx(bend, rel=1e-7, abs=1e-7)
     np.testing.assert_allclose(here.row_scores().sum(axis=0), -here.adjoint, atol=1e-8)
-    H = CoxNewton.hessian(here)
+    H = here.hessian()
     H = H + np.triu(H, 1).T
     np.testing.assert_allclose(H[0], design.adjoint(here.bent(design.X[:, 0])), atol=1e-7)
-    assert (CoxNewton.diagonal(here) >= H.diagonal() - 1e-9).all()
+    assert (here.diagonal() >= H.diagonal() - 1e-9).all()
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_products_lead_where_hessians_do(penalty, storage, monkeypatch):
     if storage is sp.csr_array:
         data = [(sp.csr_array(part), y) for part, y in data]
     whole = co.solve(problem, data, tol=1e-9)
-    monkeypatch.setattr(damped_newton, "TUNING", damped_newton._Tuning(full=0, full_kinks=0))
+    monkeypatch.setattr(proximal_newton, "TUNING", proximal_newton._Tuning(full=0, full_kinks=0))
     apart = co.solve(problem, data, tol=1e-9)
     assert whole.status.success
     assert apart.status.success
@@ -380,12 +380,12 @@ def test_allowances_for_rounding_cover_what_was_lost(seed, monkeypatch):
     y = co.survival_labels(time, rng.random(n) < 0.7, entry, rng.integers(0, 2, n))
     (agent,), transport = introduced_agents(co.Problem("cox", "l2", 0.1), [Table(rows, y)])
     seen = {}
-    measure, gaps = survival.slope_with_error, _Gaps.at
-    monkeypatch.setattr(survival, "slope_with_error", lambda *given: seen.setdefault("slope", measure(*given)))
+    measure, gaps = skeleton.slope_with_error, _Gaps.at
+    monkeypatch.setattr(skeleton, "slope_with_error", lambda *given: seen.setdefault("slope", measure(*given)))
     monkeypatch.setattr(_Gaps, "at", lambda self, c: seen.setdefault("gaps", gaps(self, c)))
     w = rng.standard_normal(d) / rows.std(axis=0)
     transport.converse([certify(agent, Point(w))], "proof")
-    scores, risk = agent.at(w).scores, agent.risk
+    scores, risk = agent.at(w).scores, risk_of(agent)
     with mp.workdps(60):
         exact_rows = [[mp.mpf(x) for x in row] for row in rows.tolist()]
         u = [mp.fdot(row, map(mp.mpf, w.tolist())) for row in exact_rows]

@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from coterie.certificate.low_rank import LARGE, _spectral_norm
 from coterie.data import Table, leaves
+from coterie.problems.low_rank.proof import LARGE, _spectral_norm
 from coterie.threads import cores
 
 X = np.random.default_rng(1).standard_normal((40_000, 7))

@@ -18,11 +18,11 @@ from sklearn.linear_model import LogisticRegression
 import coterie as co
 from coterie.bill import Bill
 from coterie.certificate import Point, certify
-from coterie.certificate.multiclass import _balanced
 from coterie.data import Table
 from coterie.errors import InvalidProblem
-from coterie.methods import damped_newton
+from coterie.methods.second_order import newton as proximal_newton
 from coterie.networks import star
+from coterie.problems.multiclass.proof import _balanced
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
 from coterie.session.tables import prepare_tables
@@ -106,7 +106,7 @@ def test_scikit_learn_has_the_same_answer(storage, intercept, weights):
 def test_products_lead_where_hessians_do(penalty, monkeypatch):
     problem = co.Problem("multinomial", penalty, intercept=True, **PENALTIES[penalty])
     whole = co.solve(problem, (X, Y), agents=3, tol=1e-9)
-    monkeypatch.setattr(damped_newton, "TUNING", damped_newton._Tuning(full=0, full_kinks=0))
+    monkeypatch.setattr(proximal_newton, "TUNING", proximal_newton._Tuning(full=0, full_kinks=0))
     apart = co.solve(problem, (X, Y), agents=3, tol=1e-9)
     assert whole.status.success
     assert apart.status.success

@@ -117,6 +117,7 @@ def violation(seed: int, with_offsets: bool = False) -> tuple[float, str] | None
     return None
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_gap_is_smaller_than_the_truth(chunk):
     found = [hit for seed in range(chunk * EACH, (chunk + 1) * EACH) if (hit := violation(seed)) is not None]

@@ -18,16 +18,18 @@ from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
+from coterie import moments
 from coterie.arrays import CentredDesign, Design
 from coterie.bill import Bill
 from coterie.data import Table, split
 from coterie.kernels import barrier
 from coterie.losses import LOSSES, loss
 from coterie.losses.loss import Loss
-from coterie.methods import METHODS, method, moments, newton, quadratic, sampled_rows
+from coterie.methods import METHODS, method, quadratic, sampled_rows
 from coterie.methods.central_path import Kinks, Samples
 from coterie.methods.costs import MEMORY, Link, Sizes
-from coterie.methods.moments import diagonal, packed, second_moment, unpacked
+from coterie.methods.second_order import linear as linear_newton
+from coterie.moments import diagonal, packed, second_moment, unpacked
 from coterie.networks import network, star
 from coterie.penalties.l1 import L1
 from coterie.rounds import introduced
@@ -187,9 +189,9 @@ def test_what_changed_of_the_hessian_adds_up_to_all_of_it(name):
     curvatures = []
     for t in range(1, 6):
         states = transport.converse([newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
-        curvatures.append(np.concatenate([state.curvature for state in states]))
+        curvatures.append(np.concatenate([state.own for state in states]))
         expected = 9 * X.T @ (curvatures[-1][:, None] * X)
-        np.testing.assert_allclose(unpacked(states[0].letter, D), expected, atol=1e-9)
+        np.testing.assert_allclose(unpacked(states[0].memory.triangle, D), expected, atol=1e-9)
     changes = np.diff(curvatures, axis=0)
     assert (changes < -0.5).any()
     assert name == "squared_hinge" or (changes > 0.5).any()
@@ -803,7 +805,7 @@ def test_columns_on_scales_of_their_own_are_fitted(problem, shift, scales):
 @pytest.mark.parametrize("twins", [False, True], ids=["columns far from dependent", "columns nearly dependent"])
 def test_single_precision_costs_no_rounds(twins, monkeypatch):
     rng = np.random.default_rng(0)
-    A = rng.standard_normal((400, newton.TUNING.single_from + 20))
+    A = rng.standard_normal((400, linear_newton.TUNING.single_from + 20))
     if twins:
         A[:, -1] = A[:, 0] + 1e-4 * A[:, -1]
     y = np.where(A @ rng.standard_normal(A.shape[1]) + 3 * rng.standard_normal(400) > 0, 1.0, -1.0)
@@ -825,7 +827,7 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
     few = rounds()
     assert precisions[:4] == [True] * 4  # in the first round nothing is known of H
     assert precisions[4:] == [not twins] * 4 * (few - 1)
-    monkeypatch.setattr(newton, "TUNING", replace(newton.TUNING, single_from=10**6))
+    monkeypatch.setattr(linear_newton, "TUNING", replace(linear_newton.TUNING, single_from=10**6))
     assert few <= rounds() + 1
     assert not any(precisions)
 

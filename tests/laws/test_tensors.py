@@ -11,13 +11,13 @@ import pytest
 import coterie as co
 from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design
-from coterie.certificate.low_rank import _spectral_norm
 from coterie.data import Table, leaves
 from coterie.errors import CoterieError
 from coterie.losses import LOSSES, loss
 from coterie.losses.shifted import Shifted
 from coterie.methods.costs import Sizes
-from coterie.methods.moments import diagonal, second_moment, symmetric
+from coterie.moments import diagonal, second_moment, symmetric
+from coterie.problems.low_rank.proof import _spectral_norm
 from coterie.session.method_choice import Circumstances, MethodChoice
 from coterie.settings import Algorithm
 

@@ -17,8 +17,9 @@ import coterie as co
 from coterie.arrays import digest
 from coterie.data import Table
 from coterie.kernels.low_rank_descent import low_rank_descent
-from coterie.methods import METHODS, low_rank_model, quadratic, working_set
+from coterie.methods import METHODS, low_rank_model, quadratic
 from coterie.methods.costs import Link, Sizes
+from coterie.methods.second_order import working_set
 from coterie.networks import star
 
 N = 5_000

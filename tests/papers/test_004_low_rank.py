@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 import coterie as co
 from coterie.backends import backend
 from coterie.bill import Bill
-from coterie.certificate import Point, certify, low_rank
+from coterie.certificate import Point, certify
 from coterie.data import Table
 from coterie.errors import CorruptFile, CoterieError
 from coterie.factors import decomposed, orthonormal, stacked
@@ -29,6 +29,7 @@ from coterie.methods import method as make_method
 from coterie.methods.frank_wolfe import DfwTrace, power_iterations
 from coterie.methods.small_ball import best_in_ball
 from coterie.models import load_model
+from coterie.problems.low_rank import proof as low_rank
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
 from coterie.tasks import TASKS
@@ -544,8 +545,8 @@ def test_information_follows_every_step(task, information, weighted):
     """Losses, gradients, products, slopes and norms after a reset and two moves, against the written-out matrix."""
     weights = WEIGHTS if weighted else None
     table = Table(X=DATA[task][0], y=DATA[task][1], weights=weights)
-    tables, classes = PROBLEMS[task].task.prepared([table])
-    known = PROBLEMS[task].with_classes(classes).task
+    tables, classes = PROBLEMS[task].loss.prepared([table])
+    known = PROBLEMS[task].with_classes(classes).loss
     info = known.stats(
         tables[0] if task != "completion" else Table(X=PAIRS.astype(float), y=ENTRIES, weights=weights), information
     )
@@ -590,7 +591,7 @@ def test_information_follows_every_step(task, information, weighted):
 def test_the_norm_of_a_gradient_needs_no_gradient(task, rows, form):
     """‖XᵀR‖²_F by X Xᵀ where that is the smaller matrix, dense and sparse."""
     labels = NUMBERS if task == "squared" else np.arange(N) % M
-    known = PROBLEMS[task].with_classes(np.arange(M) if task == "multinomial" else None).task
+    known = PROBLEMS[task].with_classes(np.arange(M) if task == "multinomial" else None).loss
     info = known.stats(Table(X=form(X[:rows]), y=labels[:rows]), "implicit")
     info.reset(X[:2].T, RNG.standard_normal((M, 2)))
     assert info.squared_norm() == pytest.approx(np.linalg.norm(info.gradient()) ** 2)

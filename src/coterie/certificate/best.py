@@ -7,15 +7,11 @@ only where they make the same claim, about all models; what a run hands over is 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate.bound import Bound, Point
-from coterie.personal import user_loss
 
 
 @dataclass
@@ -77,34 +73,20 @@ def _better(new: Bound, old: Bound) -> bool:
     return new.gap <= old.gap
 
 
-def is_as_people_know_it(agent: Agent, point: Point) -> bool:
+def is_as_people_know_it(agent: Agent[Any], point: Point) -> bool:
     """Whether `as_people_know_it` leaves the point as it is; this needs no data."""
-    return agent.raised(point.w) is point.w and not _has_own_number(agent)
+    return agent.raised(point.w) is point.w and not agent.problem.kind.has_own_number(agent)
 
 
-def as_people_know_it(agent: Agent, point: Point) -> Point:
+def as_people_know_it(agent: Agent[Any], point: Point) -> Point:
     """A point of a run with the intercept for labels as they were given, and with its `own_number`.
 
     Rounding that intercept moves the slopes: a dual that is not written down would not be the one that was certified.
     """
-    w = agent.raised(point.w)
+    w, kind = agent.raised(point.w), agent.problem.kind
     if w is not point.w:
         point = replace(point, w=w, v=_dual(agent, point))
-    return replace(point, own=own_number(agent, w)) if _has_own_number(agent) else point
-
-
-def own_number(agent: Agent, w: FloatArray) -> float:
-    """What a model needs of an agent's data beside w, computed where the data is.
-
-    Split by features, what w adds to every score outside of X w: columns are centred, and only their holder knows
-    their means. Of a personal model, the loss of the user's own rows.
-    """
-    return user_loss(agent, w) if agent.family == "personal" else agent.design.offset(w)
-
-
-def _has_own_number(agent: Agent) -> bool:
-    by_columns = agent.family == "linear" and agent.split == "features"
-    return agent.family == "personal" or (by_columns and agent.problem.intercept)
+    return replace(point, own=kind.own_number(agent, w)) if kind.has_own_number(agent) else point
 
 
 def with_dual(agent: Agent, point: Point) -> Point:
@@ -121,11 +103,5 @@ def _dual(agent: Agent, point: Point) -> FloatArray | None:
     """The dual of a point; the slopes at its model where it has none of its own."""
     if point.v is not None:
         return point.v
-    found: FloatArray | None = proof_of(agent.family).dual_at(agent, point.w)
+    found: FloatArray | None = agent.problem.kind.dual_at(agent, point.w)
     return found
-
-
-@cache
-def proof_of(family: str) -> ModuleType:
-    """The proofs for that family of problems: the module of the same name."""
-    return import_module(f"coterie.certificate.{family.replace('-', '_')}")

@@ -22,7 +22,8 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.factors import NEGLIGIBLE, decomposed, factors_of, written
-from coterie.tasks import Information
+from coterie.problem import Problem
+from coterie.tasks import Information, Task
 from coterie.words import Sum, Talk
 
 STEPS = 60
@@ -33,9 +34,9 @@ NEAR, EXACT = 1e-20, 1e-26
 """Up to which share of n (or of the loss of a quadratic) gᵀD⁻¹g is brought, between rounds and for a proof."""
 
 
-def information_of(agent: Agent, kind: str) -> Information:
+def information_of(agent: Agent[Problem[Task]], kind: str) -> Information:
     """What this agent keeps, at W = 0."""
-    return agent.problem.task.stats(agent.data, kind, agent.known.means)
+    return agent.problem.loss.stats(agent.data, kind, agent.known.means)
 
 
 def as_array(beta: FloatArray | None) -> FloatArray:
@@ -43,31 +44,33 @@ def as_array(beta: FloatArray | None) -> FloatArray:
     return np.zeros(0) if beta is None else beta.astype(float)
 
 
-def taken_apart(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+def taken_apart(agent: Agent[Problem[Task]], w: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
     """Both factors, and β or the means of rows and columns, of a model as people know it."""
-    (d, m), means = agent.problem.task.size(agent.data), agent.known.means
+    (d, m), means = agent.problem.loss.size(agent.data), agent.known.means
     if means is None:
         return *factors_of(w, (d, m)), None
     left, right = factors_of(w[:, :-1], (d, m))
     free = w[: d + m, -1]
-    if agent.problem.task.kind == "entries":
+    if agent.problem.loss.kind == "entries":
         return left, right, free
     return left, right, free[d:] + (means.left @ left) @ right.T
 
 
-def put_together(agent: Agent, left: FloatArray, right: FloatArray, beta: FloatArray | None) -> FloatArray:
+def put_together(
+    agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, beta: FloatArray | None
+) -> FloatArray:
     """The inverse of it: the model as people know it, as it will be stored."""
     U, s, V = decomposed(left, right, NEGLIGIBLE)
     means = agent.known.means
     if means is None:
         return written(U, s, V)
-    if agent.problem.task.kind == "entries":
+    if agent.problem.loss.kind == "entries":
         return written(U, s, V, np.concatenate(means) if beta is None else beta.astype(float))
     b = (means.right if beta is None else beta.astype(float)) - (means.left @ (U * s)) @ V.T
     return written(U, s, V, np.concatenate([np.zeros(len(U)), b]))
 
 
-def adjusted(agent: Agent, information: Information) -> Talk[FloatArray | None]:
+def adjusted(agent: Agent[Problem[Task]], information: Information) -> Talk[FloatArray | None]:
     """The best β beside the W where that information is, which is moved there; None if β does not follow W."""
     if information.b is None:
         return None
@@ -81,7 +84,7 @@ def adjusted(agent: Agent, information: Information) -> Talk[FloatArray | None]:
 
 
 def best_intercept(
-    agent: Agent,
+    agent: Agent[Problem[Task]],
     look: Callable[[FloatArray], FloatArray],
     bend: Callable[[FloatArray], FloatArray],
     beta: FloatArray,
@@ -91,7 +94,7 @@ def best_intercept(
 
     `look` says g and D at a β, and `bend` H x for the β of the last look.
     """
-    quadratic = agent.problem.task.quadratic
+    quadratic = agent.problem.loss.quadratic
     total = agent.total * (agent.known.gap_unit if quadratic else 1.0)
     best, best_g, least = beta, beta, math.inf
     for _ in range(STEPS):

@@ -312,7 +312,7 @@ def _constants(agent: Agent, constant: float) -> dict[str, Any]:
 
 
 def lengths_of_start(
-    agent: Agent, total: float, losses: float, squares: float, slope_squared: float, inverses: float
+    agent: Agent[Any], total: float, losses: float, squares: float, slope_squared: float, inverses: float
 ) -> Facts:
     """The lengths; what depends on labels alone is filled in by the caller."""
     steepness = math.sqrt(slope_squared) / total

@@ -10,7 +10,7 @@ import typer
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.agent import ask_for_consent, is_of_party, party_files, rehearsal, saying
-from coterie.commands.files import numbered, paired_by_position, survival_roles, tables
+from coterie.commands.files import label_roles, numbered, paired_by_position, tables
 from coterie.commands.options import (
     Config,
     Consent,
@@ -82,8 +82,7 @@ def evaluate(
     runner = co.engines.engine(engine, deadline)
     roles = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     fitted = co.models.load_model(model)
-    survival = fitted.problem.family == "survival"
-    roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
+    roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie evaluate party.toml` at every party.")

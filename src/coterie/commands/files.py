@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import coterie as co
 from coterie.errors import InvalidData, InvalidInput, UnknownName
+from coterie.problems import kinds
 
 if TYPE_CHECKING:
     from coterie.session.entries import NamedMatrix
@@ -19,14 +20,31 @@ def has_named_columns(path: Path) -> bool:
     return bool({".csv", ".parquet", ".arrow", ".feather"} & {ending.lower() for ending in path.suffixes})
 
 
-def survival_roles(wanted: bool, target: str | None, **named: str | None) -> dict[str, str | None]:
-    """The columns of survival times, which take the place of a target; refused where they do not belong."""
-    given = [f"--{role}" for role, column in named.items() if column is not None]
-    if not wanted and given:
-        raise InvalidInput(f"{given[0]} is for survival times: add --loss cox, or leave it out.")
-    if wanted and (target is not None or named["time"] is None or named["event"] is None):
-        raise InvalidInput("--loss cox takes --time COLUMN and --event COLUMN in place of --target.")
-    return named
+def columns_of_labels(given: Sequence[str] | None) -> dict[str, str]:
+    """The columns of labels by role, of ROLE=COLUMN."""
+    pairs = (pair.partition("=") for pair in given or ())
+    return {role: column for role, _, column in pairs}
+
+
+def label_roles(problem: co.Problem[Any], target: str | None, **named: str | None) -> dict[str, Any]:
+    """The columns of labels that take the place of a target; refused where they do not belong."""
+    own, needed = problem.kind.labels.roles, problem.kind.labels.needed
+    given = [role for role, column in named.items() if column is not None]
+    if stray := [role for role in given if role not in own]:
+        other = next(kind for kind in kinds() if stray[0] in kind.labels.roles)
+        raise InvalidInput(f"--{stray[0]} is for {other.name} times: add --loss {min(other.losses)}, or leave it out.")
+    if needed and (target is not None or any(named.get(role) is None for role in own[:needed])):
+        columns = " and ".join(
+            f"--{role} COLUMN" if role in named else f"--label {role}=COLUMN" for role in own[:needed]
+        )
+        raise InvalidInput(f"--loss {problem.loss.name} takes {columns} in place of --target.")
+    doors = {role: column for role, column in named.items() if role in DOORS}
+    others = {role: column for role, column in named.items() if role not in DOORS and column is not None}
+    return {**doors, **({"labels": others} if others else {})}
+
+
+DOORS = ("time", "event", "entry", "strata")
+"""Roles that have an option, and a parameter of `read`, of their own."""
 
 
 def paired_by_position(same_order: bool, id: str | None, split: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from warnings import catch_warnings, simplefilter
@@ -174,8 +175,8 @@ def _sections(question: Question, found: Answer) -> list[Any]:
         sections.append(co.report.path_section(found.path))
     if found.inference is not None:
         sections.append(co.report.inference_section(found.inference))
-    if question.problem.family == "survival":
-        sections.append(co.report.survival_section(_strata(question)))
+    if question.read is not None:
+        sections += question.problem.kind.sections(partial(_strata, question))
     return sections
 
 

@@ -176,6 +176,10 @@ class DataOptions:
     event: Event = None
     entry: Entry = None
     strata: Strata = None
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="ROLE=COLUMN, where labels of a kind of problem have several. Can be repeated."),
+    ] = None
     columns: Columns = None
     prepare: Annotated[
         list[str] | None,
@@ -196,7 +200,11 @@ class ProblemOptions:
     """What is fitted."""
 
     loss: Annotated[
-        str | None, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")), also=" (default squared)")
+        str | None,
+        among(
+            *dict.fromkeys((*names_in("losses"), *names_in("tasks"), *names_in("problems/*", "loss"))),
+            also=" (default squared)",
+        ),
     ] = None
     penalty: Annotated[
         str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")

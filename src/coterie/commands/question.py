@@ -12,7 +12,15 @@ from typing import Any
 import typer
 
 import coterie as co
-from coterie.commands.files import by_user, entries, has_named_columns, paired_by_position, survival_roles, tables
+from coterie.commands.files import (
+    by_user,
+    columns_of_labels,
+    entries,
+    has_named_columns,
+    label_roles,
+    paired_by_position,
+    tables,
+)
 from coterie.commands.options import (
     PANELS,
     Data,
@@ -25,6 +33,7 @@ from coterie.commands.options import (
     parameters_of,
 )
 from coterie.errors import InvalidData, InvalidInput
+from coterie.problems import kinds
 from coterie.settings import Settings
 
 BALLS = ("l1ball", "traceball")
@@ -35,7 +44,7 @@ BALLS = ("l1ball", "traceball")
 class Question:
     """What is asked: a problem, the data, and the settings of the run."""
 
-    problem: co.Problem
+    problem: Any
     data: Any
     settings: Settings
     clusters: list[Any] | None = None
@@ -186,8 +195,7 @@ def _parameters(flags: Flags) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
-    survival = {co.survival.Cox.name: co.survival.Cox}
-    return (co.losses.LOSSES, loss), (co.tasks.TASKS, loss), (survival, loss), (co.penalties.PENALTIES, penalty)
+    return *((kind.losses, loss) for kind in kinds()), (co.penalties.PENALTIES, penalty)
 
 
 def _settings(flags: Flags, options: dict[str, Any]) -> Settings:
@@ -212,7 +220,9 @@ def _of_users(flags: Flags, parameters: dict[str, Any], settings: Settings) -> Q
         raise InvalidData("models of every user take no offset. Leave --offset and --exposure out.")
     with co.progress.stage_watch(None):
         parts = by_user(flags.data, table.target, table.users, table.columns)
-    return Question(co.personal.problem_of_users(**parameters), parts, settings)
+    from coterie.problems.users import problem_of_users
+
+    return Question(problem_of_users(**parameters), parts, settings)
 
 
 def _of_entries(flags: Flags, parameters: dict[str, Any], settings: Settings) -> Question:
@@ -224,7 +234,7 @@ def _of_entries(flags: Flags, parameters: dict[str, Any], settings: Settings) ->
     return Question(problem, named_entries, settings, read=_reader(flags, problem, settings), matrix=matrix)
 
 
-def _of_clusters(flags: Flags, problem: co.Problem, settings: Settings, read: partial[Any]) -> Question:
+def _of_clusters(flags: Flags, problem: Any, settings: Settings, read: partial[Any]) -> Question:
     """With a cluster for each row."""
     table = flags.table
     if table.id is not None or flags.split != "samples":
@@ -241,14 +251,14 @@ def _of_clusters(flags: Flags, problem: co.Problem, settings: Settings, read: pa
     )
 
 
-def _reader(flags: Flags, problem: co.Problem, settings: Settings) -> partial[Any]:
+def _reader(flags: Flags, problem: Any, settings: Settings) -> partial[Any]:
     """Reads files as these options say."""
-    table, survival = flags.table, flags.loss == "cox"
+    table, kind = flags.table, problem.kind
     roles: dict[str, Any] = {name: getattr(table, name) for name in ("target", "weight", "offset", "exposure")}
-    times = {name: getattr(table, name) for name in ("time", "event", "entry", "strata")}
-    roles |= survival_roles(survival, table.target, **times)
-    labelled = survival or problem.family == "low-rank" or table.target is not None
-    if not labelled and any(map(has_named_columns, flags.data)):
+    columns = {name: getattr(table, name) for name in ("time", "event", "entry", "strata")}
+    roles |= label_roles(problem, table.target, **columns, **columns_of_labels(table.label))
+    named = "target" not in kind.labels.roles or kind.for_matrices or table.target is not None
+    if not named and any(map(has_named_columns, flags.data)):
         raise InvalidInput("--target is missing: it names the column with the labels.")
     roles |= {"prepare": settings.prepare, "on_disk": table.on_disk, "id": table.id}
     return partial(_read, split=flags.split, columns=table.columns, **roles)

@@ -12,7 +12,7 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import is_of_party, party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
-from coterie.commands.files import by_user, entries, paired_by_position, survival_roles, tables
+from coterie.commands.files import by_user, entries, label_roles, paired_by_position, tables
 from coterie.commands.options import (
     Columns,
     Config,
@@ -89,10 +89,9 @@ def verify(
     _refuse_part(document)
     split = document.settings["split"]
     paired_by_position(same_order, id, split)
-    fitted = co.models.load_model(model)
+    fitted: Any = co.models.load_model(model)
     roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
-    survival = fitted.problem.family == "survival"
-    roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
+    roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
     stored = _stored(certificate, model)
     if cluster is not None and id is not None:
         raise InvalidInput("--cluster is for rows that need no --id. Leave one of the two out.")

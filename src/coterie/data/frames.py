@@ -18,10 +18,12 @@ from coterie.data.recipes import Preparation
 from coterie.data.table import BESIDE, Table, party_error
 from coterie.data.values import logarithms, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
-from coterie.survival import ROLES, survival_labels
+from coterie.problems import kinds
 
 Frame: TypeAlias = "nw.DataFrame[Any]"
 Series: TypeAlias = "nw.Series[Any]"
+PLAIN = {"target", "id", "weight", "offset", "exposure"}
+"""Roles of columns that mean the same for every kind of problem; others make labels of several columns."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def table_of(
     beside: dict[str, Any] = {field: values[role] for role, field in BESIDE.items() if role in values}
     return Table(
         X=X,
-        y=_survival(values, party) if "time" in values else values.get("target"),
+        y=_labels(values, party),
         **beside,
         ids=plain_ids(values["id"], party) if "id" in values else None,
         columns=chosen,
@@ -132,9 +134,13 @@ def table_of(
     )
 
 
-def _survival(values: dict[str, npt.NDArray[Any]], party: str) -> npt.NDArray[Any]:
+def _labels(values: dict[str, npt.NDArray[Any]], party: str) -> npt.NDArray[Any] | None:
+    """The target, or what the kind of problem that has these roles makes of them."""
+    own = values.keys() - PLAIN
+    if not own:
+        return values.get("target")
     try:
-        return survival_labels(**{role: values.get(role) for role in ROLES})
+        return next(kind.labels for kind in kinds() if own <= {*kind.labels.roles}).made(values)
     except InvalidData as error:
         raise party_error(party, str(error)) from None
 

@@ -13,7 +13,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.arrays import host, is_sparse, is_tensor
-from coterie.data.frames import Roles, as_frame, column_values, read_frame
+from coterie.data.frames import PLAIN, Roles, as_frame, column_values, read_frame
 from coterie.data.places import Origin, encoding_error, naming_lines
 from coterie.data.prepared import Prepared
 from coterie.data.raw import raw_objects
@@ -33,7 +33,7 @@ from coterie.data.streams import ENDINGS, read_columns, read_stream, unreadable
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import plain
 from coterie.errors import InvalidInput, UnknownName
-from coterie.survival import ROLES
+from coterie.problems import kinds
 
 SNIFFED = 100_000
 """So many characters of a CSV file say how it is separated."""
@@ -52,6 +52,7 @@ def read(
     event: str | None = None,
     entry: str | None = None,
     strata: str | None = None,
+    labels: Mapping[str, str] | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,
     zero_based: bool | None = None,
@@ -63,8 +64,9 @@ def read(
 
     In frames and files with named columns, `target`, `id`, `weight` and `offset` name the columns of labels, row ids,
     sample weights and offsets, and `columns` those of X (all the others, if not given). `exposure` names a column whose
-    logarithm is the offset. For survival `time` and `event`, and perhaps `entry` and `strata`, take the place of
-    `target`: see `survival_labels`. Elsewhere `columns` gives the columns their names.
+    logarithm is the offset. Where labels have several columns, `time` and `event`, and perhaps `entry` and `strata`,
+    take the place of `target`, or `labels` names the columns by their roles, as the kind of problem calls them
+    (`Kind.labels`). Elsewhere `columns` gives the columns their names.
     `name` is how errors call this party. `zero_based` says whether the columns of an svmlight file count from 0;
     without it, a file that never uses column 0 is taken to count from 1, so say it when several parties bring files.
     With a preparation (`prepare`), missing values and text are kept for it.
@@ -74,14 +76,11 @@ def read(
     suits data that is split by features.
     """
     given = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
-    given |= {"time": time, "event": event, "entry": entry, "strata": strata}
+    given |= {"time": time, "event": event, "entry": entry, "strata": strata, **(labels or {})}
     named = {role: column for role, column in given.items() if column is not None}
     if "offset" in named and "exposure" in named:
         raise InvalidInput("an offset and an exposure both say what is added to the scores. Give one.")
-    if (survival := [role for role in ROLES if role in named]) and (
-        "target" in named or survival[:2] != ["time", "event"]
-    ):
-        raise InvalidInput("survival needs a column for time and one for event, and no target. Name these two.")
+    _check_labels(named)
     wanted = None if columns is None else tuple(map(str, columns))
     roles = Roles(named, wanted, zero_based, prepare, by_columns or prepare is not None, on_disk)
     if isinstance(source, str | os.PathLike):
@@ -105,6 +104,22 @@ def read(
     if prepare is not None and X.ndim == 2 and X.dtype.kind in "OUT":
         return _read_objects(X, roles.columns, party)
     return Table(X=np.asarray(X) if isinstance(X, np.matrix) else X, columns=roles.columns, name=party)
+
+
+def _check_labels(named: Mapping[str, str]) -> None:
+    """Refuse columns of labels that no kind of problem makes anything of."""
+    own = named.keys() - PLAIN
+    if not own:
+        return
+    kind = next((kind for kind in kinds() if own <= {*kind.labels.roles}), None)
+    if kind is None:
+        raise UnknownName(
+            "role of a column", sorted(own)[0], sorted({r for kind in kinds() for r in kind.labels.roles})
+        )
+    needed = kind.labels.roles[: kind.labels.needed]
+    if "target" in named or not own >= {*needed}:
+        columns = " and one for ".join(needed)
+        raise InvalidInput(f"{kind.name} needs a column for {columns}, and no target. Name these.")
 
 
 def read_party(given: Any, index: int, **how: Any) -> Table:

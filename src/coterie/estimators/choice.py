@@ -12,7 +12,8 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, whole_number
 from coterie.data import Table
 from coterie.estimators.direct import Direct, suits
-from coterie.personal import Personal, Shared
+from coterie.problems.personal.problem import Personal
+from coterie.problems.shared.problem import Shared
 from coterie.result import Result
 from coterie.session.choosing import (
     BOOSTED,
@@ -59,14 +60,14 @@ class Everybody:
         return True
 
     def marks(self, candidate: Candidate, fold: int) -> Marks:
-        parts, key = self._parts[fold], (candidate.problem.family, fold)
+        parts, key = self._parts[fold], (candidate.problem.kind.name, fold)
         positive = None if self.classes is None else self.classes[1]
         if self.settings.placement.engine == "local" and suits(candidate.problem, self.tables):
             if fold not in self._direct:
                 self._direct[fold] = Direct(parts, positive)
             assert isinstance(candidate.problem, Shared)
             return self._direct[fold].marks(candidate.problem)
-        before = self._last.get(key) if candidate.problem.family == "shared" else None
+        before = self._last.get(key) if candidate.problem.kind.name == "shared" else None
         settings = self.settings.but(**{**QUICK, **candidate.how})
         result: Result = fit(candidate.problem, [kept for kept, _ in parts], settings, warm_start=before)
         self._last[key] = result
@@ -105,7 +106,7 @@ def _of_every_candidate(settings: Settings) -> Settings:
 def chosen_fit(chosen: Choice, tables: Sequence[Table], settings: Settings) -> Result:
     """The choice, fitted to all rows."""
     candidate = chosen.candidate
-    exact = EXACT if candidate.problem.family == "shared" else {}
+    exact = EXACT if candidate.problem.kind.name == "shared" else {}
     settings = replace(_of_every_candidate(settings), limits=settings.limits).but(**{**exact, **candidate.how})
     result: Result = fit(candidate.problem, list(tables), settings)
     # The method of the choice was not asked for.

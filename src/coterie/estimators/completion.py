@@ -14,9 +14,9 @@ from coterie.arrays import FloatArray, whole_number
 from coterie.data.entries import pairs_of
 from coterie.errors import InvalidData
 from coterie.estimators.distributed import Distributed, explained, warn_unless_optimal
-from coterie.families import Family
 from coterie.path import Path, Search, path_of
 from coterie.problem import Problem
+from coterie.problems.kind import Kind
 from coterie.session.entries import NamedMatrix
 from coterie.settings import Settings
 from coterie.solve import fit
@@ -111,7 +111,7 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
             result = matrix.named(fit(best.model.problem, table, settings, warm_start=best))
         else:
             before = getattr(self, "result_", None) if self.warm_start else None
-            same = before is not None and before.model.problem.task == problem.task
+            same = before is not None and before.model.problem.loss == problem.loss
             result = matrix.named(fit(problem, table, settings, warm_start=before if same else None))
         warn_unless_optimal(result, stacklevel=5)
         self._results = (result,)
@@ -126,7 +126,7 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
         return path_of(problem, table, Search.of(list(self.radius), cv=cv), settings)
 
     def _agents(self, entries: int) -> Any:
-        count = Family.pieces if self.agents is None else self.agents
+        count = Kind.pieces if self.agents is None else self.agents
         return min(count, entries) if isinstance(count, int | np.integer) else count
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:

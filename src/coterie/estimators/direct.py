@@ -20,7 +20,7 @@ from coterie.data import Table
 from coterie.errors import NumericalError
 from coterie.losses import Loss
 from coterie.networks import star
-from coterie.personal import Shared
+from coterie.problems.shared.problem import Shared
 from coterie.session.choosing import Marks
 
 COLUMNS, WASTE = 64, 4

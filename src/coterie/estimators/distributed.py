@@ -30,7 +30,6 @@ from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate, with_callbacks
 from coterie.estimators.checked import checked
-from coterie.families import family_of
 from coterie.methods import Method
 from coterie.problem import Problem
 from coterie.result import Result
@@ -211,7 +210,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         columns = None if names is None else tuple(map(str, names))
         numbered = Table(X, np.arange(X.shape[0]), weights, columns=columns, offset=offset)
         most = X.shape[self.split == "features"]
-        family = family_of(problem)
+        family = problem.kind
         agents = family.agents(problem, numbered, self.agents)
         tables = gather(numbered, self.split, _at_most(agents, most, family.pieces), settings.seed)
         kind: Any = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))

@@ -24,9 +24,9 @@ from coterie.errors import InvalidInput
 from coterie.estimators.checked import checked
 from coterie.estimators.choice import choose, chosen_fit
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
-from coterie.families import family_of
 from coterie.methods import METHODS, Method
-from coterie.personal import LEARNED, Personal, Shared
+from coterie.problems.personal.problem import LEARNED, Personal
+from coterie.problems.shared.problem import Shared
 from coterie.result import Result
 from coterie.session.choosing import BOOSTED, FOLDS, LINEAR
 from coterie.session.folds import deal_folds
@@ -236,7 +236,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     def predict_proba(self, X: Any, users: Any = None) -> FloatArray:
         """The probabilities of the two classes: of a boosted model as boosting has them, σ(2 score)."""
         scores = self._scores(X, users)
-        second = expit(scores if self.model_.problem.family == "shared" else 2.0 * scores)
+        second = expit(scores if self.model_.problem.kind.name == "shared" else 2.0 * scores)
         return np.column_stack([1.0 - second, second])
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
@@ -359,7 +359,7 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, settings:
 def check_graph(method: str, network: Any) -> None:
     """Refuse a collaboration graph where no candidate has one; the default says nothing."""
     if method == "shared" and not _is_learned(network):
-        family_of(Shared()).check_network(network)
+        Shared().kind.check_network(network)
 
 
 def _is_learned(network: Any) -> bool:
@@ -373,7 +373,7 @@ def _settings_of(estimator: Any, **more: Any) -> Settings:
     return Settings.of(split="users", engine=estimator.engine, seed=seed_of(estimator.random_state), **limits, **more)
 
 
-def _entry(method: str) -> type[Method]:
+def _entry(method: str) -> type[Method[Any, Any]]:
     return METHODS[DEFAULT if method in (AUTO, "shared") else method]
 
 

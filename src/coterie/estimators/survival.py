@@ -13,10 +13,11 @@ from coterie.arrays import FloatArray, product
 from coterie.data.remote import Rows
 from coterie.errors import InvalidData
 from coterie.estimators.distributed import Distributed, explained, is_rows
-from coterie.models.survival import Baseline
 from coterie.penalties import PENALTIES, Penalty
 from coterie.problem import Problem
-from coterie.survival import EVENT, TIME, concordance_counts, survival_labels
+from coterie.problems.survival.labels import EVENT, TIME, survival_labels
+from coterie.problems.survival.likelihood import concordance_counts
+from coterie.problems.survival.model import Baseline
 
 
 @explained

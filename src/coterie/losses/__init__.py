@@ -9,9 +9,10 @@ To add one, see `docs/add-a-loss.md`.
 from __future__ import annotations
 
 from coterie.catalogue import Catalogue
+from coterie.losses.fit import Fit
 from coterie.losses.loss import Loss
 
-__all__ = ["LOSSES", "Loss", "loss"]
+__all__ = ["LOSSES", "Fit", "Loss", "loss"]
 
 LOSSES: Catalogue[Loss] = Catalogue("coterie.losses", Loss, "loss", kind=("classification", "regression"))
 

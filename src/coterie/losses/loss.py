@@ -15,7 +15,7 @@ number per sample. Arrays of float32 stay float32, also beside a plain Python nu
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -25,12 +25,13 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, is_tensor
 from coterie.errors import InvalidProblem
+from coterie.losses.fit import Fit
 
 Step = float | FloatArray
 
 
 @dataclass(frozen=True)
-class Loss(ABC):
+class Loss(Fit):
     """A convex loss of a score and a label. Subclasses are frozen dataclasses of their parameters."""
 
     name: ClassVar[str]

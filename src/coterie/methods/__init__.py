@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from coterie.catalogue import Catalogue
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
+from coterie.problems import KINDS
 
 __all__ = ["METHODS", "Disclosure", "Method", "method"]
 
-METHODS: Catalogue[Method] = Catalogue("coterie.methods", Method, "method", split=("features", "samples", "users"))
+
+class Methods(Catalogue[Method]):
+    """Those of the files here, and those that only one kind of problem has."""
+
+    @cached_property
+    def _own(self) -> dict[str, type[Method]]:
+        return {**super()._own, **{one.name: one for kind in KINDS.built_in() for one in kind.methods}}
 
 
-def method(name: str | Method, **parameters: Any) -> Method:
+METHODS = Methods("coterie.methods", Method, "method", split=("features", "samples", "users"))
+
+
+def method(name: str | Method[Any, Any], **parameters: Any) -> Method[Any, Any]:
     """The method of that name with its parameters; a `Method` is returned as it is."""
     return name if isinstance(name, Method) else METHODS[name](**parameters)

@@ -1,6 +1,6 @@
 """A Newton step for runs that stalled: as exact as float64 allows, with a dual that is not rounded with the model.
 
-    z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)              as in `newton.py`
+    z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)              as in `second_order/quadratic_models.py`
     v = ℓ'(X̃w) + ℓ''∘X̃(z − w + δ)                                       the dual of that quadratic at its minimum
 
 A model of columns with a mean of 1e6 is rounded to 1e-16 of itself, its scores to 1e-10, and their slopes, added up
@@ -27,8 +27,10 @@ from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design, FloatArray, host, sealed, shared_result
 from coterie.here import Here
 from coterie.losses import Loss
-from coterie.methods.moments import moment_message, unpacked
+from coterie.methods.line_search import penalty_at
 from coterie.methods.quadratic import minimiser, solver
+from coterie.methods.second_order.oracle import Aim
+from coterie.moments import moment_message, unpacked
 from coterie.words import Sum, Talk
 
 PASSES = 3
@@ -45,20 +47,6 @@ SATISFIED = 1e-12
 """A coefficient stays where it is if it pulls less than this share of the largest slope."""
 LEAST = 1e-30
 """Where a loss and its slope are both 0 there is no secant."""
-
-
-class Found(NamedTuple):
-    """What a step found out."""
-
-    target: FloatArray
-    slope: FloatArray
-    """∇f(w)."""
-    losses: float
-    """Σ s ℓ at w."""
-    v: FloatArray
-    """The dual of the quadratic at the target, of its own rows."""
-    foreseen: float
-    """By how much P falls if it is what the quadratic says."""
 
 
 class Face(NamedTuple):
@@ -82,7 +70,7 @@ def secant(loss: Loss, scores: FloatArray, slopes: FloatArray, y: FloatArray) ->
     return np.divide(slopes**2, values, out=np.zeros(len(slopes)), where=values > LEAST)
 
 
-def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Found]:
+def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Aim]:
     """The minimum of the quadratic with that ℓ'', and its dual."""
     design = yield from centred(agent)
     slopes = _on_host(here.slopes)
@@ -106,8 +94,8 @@ def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Fo
         z, missing = shared_result(message, _missing, agent, design, M, message / n, z)
         v = v + bend * design.forward(missing)
     step = z - w
-    falls = _penalty(agent, w) - _penalty(agent, z) - float(slope @ step + 0.5 * step @ (H @ step))
-    return Found(z, slope, losses_here, v, falls)
+    falls = penalty_at(agent, w) - penalty_at(agent, z) - float(slope @ step + 0.5 * step @ (H @ step))
+    return Aim(z, slope, losses_here, float(np.linalg.norm(slope)), falls, v=v)
 
 
 def centred(agent: Agent) -> Talk[Design]:
@@ -327,10 +315,6 @@ def _same_face(agent: Agent, z: FloatArray, moved: FloatArray) -> bool:
         before, after = (np.sign(problem.coefficients(one)) for one in (z, moved))
         return bool((before == after).all())
     return True
-
-
-def _penalty(agent: Agent, w: FloatArray) -> float:
-    return agent.problem.penalty.value(agent.problem.coefficients(w))
 
 
 def _on_host(values: Any) -> FloatArray:

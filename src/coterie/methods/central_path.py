@@ -18,8 +18,8 @@ from coterie.arrays import Design, FloatArray
 from coterie.kernels import barrier as kernel
 from coterie.methods import careful
 from coterie.methods.barriers import LONGEST, Barrier, barrier_of
-from coterie.methods.moments import packed, second_moment, unpacked
 from coterie.methods.quadratic import solver
+from coterie.moments import packed, second_moment, unpacked
 from coterie.tuning import Tuning, tuned
 
 

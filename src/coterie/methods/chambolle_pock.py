@@ -20,7 +20,7 @@ import scipy.linalg
 from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.methods.moments import second_moment, symmetric
+from coterie.moments import second_moment, symmetric
 from coterie.networks import Network
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -150,7 +151,7 @@ class Outlook:
         return self.rounds * (own * (sizes.agents if sizes.link.memory else 1) + self.shared / TUNING.speed)
 
 
-def first_order(problem: Problem, sizes: Sizes) -> Outlook:
+def first_order(problem: Any, sizes: Sizes) -> Outlook:
     """What a first-order method takes, split by samples."""
     rounds = TUNING.smooth_rounds * root_condition(problem, sizes) if problem.loss.smooth else TUNING.kinks_rounds
     return Outlook(rounds, 2, sizes.width(problem) + 32, 2 * TUNING.sweeps * sizes.rows_work)
@@ -164,7 +165,7 @@ def worth(problem: Problem, network: Network, sizes: Sizes, outlook: Outlook) ->
 
 
 def expected(
-    problem: Problem, network: Network, sizes: Sizes, outlook: Outlook | None, score: float
+    problem: Any, network: Network, sizes: Sizes, outlook: Outlook | None, score: float
 ) -> tuple[float, float, float]:
     """What "auto" expects of a method with that score: rounds, seconds, and those of them to compute."""
     if outlook is not None:

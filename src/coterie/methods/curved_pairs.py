@@ -27,8 +27,8 @@ from coterie.here import Here, Together
 from coterie.losses import Loss
 from coterie.methods.lbfgs import NOTHING, ridge_of
 from coterie.methods.lbfgs import State as LbfgsState
-from coterie.methods.moments import unpacked
 from coterie.methods.quasi_newton import Memory
+from coterie.moments import unpacked
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk

@@ -49,8 +49,7 @@ from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
-from coterie.personal import Personal, confidence, curvature, margins, pooled_step
-from coterie.problem import Problem
+from coterie.problems.personal.problem import Personal, confidence, curvature, margins, pooled_step
 from coterie.tuning import Tuning, tuned
 from coterie.words import Ask, Publication, Talk
 
@@ -91,7 +90,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Dada(Method[State]):
+class Dada(Method[State, Personal]):
     """Models and graph in turns; only the models, if the graph is given."""
 
     name: ClassVar[str] = "dada"
@@ -154,17 +153,17 @@ class Dada(Method[State]):
             raise InvalidProblem(f"{self.name}: graph_factor is above 0 (1: as published), not {self.graph_factor!r}.")
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Personal, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         return (1.0, "users learn from similar users") if cls is Dada else None
 
-    def check(self, problem: Problem, network: Network) -> None:
-        if not isinstance(problem, Personal) or problem.hinge != (self.name == "perso-linear"):
+    def check(self, problem: Personal, network: Network) -> None:
+        if problem.hinge != (self.name == "perso-linear"):
             raise InvalidProblem(f"{self.name} needs a personal problem as it is, e.g. co.Personal(beta=10, mu=1).")
         if self.learn and self.likeness == "models" and problem.mu == 0:
             raise InvalidProblem("with mu=0 there is nothing to learn a graph from. Use method='local', or mu > 0.")
 
-    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
-        learn = isinstance(problem, Personal) and problem.learned
+    def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
+        learn = problem.learned
         return replace(self, learn=learn), problem
 
     def settings(self) -> dict[str, Any]:
@@ -212,10 +211,9 @@ class Dada(Method[State]):
 
     # -- the life of a user -------------------------------------------------------------------------------------------
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent[Personal]) -> Talk[State]:
         yield from ()
         problem = agent.problem
-        assert isinstance(problem, Personal)
         x = np.zeros(HEAD + problem.base.count)
         if self.begin == "global" and problem.norm == "l1":
             for _ in range(TUNING.common_steps):
@@ -225,18 +223,17 @@ class Dada(Method[State]):
         peers = np.array(agent.neighbours, np.intp)
         return State(x, peers, np.array(agent.ties, float), np.empty(0, np.intp), np.empty(0))
 
-    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+    def warmed(self, agent: Agent[Personal], state: State, point: Point) -> State:
         x = state.x.copy()
         x[HEAD:] = point.w
         x[1] = confidence(agent) * log_sum(margins(agent), x[HEAD:])
         return replace(state, x=x)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
         round = (t - 1) // agent.count + 1
         if self.learn and self.phase(round) == "graph":
             return (yield from self.graph_turn(agent, state, t))
         problem, A = agent.problem, margins(agent)
-        assert isinstance(problem, Personal)
         x = state.x.copy()
         alpha = x[HEAD:]
         degree, mu = x[0], problem.mu
@@ -267,10 +264,9 @@ class Dada(Method[State]):
             x[1] = confidence(agent) * log_sum(A, alpha)
         return State(x, state.peers, state.weights, state.heard, state.views, changed, None, together)
 
-    def graph_turn(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
         """Ask κ peers, set the weights to them, and tell them."""
         problem = agent.problem
-        assert isinstance(problem, Personal)
         others, random, again = min(self.sample, agent.count - 1), agent.random(t), state.peers
         drawn = random.choice(agent.count - 1, others, replace=False) if others else np.empty(0, np.intp)
         drawn += drawn >= agent.index
@@ -298,11 +294,10 @@ class Dada(Method[State]):
         return State(x, keys, values, state.heard, state.views, 0, told, state.together)
 
     def price(
-        self, agent: Agent, state: State, peers: npt.NDArray[np.intp], messages: FloatArray
+        self, agent: Agent[Personal], state: State, peers: npt.NDArray[np.intp], messages: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """The linear part of h divided by μ, for each of these peers, and how their models did on its own rows."""
         problem = agent.problem
-        assert isinstance(problem, Personal)
         models = messages[:, HEAD:]
         if self.likeness == "models":
             apart = models - state.x[HEAD:]
@@ -322,7 +317,7 @@ class Dada(Method[State]):
         far[np.argsort(np.where(w > 0, price, np.inf), kind="stable")[: max(places, 0)]] = False
         return far
 
-    def receive(self, agent: Agent, state: State, sender: int, note: tuple[float, ...]) -> State:
+    def receive(self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]) -> State:
         heard, views = state.heard, state.views
         if self.likeness == "trials":
             heard, views = with_entry(heard, views, sender, note[1], True)
@@ -336,8 +331,7 @@ class Dada(Method[State]):
         x[0] = values.sum()
         return State(x, keys, values, heard, views, together=state.together)
 
-    def publish(self, agent: Agent, state: State) -> Publication:
-        assert isinstance(agent.problem, Personal)
+    def publish(self, agent: Agent[Personal], state: State) -> Publication:
         sparse = agent.problem.norm == "l1"
         if state.told is None:
             return Publication(state.x, HEAD, sparse, state.changed, state.peers)
@@ -346,5 +340,5 @@ class Dada(Method[State]):
         notes = {int(peer): tuple(note) for peer, note in zip(peers, np.transpose(numbers).tolist(), strict=True)}
         return Publication(state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0]))
 
-    def point(self, agent: Agent, state: State) -> Point:
+    def point(self, agent: Agent[Personal], state: State) -> Point:
         return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))

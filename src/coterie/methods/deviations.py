@@ -25,8 +25,8 @@ from coterie.arrays import FloatArray, Matrix, is_sparse
 from coterie.errors import NumericalError
 from coterie.here import CohortDesign
 from coterie.kernels.cholesky import solve_positive
-from coterie.methods.moments import second_moment
-from coterie.personal import Shared
+from coterie.moments import second_moment
+from coterie.problems.shared.problem import Shared
 from coterie.tuning import Tuning, tuned
 
 
@@ -214,15 +214,27 @@ def reduced(agent: Agent, bends: FloatArray) -> FloatArray:
 
         ZᵀDZ − ZᵀDA (AᵀDA + M)⁻¹ AᵀDZ,     Z the centred design, D = diag(s ℓ'')/N
     """
-    A, root = columns_of(agent), np.sqrt(bends)
-    Z = agent.centred.dense(slice(None)) * root[:, None]
-    if not len(A.own):
-        return Z.T @ Z
-    Q = A.dense()[0] * (root[:, None] / np.sqrt(agent.total * A.own))
-    # With Q = D^½ A M^-½:   Zᵀ (I − Q (I + QᵀQ)⁻¹ Qᵀ) Z = Zᵀ (I + QQᵀ)⁻¹ Z
-    by_rows = len(Q) < Q.shape[1]
-    inner = Q @ Q.T if by_rows else Q.T @ Q
-    inner.flat[:: len(inner) + 1] += 1.0
-    right = Z if by_rows else Q.T @ Z
-    part: FloatArray = right.T @ scipy.linalg.solve(inner, right, assume_a="pos")
-    return part if by_rows else Z.T @ Z - part
+    A, root = columns_of(agent), np.sqrt(np.atleast_2d(bends))[:, :, None]
+    Z = _centred_rows(agent) * root
+    H: FloatArray = Z.transpose(0, 2, 1) @ Z
+    if len(A.own):
+        H = _without_own_block(H, Z, A.dense() * (root / np.sqrt(agent.total * A.own)))
+    return H if bends.ndim == 2 else H[0]
+
+
+def _centred_rows(agent: Agent) -> FloatArray:
+    """The rows of the centred designs of these users."""
+    design = agent.centred
+    if isinstance(design, CohortDesign):
+        return np.stack([design.member(k).dense(slice(None)) for k in range(len(design.stack))])
+    return design.dense(slice(None))[None]
+
+
+def _without_own_block(H: FloatArray, Z: FloatArray, Q: FloatArray) -> FloatArray:
+    """Zᵀ (I − Q (I + QᵀQ)⁻¹ Qᵀ) Z = Zᵀ (I + QQᵀ)⁻¹ Z, where H is ZᵀZ and Q is D^½ A M^-½."""
+    Qt, by_rows = Q.transpose(0, 2, 1), Q.shape[1] < Q.shape[2]
+    inner, right = (Q @ Qt, Z) if by_rows else (Qt @ Q, Qt @ Z)
+    diagonal = np.arange(inner.shape[1])
+    inner[:, diagonal, diagonal] += 1.0
+    part: FloatArray = right.transpose(0, 2, 1) @ np.linalg.solve(inner, right)
+    return part if by_rows else H - part

@@ -62,7 +62,7 @@ from coterie.losses.squared import Squared
 from coterie.losses.squared_hinge import SquaredHinge
 from coterie.methods.diffusion_rows import by_rows, column_scale, gain, least_bend, row_squares
 from coterie.methods.disclosure import LABELS_FIRST, SAME, Disclosure
-from coterie.methods.method import Method
+from coterie.methods.method import Method, Rows
 from coterie.methods.mixing_filter import mixing_filter, response, safe_step, spectrum_of
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -111,7 +111,7 @@ class FullState:
 
 
 @dataclass(frozen=True)
-class _Family(Method[S]):
+class _Family(Method[S, Rows]):
     """What the family shares: the problems it solves, the mixing matrix, and what the agents tell each other first."""
 
     split: ClassVar[str] = "features"

@@ -27,7 +27,7 @@ from coterie.agent import Agent, remembered
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.kernels.dual_ascent import ALL_EVERY, ROUGH, dual_ascent, squared_norms
 from coterie.losses import Loss
-from coterie.methods.moments import second_moment
+from coterie.moments import second_moment
 from coterie.tuning import Tuning, tuned
 
 

@@ -6,7 +6,7 @@
 |------------------------|---------------------------|-----------------------------------------------------------------|
 | W^t ∈ R^{d×m}          | `left`, `right`, `u`, `v` | the iterate as factors, never multiplied out                    |
 | μ                      | `penalty.radius`          | the bound on the trace norm                                     |
-| F_j, f_i               | `problem.task`            | the loss of agent j, a sum over its samples                     |
+| F_j, f_i               | `problem.loss`            | the loss of agent j, a sum over its samples                     |
 | sufficient information | `tasks.Information`       | what an agent keeps to multiply ∇F_j(W) by vectors              |
 | u_k, v_k               | `u`, `v`                  | power iterates: unit vectors of length d and m                  |
 | K(t)                   | `power`                   | power iterations in epoch t = 0, 1, ...; round t is epoch t − 1 |
@@ -49,7 +49,7 @@ from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.penalties.traceball import leading_pair
 from coterie.problem import Problem
-from coterie.tasks import Information
+from coterie.tasks import Information, Task
 from coterie.tasks.task import INFORMATION
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
@@ -91,7 +91,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class FrankWolfe(Method[State]):
+class FrankWolfe(Method[State, Problem[Task]]):
     """What the three share."""
 
     split: ClassVar[str] = "samples"
@@ -108,12 +108,12 @@ class FrankWolfe(Method[State]):
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
 
-    def check(self, problem: Problem, network: Network) -> None:
-        if problem.task.stages > 1:
+    def check(self, problem: Problem[Task], network: Network) -> None:
+        if problem.loss.stages > 1:
             raise InvalidProblem(f"{self.name} has no stages. Use dfw-subspace, or leave stages out.")
 
-    def start(self, agent: Agent) -> Talk[State]:
-        d, m = agent.problem.task.size(agent.data)
+    def start(self, agent: Agent[Problem[Task]]) -> Talk[State]:
+        d, m = agent.problem.loss.size(agent.data)
         information = information_of(agent, self.information)
         yield from ()  # there is nothing to ask
         nothing = np.zeros((d, 0), information.dtype), np.zeros((m, 0), information.dtype)
@@ -121,13 +121,13 @@ class FrankWolfe(Method[State]):
         agent.scratch["followed"] = state, information
         return state
 
-    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+    def warmed(self, agent: Agent[Problem[Task]], state: State, point: Point) -> State:
         left, right, free = taken_apart(agent, point.w)
         U, s, V = decomposed(left.astype(state.left.dtype), right.astype(state.left.dtype))
         room = radius(agent) / s.sum() if s.sum() > radius(agent) else 1.0
         return replace(state, left=U * (room * s), right=V, beta=as_array(free) if state.beta.size else state.beta)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent[Problem[Task]], state: State, t: int) -> Talk[State]:
         information = self._followed(agent, state)
         u, v = yield from self.oracle(agent, information, state, t)
         # S = −μ u vᵀ minimises ⟨S, ∇F(W)⟩                                                                      (3)
@@ -147,22 +147,22 @@ class FrankWolfe(Method[State]):
         agent.scratch["followed"] = state, information
         return state
 
-    def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
+    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
         """Unit vectors u, v with uᵀ∇F(W)v as large as the method makes it."""
         raise NotImplementedError
 
-    def point(self, agent: Agent, state: State) -> Point:
+    def point(self, agent: Agent[Problem[Task]], state: State) -> Point:
         factors = within(*self._factors(agent, state), radius(agent))
         return Point(put_together(agent, *factors, state.beta if state.beta.size else None))
 
-    def _factors(self, agent: Agent, state: State) -> Pair:
+    def _factors(self, agent: Agent[Problem[Task]], state: State) -> Pair:
         """W as left rightᵀ, each atom with what the later steps left of it."""
         left_of = np.cumprod(np.append(1.0, 1.0 - state.steps[::-1]))[::-1]
         weights = (-radius(agent) * state.steps * left_of[1:]).astype(state.u.dtype)
         left = np.hstack([state.left * state.left.dtype.type(left_of[0]), state.u * weights])
         return left, np.hstack([state.right, state.v])
 
-    def _followed(self, agent: Agent, state: State) -> Information:
+    def _followed(self, agent: Agent[Problem[Task]], state: State) -> Information:
         """The information that belongs to that State, rebuilt step by step where it is not at hand."""
         kept = agent.scratch.get("followed")
         if kept is not None and kept[0] is state:
@@ -179,9 +179,9 @@ class FrankWolfe(Method[State]):
         return information
 
     def _step(
-        self, agent: Agent, information: Information, scale: float, u: FloatArray, v: FloatArray, t: int
+        self, agent: Agent[Problem[Task]], information: Information, scale: float, u: FloatArray, v: FloatArray, t: int
     ) -> Talk[float]:
-        task = agent.problem.task
+        task = agent.problem.loss
         if self.step == "classic" or (self.step == "auto" and not task.quadratic):
             return 2.0 / (t + 1.0)
 
@@ -219,7 +219,7 @@ class NaiveDfw(FrankWolfe):
         secure=TOTALS,
     )
 
-    def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
+    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
         total = yield Sum(information.gradient())
         u, v = shared_result(total, leading_pair, total)
         return np.array(u, information.dtype), np.array(v, information.dtype)
@@ -237,7 +237,7 @@ class Sva(FrankWolfe):
         secure=TOTALS,
     )
 
-    def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
+    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
         u, v = local_pair(agent, information)
         total = yield Sum(np.concatenate([u, v]) * information.dtype.type(agent.data.n))
         return _unit(total[: len(u)]), _unit(total[len(u) :])
@@ -268,7 +268,7 @@ class DfwTrace(FrankWolfe):
         if self.begin not in BEGINNINGS:
             raise UnknownName("beginning of dfw-trace", self.begin, BEGINNINGS)
 
-    def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
+    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
         if self.begin == "sva":
             v = _unit((yield Sum(local_pair(agent, information)[1] * information.dtype.type(agent.data.n))))
         elif self.begin == "previous" and state.start.any():
@@ -286,7 +286,7 @@ class DfwTrace(FrankWolfe):
         return {**super().settings(), "power": named(self.power)}
 
 
-def radius(agent: Agent) -> float:
+def radius(agent: Agent[Problem[Task]]) -> float:
     """μ."""
     bound: float = agent.problem.penalty.radius  # type: ignore[attr-defined]
     return bound
@@ -322,7 +322,7 @@ def named(power: Power) -> int | str:
     return power if isinstance(power, str) else int(power)
 
 
-def local_pair(agent: Agent, information: Information) -> Pair:
+def local_pair(agent: Agent[Problem[Task]], information: Information) -> Pair:
     """The top singular vectors of its own gradient; the largest entry of u is positive, and v follows."""
     there = getattr(information, "backend", None)
     if isinstance(there, TorchBackend) and there.fast:
@@ -330,7 +330,7 @@ def local_pair(agent: Agent, information: Information) -> Pair:
     else:
         u, v = leading_pair(
             LinearOperator(
-                agent.problem.task.size(agent.data),
+                agent.problem.loss.size(agent.data),
                 matvec=lambda x: information.times(np.asarray(x, information.dtype).ravel()),
                 rmatvec=lambda x: information.times_transposed(np.asarray(x, information.dtype).ravel()),
                 matmat=information.times,

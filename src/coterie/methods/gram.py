@@ -25,9 +25,9 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import Outlook, Sizes, equations_work, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
-from coterie.methods.method import Method
-from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.methods.method import Method, Rows
 from coterie.methods.quadratic import minimiser, proven
+from coterie.moments import packed, second_moment, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
@@ -44,7 +44,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Gram(Method[State]):
+class Gram(Method[State, Rows]):
     """The normal equations, added up once."""
 
     name: ClassVar[str] = "gram"

@@ -66,7 +66,7 @@ from coterie.methods.chambolle_pock import (
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import SAME, Disclosure
 from coterie.methods.graph_cp_paper import PaperState, paper_round, paper_start, steepness
-from coterie.methods.method import Method
+from coterie.methods.method import Method, Rows
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
@@ -113,7 +113,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class GraphCP(Method[State | PaperState]):
+class GraphCP(Method[State | PaperState, Rows]):
     """Chambolle–Pock over the edges of a graph: one `Mix` of n numbers per round (the paper's variant: two)."""
 
     name: ClassVar[str] = "graph-cp"

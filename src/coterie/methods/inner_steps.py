@@ -13,7 +13,8 @@ from coterie.backends import backend
 from coterie.certificate.intercepts import adjusted, as_array
 from coterie.methods.frank_wolfe import radius
 from coterie.methods.small_ball import Quadratic, least
-from coterie.tasks import Information
+from coterie.problem import Problem
+from coterie.tasks import Information, Task
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
@@ -40,7 +41,7 @@ class Place:
 
 
 def corrected(
-    agent: Agent,
+    agent: Agent[Problem[Task]],
     information: Information,
     basis: FloatArray,
     image: Any,

@@ -44,9 +44,9 @@ from coterie.methods.barriers import Barrier, Step
 from coterie.methods.central_path import Samples, Terms, barrier_at, kinks_of, on_path
 from coterie.methods.costs import Outlook, Sizes, equations_work, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
-from coterie.methods.method import Method
-from coterie.methods.moments import diagonal
+from coterie.methods.method import Method, Rows
 from coterie.methods.quadratic import rounded
+from coterie.moments import diagonal
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
@@ -119,7 +119,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class InteriorPoint(Method[State]):
+class InteriorPoint(Method[State, Rows]):
     """Mehrotra's predictor and corrector in the space of the model."""
 
     name: ClassVar[str] = "interior-point"

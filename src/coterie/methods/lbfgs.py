@@ -31,7 +31,7 @@ from coterie.methods.costs import Sizes
 from coterie.methods.couriers import Blocks, Sums
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.envelope import bend_of, is_smooth, next_width, slopes, step_along
-from coterie.methods.method import Method
+from coterie.methods.method import Method, Rows
 from coterie.methods.metrics import Diagonal, Metric, block_of
 from coterie.methods.quasi_newton import Memory
 from coterie.networks import Network
@@ -108,7 +108,7 @@ class Way(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QuasiNewton(Method[State]):
+class QuasiNewton(Method[State, Rows]):
     """What both splits share."""
 
     memory: int = 30

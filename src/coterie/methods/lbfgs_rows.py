@@ -26,9 +26,9 @@ from coterie.methods.curved_pairs import State
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.lbfgs import NOTHING, QuasiNewton, is_for
 from coterie.methods.lbfgs import State as LbfgsState
-from coterie.methods.moments import diagonal
-from coterie.methods.newton import FULL
 from coterie.methods.quadratic import proven
+from coterie.methods.second_order.linear import FULL
+from coterie.moments import diagonal
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk

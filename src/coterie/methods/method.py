@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
 import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
+from coterie.losses import Loss
 from coterie.methods.costs import Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.networks import Network
-from coterie.problem import Problem
+from coterie.problem import Problem, Q
 from coterie.steps import Coordinate, S, Stateful, Steps
 from coterie.words import Publication, Talk
 
@@ -26,8 +27,12 @@ NO_INTERCEPT = "fits no intercept, which has no penalty. Use intercept=False, or
 """What a method says that needs a penalty on everything."""
 
 
+Rows: TypeAlias = Problem[Loss]
+"""What methods for linear models solve."""
+
+
 @dataclass(frozen=True)
-class Method(Stateful[S], ABC):
+class Method(Stateful[S], ABC, Generic[S, Q]):
     """A map State → State, as one agent sees it."""
 
     name: ClassVar[str]
@@ -43,7 +48,7 @@ class Method(Stateful[S], ABC):
     """Whether parties without labels can compute them from its messages, or from its certificates."""
 
     family: ClassVar[str] = "linear"
-    """Which problems it solves, see `Problem.family`."""
+    """Which problems it solves, the name of their kind."""
     first_look: ClassVar[int] = 2
     """After which round the first certificate is worth its messages."""
 
@@ -68,27 +73,35 @@ class Method(Stateful[S], ABC):
     uses_network: ClassVar[bool] = True
     """Whether it matters who is connected to whom."""
 
-    def adapted(self, problem: Problem) -> tuple[Method[S], Problem]:
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, arguments):
+            """`Method[State]` is a method for linear problems: type variables have no defaults before Python 3.13."""
+            if cls is Method and not isinstance(arguments, tuple):
+                arguments = (arguments, Rows)
+            return super().__class_getitem__(arguments)
+
+    def adapted(self, problem: Q) -> tuple[Method[S, Q], Q]:
         """This method as it suits that problem, and the problem as it suits a method that is a baseline."""
         return self, problem
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Any, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         """How well this method fits, for `method="auto"`, and why ("chosen because ..."); None: only by name."""
         outlook = None if sizes is None else cls.outlook(problem, sizes)
         return None if sizes is None or outlook is None else worth(problem, network, sizes, outlook)
 
     @classmethod
-    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+    def outlook(cls, problem: Any, sizes: Sizes) -> Outlook | None:
         """What it is expected to take; None: as a first-order method, or it cannot solve that problem."""
         return None
 
     @classmethod
-    def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
+    def rescues(cls, problem: Q, sizes: Sizes) -> bool:
         """Whether a run of "auto" that stalls may go on with it, from the model that it came to."""
         return True
 
-    def check(self, problem: Problem, network: Network) -> None:
+    def check(self, problem: Q, network: Network) -> None:
         """Raise InvalidProblem, naming an alternative, if this method cannot solve that problem."""
 
     @property
@@ -97,34 +110,34 @@ class Method(Stateful[S], ABC):
         return (self.state,)
 
     @abstractmethod
-    def start(self, agent: Agent) -> Talk[S]:
+    def start(self, agent: Agent[Q]) -> Talk[S]:
         """The first State."""
 
-    def warmed(self, agent: Agent, state: S, point: Point) -> S:
+    def warmed(self, agent: Agent[Q], state: S, point: Point) -> S:
         """The first State moved to a point that another run came to; a method that cannot starts where it starts."""
         return state
 
-    def warm(self, agent: Agent, state: S, point: Point) -> Talk[S]:
+    def warm(self, agent: Agent[Q], state: S, point: Point) -> Talk[S]:
         """`warmed`, for a method that must ask the others for something on the way."""
         yield from ()
         return self.warmed(agent, state, point)
 
     @abstractmethod
-    def round(self, agent: Agent, state: S, t: int) -> Talk[S]:
+    def round(self, agent: Agent[Q], state: S, t: int) -> Talk[S]:
         """The State after round t = 1, 2, ..."""
 
     @abstractmethod
-    def point(self, agent: Agent, state: S) -> Point:
+    def point(self, agent: Agent[Q], state: S) -> Point:
         """The model and the dual that the State stands for."""
 
-    def expected_gap(self, agent: Agent, state: S) -> float | None:
+    def expected_gap(self, agent: Agent[Q], state: S) -> float | None:
         """The gap that a certificate would show, as far as all agents know it without a word; None: they do not.
 
         While it is too large, a run spends no messages on certificates.
         """
         return None
 
-    def together(self, agent: Agent) -> tuple[str, ...] | None:
+    def together(self, agent: Agent[Q]) -> tuple[str, ...] | None:
         """If agents that are alike may take rounds as one, which fields of a State they do not share; see `crowd`.
 
         A round then says sums only, and is written for the last axes of arrays: an agent in front is an axis more.
@@ -135,15 +148,15 @@ class Method(Stateful[S], ABC):
         """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""
         return False
 
-    def tune(self, agent: Agent, state: S, t: int) -> Talk[S]:
+    def tune(self, agent: Agent[Q], state: S, t: int) -> Talk[S]:
         """The same State with better parameters."""
         raise NotImplementedError
 
-    def publish(self, agent: Agent, state: S) -> FloatArray | Publication | None:
+    def publish(self, agent: Agent[Q], state: S) -> FloatArray | Publication | None:
         """What others may `Ask` for until the next round ends; nothing, unless a method says otherwise."""
         return None
 
-    def receive(self, agent: Agent, state: S, sender: int, note: tuple[float, ...]) -> S:
+    def receive(self, agent: Agent[Q], state: S, sender: int, note: tuple[float, ...]) -> S:
         """The State after a note of another agent's `Publication` arrived."""
         return state
 
@@ -152,11 +165,11 @@ class Method(Stateful[S], ABC):
         """Whether `coordinates` says something."""
         return type(self).coordinates is not Method.coordinates
 
-    def coordinates(self, agent: Agent, state: S) -> tuple[Coordinate, ...]:
+    def coordinates(self, agent: Agent[Q], state: S) -> tuple[Coordinate, ...]:
         """The arrays of the State on which the map acts: shared first, uncounted last; none: no acceleration."""
         return ()
 
-    def accelerated(self, problem: Problem) -> Steps[Any]:
+    def accelerated(self, problem: Q) -> Steps[Any]:
         """This method in the acceleration that suits it on that problem; as it is, if none does."""
         return self
 

@@ -14,7 +14,7 @@ import scipy.linalg
 
 from coterie.arrays import Design, FloatArray
 from coterie.kernels.coordinate_descent import coordinate_descent
-from coterie.methods.moments import second_moment, symmetric
+from coterie.moments import second_moment, symmetric
 from coterie.penalties.l1 import soft_threshold
 
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -32,8 +32,7 @@ from coterie.kernels.hinge_block import hinge_block, mean_hinge
 from coterie.methods.dada import HEAD, Dada, State
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
-from coterie.personal import Personal, confidence, margins
-from coterie.problem import Problem
+from coterie.problems.personal.problem import Personal, confidence, margins
 from coterie.tuning import Tuning, tuned
 from coterie.words import Ask, Publication, Talk
 
@@ -80,16 +79,15 @@ class PersoLinear(Dada):
         """How many numbers stand before the model in a message: those that a graph is learned from."""
         return HEAD if self.learn else 0
 
-    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+    def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
         if isinstance(problem, Personal):
             problem = problem.but(predictors="linear", norm="l2", hinge=True)
         return super().adapted(problem)
 
     # -- the life of a user -------------------------------------------------------------------------------------------
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent[Personal]) -> Talk[State]:
         yield from ()
-        assert isinstance(agent.problem, Personal)
         columns, peers = agent.problem.base.count, np.array(agent.neighbours, np.intp)
         x, nobody = np.zeros(self.head + columns), np.empty(0, np.intp)
         if self.learn:
@@ -98,13 +96,13 @@ class PersoLinear(Dada):
         copies, ties = np.zeros((len(peers), columns)), np.array(agent.ties, float)
         return Acquaintance(x, peers, ties, nobody, np.empty(0), copies=copies, multipliers=np.zeros(agent.data.n))
 
-    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+    def warmed(self, agent: Agent[Personal], state: State, point: Point) -> State:
         assert isinstance(state, Acquaintance)
         x = state.x.copy()
         x[self.head :] = point.w
         return self._now(agent, state, x, np.full_like(state.copies, np.nan), state.multipliers)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
         assert isinstance(state, Acquaintance)
         phase = self.phase((t - 1) // agent.count + 1)
         if phase == "graph":
@@ -118,7 +116,7 @@ class PersoLinear(Dada):
             return replace(state, changed=0, told=None, met=-1, shown=None)
         return self._moved(agent, state, self._with_copy(state, peer, theirs[peer]), met=peer)
 
-    def receive(self, agent: Agent, state: State, sender: int, note: tuple[float, ...]) -> State:
+    def receive(self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]) -> State:
         assert isinstance(state, Acquaintance)
         if self.learn and len(note) <= HEAD:
             return _aligned(state, super().receive(agent, state, sender, note), {})
@@ -127,7 +125,7 @@ class PersoLinear(Dada):
         state = self._begun(state)
         return self._moved(agent, state, self._with_copy(state, sender, np.array(note)))
 
-    def graph_turn(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
         assert isinstance(state, Acquaintance)
         turn = super().graph_turn(agent, state, t)
         theirs = yield next(turn)
@@ -137,7 +135,7 @@ class PersoLinear(Dada):
             return _aligned(state, end.value, {peer: x[HEAD:] for peer, x in theirs.items()})
         raise AssertionError("a graph step asks once")
 
-    def publish(self, agent: Agent, state: State) -> Publication:
+    def publish(self, agent: Agent[Personal], state: State) -> Publication:
         assert isinstance(state, Acquaintance)
         if state.told is not None:
             graph = super().publish(agent, state)
@@ -145,7 +143,7 @@ class PersoLinear(Dada):
         notes = {} if state.shown is None else {state.met: tuple(state.shown.tolist())}
         return Publication(state.x, self.head, False, state.changed, (), notes)
 
-    def point(self, agent: Agent, state: State) -> Point:
+    def point(self, agent: Agent[Personal], state: State) -> Point:
         return Point(state.x[self.head :], np.concatenate([state.peers.astype(float), state.weights]))
 
     # -- its own model ------------------------------------------------------------------------------------------------
@@ -165,11 +163,10 @@ class PersoLinear(Dada):
         return copies
 
     def _moved(
-        self, agent: Agent, state: Acquaintance, copies: FloatArray, *, alone: bool = False, met: int = -1
+        self, agent: Agent[Personal], state: Acquaintance, copies: FloatArray, *, alone: bool = False, met: int = -1
     ) -> Acquaintance:
         """Its own part of f at its minimum, given the others; alone, a proximal step of length 1 on c_k L_k."""
         problem, x, u = agent.problem, state.x.copy(), state.multipliers.copy()
-        assert isinstance(problem, Personal)
         known = ~np.isnan(copies).any(axis=1)
         degree = float(state.weights[known].sum())
         s, q, centre = confidence(agent), 1.0, x[self.head :]
@@ -181,7 +178,7 @@ class PersoLinear(Dada):
 
     def _now(
         self,
-        agent: Agent,
+        agent: Agent[Personal],
         state: Acquaintance,
         x: FloatArray,
         copies: FloatArray,

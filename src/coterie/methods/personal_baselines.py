@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from coterie.methods.dada import Dada
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
-from coterie.personal import Personal, pooled_step
-from coterie.problem import Problem
+from coterie.problems.personal.problem import Personal, pooled_step
 from coterie.tuning import Tuning, tuned
 from coterie.words import Talk
 
@@ -41,7 +40,7 @@ class DadaLinear(Dada):
         secure="the same: models go to those who are to hear them, and are not sums",
     )
 
-    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+    def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
         if isinstance(problem, Personal):
             problem = problem.but(predictors="linear", norm="l2")
         return super().adapted(problem)
@@ -60,8 +59,8 @@ class Local(Dada):
     )
     uses_network: ClassVar[bool] = False
 
-    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
-        return self, problem.but(learned=False) if isinstance(problem, Personal) else problem
+    def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
+        return self, problem.but(learned=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class GlobalState:
 
 
 @dataclass(frozen=True)
-class Global(Method[GlobalState]):
+class Global(Method[GlobalState, Personal]):
     """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a server."""
 
     name: ClassVar[str] = "global"
@@ -87,23 +86,22 @@ class Global(Method[GlobalState]):
     tells_labels: ClassVar[bool] = False
     uses_network: ClassVar[bool] = False
 
-    def check(self, problem: Problem, network: Network) -> None:
-        if not isinstance(problem, Personal) or problem.norm != "l1":
+    def check(self, problem: Personal, network: Network) -> None:
+        if problem.norm != "l1":
             raise InvalidProblem("global needs a personal problem with norm='l1', e.g. co.Personal(beta=10).")
 
-    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
-        return self, problem.but(pooled=True, learned=False) if isinstance(problem, Personal) else problem
+    def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
+        return self, problem.but(pooled=True, learned=False)
 
-    def start(self, agent: Agent) -> Talk[GlobalState]:
+    def start(self, agent: Agent[Personal]) -> Talk[GlobalState]:
         yield from ()
-        assert isinstance(agent.problem, Personal)
         return GlobalState(np.zeros(agent.problem.base.count))
 
-    def warmed(self, agent: Agent, state: GlobalState, point: Point) -> GlobalState:
+    def warmed(self, agent: Agent[Personal], state: GlobalState, point: Point) -> GlobalState:
         return GlobalState(point.w.astype(float))
 
-    def round(self, agent: Agent, state: GlobalState, t: int) -> Talk[GlobalState]:
+    def round(self, agent: Agent[Personal], state: GlobalState, t: int) -> Talk[GlobalState]:
         return GlobalState((yield from pooled_step(agent, state.alpha, TUNING.grid)))
 
-    def point(self, agent: Agent, state: GlobalState) -> Point:
+    def point(self, agent: Agent[Personal], state: GlobalState) -> Point:
         return Point(state.alpha)

@@ -25,7 +25,7 @@ from coterie.methods.gram import Gram
 from coterie.methods.interior_point import WIDEST as WIDEST
 from coterie.methods.interior_point import InteriorPoint
 from coterie.methods.method import Method
-from coterie.methods.newton import Newton
+from coterie.methods.second_order.linear import Newton
 from coterie.penalties.group import Group
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned

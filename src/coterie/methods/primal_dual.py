@@ -44,7 +44,7 @@ from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.dual_block import knows, solve_block
 from coterie.methods.largest import largest
-from coterie.methods.method import Method
+from coterie.methods.method import Method, Rows
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.steps import Coordinate, Steps
@@ -102,7 +102,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class PrimalDual(Method[State]):
+class PrimalDual(Method[State, Rows]):
     """What the five rules share."""
 
     split: ClassVar[str] = "samples"

@@ -33,7 +33,7 @@ from coterie.methods import costs
 from coterie.methods.costs import Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.dual_block import at_rest, improve, knows, shuffled
-from coterie.methods.method import NO_INTERCEPT, Method
+from coterie.methods.method import NO_INTERCEPT, Method, Rows
 from coterie.methods.quadratic import rounded
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -63,7 +63,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Relay(Method[State]):
+class Relay(Method[State, Rows]):
     """Dual coordinate ascent, block after block in a random order."""
 
     name: ClassVar[str] = "relay"

@@ -24,29 +24,15 @@ from coterie.errors import InvalidProblem, NumericalError
 from coterie.losses import Loss
 from coterie.methods import lbfgs, searched_rows
 from coterie.methods.costs import Sizes
-from coterie.methods.deviations import Own, deviation, reduced
-from coterie.methods.disclosure import TOTALS, WEIGHTED_ROWS, Disclosure
+from coterie.methods.deviations import Own, deviation
+from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.lbfgs import QuasiNewton
-from coterie.methods.method import Method
-from coterie.methods.moments import diagonal, packed, unpacked
-from coterie.methods.quadratic import minimiser
 from coterie.methods.quasi_newton import Memory
+from coterie.moments import diagonal
 from coterie.networks import Network
-from coterie.personal import Shared
 from coterie.problem import Problem
-from coterie.tuning import Tuning, tuned
+from coterie.problems.shared.problem import Shared
 from coterie.words import Sum, Talk
-
-
-@dataclass(frozen=True)
-class _Tuning(Tuning):
-    enough: float = tuned(1e-4, "Share of the linear decrease that a step needs.", "paper: Armijo 1966")
-    rounding: float = tuned(1e-13, "Values that differ by less, relatively, are equal.", "rounding: float64 sums")
-    trials: int = tuned(10, "Steps that are tried together: ½, ¼, ...", "rounding: more are tried after them")
-
-
-TUNING = _Tuning()
-
 
 STEPS = searched_rows.TRIALS[2:13:2]
 """Steps at whose values to look: fewer than for rows alone, because a value here is a problem solved."""
@@ -81,7 +67,7 @@ class SharedModels(QuasiNewton):
         return 1.0, "its messages are one number per column"
 
     def check(self, problem: Problem, network: Network) -> None:
-        _check(self.name, problem)
+        check_shared(self.name, problem)
         super().check(problem, network)
 
     @property
@@ -124,7 +110,7 @@ class SharedModels(QuasiNewton):
         return ("own",)
 
     def point(self, agent: Agent, state: State) -> Point:  # type: ignore[override]
-        return _point(agent, state.common.w, state.own)
+        return shared_point(agent, state.common.w, state.own)
 
 
 class _Along:
@@ -156,94 +142,7 @@ class _Along:
         return np.array([nothing if (here := self._at(step)) is None else here.value for step in steps]).T
 
 
-@dataclass(frozen=True, slots=True)
-class NewtonState:
-    """Where one user stands between two rounds of `shared-newton`."""
-
-    w: FloatArray
-    """The common model, in centred coordinates."""
-    own: FloatArray
-    """Its deviation from it."""
-
-
-@dataclass(frozen=True)
-class SharedNewton(Method[NewtonState]):
-    """Newton's method on the common model: every user eliminates its own block of the arrow."""
-
-    name: ClassVar[str] = "shared-newton"
-    split: ClassVar[str] = "users"
-    family: ClassVar[str] = "shared"
-    summary: ClassVar[str] = "a common linear model and deviations of every user: few rounds, a number per two columns"
-    disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient of its own loss and a matrix of its curvature, a number per column and one per pair of "
-        "columns, added up",
-        learned="second moments of its own rows, with new weights in each round: a few rows come out themselves",
-        secure=TOTALS,
-    )
-    tells_labels: ClassVar[bool] = False
-    uses_network: ClassVar[bool] = False
-    first_look: ClassVar[int] = 1
-
-    few_rows: bool = False
-    """Whether users with no more rows than columns take part."""
-
-    def check(self, problem: Problem, network: Network) -> None:
-        _check(self.name, problem)
-
-    def start(self, agent: Agent) -> Talk[NewtonState]:
-        if not self.few_rows:
-            few = yield Sum(np.array([float(agent.data.n <= agent.data.d)]))
-            if few[0] > 0:
-                raise InvalidProblem(
-                    f"{self.name}: {int(few[0])} of {agent.count} users have no more rows than columns, and their "
-                    "matrices would tell these rows. Use method='shared', or few_rows=True if they may be told."
-                )
-        w = sealed(agent.centred.inner(agent.first_model().astype(float)))
-        return NewtonState(w, np.zeros(len(w)))
-
-    def warmed(self, agent: Agent, state: NewtonState, point: Point) -> NewtonState:
-        own, common = np.split(point.w.astype(float), 2)
-        return NewtonState(sealed(agent.centred.inner(common)), own)
-
-    def round(self, agent: Agent, state: NewtonState, t: int) -> Talk[NewtonState]:
-        w, scores = state.w, agent.centred.forward(state.w)
-        here = deviation(agent, scores, state.own)
-        bends = searched_rows.bends_of(agent, agent.loss.curvature(here.scores, agent.exact_labels))
-        adjoint = agent.centred.adjoint(agent.weighted(here.slopes))
-        heard = yield Sum(packed(reduced(agent, bends), adjoint, np.array([here.value])))
-        n, width = agent.total, len(w)
-
-        def aimed() -> tuple[FloatArray, float, float]:
-            slope, H = heard[-width - 1 : -1] / n, unpacked(heard, width) / n
-            target = sealed(minimiser(agent, H, slope, w)[0])
-            before, after = (_penalty(agent, x) for x in (w, target))
-            return target, float(heard[-1]) / n + before, float(slope @ (target - w)) + after - before
-
-        target, before, down = shared_result(heard, aimed)
-        image, theta, own = agent.centred.forward(target) - scores, 0.0, here.own
-        trials = np.ones(1)
-        rounding = TUNING.rounding * abs(before)
-        while theta == 0.0 and trials[0] * -down > rounding:
-            found = [deviation(agent, scores + share * image, here.own) for share in trials]
-            values = yield Sum(np.array([one.value for one in found]))
-            after = [
-                float(value) / n + _penalty(agent, w + share * (target - w))
-                for value, share in zip(values, trials, strict=True)
-            ]
-            good = [k for k, share in enumerate(trials) if after[k] - before <= TUNING.enough * share * down + rounding]
-            if good:
-                theta, own = float(trials[good[0]]), found[good[0]].own
-            trials = trials[-1] * 2.0 ** -np.arange(1.0, 1 + TUNING.trials)
-        if theta == 0.0:
-            # Below rounding a full step of Newton's does no harm, and may be the last digit.
-            theta, own = 1.0, deviation(agent, scores + image, here.own).own
-        return NewtonState(target if theta == 1.0 else sealed(w + theta * (target - w)), own)
-
-    def point(self, agent: Agent, state: NewtonState) -> Point:
-        return _point(agent, state.w, state.own)
-
-
-def _check(name: str, problem: Problem) -> None:
+def check_shared(name: str, problem: Problem) -> None:
     if not isinstance(problem, Shared):
         raise InvalidProblem(f"{name} needs a common model with deviations, e.g. co.Shared(loss='logistic', mu=0.01).")
     if type(problem.loss).curvature is Loss.curvature:
@@ -263,10 +162,6 @@ def _prices(agent: Agent) -> FloatArray:
     return prices
 
 
-def _penalty(agent: Agent, w: FloatArray) -> float:
-    return agent.problem.penalty.value(agent.problem.coefficients(w))
-
-
-def _point(agent: Agent, w: FloatArray, own: FloatArray) -> Point:
+def shared_point(agent: Agent, w: FloatArray, own: FloatArray) -> Point:
     """The user's deviation, and then the common model as people know it."""
     return Point(np.concatenate([own, np.broadcast_to(agent.centred.plain(w), own.shape)], axis=-1))

@@ -46,7 +46,7 @@ from coterie.methods.method import Method
 from coterie.methods.small_ball import best_in_ball, grown_pairs, turned
 from coterie.networks import Network
 from coterie.problem import Problem
-from coterie.tasks import Information
+from coterie.tasks import Information, Task
 from coterie.tasks.task import INFORMATION
 from coterie.tasks.weighted import Weighted, Weights, weighing
 from coterie.tuning import Tuning, tuned
@@ -97,7 +97,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class DfwSubspace(Method[State]):
+class DfwSubspace(Method[State, Problem[Task]]):
     """Grow two spaces by power iterations, and take the best matrix that they hold."""
 
     name: ClassVar[str] = "dfw-subspace"
@@ -134,10 +134,10 @@ class DfwSubspace(Method[State]):
     def settles_after(self) -> int:
         return 0 if self.stages == 1 else (self.stages - 1) * TUNING.rounds_of_stage + 1
 
-    def adapted(self, problem: Problem) -> tuple[DfwSubspace, Problem]:
-        return replace(self, stages=problem.task.stages), problem
+    def adapted(self, problem: Problem[Task]) -> tuple[DfwSubspace, Problem[Task]]:
+        return replace(self, stages=problem.loss.stages), problem
 
-    def expected_gap(self, agent: Agent, state: State) -> float | None:
+    def expected_gap(self, agent: Agent[Problem[Task]], state: State) -> float | None:
         return math.inf if state.stage < self.stages else None
 
     def __post_init__(self) -> None:
@@ -150,11 +150,11 @@ class DfwSubspace(Method[State]):
             raise UnknownName("beginning of dfw-subspace", self.begin, BEGINNINGS)
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
+    def score(cls, problem: Problem[Task], network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         return 1.0, "corrective steps reach small gaps in few rounds"
 
-    def start(self, agent: Agent) -> Talk[State]:
-        d, m = agent.problem.task.size(agent.data)
+    def start(self, agent: Agent[Problem[Task]]) -> Talk[State]:
+        d, m = agent.problem.loss.size(agent.data)
         information = self._information(agent, np.zeros(0))
         yield from ()  # there is nothing to ask
         U, V, nothing = np.zeros((d, 0), information.dtype), np.zeros((m, 0), information.dtype), np.zeros((0, 0))
@@ -162,14 +162,14 @@ class DfwSubspace(Method[State]):
         pairs = np.zeros((0, 2, len(beta)))
         return State(U, np.zeros(0), V, nothing, nothing, nothing, 1.0, beta, pairs, np.zeros(0), 1)
 
-    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
+    def warm(self, agent: Agent[Problem[Task]], state: State, point: Point) -> Talk[State]:
         left, right, free = taken_apart(agent, point.w)
         state = replace(state, beta=as_array(free) if state.beta.size else state.beta)
         if point.v is not None:
             state = replace(state, before=point.v, stage=self.stages)
         return (yield from self._placed(agent, state, left, right))
 
-    def _placed(self, agent: Agent, state: State, left: FloatArray, right: FloatArray) -> Talk[State]:
+    def _placed(self, agent: Agent[Problem[Task]], state: State, left: FloatArray, right: FloatArray) -> Talk[State]:
         """That State moved to W = left rightᵀ, in the ball of its stage."""
         if (weights := self._weights(agent, state.before)) is not None:
             left, right = weights.left(left, -1.0), weights.right(right, -1.0)
@@ -189,8 +189,8 @@ class DfwSubspace(Method[State]):
         """Whether a block begins where the last one ended."""
         return self.begin == "previous" or (self.begin == "auto" and self.block > 1)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        task, mu = agent.problem.task, radius(agent)
+    def round(self, agent: Agent[Problem[Task]], state: State, t: int) -> Talk[State]:
+        task, mu = agent.problem.loss, radius(agent)
         if state.stage < self.stages and t > state.stage * TUNING.rounds_of_stage:
             left, right = self._factors(agent, state)
             floor = TUNING.floor * TUNING.fall ** (state.stage - 1)
@@ -254,24 +254,24 @@ class DfwSubspace(Method[State]):
             state.stage,
         )
 
-    def point(self, agent: Agent, state: State) -> Point:
+    def point(self, agent: Agent[Problem[Task]], state: State) -> Point:
         w = put_together(agent, *self._factors(agent, state), state.beta if state.beta.size else None)
         return Point(w, state.before if state.before.size else None)
 
-    def _factors(self, agent: Agent, state: State) -> tuple[FloatArray, FloatArray]:
+    def _factors(self, agent: Agent[Problem[Task]], state: State) -> tuple[FloatArray, FloatArray]:
         """W as left rightᵀ, in float64."""
         r = len(state.s)
         left, right = within(state.U[:, :r] * state.s, state.V[:, :r], radius(agent))
         weights = self._weights(agent, state.before)
         return (left, right) if weights is None else (weights.left(left), weights.right(right))
 
-    def _weights(self, agent: Agent, before: FloatArray) -> Weights | None:
-        return Weights.known(before, agent.problem.task.size(agent.data))
+    def _weights(self, agent: Agent[Problem[Task]], before: FloatArray) -> Weights | None:
+        return Weights.known(before, agent.problem.loss.size(agent.data))
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "power": named(self.power)}
 
-    def _information(self, agent: Agent, before: FloatArray) -> Information:
+    def _information(self, agent: Agent[Problem[Task]], before: FloatArray) -> Information:
         """What the agent keeps; of Z, where a matrix before weighs the ball."""
         known: tuple[FloatArray, Information] | None = agent.scratch.get("information")
         if known is None or not np.array_equal(known[0], before):
@@ -280,7 +280,7 @@ class DfwSubspace(Method[State]):
             agent.scratch["information"] = known
         return known[1]
 
-    def _at(self, agent: Agent, state: State) -> tuple[Information, Any]:
+    def _at(self, agent: Agent[Problem[Task]], state: State) -> tuple[Information, Any]:
         """The agent's information moved to U diag(s) Vᵀ, and the image of U."""
         information, U, s, V = self._information(agent, state.before), state.U, state.s, state.V
         image, r = information.image(U), len(s)

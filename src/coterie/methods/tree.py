@@ -41,7 +41,7 @@ from coterie.methods.chambolle_pock import (
 )
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
-from coterie.methods.method import Method
+from coterie.methods.method import Method, Rows
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
@@ -78,7 +78,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Tree(Method[State]):
+class Tree(Method[State, Rows]):
     """Chambolle–Pock with exact sums: two `Sum`s of n numbers per round."""
 
     name: ClassVar[str] = "tree"

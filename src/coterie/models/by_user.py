@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,12 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, Matrix
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 from coterie.models.model import Model
+from coterie.problem import P
 
 UNKNOWN = ("error", "common", "neighbours")
 
 
-class UserModel(Model):
+class UserModel(Model[P], Generic[P]):
     """A score for every row, in the eyes of its user."""
 
     users: tuple[str, ...]
@@ -66,7 +67,9 @@ class UserModel(Model):
         """The class of every row, or the number, in the eyes of its user."""
         scores = self.decision_function(X, users, **how)
         if self.classes_ is None:
-            return self.problem.loss.response(scores)
+            problem: Any = self.problem
+            numbers: npt.NDArray[Any] = problem.loss.response(scores)
+            return numbers
         classes: npt.NDArray[Any] = self.classes_[(scores > 0).astype(int)]
         return classes
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from coterie.data.prepared import Prepared
 from coterie.errors import CorruptFile, shortened
 from coterie.files import read_archive, readable, write_archive
 from coterie.losses.huber import Huber
-from coterie.problem import Problem
+from coterie.problem import P, Problem
 
 MOST_LETTERS = 60
 """Length of a list of classes in an output."""
@@ -27,14 +27,14 @@ def shown_label(label: Any) -> str:
     return f"{label:g}" if isinstance(label, float | np.floating) else str(label)
 
 
-class Model:
+class Model(Generic[P]):
     """A fitted model. Subclasses are frozen dataclasses, whose fields are what their file has: numbers and words."""
 
     kind: ClassVar[str]
     """The name of its family, and of its file's kind."""
     one_score: ClassVar[bool] = True
     """Whether a row has one score, also if there are two classes."""
-    problem: Problem
+    problem: P
     classes_: Any
     columns: tuple[str, ...] | None
     preparation: Prepared | None = None

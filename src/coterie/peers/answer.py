@@ -14,11 +14,11 @@ from coterie.certificate import Certificate
 from coterie.errors import CoterieError, InvalidData, PartyLost
 from coterie.files import staged, write_atomically
 from coterie.inference import Inference
-from coterie.models import LinearModel
 from coterie.path import Path
 from coterie.peers.session import Session
 from coterie.peers.signatures import signed_by_all
 from coterie.peers.study import Study
+from coterie.problems.linear.model import LinearModel
 from coterie.result import Result
 from coterie.session.choosing import Choice
 

@@ -8,7 +8,6 @@ from coterie.data import Table
 from coterie.describe import Describe
 from coterie.errors import InvalidInput
 from coterie.evaluate import Evaluate
-from coterie.families import family_of
 from coterie.methods import METHODS, Method
 from coterie.session.choosing import FITS, FOLDS
 from coterie.session.information import Information
@@ -37,7 +36,7 @@ def candidates(study: Study) -> dict[str, type[Method]]:
     """The methods that may run: the one that the study names, or those that `auto` can choose from or change to."""
     if study.method != "auto":
         return {study.method: METHODS[study.method]}
-    family = study.make_problem().family
+    family = study.make_problem().kind.name
     fitting = {
         name: one
         for name, one in METHODS.items()
@@ -75,7 +74,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "",
         f"To: {', '.join(hears)}; {route}.",
         f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
-        f"Model: {family_of(problem).described(problem.settings())}.",
+        f"Model: {problem.kind.described(problem.settings())}.",
         "",
         "Sent once, to all parties:",
         "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",
@@ -91,22 +90,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
             else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
         )
         lines.append(f"  - {how} (column {study.id!r}); in the end all know which ids are common to all")
-    if study.messages == "users":
-        lines += ["  - for stumps, the least and the largest value of each column"]
-        lines += ["  - the number of rows, and the loss of the zero model, added up"]
-    else:
-        lines += ["  - the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
-    if _counts_classes(study):
-        lines += ["  - how many rows of each class, or events, there are (with weights their sums), added up"]
-    if study.messages == "samples" and problem.family in ("linear", "shared"):
-        sums = "its sum, and its sum" if problem.intercept else "its sum"
-        lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
-        if not problem.penalty.coercive:
-            lines += ["  - for every column the sum of its squares"]
-    if problem.family == "low-rank" and problem.intercept:
-        entries = "for every row and column of the matrix the number of its entries here and their sum"
-        usual = "for every column its sum, and for every class its rows or for every label its sum"
-        lines += [f"  - {entries if problem.task.kind == 'entries' else usual}: means"]
+    lines += [f"  - {line}" for line in problem.kind.introduction(problem, study.messages)]
     if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
@@ -133,7 +117,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     ]
     lines += [
         "",
-        f"Not sent: {_NOT_SENT.get(problem.family, _NOT_SENT[study.split])}",
+        f"Not sent: {_NOT_SENT.get(problem.kind.name, _NOT_SENT[study.split])}",
         f"The most curious party could compute: {most_curious(study)}.",
         "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
     ]
@@ -202,18 +186,9 @@ def _path(study: Study) -> list[str]:
     ]
 
 
-def _counts_classes(study: Study) -> bool:
-    """Whether rows of each class are counted before the rounds; split by features only with an intercept."""
-    problem = study.make_problem()
-    if problem.family in ("multiclass", "survival"):
-        return True
-    counted = problem.family in ("linear", "shared") and problem.loss.kind == "classification"
-    return counted and (problem.intercept or study.split != "features")
-
-
 def _has_classes(study: Study) -> bool:
     problem = study.make_problem()
-    return bool(family_of(problem).classification(problem))
+    return bool(problem.kind.classification(problem))
 
 
 def _inference(study: Study) -> list[str]:

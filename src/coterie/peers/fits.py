@@ -17,7 +17,6 @@ from coterie.data.prepared import Prepared
 from coterie.data.summary import TableSummary
 from coterie.engines.processes import VERSIONS
 from coterie.errors import PartyLost, ProtocolError
-from coterie.families import family_of, points_of
 from coterie.peers.nonce import commitment
 from coterie.peers.policy import Account, agree_on_methods
 from coterie.peers.preparing import prepare_own
@@ -30,7 +29,8 @@ from coterie.peers.session import (
     transport_of,
     with_predictors,
 )
-from coterie.problem import Problem
+from coterie.problem import AnyProblem
+from coterie.problems import points_of
 from coterie.result import Result
 from coterie.rounds import Outcome, Watch, run
 from coterie.session.finish import finish
@@ -112,14 +112,14 @@ class Fits:
         transport.collectives.stop = Stop()
         return transport
 
-    def member(self, table: Table, problem: Problem) -> Agent:
+    def member(self, table: Table, problem: AnyProblem) -> Agent:
         """This party as an agent with these rows."""
         problem = with_offset(problem.with_classes(self.classes), self.parts)
         return member(self.session, table, self.parts, problem, self.session.study.make_network())
 
     def fit(
         self,
-        problem: Problem,
+        problem: AnyProblem,
         *,
         limits: Limits | None = None,
         table: Table | None = None,
@@ -168,7 +168,7 @@ class Fits:
         elif outcome.status is Status.PROTOCOL_ERROR and saved is not None:
             saved.forget()
         # Split by features, the coefficients of its own columns and what they add to the intercept.
-        model = family_of(problem).model(outcome, [agent], agent.problem, self.classes)
+        model = problem.kind.model(outcome, [agent], agent.problem, self.classes)
         if study.split == "features":
             model = replace(model, part=f"{own.party} of {study.name}")
         if self.prepared is not None:

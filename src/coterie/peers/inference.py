@@ -22,7 +22,6 @@ from coterie.certificate import Bound, Certificate, Point
 from coterie.comparison import Compared, compare_inference
 from coterie.data import Table
 from coterie.errors import CoterieError, InvalidData
-from coterie.families import family_of
 from coterie.inference import Inference
 from coterie.networks import star
 from coterie.peers.fits import Fits
@@ -65,7 +64,7 @@ def infer_together(fits: Fits, result: Result, agent: Agent) -> tuple[Inference,
         local = _have_room(fits, numbers_of_adjustment(count_coefficients(result.model)))
     asked = asked.settled(result.model.problem, count, local)
     asking = asked.information(result.model, mine, shared)
-    warm = family_of(result.model.problem).points(result.model, [agent], None)
+    warm = result.model.problem.kind.points(result.model, [agent], None)
     transport = fits.transport()
     limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
     outcome = run([agent], asking, transport, limits, warm=warm)

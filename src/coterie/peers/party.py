@@ -23,7 +23,6 @@ from coterie.data.keys import noted
 from coterie.data.places import naming_lines
 from coterie.data.prepared import Prepared
 from coterie.errors import InvalidData, InvalidInput, NumericalError, PartyLost, ProtocolError
-from coterie.families import family_of
 from coterie.models import load_model
 from coterie.peers.answer import Answer, run_in, write_failure
 from coterie.peers.chaos import Chaos
@@ -99,7 +98,7 @@ def _read(
     table = noted(read(data, columns=columns, name=own.party, **how, **{"id": study.id, **roles}))
     table = table if prepared is None else prepared.apply(table)
     problem = study.make_problem()
-    family = family_of(problem)
+    family = problem.kind
     classification = family.classification(problem)
     offset = table.offset if table.y is None else None  # new rows have offsets without labels
     with naming_lines(table):

@@ -12,10 +12,10 @@ import numpy as np
 from coterie.bill import Bill, Cost
 from coterie.data.table import Indices
 from coterie.errors import InvalidProblem
-from coterie.families import points_of
 from coterie.path import Path
 from coterie.peers.fits import Fits, said, whole
 from coterie.problem import Problem
+from coterie.problems import points_of
 from coterie.result import Result
 from coterie.rounds import introduced
 from coterie.session.folds import (
@@ -79,7 +79,7 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
     if fits.classes is None:
         return deal(rows, study.split, cv, study.seed)[me], Cost()
     problem = study.make_problem().with_classes(fits.classes)
-    labels = np.arange(len(fits.classes), dtype=float) if problem.family != "linear" else np.array([-1.0, 1.0])
+    labels = problem.kind.codes(fits.classes)
     transport, y = fits.transport(), fits.table.y
 
     def usable(attempt: int) -> list[Indices] | None:

@@ -20,12 +20,11 @@ from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
 from coterie.data.summary import TableSummary
 from coterie.data.table import party_error
-from coterie.families import family_of
-from coterie.families.family import by_rows
 from coterie.peers.among import Among
 from coterie.peers.policy import Account
 from coterie.peers.session import Session, prepare_table
-from coterie.problem import Problem
+from coterie.problem import AnyProblem
+from coterie.problems.kind import by_rows
 from coterie.session.preparing import Prepare, check_alone
 from coterie.site import NO_RULES, Rules
 
@@ -69,7 +68,7 @@ def prepare_own(session: Session, table: Table) -> Ready:
 
 
 def prepare_again(
-    session: Session, table: Table, problem: Problem, prepared: Prepared | None
+    session: Session, table: Table, problem: AnyProblem, prepared: Prepared | None
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
     """What `prepare_table` gives, with columns prepared as they were for the model."""
     by_columns = session.study.split == "features"
@@ -90,12 +89,12 @@ def _as_fitted(table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list
     return table, wide
 
 
-def check_raw(table: Table, recipes: Preparation, problem: Problem, split: str) -> Table:
+def check_raw(table: Table, recipes: Preparation, problem: AnyProblem, split: str) -> Table:
     """The party's raw table, checked as far as one can alone; nothing has been sent."""
     if not table.d and split == "samples":
         raise party_error(table.name, "there are no columns to prepare. Give a file with the names of the columns.")
     check_alone(table, recipes, split)
-    family = family_of(problem)
+    family = problem.kind
     bare = replace(table, X=np.empty((table.n, 0)), columns=None, texts=None)
     checked = validated(bare, classification=family.classification(problem))
     family.check_beside(checked)

@@ -34,7 +34,6 @@ from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.data.table import in_order
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, ProtocolError
-from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.chaos import Chaos
@@ -47,6 +46,7 @@ from coterie.peers.preparing import prepare_again
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, transport_of
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
+from coterie.problems import points_of
 from coterie.result import Result
 from coterie.session.finish import proven_again
 from coterie.session.setup import no_network, with_offset
@@ -186,7 +186,7 @@ def _brought(
         penalty = settings["problem"]["penalty"]
         strength = float(penalty[knob(penalty)])
     problem = with_offset(study.make_problem(strength).with_classes(classes), parts)
-    if family_of(problem).graph_is_data:
+    if problem.kind.graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
         problem = model.problem
         graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
@@ -215,11 +215,11 @@ def _compare(
         found.objections.append(f"its model is that of {', '.join(model.users)}")
     if plain(model.problem.settings()) != plain(agent.problem.settings()):
         found.objections.append("its model is of another problem than its certificate")
-    if model.kind != agent.family:
+    if model.kind != agent.problem.kind.name:
         found.objections.append(f"its model is a {model.kind} one, of another kind than the study's problem")
     if study.split == "features" and model.part != f"{session.own.party} of {study.name}":
         found.objections.append(f"its model is the part of {model.part}")
-    found.objections += family_of(model.problem).unproven(model, [agent])
+    found.objections += model.problem.kind.unproven(model, [agent])
     found.compared.append(f"the data of this party, {table.n} rows, and what the certificate says of every party")
     compare_how(found, certificate)
     if found.objections:

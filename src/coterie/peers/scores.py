@@ -20,7 +20,7 @@ from coterie.data.summary import refuse_unequal_rows
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
 from coterie.evaluate import Evaluate, refuse_other_runs
 from coterie.evaluation import Evaluation
-from coterie.models import LinearModel, load_model
+from coterie.models import load_model
 from coterie.peers.among import Part
 from coterie.peers.chaos import Chaos
 from coterie.peers.consent import Consent, require_for_study
@@ -28,6 +28,7 @@ from coterie.peers.disclosure import disclosure
 from coterie.peers.party import read_new, read_own, read_test
 from coterie.peers.session import Say, Session, in_session, matched
 from coterie.peers.study import PartyFile, Study
+from coterie.problems.linear.model import LinearModel
 from coterie.session.scoring import check_problem, raw_scores
 from coterie.session.setup import check_offset
 from coterie.transport.links import Tag

@@ -24,14 +24,13 @@ from coterie.data import Table
 from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
 from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
-from coterie.families import family_of
-from coterie.families.family import by_rows
 from coterie.networks import Network
 from coterie.peers.align import aligned
 from coterie.peers.chaos import Chaos
 from coterie.peers.nonce import secret
 from coterie.peers.study import PartyFile, Study
-from coterie.problem import Problem
+from coterie.problem import AnyProblem
+from coterie.problems.kind import by_rows
 from coterie.session.setup import make_agent
 from coterie.statuses import Status
 from coterie.transport.broadcast import SignedBroadcast
@@ -183,10 +182,10 @@ def summaries(session: Session, table: Table, *, classification: bool = False) -
 
 
 def prepare_table(
-    session: Session, table: Table, problem: Problem
+    session: Session, table: Table, problem: AnyProblem
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
     """Its own table as the others need it, everybody's summaries, and the classes."""
-    split, family = session.study.split, family_of(problem)
+    split, family = session.study.split, problem.kind
     parts = summaries(session, table, classification=bool(family.classification(problem)))
     check_together(parts, split)
     classes = family.classes(problem, {label for part in parts for label in part.classes})
@@ -196,9 +195,9 @@ def prepare_table(
     return table if split == "features" else by_rows(table), parts, classes
 
 
-def with_predictors(session: Session, problem: Problem, table: Table) -> Problem:
+def with_predictors(session: Session, problem: AnyProblem, table: Table) -> Any:
     """The problem for everybody's data: where it needs them, all tell the least and the largest of each column."""
-    family = family_of(problem)
+    family = problem.kind
     if table.weights is not None or not family.wants_ranges(problem):
         return family.for_tables(problem, [table])  # which refuses weights where there can be none
     X = table.X.toarray() if is_sparse(table.X) else table.X
@@ -207,7 +206,7 @@ def with_predictors(session: Session, problem: Problem, table: Table) -> Problem
     return family.for_tables(problem, [Table(part, name="range") for part in ranges])
 
 
-def member(session: Session, table: Table, parts: Sequence[TableSummary], problem: Problem, graph: Network) -> Agent:
+def member(session: Session, table: Table, parts: Sequence[TableSummary], problem: AnyProblem, graph: Network) -> Agent:
     """This party as an agent."""
     start = sum(part.columns for part in parts[: session.me])
     columns = np.arange(start, start + table.d)

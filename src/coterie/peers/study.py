@@ -27,7 +27,7 @@ party.toml, at one party:
     data = "clinic.parquet"
     keys = "keys"                       # the folder with key.pem, certificate.pem and authority.pem
     target = "readmitted"               # at the party with the labels; there also weight, and offset or exposure
-                                        # for survival: time, event, and perhaps entry and strata
+                                        # or labels in several: time, event, and perhaps entry and strata
 
 What has to be the same is compared when two parties meet, line by line (`Study.agreement`).
 """
@@ -48,18 +48,18 @@ from coterie.arrays import digest, whole_number
 from coterie.data.recipes import Preparation
 from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
-from coterie.families import family_of
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
 from coterie.peers.policy import Policy
-from coterie.personal import Shared, problem_of_users
-from coterie.problem import Problem
+from coterie.problem import AnyProblem, Problem
+from coterie.problems import kinds
+from coterie.problems.shared.problem import Shared
+from coterie.problems.users import problem_of_users
 from coterie.session.preparing import check_problem as check_preparation
 from coterie.session.setup import checked_limits, make_network, wants_secure_sums
 from coterie.session.standard_errors import Question, check_problem
 from coterie.session.strengths import COUNT, KNOBS, check_strength, check_strengths, knob_of
 from coterie.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
-from coterie.survival import ROLES
 from coterie.transport.layout import Layout
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -187,15 +187,15 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     @property
     def has_secure_sums(self) -> bool:
         """Whether sums are masked."""
-        only_sums = family_of(self.make_problem()).only_sums
+        only_sums = self.make_problem().kind.only_sums
         return wants_secure_sums(self.secure_sums, self.split, len(self.party), True, only_sums)
 
     @property
     def messages(self) -> str:
         """Of which split its messages are: users with a common model say what parties with rows say."""
-        return "samples" if family_of(self.make_problem()).only_sums else self.split
+        return "samples" if self.make_problem().kind.only_sums else self.split
 
-    def make_problem(self, strength: float | None = None) -> Problem:
+    def make_problem(self, strength: float | None = None) -> Any:
         """The problem; where a path chooses the strength, with that one, or with any."""
         if self.chooses:
             return Shared(**{"loss": "logistic", **self.problem})
@@ -306,7 +306,7 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     event: str | None = None
     entry: str | None = None
     strata: str | None = None
-    """For survival, in place of a target."""
+    """Labels of several columns, in place of a target (`Kind.labels`)."""
     columns: tuple[str, ...] | None = None
     test: float | str | None = None
     """Rows for `coterie evaluate`: a file, or a share of the data that is not fitted to, such as 0.3."""
@@ -319,7 +319,8 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     def roles(self) -> dict[str, Any]:
         """Which columns of its data are labels, or stand beside them, as `read` takes them."""
-        return {role: getattr(self, role) for role in ("target", "weight", "offset", "exposure", *ROLES)}
+        labels = {role for kind in kinds() for role in kind.labels.roles if role in self.__struct_fields__}
+        return {role: getattr(self, role) for role in ("weight", "offset", "exposure", *sorted(labels))}
 
 
 T = TypeVar("T", Study, PartyFile)
@@ -359,7 +360,7 @@ def load_study(path: str | Path) -> Study:
     study.settings()
     _check_method(path, study)
     try:
-        family_of(problem).check_network(study.network)
+        problem.kind.check_network(study.network)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error
     network = study.make_network()
@@ -369,7 +370,7 @@ def load_study(path: str | Path) -> Study:
     return study
 
 
-def _check_inference(path: str | Path, study: Study, problem: Problem) -> None:
+def _check_inference(path: str | Path, study: Study, problem: AnyProblem) -> None:
     """Refuse standard errors that there are not."""
     if study.inference is None:
         for name in ("weights", "correction"):
@@ -456,7 +457,7 @@ def _check_method(path: str | Path, study: Study) -> None:
             f"{path}: method {study.method!r} is for data split by {method.split}, not by {study.split}."
         )
     problem = study.make_problem()
-    if method.family != problem.family or study.split == "users":
+    if method.family != problem.kind.name or study.split == "users":
         return  # models per user are checked when the graph is known
     try:
         method.check(problem, study.make_network())

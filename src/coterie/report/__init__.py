@@ -22,7 +22,6 @@ from coterie.inference import Inference
 from coterie.result import Result
 
 if TYPE_CHECKING:
-    from coterie.data import Table
     from coterie.path import Path
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "save_comparison_figures",
     "save_figures",
     "save_path_figures",
-    "survival_section",
     "write_comparison",
     "write_path",
     "write_report",
@@ -65,13 +63,6 @@ def inference_section(inference: Inference) -> Callable[[Result], str]:
     from coterie.report.inference import render
 
     return partial(render, inference)
-
-
-def survival_section(tables: Sequence[Table]) -> Callable[[Result], str]:
-    """A section for `write_report`: a survival curve for each party, and the concordance, of tables that are here."""
-    from coterie.report.survival import render
-
-    return partial(render, tables)
 
 
 def path_section(path: Path) -> Callable[[Result], str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from coterie.data.recipes import Preparation
 from coterie.errors import InvalidInput, shortened
-from coterie.families import family_of
 from coterie.networks import TOPOLOGIES, Network
 from coterie.networks import network as find_network
 from coterie.problem import Problem
@@ -52,7 +51,7 @@ def _recipes(settings: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _problem(problem: Problem) -> Iterator[str]:
-    kind, arguments = family_of(problem).call(problem)
+    kind, arguments = problem.kind.call(problem)
     yield f"problem = co.{kind}("
     yield from _arguments(arguments)
     yield ")"

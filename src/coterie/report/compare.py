@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from coterie.errors import count
-from coterie.families import family_of
 from coterie.report.figures import gaps_against
 from coterie.report.html import (
     choice,
@@ -44,7 +43,7 @@ def comparison_page(results: Mapping[str, Result], timings: Timings | None = Non
     problem, people = first.model.problem, first.certificate.participants
     held = f"{count(len(people), 'party' if len(people) == 1 else 'partie')}, {first.certificate.settings['network']}"
     story = (
-        f"The same problem ({family_of(problem).words(problem)}; {held}) was solved by "
+        f"The same problem ({problem.kind.words(problem)}; {held}) was solved by "
         f"{count(len(results), 'method')}, each until its relative gap was at most "
         f"{first.certificate.tolerance:g}. {len(solved)} of {len(results)} reached it."
     )

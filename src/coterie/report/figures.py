@@ -24,10 +24,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from coterie.arrays import FloatArray
 from coterie.errors import shortened
-from coterie.families import SHOWN, Shown, family_of
 from coterie.methods import METHODS
 from coterie.models import Model
 from coterie.networks.draw import draw
+from coterie.problems.kind import SHOWN, Shown
 from coterie.progress import format_bits
 from coterie.report.words import number, plain
 from coterie.result import Result
@@ -312,7 +312,7 @@ def shown_of(result: Result) -> Shown | None:
     """What there is to draw of a model; nothing, if it is of no family that is known here."""
     model = result.model
     known = isinstance(model, Model)
-    return family_of(model.problem).shown(model, result.certificate.participants) if known else None
+    return model.problem.kind.shown(model, result.certificate.participants) if known else None
 
 
 def model_figures(result: Result) -> dict[str, Figure]:

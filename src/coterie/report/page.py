@@ -12,7 +12,6 @@ from functools import partial
 
 from coterie.errors import count
 from coterie.evaluation import Evaluation
-from coterie.families import family_of
 from coterie.progress import format_bits
 from coterie.report.evaluation import render as render_evaluation
 from coterie.report.html import document, paragraph
@@ -124,4 +123,4 @@ def _story(result: Result) -> str:
     parties = "One party has" if len(people) == 1 else f"{len(people):,} parties together have"
     together = "it" if len(people) == 1 else "all of the data, without pooling it"
     problem = result.model.problem
-    return f"{parties} {held}. {text(family_of(problem).fitted(problem, together))}"
+    return f"{parties} {held}. {text(problem.kind.fitted(problem, together))}"

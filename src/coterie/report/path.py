@@ -12,7 +12,6 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from coterie.arrays import FloatArray
 from coterie.errors import count, shortened
-from coterie.families import family_of
 from coterie.path import Path
 from coterie.progress import format_bits
 from coterie.report.figures import BLUE, COLUMN_LETTERS, GREEN, HUES, INK, QUIET, VERMILION, styled
@@ -71,7 +70,7 @@ def _story(path: Path) -> str:
     done = sum(result.status.success for result in path.results)
     parties = count(len(people), "party" if len(people) == 1 else "partie")
     return (
-        f"{count(len(path.strengths), 'model')} ({family_of(problem).words(problem)}) from {parties}, "
+        f"{count(len(path.strengths), 'model')} ({problem.kind.words(problem)}) from {parties}, "
         f"{done} of them solved and proven to the tolerance."
     )
 

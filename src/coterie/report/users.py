@@ -12,7 +12,8 @@ import numpy as np
 from coterie.data import Table
 from coterie.errors import InvalidInput, UnknownName
 from coterie.files import plain_cell, write_atomically
-from coterie.models import PersonalModel, UserModel
+from coterie.models import UserModel
+from coterie.problems.personal.model import PersonalModel
 
 FORMATS = (".csv", ".parquet")
 UserRow: TypeAlias = dict[str, Any]
@@ -20,11 +21,11 @@ UserRow: TypeAlias = dict[str, Any]
 
 
 def accuracy_by_user(
-    model: UserModel, train: Sequence[Table] = (), test: Sequence[Table] = (), *, unknown: str = "error"
+    model: UserModel[Any], train: Sequence[Table] = (), test: Sequence[Table] = (), *, unknown: str = "error"
 ) -> list[UserRow]:
     """One row per user of the model, then one per user that has rows here only (`unknown` as in `predict`)."""
     learned, kept = ({table.name: table for table in tables} for tables in (train, test))
-    facts = {}
+    facts: dict[str, dict[str, Any]] = {}
     if isinstance(model, PersonalModel):
         degrees = np.diff(model.weights.indptr)
         facts = {
@@ -40,7 +41,7 @@ def accuracy_by_user(
     return rows
 
 
-def _right(model: UserModel, table: Table | None, unknown: str) -> tuple[int | None, float | None]:
+def _right(model: UserModel[Any], table: Table | None, unknown: str) -> tuple[int | None, float | None]:
     """How many rows there are, and the share of right answers."""
     if table is None or table.y is None or not table.n:
         return None if table is None else table.n, None

@@ -33,8 +33,8 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, is_sparse
 from coterie.data import Table
 from coterie.errors import InvalidProblem
-from coterie.personal import Personal, Shared
-from coterie.problem import Problem
+from coterie.problems.personal.problem import Personal
+from coterie.problems.shared.problem import Shared
 from coterie.settings import Settings
 
 Trial = dict[str, Any]
@@ -67,7 +67,7 @@ class Candidate:
     """A problem and the way to solve it."""
 
     choice: str
-    problem: Problem
+    problem: Personal | Shared
     how: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, float] = field(default_factory=dict)
 

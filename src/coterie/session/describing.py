@@ -25,7 +25,7 @@ from coterie.arrays import FloatArray
 from coterie.data.prepared import Cells, cells_of, column_names
 from coterie.description import OTHER, ColumnSummary, Description, is_wide
 from coterie.kernels.bins import first_edges
-from coterie.methods.moments import packed, unpacked
+from coterie.moments import packed, unpacked
 from coterie.session.groups import allowed, without_few
 from coterie.session.preparation import category_counts, side_by_side
 from coterie.session.quantiles import Quantiles, quantiles

@@ -11,7 +11,6 @@ import numpy as np
 from coterie.agent import Agent, Facts
 from coterie.certificate import Bound, Certificate, Participant, Point, certify
 from coterie.data.keys import shortened
-from coterie.families import family_of
 from coterie.result import History, Result
 from coterie.rounds import Outcome, introduced
 from coterie.session.setup import Setup
@@ -33,7 +32,7 @@ def finish(
         model_digest=model.digest(),
         witness=tuple(np.empty(0) if (v := held.get(index)) is None else v for index in range(len(people))),
     )
-    graph = family_of(setup.problem).network(model, setup.graph)
+    graph = setup.problem.kind.network(model, setup.graph)
     kept = outcome.points[0].kept if outcome.points else None
     history = History(outcome.history)
     notes = shortened(note for agent in members for note in agent.data.notes or ())

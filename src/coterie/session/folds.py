@@ -17,8 +17,6 @@ from coterie.arrays import FloatArray, product
 from coterie.data import Table
 from coterie.data.table import Indices
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.factors import apart, factors_of
-from coterie.tasks import Means
 from coterie.words import Sum, Talk
 
 ATTEMPTS = 1000
@@ -126,23 +124,7 @@ def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Talk[float]:
         here = agent.data.y is not None
         mine = agent.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
         weight = agent.weight if here else 0.0
-    elif agent.family == "low-rank":
-        mine, weight = _loss_of_matrix(agent, w.astype(float)), agent.weight
     else:
-        mine, weight = agent.at(w.astype(float)).losses, agent.weight
+        mine, weight = agent.problem.kind.losses_at(agent, w.astype(float)), agent.weight
     losses, total = yield Sum(np.array([mine, weight]))
     return float(losses / total)
-
-
-def _loss_of_matrix(agent: Agent, w: FloatArray) -> float:
-    task, free = agent.problem.task, None
-    d, m = task.size(agent.data)
-    if agent.problem.intercept:
-        free, w = Means(*apart(w[: d + m, -1], d)), w[:, :-1]
-    factors = factors_of(w, (d, m))
-    lost = 0.0
-    for block in task.blocks(agent.data):
-        information = task.stats(block, "implicit", free)
-        information.reset(*factors)
-        lost += information.loss()
-    return lost

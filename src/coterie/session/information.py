@@ -39,12 +39,8 @@ from coterie.arrays import Design, FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidData
 from coterie.methods import Disclosure, Method
-from coterie.methods.cox_newton import CoxNewton
 from coterie.methods.disclosure import TOTALS
-from coterie.methods.moments import packed, second_moment, symmetric, unpacked
-from coterie.problem import Problem
-from coterie.stacked_design import StackedDesign
-from coterie.survival import CoxHere
+from coterie.moments import packed, second_moment, symmetric, unpacked
 from coterie.words import Sum, Talk
 
 Move: TypeAlias = Callable[[FloatArray], FloatArray]
@@ -66,6 +62,8 @@ class Own:
     """What one agent has to say."""
 
     message: FloatArray
+    width: int
+    """How many coefficients have standard errors."""
     move: Move
     """How far a direction of the model moves its scores, a row for each of its rows."""
     score: OfRows
@@ -81,7 +79,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Information(Method[State]):
+class Information(Method[State, Any]):
     """One round: the sums that standard errors are made of. It is no method to choose: its model stays where it is."""
 
     name: ClassVar[str] = "information"
@@ -108,19 +106,19 @@ class Information(Method[State]):
     units: FloatArray | None = None
     """The matrix from the coefficients of the fit to those that are reported; None: they are the same."""
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent[Any]) -> Talk[State]:
         yield from ()
         return State(agent.first_model(), np.empty(0))
 
-    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+    def warmed(self, agent: Agent[Any], state: State, point: Point) -> State:
         return replace(state, w=sealed(point.w.astype(float)))
 
-    def point(self, agent: Agent, state: State) -> Point:
+    def point(self, agent: Agent[Any], state: State) -> Point:
         return Point(state.w, kept=state.total)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        own = (self._of_survival if agent.problem.family == "survival" else self._of_rows)(agent, state.w)
-        width = len(state.w) - self._tied(agent)
+    def round(self, agent: Agent[Any], state: State, t: int) -> Talk[State]:
+        own: Own = agent.problem.kind.stats.information(agent, state.w, self)
+        width = own.width
         total = yield Sum(own.message)
         step, half = shared_result(total, lambda: direction(total, width))
         moved = own.move(step)
@@ -130,69 +128,7 @@ class Information(Method[State]):
         told = yield Sum(about)
         return replace(state, total=sealed(np.concatenate([total, told])))
 
-    @staticmethod
-    def _tied(agent: Agent) -> int:
-        """How many coefficients follow from the others: those of the first class."""
-        return agent.centred.base.shape[1] if isinstance(agent.centred, StackedDesign) else 0
-
-    def _of_rows(self, agent: Agent, w: FloatArray) -> Own:
-        design = agent.centred.base if isinstance(agent.centred, StackedDesign) else agent.centred
-        here = agent.at(agent.centred.inner(w), agent.centred)
-        several = isinstance(agent.centred, StackedDesign)
-        slopes = here.slopes[:, 1:] if several else here.slopes[:, None]
-        count = slopes.shape[1]
-        curvature = None
-        if not several:
-            curve = agent.loss.expected_curvature if self.kind == "model" else agent.loss.curvature
-            curvature = curve(here.scores, here.y)
-
-        def curved(a: int, b: int) -> FloatArray:
-            if curvature is None:
-                return agent.weighted(here.p[:, a + 1] * ((a == b) - here.p[:, b + 1]))
-            return agent.weighted(curvature)
-
-        def score(rows: npt.NDArray[np.bool_]) -> FloatArray:
-            return _scores(design, np.where(rows[:, None], scores, 0.0))
-
-        def hessian(rows: npt.NDArray[np.bool_]) -> FloatArray:
-            return _moment(design, lambda a, b: np.where(rows, curved(a, b), 0.0), count)
-
-        def move(d: FloatArray) -> FloatArray:
-            return np.column_stack([design.forward(part) for part in d.reshape(count, -1)])
-
-        J = _moment(design, curved, count)
-        scores = slopes if agent.data.weights is None else slopes * agent.data.weights[:, None]
-        more = [_scores(design, scores), np.array([float(np.sum(scores * slopes))])]
-        if self.kind == "robust":
-            squares = slopes if self.counted else scores
-            more.append(packed(_moment(design, lambda a, b: scores[:, a] * squares[:, b], count)))
-        width = design.shape[1] * count
-        more += [*self._of_clusters(agent, score, hessian, width), self._counts(agent)]
-        return Own(packed(J, *more), move, score, hessian)
-
-    def _of_survival(self, agent: Agent, w: FloatArray) -> Own:
-        """The same for proportional hazards: rows have scores of their own where the risk sets are taken for known."""
-        here: CoxHere = agent.at(w)
-        more = [here.adjoint, np.zeros(1)]
-        scores = here.row_scores() if self.kind != "model" else np.empty((0, len(w)))
-        if self.kind == "robust":
-            squares = scores / agent.risk.weights[:, None] if self.counted else scores
-            more.append(packed(scores.T @ squares))
-
-        def score(rows: npt.NDArray[np.bool_]) -> FloatArray:
-            found: FloatArray = scores[rows].sum(axis=0)
-            return found
-
-        def hessian(rows: npt.NDArray[np.bool_]) -> FloatArray:
-            raise NotImplementedError  # a risk set has rows of several clusters: see `can_adjust`
-
-        def move(d: FloatArray) -> FloatArray:
-            return agent.risk.about_mean(here.design.forward(d))[:, None]
-
-        more += [*self._of_clusters(agent, score, hessian, len(w)), self._counts(agent)]
-        return Own(packed(CoxNewton.hessian(here), *more), move, score, hessian)
-
-    def _of_clusters(self, agent: Agent, score: OfRows, hessian: OfRows, width: int) -> list[FloatArray]:
+    def of_clusters(self, agent: Agent[Any], score: OfRows, hessian: OfRows, width: int) -> list[FloatArray]:
         """Σ_c g_c g_cᵀ over the clusters that are only here, and what is said of the others."""
         if self.clusters is None:
             return []
@@ -216,7 +152,7 @@ class Information(Method[State]):
         """The clusters of an agent that no other has."""
         return sorted(set(np.unique(mine).tolist()) - set(self.shared))
 
-    def _adjusted(self, agent: Agent, own: Own, half: FloatArray | None, width: int) -> FloatArray:
+    def _adjusted(self, agent: Agent[Any], own: Own, half: FloatArray | None, width: int) -> FloatArray:
         """The sums of CR2 over the clusters that are only here."""
         sums = Adjustment.nothing(width)
         if half is None or self.clusters is None:
@@ -228,36 +164,51 @@ class Information(Method[State]):
             sums.add(own.score(rows), own.hessian(rows), half, whitened)
         return sums.packed()
 
-    def _counts(self, agent: Agent) -> FloatArray:
+    def counts(self, agent: Agent[Any]) -> FloatArray:
         """Rows, rows with a weight other than 1, with one that is no whole number, and the rows with each event."""
         n, weights = agent.data.n, agent.data.weights
         ones = np.ones(n) if weights is None else weights.astype(float)
         other, fractional = float((ones != 1.0).sum()), float((ones != np.round(ones)).sum())
         counted = ones if self.counted else np.ones(n)
-        outputs = events_of(agent.problem)
+        outputs = agent.problem.kind.stats.events(agent.problem)
         events: FloatArray = np.zeros(outputs)
         if outputs and n:
-            which: npt.NDArray[np.intp]
-            if agent.problem.family == "survival":
-                which = np.where(agent.risk.events, 0, outputs)
-            elif agent.problem.family == "multiclass":
-                which = agent.labels.astype(np.intp)
-            else:
-                which = np.where(agent.exact_labels > 0, 0, outputs)
+            which = agent.problem.kind.stats.event_of_rows(agent)
             events = np.bincount(which, counted, outputs + 1)[:outputs].astype(float)
         return np.concatenate([[float(n), other, fractional], events])
 
 
-def events_of(problem: Problem) -> int:
-    """How many kinds of events are counted: the classes of a multinomial fit, one for two classes and for survival."""
-    if problem.family == "multiclass":
-        return problem.outputs
-    return int(problem.family == "survival" or problem.loss.kind == "classification")
+def of_rows(
+    agent: Agent[Any],
+    asking: Information,
+    design: Design,
+    slopes: FloatArray,
+    curvature: Callable[[int, int], FloatArray],
+) -> Own:
+    """What an agent says where the loss is a sum over rows, of several scores each: `slopes` has a column for each."""
+    count = slopes.shape[1]
 
+    def curved(a: int, b: int) -> FloatArray:
+        return agent.weighted(curvature(a, b))
 
-def can_adjust(problem: Problem) -> bool:
-    """Whether there is a CR2: a row has a part of the Hessian of its own."""
-    return problem.family != "survival"
+    def score(rows: npt.NDArray[np.bool_]) -> FloatArray:
+        return _scores(design, np.where(rows[:, None], scores, 0.0))
+
+    def hessian(rows: npt.NDArray[np.bool_]) -> FloatArray:
+        return _moment(design, lambda a, b: np.where(rows, curved(a, b), 0.0), count)
+
+    def move(d: FloatArray) -> FloatArray:
+        return np.column_stack([design.forward(part) for part in d.reshape(count, -1)])
+
+    J = _moment(design, curved, count)
+    scores = slopes if agent.data.weights is None else slopes * agent.data.weights[:, None]
+    more = [_scores(design, scores), np.array([float(np.sum(scores * slopes))])]
+    if asking.kind == "robust":
+        squares = slopes if asking.counted else scores
+        more.append(packed(_moment(design, lambda a, b: scores[:, a] * squares[:, b], count)))
+    width = design.shape[1] * count
+    more += [*asking.of_clusters(agent, score, hessian, width), asking.counts(agent)]
+    return Own(packed(J, *more), width, move, score, hessian)
 
 
 def numbers_of_adjustment(k: int) -> int:

@@ -11,12 +11,11 @@ from typing import Any
 
 from coterie.acceleration import accelerated
 from coterie.errors import InvalidProblem, did_you_mean
-from coterie.families import Classes, family_of
 from coterie.methods import METHODS, Method
 from coterie.methods import method as find_method
 from coterie.methods.costs import Sizes, expected
 from coterie.networks import Network
-from coterie.problem import Problem
+from coterie.problems.kind import Classes
 from coterie.settings import KEYWORDS, Algorithm
 from coterie.steps import Steps
 from coterie.switching import Candidate, Switching
@@ -49,9 +48,9 @@ class Auto:
     """Where "auto" chose the method: what it may be changed to."""
 
     switching: Switching
-    other: Method | None
+    other: Method[Any, Any] | None
     """What it may be changed to, if anything, ..."""
-    rescue: Method | None
+    rescue: Method[Any, Any] | None
     """... and what it goes on with if it stalls, if anything."""
     asked: dict[str, Any]
     """What the caller said of the method."""
@@ -63,7 +62,7 @@ class Auto:
 class MethodChoice:
     """A method to choose for this problem, split in this way, among these parties."""
 
-    problem: Problem
+    problem: Any
     split: str
     known: Circumstances
     algorithm: Algorithm
@@ -94,7 +93,7 @@ class MethodChoice:
             raise InvalidProblem(f"there is no method for this problem on data split by {self.split}.{personal}")
         return dict(sorted(liked.items(), key=lambda item: -item[1][0]))
 
-    def choose(self, liked: Liked) -> tuple[Method, str]:
+    def choose(self, liked: Liked) -> tuple[Method[Any, Any], str]:
         """The method, for "auto" the first of those, and a sentence that says which one and why."""
         name, explanation = self.algorithm.method, "as asked for"
         if name == AUTO:
@@ -105,7 +104,7 @@ class MethodChoice:
         self._check_fit(chosen)
         return chosen, f"Method {chosen.name} ({chosen.summary}), {explanation}."
 
-    def _check_options(self, name: str | Method) -> None:
+    def _check_options(self, name: str | Method[Any, Any]) -> None:
         options = self.algorithm.options
         if isinstance(name, Method) and options:
             raise InvalidProblem(
@@ -117,7 +116,7 @@ class MethodChoice:
             hint = did_you_mean(option, names) or f"It takes {', '.join(parameters) or 'none'}."
             raise InvalidProblem(f"{option} is neither a setting of solve nor a parameter of method {name!r}. {hint}")
 
-    def _check_fit(self, chosen: Method) -> None:
+    def _check_fit(self, chosen: Method[Any, Any]) -> None:
         """Refuse a method for another split, another kind of model, or without the secure sums that are asked for."""
         problem, split = self.problem, self.split
         if chosen.split != split:
@@ -125,10 +124,10 @@ class MethodChoice:
                 f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by {split}. "
                 f"For {split}: {', '.join(self._fitting()) or 'none yet'}."
             )
-        if chosen.family != problem.family:
+        if chosen.family != problem.kind.name:
             raise InvalidProblem(
-                f"method {chosen.name!r} learns {chosen.family} models, but {family_of(problem).words(problem)} asks "
-                f"for a {problem.family} one. For it: {', '.join(self._fitting()) or 'none yet'}."
+                f"method {chosen.name!r} learns {chosen.family} models, but {problem.kind.words(problem)} asks "
+                f"for a {problem.kind.name} one. For it: {', '.join(self._fitting()) or 'none yet'}."
             )
         if self.known.secure_sums and chosen.one_speaker:
             raise InvalidProblem(
@@ -136,7 +135,7 @@ class MethodChoice:
                 "Use another method, or leave secure sums out."
             )
 
-    def changes(self, chosen: Method, steps: Steps, liked: Liked) -> Auto | None:
+    def changes(self, chosen: Method[Any, Any], steps: Steps, liked: Liked) -> Auto | None:
         """What "auto" may change to: a cheaper method, and one for a run that stalls."""
         if not liked or steps.asynchronous:
             return None
@@ -150,7 +149,7 @@ class MethodChoice:
         exact = None if rescue is None else self._steps_of_rescue(rescue)
         return Auto(Switching(first, later, (link.latency, link.bandwidth), exact), other, rescue, self._asked())
 
-    def _steps_of_rescue(self, rescue: Method) -> Candidate:
+    def _steps_of_rescue(self, rescue: Method[Any, Any]) -> Candidate:
         wanted = self.algorithm.acceleration if rescue.can_be_accelerated else "none"
         exact = accelerated(rescue, wanted, rescue.accelerated(self.problem))
         return Candidate(rescue.name, exact, math.nan, math.nan, math.nan)
@@ -162,12 +161,9 @@ class MethodChoice:
         algorithm = self.algorithm
         return {"method": AUTO, **algorithm.options, "acceleration": algorithm.acceleration, "link": told}
 
-    def _rescue(self, chosen: Method) -> Method | None:
+    def _rescue(self, chosen: Method[Any, Any]) -> Method[Any, Any] | None:
         """The most exact method for this problem, for a run that stalls: another, or the same with careful agents."""
-        names = [chosen.name]
-        if self.problem.family == "linear":
-            names = ["blocks"] if chosen.split == "features" else ["newton", "interior-point"]
-            names.append(chosen.name)
+        names = *self.problem.kind.exact_methods.get(chosen.split, ()), chosen.name
         plain = replace(self, algorithm=replace(self.algorithm, acceleration=Algorithm.acceleration))
         for name in names:
             if not (self._allowed_later(name) and plain._accepts(METHODS[name])):
@@ -177,7 +173,9 @@ class MethodChoice:
                 return method
         return None
 
-    def _cheaper(self, chosen: Method, steps: Steps, liked: Liked) -> tuple[Candidate, Candidate, Method] | None:
+    def _cheaper(
+        self, chosen: Method[Any, Any], steps: Steps, liked: Liked
+    ) -> tuple[Candidate, Candidate, Method[Any, Any]] | None:
         """The chosen method and another one for rows that takes this problem as it is, if there is one.
 
         It is the cheapest, unless one of few rounds costs not much more than the first: where the first takes more
@@ -206,7 +204,7 @@ class MethodChoice:
                 return first, replace(later, steps=own), other
         return None
 
-    def _checked(self, name: str) -> Method | None:
+    def _checked(self, name: str) -> Method[Any, Any] | None:
         """The method of that name, if it takes this problem as it is."""
         method, same = find_method(name, **self.algorithm.options).adapted(self.problem)
         try:
@@ -215,15 +213,15 @@ class MethodChoice:
             return None
         return method if same is self.problem else None
 
-    def _fitting(self) -> dict[str, type[Method]]:
-        wanted = self.split, self.problem.family
+    def _fitting(self) -> dict[str, type[Method[Any, Any]]]:
+        wanted = self.split, self.problem.kind.name
         return {name: one for name, one in METHODS.items() if (one.split, one.family) == wanted}
 
     def _allowed_later(self, name: str) -> bool:
         allowed = self.known.allowed_later
         return allowed is None or name in allowed
 
-    def _accepts(self, entry: type[Method]) -> bool:
+    def _accepts(self, entry: type[Method[Any, Any]]) -> bool:
         """Whether the options are that method's: who asks for rho, or to accelerate, asks for a method that can."""
         algorithm = self.algorithm
         able = algorithm.acceleration in ("auto", "none") or entry.coordinates is not Method.coordinates

@@ -19,8 +19,7 @@ from coterie.data.table import Indices, columns_in_turn, in_order, party_error
 from coterie.engines import Engine
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidProblem, UnknownName
-from coterie.families import family_of
-from coterie.problem import Problem
+from coterie.problem import AnyProblem
 from coterie.session.parties import Hosted, Meeting, Operation, Parties, meet_elsewhere, meet_here
 from coterie.session.preparation import MOST_HERE, fitted
 from coterie.settings import Settings
@@ -103,10 +102,10 @@ class PrepareAgain(Prepare):
         return super().alone(in_order(table, self.order, self.split))
 
 
-def prepare_here(data: Any, problem: Problem, settings: Settings, engine: Engine) -> Preparing[Hosted]:
+def prepare_here(data: Any, problem: AnyProblem, settings: Settings, engine: Engine) -> Preparing[Hosted]:
     """Prepare data that is here, for the agents of a run on that engine; it is not sent to workers for a few sums."""
     asked = Prepare(settings.prepare, settings.placement.split)
-    parties = meet_here(asked, engine, data, Meeting.of(settings, family_of(problem).pieces))
+    parties = meet_here(asked, engine, data, Meeting.of(settings, problem.kind.pieces))
     return asked.together(replace(parties, engine=find_engine("local")))
 
 
@@ -152,9 +151,9 @@ def check_alone(table: Table, preparation: Preparation, split: str = "samples") 
                 )
 
 
-def check_problem(problem: Problem, split: str) -> None:
+def check_problem(problem: AnyProblem, split: str) -> None:
     """Refuse a preparation for models that cannot hold one."""
-    if split == "users" or problem.family not in ("linear", "multiclass", "survival"):
+    if split == "users" or not problem.kind.prepares:
         raise InvalidProblem("prepare is for linear models of data split by samples or by features. Leave it out.")
 
 

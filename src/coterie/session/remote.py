@@ -19,12 +19,14 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, digest, is_sparse
 from coterie.data import Table, validated
 from coterie.data.keys import noted, warn_caller
+from coterie.data.labels import Labels
 from coterie.data.pairing import paired
 from coterie.data.read import read_party
 from coterie.data.remote import RemoteTable, Source, keep
 from coterie.data.summary import TableSummary
 from coterie.data.table import Indices
 from coterie.engines import Engine
+from coterie.problem import AnyProblem
 
 Prepare = Callable[[Sequence[Table]], tuple[list[Table], npt.NDArray[Any] | None]]
 
@@ -55,7 +57,7 @@ class _Known:
     notes: tuple[str, ...] | None
     """What its owner is warned of."""
 
-    def placeholder(self, small: bool = False) -> Table:
+    def placeholder(self, labels: Labels, small: bool = False) -> Table:
         """A table of that form, to be checked with the others; a small one has no more rows than show all labels.
 
         Its numbers are invented: nothing that is computed from them may leave this module.
@@ -66,9 +68,7 @@ class _Known:
             n = min(n, 0 if self.labels is None else len(self.labels))
         if self.labels is not None:
             each = self.labels if small else np.repeat(self.labels, self.counts)
-            y = np.resize(each, (n, *(told.outputs or ())))
-            if y.ndim == 2 and y.dtype.kind == "f":
-                y[:, 0] += 1  # for survival, a time after its entry
+            y = labels.placeholder(np.resize(each, (n, *(told.outputs or ()))))
         beside: dict[str, Any] = dict.fromkeys(self.beside, np.ones(n))
         precision = np.float32 if told.single else np.float64
         pairs = self.dense and told.columns == PAIRS
@@ -93,7 +93,7 @@ def remote_tables(
     engine: Engine,
     prepare: Prepare,
     split: str,
-    classification: bool | None,
+    problem: AnyProblem,
     same_order: bool = False,
     warn: bool = True,
 ) -> tuple[list[Table], npt.NDArray[Any] | None]:
@@ -101,15 +101,16 @@ def remote_tables(
 
     `same_order` and `warn` are those of `gather`.
     """
-    how = split, classification
+    labels = problem.kind.labels
+    how = split, problem.kind.classification(problem)
     known = engine.ask([partial(summary_of, source, index, *how) for index, source in enumerate(sources)])
-    held = [one.placeholder() for one in known]
+    held = [one.placeholder(labels) for one in known]
     if split == "features":
         held = paired(held, same_order)
     if warn:
         warn_caller(note for one in known for note in one.notes or ())
     tables, classes = prepare(held)
-    fetches = [partial(_fetched, source, index, known, prepare, *how) for index, source in enumerate(sources)]
+    fetches = [partial(_fetched, source, index, known, prepare, labels, *how) for index, source in enumerate(sources)]
     digests = engine.ask([partial(_digest_of, fetch, index) for index, fetch in enumerate(fetches)])
     return [
         RemoteTable.of(
@@ -153,10 +154,16 @@ def summary_of(source: Source, index: int, split: str, classification: bool | No
 
 
 def _fetched(
-    source: Source, index: int, known: Sequence[_Known], prepare: Prepare, split: str, classification: bool | None
+    source: Source,
+    index: int,
+    known: Sequence[_Known],
+    prepare: Prepare,
+    labels: Labels,
+    split: str,
+    classification: bool | None,
 ) -> Table:
     """The real table of one party, prepared as if all were here."""
-    tables = [one.placeholder(small=split != "features") for one in known]
+    tables = [one.placeholder(labels, small=split != "features") for one in known]
     own = source_table(source, index, split, classification)
     tables[index] = own if own.ids is None else replace(own, ids=np.full(own.n, known[index].ids))
     return prepare(tables)[0][index]

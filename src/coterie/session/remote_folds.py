@@ -18,9 +18,10 @@ from coterie.data.read import read_party
 from coterie.data.remote import Elsewhere, RemoteTable, Source
 from coterie.data.table import Indices
 from coterie.engines import Engine, Run
-from coterie.families import Classes, family_of, points_of
 from coterie.networks import Network
-from coterie.problem import Problem
+from coterie.problem import AnyProblem
+from coterie.problems import points_of
+from coterie.problems.kind import Classes
 from coterie.rounds import Conversation
 from coterie.session.folds import counts_by_fold, deal, first_usable, is_usable, mean_loss, refuse_lonely
 from coterie.session.remote import source_table
@@ -77,8 +78,8 @@ def score_there(parts: Sequence[Part], engine: Engine, result: Any, secure: bool
 
 
 def _agents(
-    parts: Sequence[Part], problem: Problem, classes: Classes, columns: int, network: Network, secure: bool
-) -> list[Agent]:
+    parts: Sequence[Part], problem: AnyProblem, classes: Classes, columns: int, network: Network, secure: bool
+) -> list[Agent[Any]]:
     tables = [
         RemoteTable(
             Elsewhere((len(part.rows), columns)),
@@ -91,8 +92,8 @@ def _agents(
     return make_agents(tables, problem, "samples", network, 0, secure)
 
 
-def _encoded(part: Part, problem: Problem, classes: Classes) -> Table:
-    family = family_of(problem)
+def _encoded(part: Part, problem: AnyProblem, classes: Classes) -> Table:
+    family = problem.kind
     return family.encode(validated(part(), classification=family.classification(problem)), problem, classes)
 
 
@@ -101,7 +102,7 @@ def _mean_loss_of(model: Any, agent: Agent) -> Talk[float]:
 
 
 def grid_there(
-    tables: Sequence[Table], engine: Engine, problem: Problem, network: Network, count: int, seed: int, secure: bool
+    tables: Sequence[Table], engine: Engine, problem: AnyProblem, network: Network, count: int, seed: int, secure: bool
 ) -> tuple[tuple[float, ...], Cost]:
     """The strengths that tables at workers give, and what it cost to find them."""
     agents = make_agents(tables, problem, "samples", network, seed, secure)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_softmax, logit, xlogy
 
-from coterie.arrays import Design, FloatArray, product
+from coterie.arrays import FloatArray, product
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.evaluation import Bin, Evaluation
@@ -31,7 +31,6 @@ from coterie.problem import Problem
 from coterie.session.curves import Curve, curves
 from coterie.session.groups import agree_on_edges, allowed, halving
 from coterie.session.quantiles import quantiles
-from coterie.survival import CoxHere, RiskSets, concordance_counts
 from coterie.words import Sum, Talk
 
 BINS = 10
@@ -48,10 +47,10 @@ def raw_scores(model: Any, table: Table) -> FloatArray:
 
 def check_problem(problem: Problem) -> None:
     """Refuse problems whose models are not evaluated here."""
-    if problem.family not in ("linear", "multiclass", "survival"):
+    if not problem.kind.stats.evaluates:
         raise InvalidProblem(
-            "evaluate is for linear models, multinomial and cox; this is a model of another kind. Score what its "
-            "`predict` says."
+            f"evaluate is for models of rows, and a {problem.kind.called} is of another kind. Score what its `predict` "
+            "says."
         )
 
 
@@ -60,40 +59,24 @@ def measured(
 ) -> Talk[Evaluation]:
     """The scores of a model: `table.y` has labels as the fit had them, −1 and +1, places of classes, or numbers."""
     assert table.y is not None
-    y = table.y.astype(float)
-    s = np.ones(table.n) if table.weights is None else table.weights.astype(float)
     limits = {"minimum": minimum, "room": room}
-    if model.problem.family == "survival":
-        return (yield from _of_survival(scores, y, s, minimum))
-    if scores.ndim == 2:
-        return (yield from _of_classes(model, scores, y.astype(np.intp), s, limits))
-    if model.problem.loss.kind == "classification":
-        return (yield from _of_two(model, scores, y, s, limits, table.offset is not None))
-    return (yield from _of_numbers(model.problem.loss, scores, y, s, limits, table.offset))
+    found: Evaluation = yield from model.problem.kind.stats.measured(model, table, scores, limits)
+    return found
 
 
-# -- survival ----------------------------------------------------------------------------------------------------------
-
-
-def _of_survival(u: FloatArray, y: FloatArray, s: FloatArray, minimum: float) -> Talk[Evaluation]:
-    """Every party's strata are its own, as in the fit: pairs and risk sets are of one party."""
-    risk, design = RiskSets(y, s), Design(np.empty((len(u), 0)))
-    losses = [CoxHere(np.empty(0), design, risk, part).losses - risk.saturated for part in (u, 0.0 * u)]
-    (counts_told,) = yield from allowed([[risk.events.sum(), (~risk.events).sum()]], minimum)
-    counted = [risk.deaths.sum(), *concordance_counts(y, u, s)] if counts_told else []
-    told = yield Sum(np.array([float(len(u)), float(s.sum()), *losses, *counted]))
-    rows, n, lost, null, *more = told.tolist()
-    events, lower, equal, every = more or [math.nan] * 4
-    found = {"concordance": _ratio(lower + 0.5 * equal, every), "events": events, **_deviances(2 * lost, 2 * null)}
-    return Evaluation("", int(rows), n, found, notes=_notes(["events"] if not counts_told else []))
+def labels_and_weights(table: Table) -> tuple[FloatArray, FloatArray]:
+    """Labels and weights in double precision."""
+    assert table.y is not None
+    weights = np.ones(table.n) if table.weights is None else table.weights.astype(float)
+    return table.y.astype(float), weights
 
 
 # -- two classes -------------------------------------------------------------------------------------------------------
 
 
-def _of_two(
-    model: Any, u: FloatArray, y: FloatArray, s: FloatArray, limits: dict[str, Any], offset: bool
-) -> Talk[Evaluation]:
+def of_two(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+    """Scores for labels −1 and +1."""
+    (y, s), offset = labels_and_weights(table), table.offset is not None
     loss, yes, minimum = model.problem.loss, y > 0, limits["minimum"]
     likely = type(loss).probability is not Loss.probability
     p = loss.probability(u, 1.0) if likely else np.zeros(len(u))
@@ -107,7 +90,7 @@ def _of_two(
     if likely:
         share = float(held[0]) / n if known.classes_told else math.nan
         null = math.nan if shifted else -2 * n * float(xlogy(share, share) + xlogy(1 - share, 1 - share))
-        found |= _deviances(2 * lost, null) | {"log_loss": lost / n}
+        found |= deviances(2 * lost, null) | {"log_loss": lost / n}
     else:
         found |= {"mean_loss": lost / n}
     curve = Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1))
@@ -116,19 +99,19 @@ def _of_two(
     confusion = known.confusion
     cells = np.full((2, 2), math.nan) if confusion is None else confusion
     (true_no, false_yes), (false_no, true_yes) = cells.tolist()
-    sensitivity, specificity = _ratio(true_yes, true_yes + false_no), _ratio(true_no, true_no + false_yes)
+    sensitivity, specificity = ratio(true_yes, true_yes + false_no), ratio(true_no, true_no + false_yes)
     found |= {"accuracy": (true_no + true_yes) / n, "balanced_accuracy": (sensitivity + specificity) / 2}
     found |= {"auc": curve.auc}
     if likely:
         found |= {"brier": squares / n, "calibration_error": _calibration_error(known.calibration)}
     found |= {"sensitivity": sensitivity, "specificity": specificity}
-    found |= {"precision": _ratio(true_yes, true_yes + false_yes)}
-    found |= {"f1": _ratio(2 * true_yes, 2 * true_yes + false_yes + false_no)}
+    found |= {"precision": ratio(true_yes, true_yes + false_yes)}
+    found |= {"f1": ratio(2 * true_yes, 2 * true_yes + false_yes + false_no)}
     left_out = [] if known.classes_told else ["classes"]
     left_out += [] if confusion is not None or left_out else ["confusion"]
     return Evaluation(
         "", int(rows), n, found, curve.bound, classes, confusion, known.calibration,
-        {str(classes[1]): curve.points()}, notes=_notes(left_out),
+        {str(classes[1]): curve.points()}, notes=notes_on(left_out),
     )  # fmt: skip
 
 
@@ -179,7 +162,10 @@ def _first_bins(u: FloatArray, yes: Any, p: FloatArray | None, s: FloatArray, mi
 # -- several classes ---------------------------------------------------------------------------------------------------
 
 
-def _of_classes(model: Any, u: FloatArray, y: Any, s: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+def of_classes(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+    """Scores for labels that are the places of classes."""
+    labels, s = labels_and_weights(table)
+    y = labels.astype(np.intp)
     classes = tuple(model.classes_.tolist())
     K, here = len(classes), np.arange(len(y))
     logs = log_softmax(u, axis=1)
@@ -227,7 +213,7 @@ def _of_classes(model: Any, u: FloatArray, y: Any, s: FloatArray, limits: dict[s
     areas = np.array([curve.auc for curve in known])
     recalls = np.full(1, math.nan) if confusion is None else confusion.diagonal()[held > 0] / held[held > 0]
     null = -2 * float(xlogy(held, held / n).sum())
-    found = _deviances(2 * lost, null) | {
+    found = deviances(2 * lost, null) | {
         "log_loss": lost / n,
         "accuracy": accuracy,
         "balanced_accuracy": float(recalls.mean()),
@@ -239,15 +225,15 @@ def _of_classes(model: Any, u: FloatArray, y: Any, s: FloatArray, limits: dict[s
     roc = {str(label): curve.points() for label, curve in zip(classes, known, strict=True)}
     left_out = [] if told_classes else ["classes"]
     left_out += [] if told_cells or left_out else ["confusion"]
-    return Evaluation("", int(rows), n, found, bound, classes, confusion, calibration, roc, notes=_notes(left_out))
+    return Evaluation("", int(rows), n, found, bound, classes, confusion, calibration, roc, notes=notes_on(left_out))
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def _of_numbers(
-    loss: Loss, u: FloatArray, y: FloatArray, s: FloatArray, limits: dict[str, Any], offset: FloatArray | None
-) -> Talk[Evaluation]:
+def of_numbers(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+    """Scores for labels that are numbers."""
+    (y, s), offset, loss = labels_and_weights(table), table.offset, model.problem.loss
     m, likelihood = loss.response(u), loss.dispersion is not None
     o = np.zeros(len(y)) if offset is None else offset
     excess = loss.fenchel_young(u, np.zeros(len(u)), y, s) if likelihood else loss.value(u, y, s)
@@ -255,11 +241,11 @@ def _of_numbers(
     told = yield Sum(np.array([float(len(y)), excess, *(float(part.sum()) for part in sums)]))
     rows, lost, n, labels, predicted, squares, errors, *mean = told.tolist()
     n = _some(n)
-    constant = loss.constant(_ratio(*mean)) if likelihood else None
+    constant = loss.constant(ratio(*mean)) if likelihood else None
     left = 0.0 if constant is None else loss.fenchel_young(o + constant, np.zeros(len(y)), y, s)
     nulls = yield Sum(np.array([left, float((s * (y - labels / n) ** 2).sum())]))
-    found = _deviances(2 * lost, 2 * float(nulls[0])) if likelihood else {"mean_loss": lost / n}
-    found |= {"r2": 1 - _ratio(squares, float(nulls[1])), "rmse": math.sqrt(squares / n), "mae": errors / n}
+    found = deviances(2 * lost, 2 * float(nulls[0])) if likelihood else {"mean_loss": lost / n}
+    found |= {"r2": 1 - ratio(squares, float(nulls[1])), "rmse": math.sqrt(squares / n), "mae": errors / n}
     found |= {"mean_observed": labels / n, "mean_predicted": predicted / n}
     if not likelihood and loss.name == "quantile":
         (share_told,) = yield from allowed([[(y <= m).sum(), (y > m).sum()]], limits["minimum"])
@@ -293,11 +279,11 @@ def explained_deviance(loss: Loss, u: FloatArray, y: FloatArray, s: FloatArray, 
     """D² of scores u: the share of the null deviance, that of the best constant with the same offset, which is gone."""
     at_zero = np.zeros(len(y))
     numerator, denominator = _for_constant(loss, y, s, offset)
-    constant = loss.constant(_ratio(float(numerator.sum()), float(denominator.sum())))
+    constant = loss.constant(ratio(float(numerator.sum()), float(denominator.sum())))
     if constant is None:
         return math.nan
     null = loss.fenchel_young(offset + constant, at_zero, y, s)
-    return 1 - _ratio(loss.fenchel_young(u, at_zero, y, s), null)
+    return 1 - ratio(loss.fenchel_young(u, at_zero, y, s), null)
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
@@ -310,7 +296,7 @@ _LEFT_OUT = {
 }
 
 
-def _notes(left_out: Sequence[str]) -> tuple[str, ...]:
+def notes_on(left_out: Sequence[str]) -> tuple[str, ...]:
     """Why some scores are not there."""
     return tuple(f"Not told are {_LEFT_OUT[what]} at a party than minimum-count." for what in left_out)
 
@@ -325,12 +311,14 @@ def _less(limits: dict[str, Any], told: int) -> dict[str, Any]:
     return {**limits, "room": limits["room"] - told}
 
 
-def _ratio(part: float, whole: float) -> float:
+def ratio(part: float, whole: float) -> float:
+    """A share; NaN of nothing."""
     return part / whole if whole else math.nan
 
 
-def _deviances(deviance: float, null: float) -> dict[str, float]:
-    known = {"deviance": deviance, "null_deviance": null, "explained_deviance": 1 - _ratio(deviance, null)}
+def deviances(deviance: float, null: float) -> dict[str, float]:
+    """The deviance and, where that of a constant is known, the share of it that is gone."""
+    known = {"deviance": deviance, "null_deviance": null, "explained_deviance": 1 - ratio(deviance, null)}
     return {name: value for name, value in known.items() if name == "deviance" or not math.isnan(null)}
 
 
@@ -347,7 +335,7 @@ def _fixed_edges() -> FloatArray:
 def _bins(edges: FloatArray, told: FloatArray) -> tuple[Bin, ...]:
     weights, predicted, observed = told.reshape(3, -1).tolist()
     return tuple(
-        Bin(low, high, weight, _ratio(p, weight), _ratio(o, weight))
+        Bin(low, high, weight, ratio(p, weight), ratio(o, weight))
         for low, high, weight, p, o in zip(
             edges[:-1].tolist(), edges[1:].tolist(), weights, predicted, observed, strict=True
         )

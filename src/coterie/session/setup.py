@@ -19,13 +19,11 @@ from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.data.table import Indices, columns_of
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.families import family_of
 from coterie.methods import Method
 from coterie.methods.costs import LINK, MEMORY, Link, Sizes
 from coterie.networks import Network, star
 from coterie.networks import network as find_network
-from coterie.personal import LEARNED
-from coterie.problem import Problem
+from coterie.problems.personal.problem import LEARNED
 from coterie.session.method_choice import AUTO, Auto, Circumstances, MethodChoice
 from coterie.settings import Limits, Settings
 from coterie.steps import Steps
@@ -36,10 +34,10 @@ from coterie.switching import Change, Switching
 class Setup:
     """All that is decided before the agents meet."""
 
-    problem: Problem
+    problem: Any
     wanted: Settings
     known: Circumstances
-    method: Method
+    method: Method[Any, Any]
     steps: Steps
     """The method in its acceleration."""
     explanation: str
@@ -74,12 +72,12 @@ class Setup:
     @property
     def carrying(self) -> Network:
         """What the messages travel on."""
-        return _around_a_server(self.graph.agents) if family_of(self.problem).graph_is_data else self.graph
+        return _around_a_server(self.graph.agents) if self.problem.kind.graph_is_data else self.graph
 
     @property
     def network(self) -> str:
         """The graph in words."""
-        return repr(self.graph) if family_of(self.problem).graph_is_data else self.graph.describe()
+        return repr(self.graph) if self.problem.kind.graph_is_data else self.graph.describe()
 
     def settings(self) -> dict[str, Any]:
         """What certificates say of the run."""
@@ -117,12 +115,12 @@ class Setup:
         return digest(json.dumps(settings, sort_keys=True), *others)
 
 
-def set_up(problem: Problem, settings: Settings, known: Circumstances, for_data: Callable[[Problem], Problem]) -> Setup:
+def set_up(problem: Any, settings: Settings, known: Circumstances, for_data: Callable[[Any], Any]) -> Setup:
     """Choose and check the method, and fit problem and network to it and to the data.
 
-    `for_data` makes of a problem one for this data (see `Family.for_tables`).
+    `for_data` makes of a problem one for this data (see `Kind.for_tables`).
     """
-    family, graph = family_of(problem), known.graph
+    family, graph = problem.kind, known.graph
     problem = problem.with_classes(known.classes)
     family.check_columns(problem, known.sizes.columns)
     problem = family.for_graph(problem, graph)
@@ -144,7 +142,7 @@ def set_up(problem: Problem, settings: Settings, known: Circumstances, for_data:
     return Setup(problem, settings, known, chosen, steps, explanation, auto)
 
 
-def with_offset(problem: Problem, parties: Sequence[TableSummary]) -> Problem:
+def with_offset(problem: Any, parties: Sequence[TableSummary]) -> Any:
     """The problem, saying whether there is an offset: that is, whether the data has one."""
     found = any("offset" in party.beside for party in parties)
     if problem.offset:
@@ -152,7 +150,7 @@ def with_offset(problem: Problem, parties: Sequence[TableSummary]) -> Problem:
     return problem.changed(offset=True) if found and not problem.offset else problem
 
 
-def check_offset(problem: Problem, found: bool) -> None:
+def check_offset(problem: Any, found: bool) -> None:
     """Refuse data without an offset for a model that has one, and the other way round."""
     if problem.offset and not found:
         raise InvalidData("the model has an offset, but the data has none. Name its column, or give its numbers.")
@@ -163,7 +161,7 @@ def check_offset(problem: Problem, found: bool) -> None:
 def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool, only_sums: bool = False) -> bool:
     """Whether sums are secure: as asked for, else between three or more organisations that hold rows.
 
-    Split by users they can be if users say nothing but sums (`Family.only_sums`).
+    Split by users they can be if users say nothing but sums (`Kind.only_sums`).
     """
     if asked is not None and not isinstance(asked, bool | np.bool_):
         raise InvalidProblem(f"secure_sums is True, False or None, not {asked!r}.")
@@ -191,8 +189,8 @@ def make_link(link: tuple[float, float] | None, in_memory: bool = False) -> Link
 
 
 def make_agents(
-    tables: Sequence[Table], problem: Problem, split: str, graph: Network, seed: int, secure_sums: bool = False
-) -> list[Agent]:
+    tables: Sequence[Table], problem: Any, split: str, graph: Network, seed: int, secure_sums: bool = False
+) -> list[Agent[Any]]:
     """What each agent may see."""
     places = zip(tables, columns_of(tables), strict=True)
     return [
@@ -205,12 +203,12 @@ def make_agent(
     index: int,
     table: Table,
     columns: Indices,
-    problem: Problem,
+    problem: Any,
     split: str,
     graph: Network,
     seed: int,
     secure_sums: bool = False,
-) -> Agent:
+) -> Agent[Any]:
     """What one agent may see; split by features, with the part of the penalty that acts on its columns."""
     own = problem.restrict(columns) if split == "features" else problem.flattened(table.d)
     neighbours = () if graph.server else graph.neighbours(index)

@@ -49,15 +49,12 @@ from coterie.choices import CORRECTIONS, KINDS, WEIGHTS
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
-from coterie.families import family_of
 from coterie.inference import Inference
-from coterie.models.linear import MEANINGS, SCORE
-from coterie.models.model import shown_label
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.rounds import Outcome
-from coterie.session.information import Information, Totals, can_adjust, events_of
+from coterie.session.information import Information, Totals
 from coterie.session.setup import make_agents
 from coterie.session.tables import gather_prepared, prepare_tables
 from coterie.settings import Limits
@@ -112,24 +109,25 @@ class Question:
 
     def settled(self, problem: Problem, clusters: int, local: bool) -> Question:
         """The same with a correction; `local`: whether what CR2 needs of each cluster can be had."""
-        if self.correction == "CR2" and not can_adjust(problem):
+        adjustable = problem.kind.stats.adjustable
+        if self.correction == "CR2" and not adjustable:
             raise InvalidProblem(f"correction='CR2' is not for {problem.loss.name}. Use correction='CR1'.")
         if self.correction is not None:
             return self
-        second_best = self.kind == "clustered" and clusters < FEW and can_adjust(problem) and not local
+        second_best = self.kind == "clustered" and clusters < FEW and adjustable and not local
         return replace(self, correction=self._usual(problem, clusters, local), second_best=second_best)
 
     def _usual(self, problem: Problem, clusters: int, local: bool) -> str:
         if self.kind == "model":
             return ""
         if self.kind == "robust":
-            stata = "HC1" if _is_least_squares(problem) else STATA
+            stata = "HC1" if problem.kind.stats.is_least_squares(problem) else STATA
             return stata if self.weights == "sampling" else "HC0"
         if clusters < FEW:
-            return "CR2" if local and can_adjust(problem) else "CR1"
+            return "CR2" if local and problem.kind.stats.adjustable else "CR1"
         if self.weights == "sampling":
             return "CR1"
-        return "CR0" if problem.family == "survival" else "CR1S"
+        return problem.kind.stats.usual_correction
 
     def information(self, model: Any, clusters: Any = None, shared: tuple[int, ...] = ()) -> Information:
         """What the agents add up for it."""
@@ -169,7 +167,7 @@ def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inferenc
     pooled = all(agent.data.rows is not None for agent in run.agents)
     asked = asked.settled(problem, count, local=pooled or not shared)
     asking = asked.information(result.model, of_rows, shared)
-    warm = family_of(problem).points(result.model, list(run.agents), None)
+    warm = problem.kind.points(result.model, list(run.agents), None)
     limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
     outcome = engine.run(replace(run, steps=asking, limits=limits, warm=warm))
     if outcome.error is not None:
@@ -185,10 +183,10 @@ def summarised(
 ) -> Inference:
     """What the sums of all agents say of a model that was fitted to that tolerance, with so many clusters."""
     problem, kind, level = model.problem, asked.kind, asked.level
-    names, fitted = _coefficients(model)
+    names, fitted = problem.kind.stats.coefficients(model)
     heard = outcome.points[0].kept
     assert heard is not None
-    totals = Totals(heard, len(names), outcome.facts, asking, events_of(problem))
+    totals = Totals(heard, len(names), outcome.facts, asking, problem.kind.stats.events(problem))
     refuse_fractional(asked.weights, totals.fractional)
     n = outcome.facts.total if asked.counted else totals.rows
     covariance, dispersion, adjusted = _covariance(problem, totals, names, asked, n, clusters)
@@ -220,7 +218,7 @@ def summarised(
         rows=n,
         dispersion=dispersion,
         distance=distance,
-        ratios="hazard ratio" if problem.family == "survival" else "",
+        ratios=problem.kind.stats.ratios,
         about=_about(model, asked, n, clusters),
         weights=(asked.weights or "frequency") if totals.weighted else "",
         correction=asked.correction or "",
@@ -238,11 +236,11 @@ def summarised(
 # -- what cannot be asked ----------------------------------------------------------------------------------------------
 
 
-def check_problem(problem: Problem, split: str, kind: str = "model") -> None:
+def check_problem(problem: Any, split: str, kind: str = "model") -> None:
     """Refuse, with the reason, a problem whose coefficients have no standard errors of that kind."""
-    if problem.family not in ("linear", "multiclass", "survival"):
-        raise InvalidProblem("inference is for linear models, multinomial and cox; this is a model of another kind.")
-    if problem.family == "linear" and problem.loss.dispersion is None:
+    if not problem.kind.stats.has_errors:
+        raise InvalidProblem(f"there are no standard errors for a {problem.kind.called}: only for models of rows.")
+    if problem.loss.dispersion is None:
         name = problem.loss.name
         if not problem.loss.smooth:
             raise InvalidProblem(
@@ -286,7 +284,7 @@ def refuse_few_clusters(model: Any, count: int) -> None:
 
 def count_coefficients(model: Any) -> int:
     """How many coefficients have standard errors."""
-    return len(_coefficients(model)[0])
+    return len(model.problem.kind.stats.coefficients(model)[0])
 
 
 def refuse_fractional(weights: str | None, fractional: int) -> None:
@@ -332,7 +330,7 @@ def _asked(result: Result, data: Any) -> tuple[Engine, Run]:
         )
     settings, held = result.certificate.settings, result.certificate.participants
     sizes = [person.rows for person in held]
-    problem = family_of(result.model.problem).problem_of(result.model, settings["problem"])
+    problem = result.model.problem.kind.problem_of(result.model, settings["problem"])
     parts = None if isinstance(data, list) else settings["partition"] or sizes
     tables = gather_prepared(data, "samples", parts, result.model.preparation)
     tables, _ = prepare_tables(tables, problem, "samples")
@@ -378,17 +376,6 @@ def clusters_at_several(of_rows: Sequence[npt.NDArray[Any]] | None) -> tuple[int
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def _coefficients(model: Any) -> tuple[tuple[str, ...], FloatArray]:
-    """Names and values, the intercept last; of several classes, differences from the first, class by class."""
-    names = tuple(map(str, model.columns or (f"x{j}" for j in range(model.coef_.shape[-1]))))
-    beside = ("intercept",) if model.problem.intercept else ()
-    if model.problem.family != "multiclass":
-        return names + beside, np.append(model.coef_.astype(float), [model.intercept_] * len(beside))
-    W = np.column_stack([model.coef_, model.intercept_[:, None]]) if beside else model.coef_
-    labelled = tuple(f"{label}: {name}" for label in model.classes_[1:].tolist() for name in names + beside)
-    return labelled, (W[1:] - W[0]).astype(float).ravel()
-
-
 def units_of(model: Any) -> FloatArray | None:
     """The matrix from the coefficients of prepared columns to those of raw units; None: they are the same."""
     if model.preparation is None:
@@ -401,12 +388,7 @@ def units_of(model: Any) -> FloatArray | None:
     one[:d, :d] = A.T
     if model.problem.intercept:
         one[d, :d] = constants
-    classes = len(model.classes_) - 1 if model.problem.family == "multiclass" else 1
-    return np.kron(np.eye(classes), one)
-
-
-def _is_least_squares(problem: Problem) -> bool:
-    return bool(problem.family == "linear" and problem.loss.quadratic)
+    return np.kron(np.eye(model.problem.kind.stats.blocks(model)), one)
 
 
 def _covariance(
@@ -419,10 +401,9 @@ def _covariance(
             f"{n:g} rows cannot tell how uncertain {k} coefficients are. There must be more rows "
             "than coefficients; a weight counts as that many rows."
         )
-    loss = problem.loss
-    estimated = problem.family == "linear" and loss.dispersion is True
-    steep = not estimated and not (problem.family == "linear" and loss.kind == "regression" and loss.dispersion is None)
-    half = totals.half(names, steep, curved="within the threshold" if loss.name == "huber" else "")
+    estimated = bool(problem.loss.dispersion)
+    curved = "within the threshold" if problem.loss.name == "huber" else ""
+    half = totals.half(names, problem.kind.stats.may_be_infinite(problem), curved)
     # Weights that are no counts are scaled so that their sum is the number of rows.
     scale = 1.0 if asked.counted else n / totals.facts.total
     dispersion = scale * totals.residuals / (n - k) if estimated else 1.0
@@ -445,7 +426,7 @@ def _correction(problem: Problem, asked: Question, n: float, k: int, clusters: i
     if asked.kind == "clustered":
         several = clusters / (clusters - 1)
         whole = several * (n - 1) / (n - k)
-        factors |= {"CR1S": whole, "CR1": whole if _is_least_squares(problem) else several}
+        factors |= {"CR1S": whole, "CR1": whole if problem.kind.stats.is_least_squares(problem) else several}
     return factors[str(asked.correction)]
 
 
@@ -457,7 +438,7 @@ def _degrees(
         return adjusted
     if asked.correction == "CR1":
         return np.full(k, clusters - 1.0)
-    if _is_least_squares(problem) and (asked.kind == "model" or asked.correction == "HC1"):
+    if problem.kind.stats.is_least_squares(problem) and (asked.kind == "model" or asked.correction == "HC1"):
         return np.full(k, n - k)
     return None
 
@@ -468,7 +449,7 @@ def _degrees(
 def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
     """Loss, kind and clusters, in words."""
     problem = model.problem
-    reference = f", against class {shown_label(model.classes_[0])}" if problem.family == "multiclass" else ""
+    reference = problem.kind.stats.reference(model)
     named = "" if asked.correction in ("", "CR1S", "CR0") else f" ({asked.correction})"
     several = f" by {clusters} clusters" if asked.kind == "clustered" else ""
     return f"{problem.loss.name}{reference}: {asked.kind} standard errors{named}{several}, n = {n:.10g}"
@@ -476,23 +457,14 @@ def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
 
 def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) -> list[str]:
     """What is modelled, in which units, and how weights are taken."""
-    problem, notes = model.problem, list[str]()
-    if problem.family == "multiclass":
-        reference, *classes = map(shown_label, model.classes_)
-        notes.append(f"modelled classes: {', '.join(classes)} (reference: {reference})")
-        notes.append(model.counted(totals.events))
-        notes += model.notes()[1:]
-    else:
-        notes += model.notes()
-    if events_of(problem) == 1:
-        notes.append(model.counted((n - totals.events[0], totals.events[0])))
-    if strata := family_of(problem).note(problem, parties):
+    problem = model.problem
+    notes: list[str] = problem.kind.stats.notes(model, totals.events, n)
+    if strata := problem.kind.note(problem, parties):
         notes.append(f"baseline hazards: {strata.rstrip('.').lower()}")
-    meaning = AGAINST if problem.family == "multiclass" else MEANINGS.get(problem.loss.name, SCORE)
-    notes.append(f"coefficients: {meaning} per unit of the column")
+    notes.append(f"coefficients: {problem.kind.stats.meaning(problem)} per unit of the column")
     if totals.asking.units is not None:
         notes[-1] += ", in raw units (the fit scaled the columns)"
-        constant = model.in_raw_units()[1] if problem.family == "linear" else 0.0
+        constant = problem.kind.stats.constant(model)
         if constant and not problem.intercept:
             notes.append(f"constant: {constant:.5g} (fixed: the columns were centred, and there is no intercept)")
     if totals.weighted:
@@ -500,8 +472,6 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
     return notes
 
 
-AGAINST = "change of the log odds against the reference class"
-"""What a coefficient of several classes is, in the table."""
 _MEANINGS = {
     None: "frequency, because all are whole numbers (a row counts as that many rows; say if they are sampling or "
     "precision weights)",

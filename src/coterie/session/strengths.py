@@ -22,14 +22,11 @@ import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, as_number
-from coterie.certificate.intercepts import information_of
-from coterie.certificate.introduction import best_constant
 from coterie.errors import InvalidProblem
-from coterie.families import family_of
 from coterie.penalties import PENALTIES
 from coterie.penalties.ball import Ball
 from coterie.problem import Problem
-from coterie.words import Sum, Talk
+from coterie.words import Talk
 
 COUNT = 20
 """Strengths in a grid that nobody chose."""
@@ -40,8 +37,6 @@ MOVED = 0.1
 HALVINGS = 60
 SMALLEST, LARGEST = 0.25, 64.0
 """The first and the last radius of a ball, in units of that in which a model could lose nothing."""
-PRODUCTS = 10
-"""Power iterations that say how large the slope of a matrix is."""
 KNOBS = ("strength", "radius")
 """What a path is about: the strength of a penalty, or the radius of a ball."""
 
@@ -66,7 +61,7 @@ def knob_of(penalty: str) -> str:
 def check_strength(problem: Problem) -> None:
     """Refuse a problem whose penalty has no strength to choose."""
     if not any(hasattr(getattr(problem, "penalty", None), name) for name in KNOBS):
-        what = family_of(problem).words(problem)
+        what = problem.kind.words(problem)
         raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2, or a ball, which has a radius.")
 
 
@@ -82,37 +77,8 @@ def check_strengths(strengths: Sequence[float]) -> tuple[float, ...]:
 
 
 def slope_at_constant(agent: Agent) -> Talk[FloatArray]:
-    """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent that was introduced.
-
-    Of a low-rank model, the size of that gradient, a matrix.
-    """
-    if agent.problem.family == "low-rank":
-        return (yield from _size_of_matrix(agent))
-    w = np.zeros(agent.design.shape[1])
-    if agent.problem.intercept:
-        w[-agent.problem.outputs :] = yield from _constants(agent)
-    total = yield Sum(agent.at(w).adjoint.astype(float))
-    return agent.problem.coefficients(total) / agent.total
-
-
-def _size_of_matrix(agent: Agent) -> Talk[FloatArray]:
-    information = information_of(agent, "auto")
-    v = agent.common_random(0).standard_normal(agent.problem.task.size(agent.data)[1]).astype(information.dtype)
-    size = 0.0
-    for _ in range(PRODUCTS):
-        u = yield Sum(information.times(v / (np.linalg.norm(v) or 1.0)))
-        size = float(np.linalg.norm(u))
-        v = yield Sum(information.times_transposed(u / (size or 1.0)))
-    return np.array([size / agent.total])
-
-
-def _constants(agent: Agent) -> Talk[Any]:
-    ones = agent.weighted(np.ones(agent.data.n))
-    if agent.problem.family == "multiclass":
-        counts = yield Sum(np.bincount(agent.exact_labels.astype(np.intp), ones, agent.problem.outputs).astype(float))
-        return np.log(counts / agent.total)
-    labels = yield Sum(np.array([float(ones @ agent.exact_labels)]))
-    return (yield from best_constant(agent, agent.total, float(labels[0]) / agent.total))
+    """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent that was introduced."""
+    return (yield from agent.problem.kind.slope_at_constant(agent))
 
 
 def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:

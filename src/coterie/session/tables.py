@@ -20,10 +20,9 @@ from coterie.data.read import read_party, values_of
 from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
-from coterie.families import Classes, Family, family_of
-from coterie.families.family import by_rows, can_stay, on_the_host
 from coterie.methods import Method
-from coterie.problem import Problem
+from coterie.problem import AnyProblem
+from coterie.problems.kind import Classes, Kind, by_rows, can_stay, on_the_host
 
 SPLITS = ("samples", "features", "users")
 
@@ -33,7 +32,7 @@ def gather(
     split: str,
     agents: int | Sequence[Any] | None,
     seed: int = 0,
-    pieces: int = Family.pieces,
+    pieces: int = Kind.pieces,
     prepare: Preparation | Prepared | None = None,
     same_order: bool = False,
     warn: bool = True,
@@ -127,7 +126,7 @@ def in_one_piece(
 
 def split_and_prepare(
     data: Any,
-    problem: Problem,
+    problem: AnyProblem,
     split: str,
     agents: int | Sequence[Any] | None,
     seed: int = 0,
@@ -135,7 +134,7 @@ def split_and_prepare(
     same_order: bool = False,
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
-    family = family_of(problem)
+    family = problem.kind
     if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
         tables = gather(data, split, agents, seed, family.pieces, same_order=same_order)
         return prepare_tables(tables, problem, split, tensors)
@@ -157,7 +156,7 @@ def gather_prepared(
         return gather(data, split, agents, **how)
     if isinstance(data, list):
         return prepared.apply_to_all(gather(data, split, agents, **how), split)
-    whole, parts = in_one_piece(data, split, agents, Family.pieces, prepared)
+    whole, parts = in_one_piece(data, split, agents, Kind.pieces, prepared)
     return split_table(prepared.apply(whole), split, parts)
 
 
@@ -175,17 +174,16 @@ def _refuse_two_entries_of_one(tables: Sequence[Table]) -> None:
 
 
 def prepare_tables(
-    tables: Sequence[Table], problem: Problem, split: str, tensors: bool = False
+    tables: Sequence[Table], problem: AnyProblem, split: str, tensors: bool = False
 ) -> tuple[list[Table], Classes]:
     """The tables checked alone and together, with labels as numbers, in one precision; and the classes.
 
     Tensors stay where they are for low-rank models, and for linear ones if the caller says so.
     """
-    family = family_of(problem)
+    family = problem.kind
     for table in tables:
         family.check_beside(table)
-    fits = family.name == "low-rank" or (tensors and family.name == "linear" and split == "samples")
-    if not fits or not can_stay(tables):
+    if not family.on_device(split, tensors) or not can_stay(tables):
         tables = on_the_host(tables)
     for table in tables:
         begin_to_compile(table.X)
@@ -193,9 +191,9 @@ def prepare_tables(
         return family.prepare(tables, problem, split)
 
 
-def within_reach(tables: list[Table], method: Method, problem: Problem) -> list[Table]:
+def within_reach(tables: list[Table], method: Method, problem: AnyProblem) -> list[Table]:
     """The tables where that method can compute with them: on the host, unless it takes tensors as they are."""
-    if method.tensors or problem.family != "linear":
+    if method.tensors or problem.kind.for_matrices:
         return tables
     # What is here already stays as it is: columns, if agents hold those, and what is on disk.
     return [by_rows(on_the_host([table])[0]) if is_tensor(table.X) else table for table in tables]

@@ -43,7 +43,6 @@ class Multinomial(Task):
     kind: ClassVar[str] = "classes"
     exact: ClassVar[bool] = False
     quadratic: ClassVar[bool] = False
-    for_vectors: ClassVar[bool] = True
 
     classes: tuple[Label, ...] | None = None
     """All classes, if the data need not show them all; without it, those that some party has."""

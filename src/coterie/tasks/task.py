@@ -31,6 +31,7 @@ from coterie.arrays import FloatArray, host
 from coterie.backends import backend
 from coterie.data import Table
 from coterie.errors import InvalidData
+from coterie.losses import Fit
 
 INFORMATION = ("auto", "dense", "implicit")
 DEVICE_NUMBERS = 1 << 28
@@ -169,7 +170,7 @@ class OnBackend(Information):
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class Task(Fit):
     """A convex, smooth loss of a matrix. Subclasses are frozen dataclasses of their parameters."""
 
     name: ClassVar[str]
@@ -181,8 +182,6 @@ class Task(ABC):
     """Whether φ is a parabola, so that one pair of slopes gives the best step."""
     smooth: ClassVar[bool] = True
     """Whether there is no kink, as of a `Loss`."""
-    for_vectors: ClassVar[bool] = False
-    """Whether it also takes penalties of vectors, of all coefficients in one: the model is then a linear one."""
     stages = 1
     """How many problems are solved one after the other, each in a ball that the matrix before weighs."""
     block_rows: ClassVar[int] = 8192

@@ -88,7 +88,7 @@ class Gossip:
     def open(self, bill: Bill, agents: int) -> None:
         """Begin a run of that many agents."""
         self.bill, self.count = bill, agents
-        self._agents: Sequence[Agent] | dict[int, Agent] = ()
+        self._agents: Sequence[Agent[Any]] | dict[int, Agent[Any]] = ()
         self._states: list[Any] | dict[int, Any] = []
         self.sights = []
         self._board: FloatArray = np.empty((0, 0))
@@ -109,7 +109,7 @@ class Gossip:
 
     # -- a round ------------------------------------------------------------------------------------------------------
 
-    def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+    def run(self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """K wake-ups; returns everybody's State afterwards."""
         K = len(agents)
         self._agents, self._states, self._steps = agents, states, steps

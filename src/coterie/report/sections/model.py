@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from coterie.families import family_of
 from coterie.models import Model
 from coterie.report.figures import model_figures, shown_of
 from coterie.report.html import definitions, details, figure_block, paragraph, section, table
@@ -43,7 +42,7 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
             if isinstance(value, np.ndarray):
                 yield text(name), " × ".join(f"{length:,}" for length in value.shape) or written_value(value.item())
         return
-    yield from family_of(model.problem).facts(model, result.network).items()
+    yield from model.problem.kind.facts(model, result.network).items()
     for note in result.notes():
         name, _, said = note.partition(": ")
         yield text(name.capitalize()), text(said)

@@ -8,7 +8,6 @@ from typing import Any
 
 from coterie.data.recipes import Preparation
 from coterie.errors import count
-from coterie.families import family_of
 from coterie.report.call import solve_call
 from coterie.report.html import definitions, paragraph, section, short_digest
 from coterie.report.words import text, written_value
@@ -68,7 +67,7 @@ def _recipes(preparation: Preparation) -> str:
 
 def problem_facts(result: Result) -> list[tuple[str, str]]:
     """What was minimised: headings and their contents."""
-    family = family_of(result.model.problem)
+    family = result.model.problem.kind
     return [(name, described(part)) for name, part in family.parts(result.certificate.settings["problem"])]
 
 

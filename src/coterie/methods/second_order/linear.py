@@ -1,0 +1,186 @@
+"""Newton's method for linear models with smooth losses: `newton`.
+
+    F_k(w) = Σ_i s_i ℓ(x_iᵀw; y_i) over the agent's own rows,   ∇²F_k = Xᵀ diag(s ℓ'') X
+
+| `hessian`  | for                              | what an agent sends in a round                                     |
+|------------|----------------------------------|--------------------------------------------------------------------|
+| `full`     | few columns                      | ∇f and the upper triangle of H, d (d + 3)/2 numbers                |
+| `products` | many columns, `l2`, `none`       | ∇f and diag H, and d numbers for each conjugate gradient           |
+| `active`   | many columns, `l1`, `elasticnet` | ∇f, and what `working_set.py` needs of H on the columns in play    |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from coterie.agent import Agent
+from coterie.arrays import is_tensor, whole_number
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem
+from coterie.losses import Loss
+from coterie.methods import careful
+from coterie.methods.costs import Outlook, Sizes, equations_work, products_work, root_condition
+from coterie.methods.disclosure import TOTALS, Disclosure
+from coterie.methods.quadratic import proven
+from coterie.methods.sampled_rows import MNIST, by_pieces, first_sample
+from coterie.methods.second_order import quadratic_models, working_set
+from coterie.methods.second_order.newton import ProximalNewton, State
+from coterie.methods.second_order.oracle import NOTHING, Aim
+from coterie.methods.second_order.rows import Memory, RowsOracle, first_floor
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
+from coterie.words import Talk
+
+FULL = 1500
+"""Columns up to which "auto" adds up whole Hessians: beyond, a message has more than 9 MB."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    single_from: int = tuned(100, "Columns from which on dense H are in single precision, while firm.", MNIST)
+    sparse: int = tuned(200, "Columns from which on those in play count alone, beside l1.", "measured: a1a and w8a")
+
+
+TUNING = _Tuning()
+EXPECTED_ROUNDS = {"constant": 2.0, "constant by pieces": 4.0, "any": 8.0}
+"""What "auto" assumes, by ℓ''."""
+EXPECTED_SPARSE_ROUNDS = 5
+"""The same for sparse rows of many columns beside `l1`."""
+EXPECTED_SINGLE = 0.35
+"""The share of their time that products of wide dense rows take in single precision, at first of a part of them."""
+EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY = 300, 0.25
+"""How many columns in play at most, and which share of all."""
+EXPECTED_LASSO = 1.5, 4.0
+"""Rounds beside `l1` where ℓ'' is constant, and passes over the rows in each."""
+
+
+PENALTIES_OF = {"products": ("l2", "none"), "active": ("l1", "elasticnet")}
+"""Which penalties the ways for many columns are for."""
+SUITING = {name: mode for mode, names in PENALTIES_OF.items() for name in names}
+
+
+@dataclass(frozen=True)
+class Newton(ProximalNewton):
+    """Proximal Newton with a line search."""
+
+    name: ClassVar[str] = "newton"
+    summary: ClassVar[str] = "Newton's method for smooth losses: a handful of rounds"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the gradient and the curvature XᵀDX of its own rows, a number per column and one per pair of "
+        "columns, added up",
+        learned="all second moments, with new weights in each round. That is more than `gram` tells: few rows come out "
+        "themselves, with their labels (six people of six columns after three rounds, to 5e-12)",
+        secure=TOTALS,
+    )
+    tensors: ClassVar[bool] = True
+    memory: ClassVar[type | None] = Memory
+
+    hessian: Literal["auto", "full", "products", "active"] = "auto"
+    """What to learn of the Hessian; "auto" goes by the number of columns and the penalty."""
+    products: int = 50
+    """Steps of conjugate gradients in one round at most."""
+
+    def __post_init__(self) -> None:
+        if self.hessian not in ("auto", "full", "products", "active"):
+            raise InvalidProblem(f"newton: hessian is 'auto', 'full', 'products' or 'active', not {self.hessian!r}.")
+        whole_number("newton: products", self.products)
+
+    @classmethod
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+        if not _has_curvature(problem.loss):
+            return None
+        d = sizes.width(problem)
+        mode = _suiting(problem.penalty.name, d)
+        if mode is None:
+            return None
+        in_play = min(EXPECTED_SHARE_IN_PLAY * d, EXPECTED_IN_PLAY)
+        m = {"full": d, "active": in_play, "products": 0}[mode]
+        single = sizes.dense and m >= TUNING.single_from and not by_pieces(problem.loss)
+        products = products_work(sizes, m) * (EXPECTED_SINGLE if single else 1.0)
+        pieces = "constant by pieces" if by_pieces(problem.loss) else "any"
+        rounds, passes = EXPECTED_ROUNDS["constant" if problem.loss.quadratic else pieces], 6.0
+        if mode == "active" and problem.loss.quadratic:
+            rounds, passes = EXPECTED_LASSO
+        triangle, work = m * (m + 3) / 2, products + passes * sizes.rows_work
+        steps = 2.0 * root_condition(problem, sizes)  # of conjugate gradients
+        work = 2 * steps * sizes.rows_work if mode == "products" else work
+        both = {"full": (2.5, triangle), "active": (5.0, triangle + 2 * d), "products": (steps, steps * d)}
+        sums, scalars = both[mode]
+        if mode == "active" and sizes.nonzeros <= working_set.TUNING.sparse * sizes.rows * sizes.columns:
+            # Many of the columns in play are rare: a dozen short messages in place of a triangle.
+            rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 4 * d, 15 * sizes.rows_work
+        return Outlook(rounds, sums, scalars, work, "few rounds suffice", equations_work(m))
+
+    @classmethod
+    def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
+        return sizes.width(problem) <= FULL
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if not _has_curvature(problem.loss):
+            raise InvalidProblem(
+                f"newton needs a loss with a second derivative (curvature), and {problem.loss.name} has none. "
+                "Use proximal-1, or a smooth relative: huber for absolute, squared_hinge for hinge."
+            )
+        fitting = PENALTIES_OF.get(self.hessian)
+        if fitting is not None and problem.penalty.name not in fitting:
+            raise InvalidProblem(
+                f"newton with hessian={self.hessian!r} is for {' and '.join(fitting)}; this problem has "
+                f"{problem.penalty.name!r}. Use hessian='full'."
+            )
+
+    def start(self, agent: Agent) -> Talk[State]:
+        state = yield from super().start(agent)
+        pieces = by_pieces(agent.problem.loss)
+        single = len(state.w) >= TUNING.single_from and not pieces
+        # Of other penalties and losses it has not been measured how few rows suffice.
+        suits = agent.problem.penalty.name in SUITING and not pieces and self._mode(agent) == "full"
+        return replace(state, memory=Memory(first_floor(agent), single, first_sample(agent, suits), NOTHING))
+
+    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        # Near the minimum steps are short from the first one on.
+        return super().warmed(agent, replace(state, memory=replace(state.memory, every=1)), point)
+
+    def oracle(self, agent: Agent, state: State) -> RowsOracle:
+        return RowsOracle(agent, state)
+
+    def aim(self, agent: Agent, state: State, oracle: Any) -> Talk[Aim]:
+        if agent.careful and agent.design.shape[1] <= FULL and not is_tensor(agent.data.X):
+            return (yield from careful.target(agent, state.w, oracle.here, oracle.careful_curvature()))
+        mode = self._mode(agent)
+        if mode == "active":
+            return (yield from working_set.target(agent, oracle))
+        if mode == "products":
+            return (yield from quadratic_models.from_products(agent, oracle, state.steepest, self.products))
+        return (yield from quadratic_models.from_hessian(agent, oracle))
+
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        together = self._mode(agent) == "full" and not agent.careful
+        return ("own", "v") if together else None
+
+    def point(self, agent: Agent, state: State) -> Point:
+        """The gradient of the loss at w is the dual point, unless there is a better one."""
+        w, v = proven(agent, state.w)
+        return Point(w, v if state.v is None else state.v)
+
+    def _mode(self, agent: Agent) -> str:
+        if self.hessian != "auto":
+            return self.hessian
+        mode = _suiting(agent.problem.penalty.name, agent.design.shape[1])
+        if mode is None:
+            raise InvalidProblem(
+                f"newton adds up Hessians of at most {FULL} columns for the {agent.problem.penalty.name} penalty; this "
+                f"problem has {agent.design.shape[1]}. Use proximal-1, or hessian='full' if such a matrix may travel."
+            )
+        return mode
+
+
+def _has_curvature(loss: Loss) -> bool:
+    return type(loss).curvature is not Loss.curvature
+
+
+def _suiting(penalty: str, width: int) -> str | None:
+    """What suits that penalty and that many columns, if anything."""
+    suiting = SUITING.get(penalty)
+    return "full" if width <= (TUNING.sparse if suiting == "active" else FULL) else suiting

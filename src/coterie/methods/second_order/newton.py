@@ -1,0 +1,163 @@
+"""Newton's method with a line search, for every loss that has an `Oracle` and every penalty with a prox.
+
+f(w) = (1/n) Σ_agents F_k(w),   P = f + g
+z    = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)                    H = ∇²f(w): `quadratic_models.py`
+w⁺   = w + t (z − w)                                                         the step size t: `line_search.py`
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, sealed, shared_result, whole_number
+from coterie.certificate import Point
+from coterie.methods.costs import Outlook, Sizes
+from coterie.methods.line_search import Line, line_to, objective_at, shorter_step
+from coterie.methods.method import Method
+from coterie.methods.quadratic import rounded
+from coterie.methods.second_order import quadratic_models
+from coterie.methods.second_order.oracle import NOTHING, WHOLE, Aim, Oracle
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
+from coterie.words import Sum, Talk
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    full: int = tuned(
+        100, "Coefficients up to which whole Hessians are added up.", "measured: 26 made classes, digits", costs=8.0
+    )
+    full_kinks: int = tuned(
+        500, "The same beside l1, groups and bounds.", "measured: 26 made classes, digits", costs=8.0
+    )
+    doubt: float = tuned(1.2, "By how much the gap that a step leaves may be less than how P fell tells.", above=1)
+
+
+TUNING = _Tuning()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one agent stands between two rounds; all but `own` and `v` is equal at all agents."""
+
+    w: FloatArray
+    steepest: float = 0.0
+    """The steepness in the first round, from which later rounds know how exact to be; 0 before."""
+    left: float = 0.0
+    """The least gap that the last step can have left; 0: not known."""
+    memory: Any = None
+    """What the oracle remembers, equal at all agents."""
+    own: FloatArray = field(default_factory=lambda: NOTHING)
+    """What it remembers of the agent's own rows."""
+    v: FloatArray | None = None
+    """Dual variables of the agent's own rows that are better than the gradient of the loss at w."""
+
+
+@dataclass(frozen=True)
+class ProximalNewton(Method[State]):
+    """Newton's method; a subclass names the oracle, and how it finds the target of a step."""
+
+    split: ClassVar[str] = "samples"
+    first_look: ClassVar[int] = 1
+    tells_labels: ClassVar[bool] = False
+    memory: ClassVar[type | None] = None
+    """The class of the oracle's memory."""
+
+    @property
+    def states(self) -> tuple[type, ...]:
+        return (State,) if self.memory is None else (State, self.memory)
+
+    @abstractmethod
+    def oracle(self, agent: Agent, state: State) -> Oracle:
+        """The agent's part of f, at the model of that State."""
+
+    def aim(self, agent: Agent, state: State, oracle: Any) -> Talk[Aim]:
+        """The target of the next step."""
+        return (yield from quadratic_models.from_hessian(agent, oracle))
+
+    def start(self, agent: Agent) -> Talk[State]:
+        yield from ()  # there is nothing to ask
+        return State(sealed(agent.centred.inner(agent.first_model().astype(float))))
+
+    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        oracle = self.oracle(agent, state)
+        aim = yield from self.aim(agent, state, oracle)
+        losses = yield Sum(oracle.values(aim.target, WHOLE))
+        self.check_step(agent, float(losses[0]), t)
+        line, whole = shared_result(losses, _measured, agent, state.w, aim, float(losses[0]))
+        step_size, w, left = 1.0, aim.target, _gap_after(line, whole, aim.foreseen)
+        if not line.is_enough(whole):
+            step_size = yield from shorter_step(agent, line, whole, partial(oracle.values, aim.target))
+        if step_size < 1.0:
+            w, left = shared_result(losses, line.at, step_size), 0.0
+        memory = oracle.memory_after(aim, line, whole, step_size)
+        own = oracle.own_after(aim, step_size)
+        return State(w, state.steepest or aim.steepness, left, memory, own, aim.v)
+
+    def check_step(self, agent: Agent, losses: float, t: int) -> None:
+        """Refuse, in round t, data on which steps never end; n f is `losses` after a whole step."""
+
+    def expected_gap(self, agent: Agent, state: State) -> float | None:
+        return state.left / TUNING.doubt if state.left else None
+
+    def point(self, agent: Agent, state: State) -> Point:
+        """The gradient of the loss at w is the dual point: at the minimum it is the best."""
+        return Point(rounded(agent, state.w), state.v)
+
+
+def _measured(agent: Agent, w: FloatArray, aim: Aim, losses: float) -> tuple[Line, float]:
+    """The line to the target, and P there."""
+    return line_to(agent, w, aim.target, aim.gradient, aim.losses), objective_at(agent, losses, aim.target)
+
+
+def _gap_after(line: Line, whole: float, foreseen: float) -> float:
+    """The least gap that a whole step can have left; 0 if that is not known.
+
+    What the model misses along the step p, E = gain − foreseen, leaves a slope of 3E there if ∇³P is behind it, or of
+    2E if H lacks rows. With ⟨p, ∇²P p⟩ ≈ 2 gain, P can fall by another E² / gain or more.
+    """
+    gain = line.objective - whole
+    if foreseen > 0 and gain > line.rounding:
+        return (gain - foreseen) ** 2 / gain
+    return 0.0
+
+
+@dataclass(frozen=True)
+class ByWidth(ProximalNewton):
+    """From the whole Hessian of few coefficients, and from products with the Hessian of many."""
+
+    products: int = 50
+    """The largest number of products with the Hessian in a round."""
+
+    def __post_init__(self) -> None:
+        whole_number(f"{self.name}: products", self.products)
+
+    @classmethod
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        return 1.0, "a few rounds suffice"
+
+    @classmethod
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+        width = sizes.width(problem) * problem.outputs
+        sums, scalars = (2, width * (width + 3) / 2) if width <= _few(problem) else (30, 30 * width)
+        return Outlook(8, sums, scalars, 2 * sums * problem.outputs * sizes.rows_work)
+
+    def aim(self, agent: Agent, state: State, oracle: Any) -> Talk[Aim]:
+        if len(state.w) <= _few(agent.problem):
+            return (yield from quadratic_models.from_hessian(agent, oracle))
+        # With a penalty, more exact steps save no round (measured: digits, 26 made classes).
+        steepest = state.steepest if agent.problem.penalty.is_zero else 0.0
+        return (yield from quadratic_models.from_products(agent, oracle, steepest, self.products))
+
+
+def _few(problem: Problem) -> int:
+    """Up to how many coefficients whole Hessians are added up."""
+    return TUNING.full if quadratic_models.is_smooth(problem) else TUNING.full_kinks

@@ -1,0 +1,129 @@
+"""What Newton's method asks of a loss: one agent's part of it, at one model.
+
+    f = (1/n) Σ_agents F_k          An `Oracle` is F_k at w: value, gradient and Hessian, and the values along a line.
+
+An oracle sends nothing. The method puts the parts that it needs into one `Sum`.
+
+An agent may remember something between two rounds: `memory` is equal at all agents, `own` is about the agent's own
+rows. The method does not look into either of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.methods.line_search import Line
+
+Columns = npt.NDArray[np.intp]
+NOTHING: FloatArray = np.empty(0)
+WHOLE = np.ones(1)
+"""The step size of a whole step, as an array."""
+
+
+class Aim(NamedTuple):
+    """The target of a step, and what all agents know of f at w."""
+
+    target: FloatArray
+    gradient: FloatArray
+    """∇f(w)."""
+    losses: float
+    """n f(w)."""
+    steepness: float
+    """‖∇P(w)‖, or ‖∇f(w)‖ where P has no gradient."""
+    foreseen: float = 0.0
+    """The decrease of P if P is equal to the quadratic model; 0 where it is not computed."""
+    triangle: FloatArray = NOTHING
+    """The upper triangle of n H, if the oracle remembers it."""
+    firm: bool = False
+    """Whether H in single precision would have led to about the same target."""
+    v: FloatArray | None = None
+    """Dual variables of the agent's own rows that are better than the gradient of the loss at the target."""
+
+
+class Oracle(ABC):
+    """One agent's part of n f, at w. For a batch of agents, arrays have an axis for the agents in front."""
+
+    remembers: bool = False
+    """Whether `memory` needs the triangle of the Hessian."""
+    least_curvature: ClassVar[float] = 0.0
+    """Every column counts as having this share of the largest curvature, at least: below it is rounding."""
+
+    def __init__(self, agent: Agent, w: FloatArray):
+        self.agent, self.w = agent, w
+
+    @property
+    @abstractmethod
+    def losses(self) -> Any:
+        """F_k(w)."""
+
+    @property
+    @abstractmethod
+    def gradient(self) -> FloatArray:
+        """∇F_k(w)."""
+
+    @abstractmethod
+    def hessian(self, *more: FloatArray) -> FloatArray:
+        """A message: the upper triangle of ∇²F_k(w), or its change since the last round, and then more numbers."""
+
+    @abstractmethod
+    def values(self, target: FloatArray, step_sizes: FloatArray) -> FloatArray:
+        """F_k after a step of each of these sizes towards the target."""
+
+    # -- for many coefficients -----------------------------------------------------------------------------------------
+
+    def diagonal(self) -> FloatArray:
+        """The diagonal of ∇²F_k(w), or numbers that are larger."""
+        raise NotImplementedError
+
+    def product(self, direction: FloatArray) -> FloatArray:
+        """∇²F_k(w) times a direction."""
+        raise NotImplementedError
+
+    # -- between two rounds --------------------------------------------------------------------------------------------
+
+    def triangle(self, heard: FloatArray) -> FloatArray:
+        """The upper triangle of n H, from the sum of the messages of all agents."""
+        return heard
+
+    def memory_after(self, aim: Aim, line: Line, whole: float, step_size: float) -> Any:
+        """What all agents remember of the round; P after a whole step is `whole`."""
+        return None
+
+    def own_after(self, aim: Aim, step_size: float) -> FloatArray:
+        """What the agent remembers of its own rows."""
+        return NOTHING
+
+
+class ScoreOracle(Oracle):
+    """A function of the agent's scores, as `Agent.at` computes it."""
+
+    def __init__(self, agent: Agent, w: FloatArray):
+        super().__init__(agent, w)
+        self.here = agent.at(w, agent.centred)
+
+    @property
+    def losses(self) -> Any:
+        return self.here.losses
+
+    @property
+    def gradient(self) -> FloatArray:
+        gradient: FloatArray = self.here.adjoint
+        return gradient
+
+    def product(self, direction: FloatArray) -> FloatArray:
+        design = self.agent.centred
+        return design.adjoint(self.here.bent(design.forward(direction)))
+
+    def values(self, target: FloatArray, step_sizes: FloatArray) -> FloatArray:
+        # The next round most often begins at the target, so the agent keeps what it computes there.
+        there = self.agent.at(target, self.agent.centred)
+        if step_sizes is WHOLE:
+            return np.array([there.losses]).T
+        values: FloatArray = self.here.losses_along(there.scores - self.here.scores, step_sizes)
+        return values

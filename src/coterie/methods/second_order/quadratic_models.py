@@ -1,0 +1,167 @@
+"""From an oracle to the target of a step: the minimum of a quadratic model of f, and the penalty.
+
+    z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)                                                H = ∇²f(w)
+
+`from_hessian`    few coefficients: one `Sum` of the upper triangle of H, ∇f and f. Each agent then computes z alone.
+`from_products`   many: one `Sum` of the diagonal of H, ∇f and f, and one for each product of H with a direction.
+                  With a ridge or no penalty, these are conjugate gradients; else accelerated proximal gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, sealed, shared_result
+from coterie.methods.line_search import penalty_at
+from coterie.methods.quadratic import minimiser
+from coterie.methods.second_order.oracle import NOTHING, Aim, Oracle
+from coterie.moments import unpacked
+from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
+from coterie.words import Sum, Talk
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    forcing: float = tuned(
+        0.1,
+        "The residual of the equations, as a share of ‖∇P‖, at which products end; less near the minimum.",
+        "theorem: superlinear convergence if it falls with ‖∇P‖ (Dembo, Eisenstat and Steihaug 1982)",
+        below=1,
+    )
+
+
+TUNING = _Tuning()
+
+
+def is_smooth(problem: Problem) -> bool:
+    """Whether the penalty is a ridge, or there is none."""
+    return problem.penalty.quadratic or problem.penalty.is_zero
+
+
+def from_hessian(agent: Agent, oracle: Oracle) -> Talk[Aim]:
+    """The target from the whole Hessian."""
+    # The message has no name here: it would be kept until the others have answered.
+    total = yield Sum(oracle.hessian(oracle.gradient, np.array([oracle.losses]).T))
+    return shared_result(total, _minimum, agent, oracle, total)
+
+
+def _minimum(agent: Agent, oracle: Oracle, total: FloatArray) -> Aim:
+    w, n, width = oracle.w, agent.total, len(oracle.w)
+    gradient, triangle = total[-width - 1 : -1] / n, oracle.triangle(total[: -width - 1])
+    H = unpacked(triangle, width)
+    H /= n
+    target, firm = minimiser(agent, H, gradient, w)
+    step = target - w
+    foreseen = penalty_at(agent, w) - penalty_at(agent, target) - float(gradient @ step + 0.5 * step @ (H @ step))
+    kept = triangle if oracle.remembers else NOTHING
+    return Aim(sealed(target), gradient, float(total[-1]), float(np.linalg.norm(gradient)), foreseen, kept, firm)
+
+
+def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> Talk[Aim]:
+    """The target from so many products at most. `steepest` is the steepness of the first round, and 0 in it."""
+    w, n, width = oracle.w, agent.total, len(oracle.w)
+    total = yield Sum(np.concatenate([oracle.diagonal(), oracle.gradient, [oracle.losses]]))
+    curvature, gradient = total[:width] / n, total[width:-1] / n
+    least = oracle.least_curvature * float(curvature.max(initial=0.0))
+    diagonal: FloatArray = np.maximum(curvature, least)
+    if is_smooth(agent.problem):
+        ridge = _ridge(agent, width)
+        scale: FloatArray = diagonal + ridge
+        scale[scale <= 0] = 1.0
+        pull = -(gradient + ridge * w)
+        steepness = float(np.linalg.norm(pull))
+        enough = _exactness(steepness, steepest) * steepness
+        p = yield from _conjugate_gradients(agent, oracle, ridge, scale, pull, enough, most, total)
+        target: FloatArray = w + p
+    else:
+        steepness = float(np.linalg.norm(gradient))
+        exactness = _exactness(steepness, steepest)
+        diagonal[diagonal <= 0] = 1.0
+        scale = agent.problem.tied(1.0 / diagonal)
+        target = yield from _proximal_gradients(agent, oracle, gradient, scale, exactness, most, total)
+    return Aim(shared_result(total, lambda: sealed(target)), gradient, float(total[-1]), steepness)
+
+
+def _ridge(agent: Agent, width: int) -> FloatArray:
+    """The strength of the ridge for each coefficient: 0 for intercepts."""
+    ridge = np.full(width, agent.problem.penalty.strong_convexity)
+    ridge[width - agent.problem.free() :] = 0.0
+    return ridge
+
+
+def _exactness(steepness: float, steepest: float) -> float:
+    """The residual at which products end, as a share of the first one."""
+    return min(TUNING.forcing, math.sqrt(steepness / (steepest or steepness or 1.0)))
+
+
+def _conjugate_gradients(
+    agent: Agent,
+    oracle: Oracle,
+    ridge: FloatArray,
+    scale: FloatArray,
+    residual: FloatArray,
+    enough: float,
+    most: int,
+    heard: FloatArray,
+) -> Talk[FloatArray]:
+    """p with ‖residual − (H + ridge) p‖ ≤ enough, or after so many products, preconditioned by the scale.
+
+    `heard` is the sum that was heard last.
+    """
+    p, scaled = np.zeros(len(residual)), residual / scale
+    direction, size = scaled, float(residual @ scaled)
+    for _ in range(most):
+        # The clock is asked once for all agents, who must send the same messages.
+        if np.linalg.norm(residual) <= enough or size <= 0 or shared_result(heard, agent.should_stop):
+            break
+        heard = yield Sum(oracle.product(direction))
+        image = heard / agent.total + ridge * direction
+        curvature = float(direction @ image)
+        if not curvature > 0:
+            break
+        p, residual = p + size / curvature * direction, residual - size / curvature * image
+        scaled = residual / scale
+        before, size = size, float(residual @ scaled)
+        direction = scaled + size / before * direction
+    return p
+
+
+def _proximal_gradients(
+    agent: Agent,
+    oracle: Oracle,
+    gradient: FloatArray,
+    scale: FloatArray,
+    exactness: float,
+    most: int,
+    heard: FloatArray,
+) -> Talk[FloatArray]:
+    """About the minimum of the quadratic model and the penalty: FISTA with restarts, in the metric of the scale."""
+    problem, w = agent.problem, oracle.w
+    step_size, momentum, first = 1.0, 1.0, 0.0
+    point, lead = w, w
+    Hpoint, Hlead = 0.0 * w, 0.0 * w  # H (point − w) and H (lead − w)
+    for _ in range(most):
+        if shared_result(heard, agent.should_stop):
+            break
+        new = problem.prox(lead - step_size * scale * (gradient + Hlead), step_size * scale)
+        way = new - lead
+        heard = yield Sum(oracle.product(way))
+        image, moved = heard / agent.total, float(way @ (way / scale))
+        if step_size * float(way @ image) > moved * (1 + 1e-9):
+            step_size /= 2.0  # The step was too long for this metric: try again from the same place.
+            continue
+        first = first or moved
+        if moved <= (exactness**2) * 0.01 * first:
+            return new
+        if np.vdot(lead - new, (new - point) / scale) > 0:
+            momentum = 1.0
+        following = 0.5 * (1 + math.sqrt(1 + 4 * momentum**2))
+        share, Hnew = (momentum - 1) / following, Hlead + image
+        lead, Hlead = new + share * (new - point), Hnew + share * (Hnew - Hpoint)
+        point, Hpoint, momentum = new, Hnew, following
+    return point

@@ -1,0 +1,57 @@
+"""Linear models: one coefficient a column, learned from data split by samples or by features."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from coterie.agent import Agent, Facts
+from coterie.arrays import FloatArray
+from coterie.certificate import ANY, Bound, Point
+from coterie.losses import LOSSES, Loss
+from coterie.problem import Problem
+from coterie.problems.linear import proof
+from coterie.problems.linear.model import LinearModel
+from coterie.problems.one_score import OneScoreKind
+from coterie.words import Talk
+
+if TYPE_CHECKING:
+    from coterie.problems.linear.stats import LinearStats
+
+
+class LinearKind(OneScoreKind[Problem[Loss], LinearModel]):
+    """A loss and a penalty of a vector."""
+
+    name = "linear"
+    called = "linear model"
+    losses = LOSSES
+    loss_class = Loss
+    model_class = LinearModel
+    exact_methods: ClassVar[dict[str, tuple[str, ...]]] = {
+        "samples": ("newton", "interior-point"),
+        "features": ("blocks",),
+    }
+    cohorts: ClassVar[tuple[str, ...]] = ("samples",)
+    beside: ClassVar[tuple[str, ...]] = ("weights", "offset")
+
+    def on_device(self, split: str, tensors: bool) -> bool:
+        return tensors and split == "samples"
+
+    def moves_labels(self, problem: Problem[Loss]) -> bool:
+        return problem.loss.moves_with_labels
+
+    def introduce(self, agent: Agent[Problem[Loss]]) -> Talk[Facts]:
+        return proof.introduce(agent)
+
+    def certify(
+        self, agent: Agent[Problem[Loss]], point: Point, target: float = 0.0, radius: float | None = ANY
+    ) -> Talk[Bound]:
+        return proof.certify(agent, point, target, radius)
+
+    def dual_at(self, agent: Agent[Problem[Loss]], w: FloatArray) -> FloatArray | None:
+        return proof.dual_at(agent, w)
+
+    @property
+    def stats(self) -> LinearStats:
+        from coterie.problems.linear.stats import LinearStats
+
+        return LinearStats()

@@ -1,0 +1,312 @@
+"""Proofs for linear models, split by samples or by features: the duality gap, as a sum of terms that are not negative.
+
+For every w and every dual v in the domain, with q = Xᵀ(s∘v)/n and u = Xw + b,
+
+    P(w) − P* ≤ (1/n) Σ_i s_i (ℓ(u_i) + ℓ*(v_i) − u_i v_i)  +  g(w) + g*(−q) + ⟨w, q⟩  +  (b − b*) Σ_i s_i v_i / n
+
+where the first two parts are Fenchel–Young terms, each ≥ 0 by itself, so that large numbers do not cancel. A method
+hands over any (w, v); here v is made feasible:
+
+1. clipped into the domain of ℓ* (an interval per sample that holds 0);
+2. with an intercept, the heavier of the positive and the negative side is scaled down to the other;
+3. shrunk by the largest c ≤ 1 that puts −q into the domain of g* (l1, groups), rounding included.
+
+Each step moves v towards 0, inside every domain; v = 0 itself is always tried too. What is left of Σ s v after step 2
+is rounding; the third part allows for every intercept within `ROOM` times the scale of the labels, as the bound says.
+Where the penalty has no growth (none, one-sided bounds), step 3 can leave nothing; then the bound is computed against
+models of norm at most `radius` only, for the largest of several radii with which the gap is still small enough.
+
+**Rounding.** A score goes through about d roundings and an entry of q through about n; with ε = 2⁻⁵³
+
+    ‖δu‖ ≤ k ε Σ_j ‖x_j‖ |w_j|,      |δq_j| ≤ k ε ‖x_j‖ ‖v‖ / n
+
+in norms weighted by s. An error in a score changes its term by the distance of v from the slope times the error, and by
+curvature times its square. Secure sums cut off up to K 2⁻⁹⁷ of every total (`Agent.cut`). All of it is added to the
+gap, so that a gap is a bound also beside exact arithmetic.
+
+The sums travel as words like any other, so a certificate costs messages, and the bill shows them under `proof`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, shared_result
+from coterie.certificate.bound import ANY, Beside, Bound, Point
+from coterie.certificate.introduction import introduce as introduce
+from coterie.here import Here, weighted_norm
+from coterie.kernels.sides import all_sides, sides
+from coterie.problems.proof import (
+    EPSILON,
+    FEW,
+    RADIUS,
+    ROOM,
+    SAFE,
+    Terms,
+    Totals,
+    bound_of,
+    bounded_parts,
+    certify_rows,
+    radii_for,
+)
+from coterie.words import Sum, Talk
+
+
+def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+    """P(w), and how far it can be above the least.
+
+    Where the claim can only be about models of bounded norm, `radius` is the norm, and None asks for a claim about all
+    models all the same; by default it is what the target leaves room for.
+    """
+    return (yield from (_by_features if agent.split == "features" else _by_samples)(agent, point, target, radius))
+
+
+def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
+    """The dual that a model has where no other is given: the slopes at it; split by features, nobody knows them all."""
+    return None if agent.split == "features" else agent.at(w.astype(float, copy=False)).slopes
+
+
+def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
+    w = point.w.astype(float, copy=False)
+    return (yield from certify_rows(agent, w, RowTerms(agent, w, agent.at(w), point.v), target, radius))
+
+
+class RowTerms(Terms):
+    """Losses of single scores. With `beside`, parts of the model that are the agent's own, and their penalties."""
+
+    def __init__(self, agent: Agent, w: FloatArray, here: Here, dual: FloatArray | None, beside: Beside | None = None):
+        self.agent, self.w, self.here, self.beside = agent, w, here, beside
+        self.given = dual is not None
+        self.v = here.slopes if dual is None else _clipped(agent, dual)
+        self.both: FloatArray = np.zeros(2)
+        self.at_zero = agent.conjugate_at_zero
+        sizes = w if beside is None else beside.sizes
+        self.error = _score_error(agent, sizes) + _label_error(agent, here.scores, sizes)
+
+    def balance(self) -> Talk[None]:
+        """The heavier of the positive and the negative side is scaled down to the other."""
+        self.both = yield Sum(np.array(_sides(self.agent, self.v)).T)
+        self.v = _balanced(self.v, *self.both.tolist())
+
+    @cached_property
+    def adjoint(self) -> FloatArray:
+        agent, here = self.agent, self.here
+        known = not self.given and self.v is here.slopes
+        return here.adjoint if known else agent.design.adjoint(agent.weighted(self.v))
+
+    @cached_property
+    def length(self) -> Any:
+        agent, here = self.agent, self.here
+        size = here.slopes_norm if self.v is here.slopes else weighted_norm(self.v, agent.data.weights)
+        return (agent.design.roundings[1] + agent.count + 4) * size
+
+    @cached_property
+    def _curved(self) -> Any:
+        return _curved(self.agent, self.here, self.error)
+
+    def losses(self) -> tuple[Any, Any]:
+        own = _losses(self.agent, self.here, self.error, self._curved)
+        return own if self.beside is None else _both(own, self.beside.value())
+
+    def gaps(self, c: float) -> tuple[Any, Any]:
+        own = _gaps(self.agent, self.here, self.v if c == 1.0 else c * self.v, self.error, self._curved)
+        return own if self.beside is None else _both(own, self.beside.gaps(self.adjoint, self.length, c))
+
+    def left(self) -> Sequence[Any]:
+        return _imbalance(self.agent, self.v, self.both)
+
+    def imbalance(self, told: FloatArray) -> FloatArray:
+        return told[:1] + told[1:]
+
+    def left_over(self, told: FloatArray, c: float) -> float:
+        """What is left of Σ s v, what adding it up can have lost, and what shrinking v has."""
+        left = abs(sum(map(float, told))) + self.agent.count**2 * EPSILON * _grid(self.both)
+        return left + (c < 1.0) * EPSILON * float(self.both.sum()) + 2.0 * self.agent.cut
+
+    def room(self, intercepts: FloatArray) -> float:
+        return _room(self.agent, float(intercepts[0]))
+
+
+def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
+    problem, penalty = agent.problem, agent.problem.penalty
+    has_labels, w = agent.data.y is not None, point.w.astype(float)
+    courier = agent.scratch.get("courier")
+    if courier is None:
+        scores = yield Sum(agent.design.forward(w))
+    else:
+        scores, _ = yield from courier.scores(agent, w)
+    v: FloatArray = np.empty(0)
+    if has_labels:
+        v = agent.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
+        if problem.intercept:
+            v = _balanced(v, *_sides(agent, v))
+    norms, rotated = agent.column_norms, 0
+    if courier is None:
+        silence = np.empty(0) if has_labels else shared_result(scores, lambda: np.zeros(len(scores)))
+        everybodys = yield Sum(agent.weighted(v) if has_labels else silence)
+        slopes, size = agent.design.adjoint(everybodys), float(np.linalg.norm(everybodys))
+    else:
+        if courier.rotated:
+            norms, rotated = np.full(len(norms), np.linalg.norm(norms)), 2 * (agent.data.d + 2)
+        slopes, (size,) = yield from courier.slopes(agent, v, (float(np.linalg.norm(agent.weighted(v))),))
+    adjoint = problem.coefficients(slopes, agent.design.intercept)
+    coefficients = problem.coefficients(w, agent.design.intercept)
+    u = problem.slope(adjoint, agent.total)
+    roundings = 2 * (agent.design.roundings[1] + 4) + rotated
+    cut = math.sqrt(agent.data.n) * agent.cut
+    lost = SAFE * roundings * EPSILON * float(size) + cut
+    off = norms * (lost / agent.total)
+
+    # The common shrinkage is the least of everybody's, so each tells its own.
+    length = float(coefficients @ coefficients)
+    own = [length, _score_error(agent, w) + _rotation_error(agent, norms, rotated, length)]
+    known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
+    c, norm = float(known[:-2].min()), math.sqrt(known[-2])
+    radii = radii_for(agent, norm, radius)
+    mine = np.zeros(8)
+    if has_labels:
+        here = Here(w, agent.design, agent.loss, agent.exact_labels, agent.data.weights, scores)
+        error = (float(known[-1]) + agent.cut + cut) * _heaviest(agent) + _label_error(agent, scores, w)
+        imbalance = 0.0
+        if problem.intercept:
+            both = np.array(_sides(agent, v))
+            left = max(abs(sum(_imbalance(agent, one, both))) for one in (v, c * v))
+            imbalance = _room(agent, float(w[-1])) * left
+        curved = _curved(agent, here, error)
+        whole, shrunk = (_gaps(agent, here, one, error, curved) for one in (v, c * v))
+        mine = np.array([*_losses(agent, here, error, curved), agent.conjugate_at_zero, *whole, *shrunk, imbalance])
+    parts = [
+        penalty.value(coefficients),
+        penalty.fenchel_young(coefficients, c * u),
+        penalty.fenchel_young(coefficients, c * u, c * off),
+        penalty.conjugate(0.0 * u),
+        *bounded_parts(penalty, coefficients, u, off, radii),
+        float(np.linalg.norm(off)),
+        0.0 if penalty.coercive else 1.0,
+        _room(agent, float(w[-1])) if has_labels and problem.intercept else 0.0,
+    ]
+    sums = [float(number) for number in (yield Sum(np.concatenate([mine, parts])))]
+    *numbers, slope_error, flat, room = sums
+    totals = replace(Totals(*numbers[:12]), room=room if problem.intercept else None)  # type: ignore[arg-type]
+    if flat:
+        errors = tuple(slope_error * most for most in radii)
+        totals = replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
+    return bound_of(agent, totals, target, radius)
+
+
+def _losses(agent: Agent, here: Here, error: Any, curved: Any) -> tuple[Any, Any]:
+    """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores, and `_curved`."""
+    loss = agent.loss
+    sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
+    # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
+    slopes = here.slopes_norm if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
+    return here.losses, slopes * error + curved + _summed(agent, sizes)
+
+
+def _gaps(agent: Agent, here: Here, v: FloatArray, error: Any, curved: Any) -> tuple[Any, Any]:
+    """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
+    loss = agent.loss
+    if v is here.slopes and math.isfinite(loss.smoothness):
+        # Every term is 0 where v is the slope, up to the rounding of either.
+        return 0.0, curved
+    gaps = agent.summed(loss.fenchel_young_each(here.scores, v, here.y))
+    # How fast the terms change when a score is off: |ℓ' − v|, or at kinks the most it can be.
+    distance = weighted_norm(here.slopes - v, agent.data.weights) if loss.smooth else agent.domain_norm
+    return gaps, distance * error + curved + _summed(agent, gaps)
+
+
+def _curved(agent: Agent, here: Here, error: Any) -> Any:
+    """What curvature adds to an error of the scores of that length; kinks are in the distance of the slopes."""
+    loss, weights = agent.loss, agent.data.weights
+    if not loss.steep:
+        return loss.smoothness * error * error if loss.smooth else 0.0
+    lightest = 1.0 if weights is None else float(np.sqrt(weights[weights > 0].min(initial=1.0)))
+    return loss.curvature_near(here.scores, here.y, error / lightest) * error * error
+
+
+def _summed(agent: Agent, total: Any) -> Any:
+    """What adding up so many terms that are not negative can lose."""
+    return (agent.data.n + agent.count + FEW) * EPSILON * total
+
+
+def _score_error(agent: Agent, w: FloatArray) -> Any:
+    """‖δu‖ for what its own columns add to the scores."""
+    coefficients = w[..., : w.shape[-1] - agent.problem.free(agent.design.intercept)]
+    return SAFE * 2 * agent.design.roundings[0] * EPSILON * np.vecdot(agent.column_norms, np.abs(coefficients))
+
+
+def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: float) -> float:
+    """‖δu‖ for what rotating columns and coefficients adds, ‖w‖² = length."""
+    return SAFE * roundings * EPSILON * float(norms.max(initial=0.0)) * math.sqrt(length)
+
+
+def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> Any:
+    """‖δu‖ for what happens at the end: the intercept as it will be stored, the offset that is
+    added, and the label that is subtracted."""
+    root = math.sqrt(agent.weight)
+    intercept = np.abs(w[..., -1]) + abs(agent.known.shift) if agent.design.intercept else 0.0
+    lengths = weighted_norm(scores, agent.data.weights) + agent.label_norm + agent.offset_norm
+    return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
+
+
+def _heaviest(agent: Agent) -> float:
+    """The root of the largest weight: split by features, the others measure their errors without weights."""
+    weights = agent.data.weights
+    return 1.0 if weights is None else math.sqrt(float(weights.max(initial=0.0)))
+
+
+def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
+    if agent.problem.loss.quadratic:
+        return v.astype(float)
+    clipped: FloatArray = np.minimum(np.maximum(v.astype(float, copy=False), agent.domain[0]), agent.domain[1])
+    return clipped
+
+
+def _sides(agent: Agent, v: FloatArray) -> tuple[Any, Any]:
+    """Σ s v over the positive v, and −Σ s v over the negative ones."""
+    up, up_rest, down, down_rest = _exact_sides(agent, v)
+    return up + up_rest, down + down_rest
+
+
+def _exact_sides(agent: Agent, v: FloatArray) -> Any:
+    weights = agent.data.weights
+    if v.ndim == 2:
+        return all_sides(v)
+    return sides(v, v if weights is None else weights.astype(float), weights is not None)
+
+
+def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[Any, Any]:
+    """Σ s v of its own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
+    grid = _grid(both)
+    up, up_rest, down, down_rest = _exact_sides(agent, v)
+    coarse = [np.rint(side / grid) * grid if grid else side for side in (up, down)]
+    fine = (up - coarse[0]) - (down - coarse[1]) + (up_rest - down_rest)
+    return coarse[0] - coarse[1], fine
+
+
+def _grid(both: FloatArray) -> float:
+    """A power of two, 2²⁷ times smaller than what both sides weigh."""
+    weight = float(both.sum())
+    return 2.0 ** (math.frexp(weight)[1] - 27) if weight > 0 else 0.0
+
+
+def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
+    if up > down:
+        return np.where(v > 0, v * (down / up), v)
+    return np.where(v < 0, v * (up / down), v) if down > up else v
+
+
+def _room(agent: Agent, intercept: float) -> float:
+    """How far from this one intercepts may be that the claim is about: generously."""
+    return ROOM * agent.known.label_scale + RADIUS * abs(intercept)

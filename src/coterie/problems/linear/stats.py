@@ -1,0 +1,65 @@
+"""How well linear models predict, and what their standard errors are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.data import Table
+from coterie.evaluation import Evaluation
+from coterie.here import Here
+from coterie.losses import Loss
+from coterie.problem import Problem
+from coterie.problems.linear.model import MEANINGS, SCORE
+from coterie.problems.stats import Stats, named_columns
+from coterie.session.information import Information, Own, of_rows
+from coterie.session.scoring import of_numbers, of_two
+from coterie.words import Talk
+
+
+class LinearStats(Stats[Problem[Loss]]):
+    """Of losses of one score, row by row."""
+
+    evaluates = True
+    has_errors = True
+    adjustable = True
+
+    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+        measure = of_two if model.problem.loss.kind == "classification" else of_numbers
+        return measure(model, table, scores, limits)
+
+    def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
+        values = model.coef_.astype(float)
+        if model.problem.intercept:
+            values = np.append(values, model.intercept_)
+        return named_columns(model), values
+
+    def information(self, agent: Agent[Problem[Loss]], w: FloatArray, asking: Information) -> Own:
+        here: Here = agent.at(agent.centred.inner(w), agent.centred)
+        bend = agent.loss.expected_curvature if asking.kind == "model" else agent.loss.curvature
+        curvature = bend(here.scores, here.y)
+        return of_rows(agent, asking, agent.centred, here.slopes[:, None], lambda a, b: curvature)
+
+    def is_least_squares(self, problem: Problem[Loss]) -> bool:
+        return problem.loss.quadratic
+
+    def may_be_infinite(self, problem: Problem[Loss]) -> bool:
+        if problem.loss.kind == "regression" and problem.loss.dispersion is None:
+            return False
+        return problem.loss.dispersion is not True
+
+    def meaning(self, problem: Problem[Loss]) -> str:
+        return MEANINGS.get(problem.loss.name, SCORE)
+
+    def constant(self, model: Any) -> float:
+        return float(model.in_raw_units()[1])
+
+    def events(self, problem: Problem[Loss]) -> int:
+        return int(problem.loss.kind == "classification")
+
+    def event_of_rows(self, agent: Agent[Problem[Loss]]) -> npt.NDArray[np.intp]:
+        return np.where(agent.exact_labels > 0, 0, 1)

@@ -1,0 +1,69 @@
+"""How well linear models of several classes predict, and what their standard errors are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.data import Table
+from coterie.evaluation import Evaluation
+from coterie.models.model import shown_label
+from coterie.problem import Problem
+from coterie.problems.multiclass.loss import Softmax
+from coterie.problems.multiclass.view import SoftmaxHere
+from coterie.problems.stats import Stats, named_columns
+from coterie.session.information import Information, Own, of_rows
+from coterie.session.scoring import of_classes
+from coterie.words import Talk
+
+
+class MulticlassStats(Stats[Problem[Softmax]]):
+    """Of one score for each class. Coefficients are differences from those of the first class."""
+
+    evaluates = True
+    has_errors = True
+    adjustable = True
+
+    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+        return of_classes(model, table, scores, limits)
+
+    def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
+        """Class by class."""
+        W = model.coef_
+        if model.problem.intercept:
+            W = np.column_stack([W, model.intercept_[:, None]])
+        columns = named_columns(model)
+        names = tuple(f"{label}: {name}" for label in model.classes_[1:].tolist() for name in columns)
+        return names, (W[1:] - W[0]).astype(float).ravel()
+
+    def information(self, agent: Agent[Problem[Softmax]], w: FloatArray, asking: Information) -> Own:
+        here: SoftmaxHere = agent.at(agent.centred.inner(w), agent.centred)
+        p = here.p[:, 1:]
+        return of_rows(agent, asking, here.design.base, here.slopes[:, 1:], lambda a, b: p[:, a] * ((a == b) - p[:, b]))
+
+    def blocks(self, model: Any) -> int:
+        return len(model.classes_) - 1
+
+    def reference(self, model: Any) -> str:
+        return f", against class {shown_label(model.classes_[0])}"
+
+    def meaning(self, problem: Problem[Softmax]) -> str:
+        return "change of the log odds against the reference class"
+
+    def events(self, problem: Problem[Softmax]) -> int:
+        return problem.outputs
+
+    def event_of_rows(self, agent: Agent[Problem[Softmax]]) -> npt.NDArray[np.intp]:
+        return agent.exact_labels.astype(np.intp)
+
+    def notes(self, model: Any, events: FloatArray, n: float) -> list[str]:
+        reference, *classes = map(shown_label, model.classes_)
+        return [
+            f"modelled classes: {', '.join(classes)} (reference: {reference})",
+            model.counted(events),
+            *model.notes()[1:],
+        ]

@@ -1,0 +1,168 @@
+"""What an agent sees of several classes: a design of several scores a row, and softmax at a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from coterie.arrays import WIDENED_ROWS, CentredDesign, Design, FloatArray, is_sparse
+from coterie.kernels.softmax import log_softmax_rows
+from coterie.moments import diagonal, second_moment
+
+BLOCK = 1 << 20
+"""Numbers of long rows that are multiplied out at a time."""
+
+
+class StackedDesign(Design):
+    """X̃ W for a W of several columns, one for each class, which methods see as one vector: W row by row, so that the
+    coefficients of a column stand together and intercepts come last. Scores and duals are matrices, a row per row of X.
+    """
+
+    def __init__(self, base: Design, outputs: int):
+        super().__init__(base.X, base.intercept)
+        self.base, self.outputs = base, outputs
+        self.shape = (base.shape[0], base.shape[1] * outputs)
+        self._centre: FloatArray | None = base.centre if isinstance(base, CentredDesign) else None
+        self._unit = base.unit if isinstance(base, CentredDesign) else 1.0
+
+    def matrix(self, w: FloatArray) -> FloatArray:
+        """The coefficients as a matrix, a row per column of the design."""
+        return w.reshape(-1, self.outputs)
+
+    def forward(self, w: FloatArray) -> FloatArray:
+        W = self.matrix(w)
+        d = self.X.shape[1]
+        scores = np.empty((self.shape[0], self.outputs), np.result_type(self.dtype, w.dtype))
+        for rows, X in self._blocks(w):
+            np.matmul(X, W[:d], out=scores[rows]) if not is_sparse(X) else np.copyto(scores[rows], X @ W[:d])
+        if self.intercept:
+            scores += self._constants(W)
+        return scores
+
+    def adjoint(self, v: FloatArray) -> FloatArray:
+        d, dtype = self.X.shape[1], np.result_type(self.dtype, v.dtype)
+        result = np.zeros((self.base.shape[1], self.outputs), dtype)
+        for rows, X in self._blocks(v):
+            result[:d] += X.T @ v[rows]
+        if self.intercept:
+            sums = v.sum(axis=0, dtype=float)
+            if self._centre is not None:
+                result[:d] -= np.outer(self._centre, sums)
+            result[d] = self._unit * sums
+        return result.ravel()
+
+    def plain(self, w: FloatArray) -> FloatArray:
+        W = self.matrix(w).copy()
+        if self.intercept:
+            W[-1] = self._constants(W)
+        return W.ravel()
+
+    def inner(self, w: FloatArray) -> FloatArray:
+        W = self.matrix(w).copy()
+        if self.intercept and self._centre is not None:
+            W[-1] = (W[-1] + self._centre @ W[:-1]) / self._unit
+        return W.ravel()
+
+    def _constants(self, W: FloatArray) -> FloatArray:
+        """What W adds to every row of scores beside X W."""
+        constants: FloatArray = W[-1] if self._centre is None else self._unit * W[-1] - self._centre @ W[:-1]
+        return constants
+
+    def _blocks(self, vector: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """A few rows at a time, in the precision of the vector."""
+        if is_sparse(self.X):
+            yield slice(None), self.X
+            return
+        for start in range(0, self.shape[0], WIDENED_ROWS):
+            rows = slice(start, start + WIDENED_ROWS)
+            yield rows, self.X[rows].astype(np.result_type(self.dtype, vector.dtype), copy=False)
+
+
+class SoftmaxHere:
+    """Several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − ppᵀ."""
+
+    def __init__(self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None):
+        self.w, self.design, self.weights = w, design, weights
+        self.y = y.astype(np.intp)
+        self.scores = design.forward(w)
+
+    @cached_property
+    def logs(self) -> FloatArray:
+        """log p."""
+        return _log_softmax(self.scores)
+
+    @cached_property
+    def p(self) -> FloatArray:
+        """The probabilities of all classes."""
+        return np.exp(self.logs)
+
+    @cached_property
+    def losses(self) -> float:
+        """Σ s ℓ."""
+        return self._summed(self.logs)
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        """p − e_y of every row."""
+        slopes = self.p.copy()
+        slopes[np.arange(len(self.y)), self.y] -= 1.0
+        return slopes
+
+    @cached_property
+    def adjoint(self) -> FloatArray:
+        """X̃ᵀ(s∘∇ℓ)."""
+        return self.design.adjoint(self.weighted(self.slopes))
+
+    def losses_at(self, scores: FloatArray) -> float:
+        """Σ s ℓ at other scores."""
+        return self._summed(_log_softmax(scores))
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        """Σ s ℓ where the scores have changed by these multiples of that."""
+        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
+
+    def bent(self, image: FloatArray) -> FloatArray:
+        """s∘∇²ℓ times a change of the scores."""
+        return self.weighted(self.p * (image - np.einsum("ij,ij->i", self.p, image)[:, None]))
+
+    def hessian(self) -> FloatArray:
+        """The upper triangle of X̃ᵀ ∇²ℓ X̃ = Σ s x xᵀ ⊗ (diag(p) − p pᵀ): the second part is one product of long rows."""
+        base, classes, width = self.design.base, self.design.outputs, len(self.w)
+        H = np.zeros((width, width))
+        for start in range(0, len(self.y), BLOCK // width + 1):
+            rows = slice(start, start + BLOCK // width + 1)
+            roots = self.p[rows] if self.weights is None else self.p[rows] * np.sqrt(self.weights[rows])[:, None]
+            long = (base.dense(rows)[:, :, None] * roots[:, None, :]).reshape(-1, width)
+            H -= long.T @ long
+        for c, shares in enumerate(self.weighted(self.p).T):
+            H[c::classes, c::classes] += second_moment(base, np.ascontiguousarray(shares))
+        return H
+
+    def diagonal(self) -> FloatArray:
+        """The diagonal of the same."""
+        base, shares = self.design.base, self.weighted(self.p * (1.0 - self.p))
+        if is_sparse(base.X):
+            return np.column_stack([diagonal(base, np.ascontiguousarray(part)) for part in shares.T]).ravel()
+        squares = np.zeros((base.shape[1], self.design.outputs))
+        for start in range(0, len(self.y), BLOCK // base.shape[1] + 1):
+            rows = slice(start, start + BLOCK // base.shape[1] + 1)
+            squares += np.square(base.dense(rows)).T @ shares[rows]
+        return squares.ravel()
+
+    def weighted(self, v: FloatArray) -> FloatArray:
+        """s∘v, a row of numbers per sample."""
+        return v if self.weights is None else v * self.weights[:, None]
+
+    def _summed(self, logs: FloatArray) -> float:
+        taken = logs[np.arange(len(self.y)), self.y].astype(float, copy=False)
+        return -float(taken.sum() if self.weights is None else taken @ self.weights)
+
+
+def _log_softmax(scores: FloatArray) -> FloatArray:
+    logs = np.empty(scores.shape)
+    compute: Any = log_softmax_rows
+    compute(scores, logs)
+    return logs

@@ -1,0 +1,119 @@
+"""Personal models: a classifier for every user, of shared base predictors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.special import expit
+
+from coterie.arrays import FloatArray, Matrix
+from coterie.errors import InvalidInput, UnknownName
+from coterie.models.by_user import UNKNOWN, UserModel
+from coterie.networks import Network
+from coterie.problems.personal.problem import Personal
+
+
+@dataclass(frozen=True, eq=False)
+class PersonalModel(UserModel[Personal]):
+    """u = Σ_j coef_[k, j] h_j(x) for a row of user k; the second class where u > 0."""
+
+    kind: ClassVar[str] = "personal"
+
+    coef_: Matrix
+    """One sparse row per user, one column per base predictor."""
+    users: tuple[str, ...]
+    weights: Matrix
+    """The collaboration graph: symmetric, one row and one column per user."""
+    confidence: FloatArray
+    """c_k: its own number of rows, relative to the largest."""
+    losses: FloatArray
+    """L_k: the log-sum loss on its own rows."""
+    problem: Personal
+    classes_: npt.NDArray[Any]
+    columns: tuple[str, ...] | None = None
+    width: int | None = None
+    """How many columns the rows have."""
+
+    @cached_property
+    def network(self) -> Network:
+        """The collaboration graph as a network, which may fall apart."""
+        return Network(self.weights, name="learned" if self.problem.learned else "collaboration")
+
+    @property
+    def columns_expected(self) -> int | None:
+        """How many columns the rows have."""
+        return self.width
+
+    def coefficients_of(
+        self, user: object, *, unknown: str = "error", neighbours: Sequence[object] | None = None
+    ) -> FloatArray:
+        """One user's coefficients. An unknown user is an error, or takes the average of its neighbours' (of those
+        given, or of everybody's), weighted by confidence; "common" is that of everybody's."""
+        if unknown not in UNKNOWN:
+            raise UnknownName("way with unknown users", unknown, UNKNOWN)
+        place = self._places.get(str(user))
+        if place is not None:
+            return np.asarray(self.coef_[[place]].toarray()[0], float)
+        if unknown == "error":
+            raise self._refuse(user)
+        neighbours = None if unknown == "common" else neighbours
+        near = range(len(self.users)) if neighbours is None else [self._place(friend) for friend in neighbours]
+        shares = self.confidence[list(near)]
+        if not shares.sum() > 0:
+            raise InvalidInput(f"no neighbour of user {str(user)!r} has any rows. Name others.")
+        average: FloatArray = (shares / shares.sum()) @ self.coef_[list(near)]
+        return average
+
+    def _scores(
+        self, X: Matrix, rows: Sequence[tuple[str, npt.NDArray[np.intp]]], unknown: str, near: Mapping[str, Any]
+    ) -> FloatArray:
+        h = self.problem.base.values(X)
+        scores = np.empty(X.shape[0])
+        for user, here in rows:
+            scores[here] = h[here] @ self.coefficients_of(user, unknown=unknown, neighbours=near.get(user))
+        return scores
+
+    def predict_proba(self, X: Matrix, users: Any = None, **how: Any) -> FloatArray:
+        """The probabilities of the two classes as boosting has them: 1 / (1 + exp(∓2u)) (Friedman, Hastie and
+        Tibshirani, 2000)."""
+        scores = self.decision_function(X, users, **how)
+        second = expit(2.0 * scores)
+        return np.column_stack([1.0 - second, second])
+
+    def _notes(self) -> dict[str, Any]:
+        return {"width": self.width}
+
+    def _stored(self) -> dict[str, Any]:
+        if self.problem.base.settings()["name"] == "given":
+            raise InvalidInput(
+                "functions and fitted classifiers cannot be written to a file without pickle. Keep them, and save "
+                "`coef_` and `users`; or fit with predictors='stumps'."
+            )
+        arrays = self._numbers()
+        for name in ("coef", "weights"):
+            matrix = sp.csr_array(arrays.pop(name))
+            arrays |= {f"{name}_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
+        return arrays
+
+    @classmethod
+    def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+        problem, users = Personal.from_settings(header["problem"]), tuple(header["users"])
+        coef, weights = (
+            sp.csr_array(tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
+            for name, shape in (("coef", (len(users), problem.base.count)), ("weights", (len(users), len(users))))
+        )
+        facts = {name: arrays[name] for name in ("confidence", "losses")}
+        return {
+            "coef_": coef,
+            "weights": weights,
+            "users": users,
+            "problem": problem,
+            **facts,
+            "width": header.get("width"),
+        }

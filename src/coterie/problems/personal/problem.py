@@ -1,0 +1,246 @@
+"""A model for every user: the problem of "Communication-Efficient and Decentralized Multi-Task Boosting while Learning
+the Collaboration Graph" (Zantedeschi, Bellet, Tommasi).
+
+    f(α) = Σ_k d_k c_k L_k(α_k) + (μ/2) Σ_{k<l} w_kl ‖α_k − α_l‖²,   ‖α_k‖₁ ≤ β                                  (1)
+    L_k(α) = log Σ_i exp(−[A_k α]_i),   [A_k]_ij = y_i h_j(x_i),   c_k = m_k / max_l m_l,   d_k = Σ_l w_kl
+
+A user without neighbours counts with d_k = 1, so that it learns alone; one without rows has c_k = 0 and takes after
+its neighbours. With `pooled`, there is one model for all: log Σ_k exp(L_k(α)), ℓ1-AdaBoost on everybody's rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from coterie.agent import Agent, remembered
+from coterie.arrays import FloatArray, as_number, whole_number
+from coterie.data import Table
+from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownName
+from coterie.kernels.boosting import log_sum, slope
+from coterie.kernels.hinge_block import mean_hinge
+from coterie.predictors import Given, Linear, Predictors, Stumps
+from coterie.problem import AnyProblem
+from coterie.problems import kind_named
+from coterie.words import Sum, Talk
+
+if TYPE_CHECKING:
+    from coterie.problems.kind import Kind
+
+LEARNED = "learned"
+"""The name of a collaboration graph that is not given."""
+NAMES = ("linear", "stumps")
+SHELF = 500.0
+SHELVES = 200
+
+
+@dataclass(frozen=True, init=False)
+class Personal(AnyProblem):
+    """One classifier per user, boosted from shared base predictors, near those of similar users.
+
+    predictors  "stumps" (spread over the columns' value ranges), "linear", `Predictors`, or a list of fitted
+                classifiers and functions
+    count       how many stumps; 10 a column by default
+    constant    whether stumps have an intercept beside them, of which every user has its own; linear ones always do,
+                except with `hinge`
+    beta        β: the largest norm of a model
+    mu          μ: how much neighbours in the collaboration graph should agree
+    lam         λ: how dense a learned graph is; the smaller, the sparser
+    delta       δ: keeps the logarithm of a degree finite
+    norm        "l1" (sparse models), or "l2"
+
+    `solve` sets whether there is one model for all (`pooled`), whether the graph is learned, and whether L_k is the
+    mean hinge loss in place of the log-sum (`hinge`), as the method needs it.
+    """
+
+    intercept: bool
+    offset: bool = field(repr=False)
+    predictors: Predictors | str
+    count: int | None
+    beta: float
+    mu: float
+    lam: float
+    delta: float
+    norm: str
+    pooled: bool
+    learned: bool
+    constant: bool
+    hinge: bool
+
+    def __init__(
+        self,
+        predictors: Predictors | str | Sequence[Any] = "stumps",
+        *,
+        count: int | None = None,
+        beta: float = 10.0,
+        mu: float = 1.0,
+        lam: float = 10.0,
+        delta: float = 0.1,
+        norm: Literal["l1", "l2"] = "l1",
+        pooled: bool = False,
+        learned: bool = False,
+        constant: bool = False,
+        hinge: bool = False,
+    ):
+        if isinstance(predictors, str) and predictors not in NAMES:
+            raise UnknownName("set of base predictors", predictors, NAMES)
+        if norm not in ("l1", "l2"):
+            raise UnknownName("norm", norm, ("l1", "l2"))
+        for name, value in {"beta": beta, "lam": lam, "delta": delta}.items():
+            if not 0 < as_number(value) < math.inf:
+                raise InvalidProblem(f"{name} must be a positive number, not {value!r}.")
+        if not 0 <= as_number(mu) < math.inf:
+            raise InvalidProblem(f"mu must be a number from 0, not {mu!r}; 0 lets everybody learn alone.")
+        count = None if count is None else whole_number("count", count)
+        chosen = predictors if isinstance(predictors, str | Predictors) else Given(tuple(predictors))
+        fields = {
+            "intercept": False,
+            "offset": False,
+            "predictors": chosen,
+            "count": count,
+            "beta": float(beta),
+            "mu": float(mu),
+            "lam": float(lam),
+            "delta": float(delta),
+            "norm": norm,
+            "pooled": bool(pooled),
+            "learned": bool(learned),
+            "constant": bool(constant),
+            "hinge": bool(hinge),
+        }
+        for name, entry in fields.items():
+            object.__setattr__(self, name, entry)
+
+    @property
+    def kind(self) -> Kind[Any, Any]:
+        """Its own."""
+        return kind_named("personal")
+
+    @property
+    def base(self) -> Predictors:
+        """The base predictors, once it is known which columns there are."""
+        assert isinstance(self.predictors, Predictors), "the stumps have not been spread yet; see `on`"
+        return self.predictors
+
+    def but(self, **changes: Any) -> Personal:
+        """The same problem with some parameters changed."""
+        own = ("predictors", "count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned", "constant", "hinge")
+        return Personal(**{**{name: getattr(self, name) for name in own}, **changes})
+
+    def on(self, tables: Sequence[Table]) -> Personal:
+        """The same problem with predictors for these columns; stumps take the value ranges of all users together."""
+        weighted = [table.name for table in tables if table.weights is not None]
+        if weighted:
+            raise InvalidData(f"personal models take no sample weights, but {weighted[0]!r} has some. Leave them out.")
+        if isinstance(self.predictors, Predictors):
+            return self
+        if self.predictors == "linear":
+            return self.but(predictors=Linear(tables[0].d, not self.hinge))
+        ranges = [_ranges(table) for table in tables if table.n]
+        lower, upper = (pick([r[side] for r in ranges], axis=0) for side, pick in ((0, np.min), (1, np.max)))
+        return self.but(predictors=Stumps.spread(lower, upper, self.count, self.constant))
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that defines the problem, as plain values."""
+        names = ("count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
+        own = {name: getattr(self, name) for name in names}
+        own |= {name: True for name in ("constant", "hinge") if getattr(self, name)}
+        own["predictors"] = self.predictors if isinstance(self.predictors, str) else self.predictors.settings()
+        return {"intercept": False, "personal": own}
+
+    @staticmethod
+    def from_settings(settings: dict[str, Any]) -> Personal:
+        """The problem that `settings()` described; functions and classifiers cannot come back from it."""
+        own = dict(settings["personal"])
+        named = own.pop("predictors")
+        if isinstance(named, dict):
+            parts = dict(named)
+            match parts.pop("name"):
+                case "stumps":
+                    named = Stumps(tuple(parts["columns"]), tuple(parts["thresholds"]))
+                case "linear":
+                    named = Linear(parts["columns"], parts["constant"])
+                case other:
+                    raise InvalidProblem(
+                        f"base predictors of the kind {other!r} are not kept in files; give them again."
+                    )
+        return Personal(named, **own)
+
+
+def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:
+    X = table.X.toarray() if hasattr(table.X, "toarray") else table.X
+    return X.min(axis=0), X.max(axis=0)
+
+
+@remembered
+def margins(agent: Agent[Personal]) -> FloatArray:
+    """A_k."""
+    return np.ascontiguousarray(agent.exact_labels[:, None] * agent.problem.base.values(agent.data.X))
+
+
+@remembered
+def curvature(agent: Agent[Personal]) -> float:
+    """A bound on the curvature of log Σ exp(−Aα): the largest squared norm of a row of A."""
+    A = margins(agent)
+    return float(np.einsum("ij,ij->i", A, A).max()) if len(A) else 1.0
+
+
+def user_loss(agent: Agent[Personal], alpha: FloatArray) -> float:
+    """L_k(α): the log-sum, or the mean hinge loss, of its own rows."""
+    return (mean_hinge if agent.problem.hinge else log_sum)(margins(agent), alpha)
+
+
+def confidence(agent: Agent[Personal]) -> float:
+    """c_k = m_k / max_l m_l."""
+    assert agent.facts is not None
+    return agent.data.n / agent.facts.largest
+
+
+def pooled_slope(agent: Agent[Personal], alpha: FloatArray) -> Talk[tuple[float, FloatArray]]:
+    """The loss log Σ_k exp(L_k(α)) on everybody's rows, and its gradient."""
+    gradient = np.empty(alpha.size)
+    loss = slope(margins(agent), alpha, np.zeros(alpha.size), 1.0, 0.0, gradient)
+    # A common shift that no exponential overflows by: the highest shelf on which anybody's loss lies.
+    shelf = min(max(int(loss // SHELF) + SHELVES // 2, 0), SHELVES - 1)
+    taken = np.zeros(SHELVES)
+    taken[shelf] = agent.data.n > 0
+    shift = (float(np.flatnonzero((yield Sum(taken)))[-1]) - SHELVES // 2 + 1) * SHELF
+    scale = math.exp(loss - shift) if agent.data.n else 0.0
+    sums = yield Sum(np.append(scale * gradient, scale))
+    if not 0.0 < float(sums[-1]) < math.inf:
+        raise NumericalError("the margins are too large for the pooled loss. Lower beta, or scale the predictors.")
+    return shift + math.log(sums[-1]), sums[:-1] / sums[-1]
+
+
+def pooled_step(agent: Agent[Personal], alpha: FloatArray, grid: int = 24) -> Talk[FloatArray]:
+    """A pairwise step on everybody's rows: from the worst base predictor in use to the best, by a search on a grid."""
+    beta = agent.problem.beta
+    value, g = yield from pooled_slope(agent, alpha)
+    toward = np.zeros(alpha.size)
+    best = int(np.argmax(np.abs(g)))
+    toward[best] = -beta * np.sign(g[best])
+    heights = np.where(alpha != 0, beta * np.sign(alpha) * g, -np.inf)
+    worst, slack = int(np.argmax(heights)), 1 - float(np.abs(alpha).sum()) / beta
+    away, largest = np.zeros(alpha.size), slack
+    if heights[worst] > 0 or slack <= 1e-12:
+        away[worst] = beta * np.sign(alpha[worst])
+        largest = abs(alpha[worst]) / beta
+    A = margins(agent)
+    margin, change = A @ alpha, A @ (toward - away)
+    low, high = largest * 2.0 ** (1 - grid), largest
+    for _ in range(2):
+        steps = np.geomspace(low, high, grid)
+        # exp(−margins) relative to the pooled loss at γ = 0, which everybody knows
+        exponents = np.minimum(-(margin[:, None] + change[:, None] * steps) - value, 700.0)
+        sums = yield Sum(np.exp(exponents).sum(axis=0))
+        place = int(np.argmin(sums))
+        low, high = steps[max(place - 1, 0)], steps[min(place + 1, grid - 1)]
+    step = float(steps[place]) if sums[place] < 1.0 else 0.0
+    moved = alpha + step * (toward - away)
+    if step == largest and away.any() and worst != best:
+        moved[worst] = 0.0
+    return moved

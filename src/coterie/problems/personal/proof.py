@@ -1,0 +1,156 @@
+"""Proofs for personal models given the collaboration graph: the Frank-Wolfe gap of (1).
+
+    f(α) − f* ≤ Σ_k max over ‖s‖ ≤ β of ⟨α_k − s, g_k⟩ = Σ_k ⟨α_k, g_k⟩ + β ‖g_k‖_*
+    g_k = −d_k c_k η_kᵀA_k + μ (d_k α_k − Σ_l w_kl α_l),   η_k ∝ exp(−A_k α_k)
+
+because f is convex. Where L_k is the mean hinge loss (1/m) Σ_i max(0, 1 − [A_kα]_i) ≥ (1/m) Σ_i u_i (1 − [A_kα]_i),
+0 ≤ u_i ≤ 1, the multipliers of `hinge_block` near α take the place of η:
+
+    f(α) − f* ≤ Σ_k d_k c_k (L_k(α_k) − (1/m_k) Σ_i u_i (1 − [A_kα_k]_i)) + ⟨α_k, g_k⟩ + β ‖g_k‖₂
+    g_k = −d_k c_k uᵀA_k/m_k + μ (d_k α_k − Σ_l w_kl α_l)
+
+A user's point is its model and its row of the graph; an edge counts with the smaller of the two
+weights that its ends hold, so that a message that was lost cannot make the graph lopsided.
+
+**Rounding.** η (or u) as it was computed is a dual whatever the exact margins are. A margin is off by at most
+h = k ε max_i Σ_j |A_ij α_j|, a loss by h and the roundings of its sum, and g_k by k ε (d_k c_k max |A| + μ …) in the
+norm in which the gap measures it, which counts twice: beside α and beside s.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent, Facts
+from coterie.arrays import FloatArray
+from coterie.certificate.bound import Bound, Point
+from coterie.errors import InvalidData, NumericalError
+from coterie.kernels.boosting import slope
+from coterie.kernels.hinge_block import hinge_block, mean_hinge
+from coterie.problems.personal.problem import Personal, confidence, margins, pooled_slope
+from coterie.problems.proof import EPSILON, FEW, SAFE
+from coterie.words import Ask, Sum, Talk
+
+BITS = 40
+"""Nobody has 2⁴⁰ rows."""
+ROUNDING = 1e-9
+SWEEPS = 2000
+"""Of the search for multipliers."""
+
+
+def introduce(agent: Agent[Personal]) -> Talk[Facts]:
+    """How many rows there are, how many the largest user has, and the objective at α = 0."""
+    rows = agent.data.n
+    degree = sum(agent.ties) or 1.0
+    lengths = np.zeros(BITS)
+    lengths[rows.bit_length()] = 1.0
+    at_zero = 1.0 if agent.problem.hinge else math.log(rows) if rows else 0.0
+    sums = yield Sum(np.append(lengths, [rows, degree * rows * at_zero if rows else 0.0]))
+    if sums[-2] == 0:
+        raise InvalidData("no user has any rows. Give at least one user data.")
+    # The largest number, bit by bit from the highest: has anybody at least that many?
+    largest, top = 0, int(np.flatnonzero(sums[:BITS])[-1]) - 1
+    for bit in range(top, -1, -1):
+        candidate = largest + (1 << bit)
+        if bit == top or (yield Sum(np.array([float(rows >= candidate)])))[0] > 0:
+            largest = candidate
+    total = float(sums[-2])
+    unit = math.log(total) if agent.problem.pooled else float(sums[-1]) / largest
+    # Where everybody has one row only, f(0) = 0 tells no scale.
+    unit = unit if unit > 0 else 1.0
+    return Facts(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
+
+
+def certify(agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = None) -> Talk[Bound]:
+    """f(α), and f(α) less the Frank-Wolfe gap."""
+    problem, alpha = agent.problem, point.w.astype(float)
+    if float(np.linalg.norm(alpha, 1 if problem.norm == "l1" else 2)) > problem.beta * (1 + ROUNDING):
+        raise NumericalError(f"the model of {agent.data.name!r} is outside the ball of radius {problem.beta:g}.")
+    if problem.pooled:
+        value, g = yield from pooled_slope(agent, alpha)
+        # Shares of users add up to 1: the sum of their errors is at least what all rows together have.
+        lost = yield Sum(np.array(_lost(agent, alpha, 1.0, 0.0)))
+        sizes = np.array([1.0 + abs(value), problem.beta * _steepest(problem, g)])
+        off, off_gap = (SAFE * (lost + EPSILON * (agent.count + FEW) * sizes)).tolist()
+        return Bound.of(value, _gap(problem, alpha, g) + off_gap, off_gap, primal_rounding=off)
+    peers, weights = _row(agent, point.v)
+    theirs = yield Ask(tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights]))
+    degree, apart, pull = 0.0, 0.0, np.zeros(alpha.size)
+    for peer, mine in zip(peers.tolist(), weights.tolist(), strict=True):
+        message = theirs[peer]
+        own, their_peers, their_weights = _parts(message, alpha.size)
+        held = their_weights[their_peers == agent.index]
+        weight = min(mine, float(held[0])) if held.size else 0.0
+        degree += weight
+        pull += weight * own
+        apart += weight * float((alpha - own) @ (alpha - own))
+    g, mu = np.empty(alpha.size), problem.mu
+    s = (degree or 1.0) * confidence(agent)
+    if problem.hinge:
+        loss, gap = _hinge_gap(problem, margins(agent), alpha, mu * (degree * alpha - pull), s, mu * degree or 1.0)
+    else:
+        loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
+        gap = _gap(problem, alpha, g)
+    held = s * loss + 0.25 * mu * apart
+    size = 1.0 if problem.norm == "l1" else math.sqrt(alpha.size)
+    pulled = size * mu * (degree * float(np.abs(alpha).max(initial=0.0)) + float(np.abs(pull).max(initial=0.0)))
+    off, off_gap = _lost(agent, alpha, s, pulled + mu * degree * problem.beta)
+    roundings = EPSILON * (alpha.size + agent.count + FEW)
+    sums = yield Sum(np.array([held, gap, off + roundings * abs(held), off_gap + roundings * gap]))
+    value, gap, off, off_gap = map(float, sums)
+    return Bound.of(value, gap + SAFE * off_gap, SAFE * off_gap, primal_rounding=SAFE * off)
+
+
+def dual_at(agent: Agent[Personal], w: FloatArray) -> None:
+    """None: what a point has beside its model is its row of the graph."""
+    return
+
+
+def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:
+    return max(float(alpha @ g) + problem.beta * _steepest(problem, g), 0.0)
+
+
+def _steepest(problem: Personal, g: FloatArray) -> float:
+    return float(np.linalg.norm(g, np.inf if problem.norm == "l1" else 2))
+
+
+def _lost(agent: Agent[Personal], alpha: FloatArray, s: float, pulled: float) -> tuple[float, float]:
+    """What rounding can have taken off s times its loss, and off its gap; `pulled` is the size of the rest of g_k."""
+    problem, A = agent.problem, margins(agent)
+    rows, columns = A.shape
+    reach = largest = 0.0
+    if rows:
+        sizes = np.abs(A)
+        reach = float((sizes @ np.abs(alpha)).max())
+        largest = float(sizes.max()) if problem.norm == "l1" else float(np.linalg.norm(sizes, axis=1).max())
+    # Exponentials of margins, and sums of them.
+    margin = EPSILON * ((columns + FEW) * reach + (rows + FEW) * (1.0 + reach))
+    slope = EPSILON * (2 * rows + columns + len(agent.neighbours) + FEW) * (s * largest + pulled)
+    first_order = 2.0 * s * margin if problem.hinge else s * margin * margin
+    return s * margin, 4.0 * problem.beta * slope + first_order
+
+
+def _hinge_gap(
+    problem: Personal, A: FloatArray, alpha: FloatArray, pulled: FloatArray, s: float, q: float
+) -> tuple[float, float]:
+    """L_k, and the gap at the multipliers of a step from α: if α is the minimiser, it stays, and its gap is 0."""
+    u = np.zeros(len(A))
+    hinge_block(A, alpha - pulled / q, s, q, problem.beta, u, SWEEPS)
+    margin, loss, share = A @ alpha, mean_hinge(A, alpha), s / max(len(A), 1)
+    short = s * loss - share * float(u @ (1.0 - margin))
+    return loss, max(short, 0.0) + _gap(problem, alpha, pulled - share * (u @ A))
+
+
+def _row(agent: Agent[Personal], row: FloatArray | None) -> tuple[npt.NDArray[np.intp], FloatArray]:
+    """Its own neighbours and their weights: what the point says, or what was given."""
+    if row is None:
+        return np.array(agent.neighbours, np.intp), np.array(agent.ties, float)
+    return row[: row.size // 2].astype(np.intp), row[row.size // 2 :]
+
+
+def _parts(message: FloatArray, length: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    edges = (message.size - length) // 2
+    return message[:length], message[length : length + edges], message[length + edges :]

@@ -1,0 +1,1 @@
+"""One kind of problem; `kind.py` is its index, which `coterie.problems` finds."""

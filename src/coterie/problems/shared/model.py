@@ -1,0 +1,77 @@
+"""A common linear model, and how every user deviates from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray, Matrix, product
+from coterie.models.by_user import UserModel
+from coterie.problems.shared.problem import Shared
+
+
+@dataclass(frozen=True, eq=False)
+class SharedModel(UserModel[Shared]):
+    """u = ⟨x, coef_ + deviations[k]⟩ + intercept_ + offsets[k] for a row of user k."""
+
+    kind: ClassVar[str] = "shared"
+
+    coef_: FloatArray
+    intercept_: float
+    deviations: FloatArray
+    """δ: one row per user."""
+    offsets: FloatArray
+    """β: one number per user."""
+    users: tuple[str, ...]
+    problem: Shared
+    classes_: npt.NDArray[Any] | None = None
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def columns_expected(self) -> int:
+        """How many columns the rows have."""
+        return len(self.coef_)
+
+    def coefficients_of(
+        self, user: object, *, unknown: str = "error", neighbours: Sequence[object] | None = None
+    ) -> tuple[FloatArray, float]:
+        """One user's coefficients and intercept; an unknown one is an error, or has the common ones, or those and the
+        average deviation of its neighbours."""
+        place = self._places.get(str(user))
+        if place is not None:
+            return self.coef_ + self.deviations[place], self.intercept_ + float(self.offsets[place])
+        if unknown == "error":
+            raise self._refuse(user)
+        near = [self._place(friend) for friend in neighbours or ()] if unknown == "neighbours" else []
+        if not near:
+            return self.coef_, self.intercept_
+        return self.coef_ + self.deviations[near].mean(axis=0), self.intercept_ + float(self.offsets[near].mean())
+
+    def _scores(
+        self, X: Matrix, rows: Sequence[tuple[str, npt.NDArray[np.intp]]], unknown: str, near: Mapping[str, Any]
+    ) -> FloatArray:
+        scores = np.empty(X.shape[0])
+        for user, here in rows:
+            coef, intercept = self.coefficients_of(user, unknown=unknown, neighbours=near.get(user))
+            scores[here] = product(X[here], coef) + intercept
+        return scores
+
+    def predict_proba(self, X: Matrix, users: Any = None, **how: Any) -> FloatArray:
+        """The probabilities of the two classes, where the loss has them (logistic)."""
+        loss, scores = self.problem.loss, self.decision_function(X, users, **how)
+        return np.column_stack([loss.probability(scores, -1.0), loss.probability(scores, 1.0)])
+
+    @classmethod
+    def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "problem": Shared.from_settings(header["problem"]),
+            "users": tuple(header["users"]),
+            "coef_": arrays["coef"],
+            "intercept_": float(arrays["intercept"]),
+            "deviations": arrays["deviations"],
+            "offsets": arrays["offsets"],
+        }

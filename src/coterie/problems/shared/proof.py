@@ -1,0 +1,86 @@
+"""Proofs for a common model and deviations of every user: the duality gap of a linear model on the columns [X, a block
+for each user], without making them.
+
+    P − P* ≤ (1/N) Σ_i s_i FY_i  +  FY_g(w, −q)  +  Σ_u (μ/2) ‖δ_u + q_u/μ‖²  +  Σ_u (ν/2) (β_u + p_u/ν)²
+             +  (b − b*) Σ_i s_i v_i / N                  q_u = X_uᵀ(s∘v)_u/N,  p_u = Σ (s∘v)_u/N,  q = Σ_u q_u
+
+A user computes its terms alone and adds them to those of its rows, so that a proof sends what it sends for one model
+(`linear.py`). A point is the user's deviation followed by the common model, each with its intercept last.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate.bound import ANY, Bound, Point
+from coterie.certificate.introduction import introduce as introduce
+from coterie.errors import NumericalError
+from coterie.here import Here
+from coterie.penalties.l2 import half_square
+from coterie.penalties.penalty import lengths
+from coterie.problems.linear.proof import RowTerms
+from coterie.problems.proof import EPSILON, FEW, SAFE, certify_rows
+from coterie.problems.shared.problem import Shared
+from coterie.words import Talk
+
+
+def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+    """P, and how far it can be above the least; a bounded claim is about the norm of the common coefficients."""
+    own, common = np.split(point.w.astype(float, copy=False), 2, axis=-1)
+    beside = Deviation(agent, own, common)
+    # Of several users, all rows have the common model.
+    common = common if common.ndim == 1 else common[0]
+    terms = RowTerms(agent, common, _here(agent, point.w), point.v, beside)
+    return (yield from certify_rows(agent, common, terms, target, radius))
+
+
+def dual_at(agent: Agent, w: FloatArray) -> FloatArray:
+    """The slopes at the user's own model."""
+    slopes: FloatArray = _here(agent, w).slopes
+    return slopes
+
+
+def _here(agent: Agent, w: FloatArray) -> Any:
+    own, common = np.split(w.astype(float, copy=False), 2, axis=-1)
+    if w.ndim == 2:
+        return agent.at(own + common)
+    return Here(own + common, agent.design, agent.loss, agent.exact_labels, agent.data.weights)
+
+
+class Deviation:
+    """One user's own coefficients δ and intercept β, beside the common ones."""
+
+    def __init__(self, agent: Agent, own: FloatArray, common: FloatArray):
+        assert isinstance(agent.problem, Shared)
+        self.agent, self.sizes = agent, np.abs(own) + np.abs(common)
+        parts = list(zip(np.split(own, [agent.data.d], axis=-1), agent.problem.deviations, strict=True))
+        if any(part.any() for part, penalty in parts if penalty is None):
+            raise NumericalError(f"the model of {agent.data.name!r} deviates from the common one where it must not.")
+        self._parts = parts
+
+    def value(self) -> tuple[Any, Any]:
+        """N times its own penalties, and how far that may be off."""
+        kept = [(lengths(part), penalty.strength) for part, penalty in self._parts if penalty is not None]
+        held = self.agent.total * sum(0.5 * strength * size * size for size, strength in kept)
+        return held, FEW * EPSILON * held
+
+    def gaps(self, adjoint: FloatArray, length: Any, c: float) -> tuple[Any, Any]:
+        """N times (μ/2) ‖δ + c q/μ‖² + (ν/2) (β + c p/ν)², and how far that may be off."""
+        agent, gaps, error = self.agent, 0.0, 0.0
+        norms = np.full(adjoint.shape, math.sqrt(agent.weight))
+        norms[..., : agent.data.d] = agent.column_norms
+        off = norms * (SAFE * EPSILON * np.asarray(length)[..., None] / agent.total)
+        slopes = agent.problem.slope(adjoint, agent.total)
+        places = slice(agent.data.d), slice(agent.data.d, None)
+        for (part, penalty), here in zip(self._parts, places, strict=True):
+            if penalty is not None:
+                exact = half_square(part, c * slopes[..., here], penalty.strength, 0.0)
+                gaps += agent.total * exact
+                rounded = half_square(part, c * slopes[..., here], penalty.strength, c * off[..., here])
+                error += agent.total * (rounded - exact)
+        return gaps, error + FEW * EPSILON * gaps

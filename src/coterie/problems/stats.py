@@ -1,0 +1,92 @@
+"""What is computed of a fitted model from sums over rows: how well it predicts, and standard errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.data import Table
+from coterie.evaluation import Evaluation
+from coterie.problem import Q
+from coterie.words import Talk
+
+if TYPE_CHECKING:
+    from coterie.session.information import Information, Own
+
+
+class Stats(Generic[Q]):
+    """The statistics of a kind of problem: none, unless a subclass has some."""
+
+    evaluates: ClassVar[bool] = False
+    """Whether there is `measured`."""
+    has_errors: ClassVar[bool] = False
+    """Whether there are standard errors: then everything below is defined."""
+    adjustable: ClassVar[bool] = False
+    """Whether a row has a part of the Hessian of its own, as the correction CR2 needs it."""
+    usual_correction: ClassVar[str] = "CR1S"
+    """The correction of clustered errors where clusters are not few."""
+    ratios: ClassVar[str] = ""
+    """What e to the power of a coefficient is called, where that is of use."""
+
+    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+        """How good these scores are, of rows that may be others than those of the fit."""
+        raise NotImplementedError
+
+    # -- standard errors ---------------------------------------------------------------------------------------------
+
+    def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
+        """Names and values of the coefficients that have standard errors, an intercept last."""
+        raise NotImplementedError
+
+    def information(self, agent: Agent[Q], w: FloatArray, asking: Information) -> Own:
+        """What an agent adds up for standard errors."""
+        raise NotImplementedError
+
+    def blocks(self, model: Any) -> int:
+        """How many times `coefficients` has every column."""
+        return 1
+
+    def reference(self, model: Any) -> str:
+        """What coefficients are differences from, in words, if not from 0."""
+        return ""
+
+    def is_least_squares(self, problem: Q) -> bool:
+        """Whether coefficients have Student's distribution, not only nearly a normal one."""
+        return False
+
+    def may_be_infinite(self, problem: Q) -> bool:
+        """Whether the best coefficients can be infinite."""
+        return True
+
+    def meaning(self, problem: Q) -> str:
+        """What a coefficient is, in words."""
+        return "change of the score"
+
+    def constant(self, model: Any) -> float:
+        """What the model adds to every score per raw unit, where that is one number."""
+        return 0.0
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def events(self, problem: Q) -> int:
+        """How many kinds of events are counted."""
+        return 0
+
+    def event_of_rows(self, agent: Agent[Q]) -> npt.NDArray[np.intp]:
+        """Which event each row has; `events` where it has none."""
+        return np.zeros(agent.data.n, np.intp)
+
+    def notes(self, model: Any, events: FloatArray, n: float) -> list[str]:
+        """What is modelled, and how many rows have each event."""
+        counted = [model.counted((n - events[0], events[0]))] if len(events) == 1 else []
+        return [*model.notes(), *counted]
+
+
+def named_columns(model: Any) -> tuple[str, ...]:
+    """The names of a model's columns, and that of its intercept if it has one."""
+    names = tuple(map(str, model.columns or (f"x{j}" for j in range(model.coef_.shape[-1]))))
+    return (*names, "intercept") if model.problem.intercept else names

@@ -1,0 +1,29 @@
+"""Cox's partial likelihood, by name: what it is stands in `likelihood.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from coterie.errors import InvalidProblem
+from coterie.losses import Fit
+
+
+@dataclass(frozen=True)
+class Cox(Fit):
+    """Proportional hazards: a loss of all rows of a stratum together."""
+
+    agent_strata: bool = False
+    """Whether data in one piece may be split over several agents, each of which then is a stratum."""
+
+    name: ClassVar[str] = "cox"
+    kind: ClassVar[str] = "survival"
+    dispersion: ClassVar[bool | None] = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.agent_strata, bool):
+            raise InvalidProblem(f"agent_strata is True or False, not {self.agent_strata!r}.")
+
+    def settings(self) -> dict[str, Any]:
+        """The name, and whether agents are strata."""
+        return {"name": self.name, **({"agent_strata": True} if self.agent_strata else {})}

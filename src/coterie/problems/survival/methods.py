@@ -1,0 +1,61 @@
+"""Newton's method for proportional hazards, for data split by samples.
+
+    H = Σ_i a_i x_i x_iᵀ − Σ_k D_k m_k m_kᵀ          a_i = Σ_k D_k p_ki,   m_k = Σ_i p_ki x_i, the mean of those at risk
+
+over the rows i and the event times k of a party: it adds up its own strata, and no party needs to know who was at risk
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.errors import InvalidData
+from coterie.methods.disclosure import TOTALS, Disclosure
+from coterie.methods.second_order.newton import ByWidth, State
+from coterie.methods.second_order.oracle import ScoreOracle
+from coterie.moments import packed
+from coterie.problems.survival.likelihood import HOPELESS, CoxHere
+
+ROUNDS = 30
+"""Rounds after which steps that are still too long for numbers have no end."""
+
+
+class CoxOracle(ScoreOracle):
+    """Cox's partial likelihood of a party's own strata."""
+
+    here: CoxHere
+    least_curvature: ClassVar[float] = 1e-10
+
+    def hessian(self, *more: FloatArray) -> FloatArray:
+        return packed(self.here.hessian(), *more)
+
+    def diagonal(self) -> FloatArray:
+        return self.here.diagonal()
+
+
+@dataclass(frozen=True)
+class CoxNewton(ByWidth):
+    """Proximal Newton for Cox's partial likelihood with a line search."""
+
+    name: ClassVar[str] = "cox-newton"
+    family: ClassVar[str] = "survival"
+    summary: ClassVar[str] = "Newton's method for proportional hazards: a handful of rounds"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the slope of its partial likelihood, a number per column, and its Hessian, or products with it",
+        learned="weighted sums of its own rows and of their products; with few rows, the rows and times themselves",
+        secure=TOTALS,
+    )
+
+    def oracle(self, agent: Agent[Any], state: State) -> CoxOracle:
+        return CoxOracle(agent, state.w)
+
+    def check_step(self, agent: Agent[Any], losses: float, t: int) -> None:
+        if losses >= HOPELESS and t > ROUNDS and agent.problem.penalty.is_zero:
+            raise InvalidData(
+                "the likelihood has no maximum: its best coefficients are infinite, because some columns together tell "
+                "who has the next event (a monotone likelihood). Add a penalty, e.g. l2, or leave such columns out."
+            )

@@ -1,0 +1,196 @@
+"""Proofs for proportional hazards, split by samples: the duality gap of the partial likelihood, as in `linear.py`.
+
+A party's loss is f(u) = Σ_k (D_k log Σ_{R_k} s e^u − Σ_e s_e u_e) over its event times k. For any p_k in the simplex of
+the rows at risk, v = Σ_k D_k p_k − s∘event is a dual of it, and what is lost is a sum of terms that are not negative:
+
+    f(u) − ⟨u, v⟩ + (a bound of f*(v)) = Σ_k D_k KL(p_k ‖ p_k(u))      p_k(u) the probabilities that u gives
+
+The dual of a point is written down as scores z with p_k = p_k(z), not as v, of which one cannot tell the p_k. To enter
+the domain of g*, v is shrunk by c: that is p'_k = c p_k + (1 − c) e_k, where e_k has the events' shares s_e / D_k:
+
+    KL(p'_k ‖ p_k(u)) = KL(p'_k ‖ p_k) + c KL(p_k ‖ p_k(u)) + (1 − c) Σ_e (s_e / D_k) log (p_ke / p_ke(u))
+
+All of it takes sums over risk sets only. At u = z the last two are 0.
+
+**Rounding.** With |δu| ≤ h for all scores, KL(p(z) ‖ p(u)) changes by at most h √(2 KL) + h² (Pinsker, Hoeffding), a
+loss by 2h. Entries of v are sums of positive numbers: relative errors of so many roundings as the sums have, and of the
+size of the scores for their exponentials. Columns are about the means of strata, which changes neither p nor Xᵀv.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent, Facts, remembered
+from coterie.arrays import FloatArray, is_sparse, shared_result
+from coterie.certificate.bound import ANY, Bound, Point
+from coterie.certificate.introduction import SAME, lengths_of_start, sum_of_inverses
+from coterie.errors import InvalidData
+from coterie.kernels.entropy import divergence, divergences
+from coterie.problem import Problem
+from coterie.problems.proof import EPSILON, FEW, SAFE, Terms, certify_rows
+from coterie.problems.survival.likelihood import CoxHere, risk_of
+from coterie.problems.survival.loss import Cox
+from coterie.words import Sum, Talk
+
+NEAR = 0.5
+"""Scores that differ by less are compared through expm1, whose errors shrink with the difference."""
+
+
+def introduce(agent: Agent[Problem[Cox]]) -> Talk[Facts]:
+    """How much data there is, how many events, how large the columns are, and the loss of a model of zeros."""
+    risk = risk_of(agent)
+    here = CoxHere(np.zeros(agent.data.d), agent.design, risk)
+    own = [agent.weight, float(risk.deaths.sum()), here.losses, risk.saturated, _squares(here)]
+    said = yield Sum(np.concatenate([own, agent.column_squares, here.adjoint]))
+    return shared_result(said, _facts, agent, said)
+
+
+def _squares(here: CoxHere) -> float:
+    """Σ v² / s: of slopes without weights, weighted."""
+    return float((here.slopes**2 / here.risk.weights).sum())
+
+
+def _facts(agent: Agent[Problem[Cox]], said: FloatArray) -> Facts:
+    total, events, losses, saturated, squares = map(float, said[:5])
+    if not events > 0:
+        raise InvalidData(
+            "no row of any party has an event: all are censored, so that nothing is known of what the hazard depends "
+            "on. Check the column of events (1 for an event, 0 for none), or wait for some."
+        )
+    lengths, slope = np.split(said[5:].astype(float), 2)
+    slope_squared = max(float(slope @ slope), 1e-4 * float(lengths.sum()) * squares)
+    known = lengths_of_start(agent, total, losses - saturated, squares, slope_squared, sum_of_inverses(lengths))
+    unit = (losses - saturated) / total
+    if unit <= SAME * (abs(losses) + abs(saturated)) / total:
+        unit = 1.0  # at every event nobody else is at risk: what is left is rounding
+    counts = total - events, events
+    return replace(known, gap_unit=unit, primal_at_zero=losses / total, lengths=lengths, counts=counts)
+
+
+def certify(agent: Agent[Problem[Cox]], point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+    """P(w), and how far it can be above the least."""
+    w = point.w.astype(float, copy=False)
+    here: CoxHere = agent.at(w)
+    dual = here if point.v is None else CoxHere(w, agent.design, risk_of(agent), point.v.astype(float))
+    return (yield from certify_rows(agent, w, StrataTerms(agent, w, here, dual), target, radius))
+
+
+class StrataTerms(Terms):
+    """What the strata of one party add: their risk sets are its own."""
+
+    # Where every risk set has its events alone, at_zero cancels the loss: what adding up either can lose.
+    cancels = 1.0
+
+    def __init__(self, agent: Agent[Problem[Cox]], w: FloatArray, here: CoxHere, dual: CoxHere):
+        risk, error = here.risk, _score_error(agent, w)
+        events = float(risk.deaths.sum())
+        self._losses, self._dual, self.at_zero = _losses(here, error, events), dual, -risk.saturated
+        self._gaps = _Gaps(here, dual, error, events)
+        # |δv| is at most so many roundings of what v is made of, and the adjoint adds some of its own.
+        roundings = 2.0 * (_span(dual) + risk.roundings + FEW) + agent.design.roundings[1] + agent.count + FEW
+        sizes = dual.expected + risk.weights * risk.events
+        self._length: float = roundings * math.sqrt((sizes**2 / risk.weights).sum())
+
+    @property
+    def adjoint(self) -> FloatArray:
+        return self._dual.adjoint
+
+    @property
+    def length(self) -> float:
+        return self._length
+
+    def losses(self) -> tuple[float, float]:
+        return self._losses
+
+    def gaps(self, c: float) -> tuple[float, float]:
+        return self._gaps.at(c)
+
+
+def dual_at(agent: Agent[Problem[Cox]], w: FloatArray) -> FloatArray:
+    """The dual that a model has where no other is given: its scores."""
+    scores: FloatArray = agent.at(w.astype(float, copy=False)).scores
+    return scores
+
+
+class _Gaps:
+    """Σ_k D_k KL(p'_k ‖ p_k(u)) of its own event times, for p' between the dual's p and the events' shares."""
+
+    def __init__(self, here: CoxHere, dual: CoxHere, error: float, events: float):
+        self.here, self.dual, self.error, self.events = here, dual, error, events
+        self.roundings = 2.0 * (_span(here) + _span(dual) + here.risk.roundings + FEW)
+        self.between = self.lost = 0.0
+        self.shift: FloatArray = np.zeros(here.risk.count)
+        self.difference: FloatArray = np.zeros(len(here.scores))
+        if dual is not here:
+            self._compare()
+
+    def _compare(self) -> None:
+        """KL(p(z) ‖ p(u)) = log E e^δ − E δ with δ = u − z, E under p(z); `shift` is log E e^δ."""
+        risk, dual = self.here.risk, self.dual
+        self.difference = risk.about_mean(self.here.scores - dual.scores)
+        most = float(np.abs(self.difference).max(initial=0.0))
+        size = most
+        if most <= NEAR:
+            self.shift = np.log1p(dual.mean(np.expm1(self.difference)))
+        else:
+            self.difference = self.here.lowered - dual.lowered
+            self.shift, size = self.here.logs - dual.logs, most + _span(self.here) + _span(dual)
+        terms = self.shift - dual.mean(self.difference)
+        self.between = float(risk.deaths @ np.maximum(terms, 0.0))
+        self.lost = 8.0 * self.roundings * EPSILON * self.events * size
+
+    def at(self, c: float) -> tuple[float, float]:
+        """The sum for that c, and how far it may be off."""
+        risk, dual, rest = self.here.risk, self.dual, 1.0 - c
+        distance = c * math.sqrt(2.0 * self.events * (self.between + self.lost)) + rest * 2.0 * self.events
+        lost = self.error * distance + self.events * self.error**2 + self.lost
+        gaps, lean = self.between, 0.0
+        if rest > 0.0:
+            places, weights = risk.at_event, risk.weights[risk.events]
+            logs = np.log(weights) + dual.lowered[risk.events] - dual.logs[places]
+            p, deaths = np.exp(logs), risk.deaths[places]
+            terms = np.empty(len(p))
+            compute: Any = divergences
+            compute(c * p + rest * weights / deaths, logs, terms)
+            # The rows at risk without an event have c times their probabilities.
+            others = np.maximum(1.0 - np.bincount(places, p, risk.count), 0.0)
+            lean = float(weights @ (self.shift[places] - self.difference[risk.events]))
+            moved = float(deaths @ terms) + float(risk.deaths @ others) * divergence(c, 1.0, 0.0)
+            gaps = max(moved + c * self.between + rest * lean, 0.0)
+            lost += self.roundings * EPSILON * (4.0 * rest * self.events + 2.0 * moved)
+        return gaps, lost + (risk.count + len(risk.at_event) + FEW) * EPSILON * (gaps + rest * abs(lean))
+
+
+def _losses(here: CoxHere, error: float, events: float) -> tuple[float, float]:
+    """f of its own rows, and how far it may be off."""
+    risk = here.risk
+    sizes = float(risk.weights[risk.events] @ (np.abs(here.logs[risk.at_event]) + np.abs(here.lowered[risk.events])))
+    roundings = here.risk.roundings + 2.0 * _span(here) + FEW
+    return here.losses, 2.0 * events * error + EPSILON * ((len(risk.at_event) + FEW) * sizes + roundings * events)
+
+
+def _score_error(agent: Agent[Problem[Cox]], w: FloatArray) -> float:
+    """The most that a score can be off, up to what all scores of a stratum have in common."""
+    scores = float(_largest(agent) @ np.abs(w))
+    scores += 0.0 if agent.offset is None else float(np.abs(agent.offset).max(initial=0.0))
+    return SAFE * EPSILON * (2 * agent.design.roundings[0] + FEW) * scores
+
+
+@remembered
+def _largest(agent: Agent[Problem[Cox]]) -> FloatArray:
+    """The largest |x| of every column."""
+    X = agent.design.X
+    if not X.shape[0]:
+        return np.zeros(X.shape[1])
+    largest: FloatArray = abs(X).max(axis=0).toarray().ravel() if is_sparse(X) else np.abs(X).max(axis=0)
+    return largest
+
+
+def _span(here: CoxHere) -> float:
+    """How far scores lie below the largest of their stratum, at most: roundings of their exponentials."""
+    return float(np.abs(here.lowered[here.risk.order]).max(initial=0.0))

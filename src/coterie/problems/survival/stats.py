@@ -1,0 +1,83 @@
+"""How well survival models predict, and what their standard errors are made of.
+
+Risk sets and pairs are of one party, as in the fit. A row's score is that of Lin and Wei (1989): risk sets are known.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import Design, FloatArray
+from coterie.data import Table
+from coterie.evaluation import Evaluation
+from coterie.moments import packed
+from coterie.problem import Problem
+from coterie.problems.linear.model import MEANINGS
+from coterie.problems.stats import Stats, named_columns
+from coterie.problems.survival.likelihood import CoxHere, RiskSets, concordance_counts, risk_of
+from coterie.problems.survival.loss import Cox
+from coterie.session.groups import allowed
+from coterie.session.information import Information, Own
+from coterie.session.scoring import deviances, labels_and_weights, notes_on, ratio
+from coterie.words import Sum, Talk
+
+
+class SurvivalStats(Stats[Problem[Cox]]):
+    """Concordance and the deviance of the partial likelihood; standard errors from its Hessian and rows' scores."""
+
+    evaluates = True
+    has_errors = True
+    usual_correction = "CR0"
+    ratios = "hazard ratio"
+
+    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+        y, s = labels_and_weights(table)
+        risk, design = RiskSets(y, s), Design(np.empty((len(scores), 0)))
+        losses = [CoxHere(np.empty(0), design, risk, u).losses - risk.saturated for u in (scores, 0.0 * scores)]
+        (counts_told,) = yield from allowed([[risk.events.sum(), (~risk.events).sum()]], limits["minimum"])
+        counted = [risk.deaths.sum(), *concordance_counts(y, scores, s)] if counts_told else []
+        told = yield Sum(np.array([float(len(scores)), float(s.sum()), *losses, *counted]))
+        rows, n, lost, null, *more = told.tolist()
+        events, lower, equal, every = more or [math.nan] * 4
+        concordance = ratio(lower + 0.5 * equal, every)
+        found = {"concordance": concordance, "events": events, **deviances(2 * lost, 2 * null)}
+        left_out = [] if counts_told else ["events"]
+        return Evaluation("", int(rows), n, found, notes=notes_on(left_out))
+
+    def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
+        return named_columns(model), model.coef_.astype(float)
+
+    def information(self, agent: Agent[Problem[Cox]], w: FloatArray, asking: Information) -> Own:
+        here: CoxHere = agent.at(w)
+        risk, more = risk_of(agent), [here.adjoint, np.zeros(1)]
+        scores = here.row_scores() if asking.kind != "model" else np.empty((0, len(w)))
+        if asking.kind == "robust":
+            squares = scores / risk.weights[:, None] if asking.counted else scores
+            more.append(packed(scores.T @ squares))
+
+        def score(rows: npt.NDArray[np.bool_]) -> FloatArray:
+            found: FloatArray = scores[rows].sum(axis=0)
+            return found
+
+        def hessian(rows: npt.NDArray[np.bool_]) -> FloatArray:
+            raise NotImplementedError  # a risk set has rows of several clusters: see `adjustable`
+
+        def move(d: FloatArray) -> FloatArray:
+            return risk.about_mean(here.design.forward(d))[:, None]
+
+        more += [*asking.of_clusters(agent, score, hessian, len(w)), asking.counts(agent)]
+        return Own(packed(here.hessian(), *more), len(w), move, score, hessian)
+
+    def meaning(self, problem: Problem[Cox]) -> str:
+        return MEANINGS[problem.loss.name]
+
+    def events(self, problem: Problem[Cox]) -> int:
+        return 1
+
+    def event_of_rows(self, agent: Agent[Problem[Cox]]) -> npt.NDArray[np.intp]:
+        return np.where(risk_of(agent).events, 0, 1)
