@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from datetime import date
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,10 +44,11 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("rotates"):
             rotating[item.path].append(item)
-    today = {item for found in rotating.values() for item in found[int(chosen) % ROTATIONS :: ROTATIONS]}
-    others = [item for found in rotating.values() for item in found if item not in today]
-    config.hook.pytest_deselected(items=others)
-    left_out = set(others)
+    left_out = set()
+    for path, found in rotating.items():
+        first = (int(chosen) + crc32(path.name.encode())) % ROTATIONS  # so that files of one test have different days
+        left_out |= {*found} - {*found[first::ROTATIONS]}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
 
 

@@ -15,7 +15,7 @@ from coterie.data import Table
 from coterie.data.remote import Elsewhere, RemoteTable
 from coterie.here import LEAST, Cohort, Here, weighted_norm
 from coterie.kernels.fixed_point import UNIT
-from coterie.kernels.tensors import beside
+from coterie.kernels.tensors import to_device_of
 from coterie.losses import Loss
 from coterie.losses.shifted import Shifted
 from coterie.problem import P
@@ -306,8 +306,12 @@ class Agent(Site, Generic[P]):
         """The loss, labels and weights on the device of its own rows."""
         X, weights, loss = self.data.X, self.data.weights, self.loss
         if isinstance(loss, Shifted):
-            loss = Shifted(loss.base, beside(X, loss.offset))
-        return loss, beside(X, self.exact_labels), None if weights is None else beside(X, weights.astype(float))
+            loss = Shifted(loss.base, to_device_of(X, loss.offset))
+        return (
+            loss,
+            to_device_of(X, self.exact_labels),
+            None if weights is None else to_device_of(X, weights.astype(float)),
+        )
 
     @cached_property
     def domain(self) -> tuple[FloatArray, FloatArray]:

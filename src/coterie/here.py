@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, host, is_tensor
-from coterie.kernels.tensors import beside
+from coterie.kernels.tensors import to_device_of
 from coterie.losses import Loss
 from coterie.losses.loss import Step
 
@@ -160,10 +160,10 @@ class TensorHere(Here):
         return scale
 
     def moved(self, image: FloatArray) -> Here:
-        return TensorHere(self.y, self._beside.moved(beside(self._beside.scores, image)))
+        return TensorHere(self.y, self._beside.moved(to_device_of(self._beside.scores, image)))
 
     def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
-        return self._beside.losses_along(beside(self._beside.scores, image), steps)
+        return self._beside.losses_along(to_device_of(self._beside.scores, image), steps)
 
 
 class CohortDesign(Design):

@@ -200,9 +200,9 @@ def test_each_rotating_test_is_run_in_one_rotation_whichever_files_run(monkeypat
 
     def chosen(rotation, files, keyword=""):
         monkeypatch.setenv("ROTATION", rotation)
-        items = [item(file, number) for file in files for number in range(10)]
+        items = [item(Path(file), number) for file in files for number in range(10)]
         conftest.pytest_collection_modifyitems(mock.Mock(args=[], **{"option.keyword": keyword}), items)
-        return [(one.path, one.number) for one in items]
+        return [(one.path.name, one.number) for one in items]
 
     everything = chosen("all", "ab")
     parts = [chosen(rotation, "ab") for rotation in "0123"]
@@ -210,3 +210,22 @@ def test_each_rotating_test_is_run_in_one_rotation_whichever_files_run(monkeypat
     assert all(("a", 0) in part for part in parts)
     assert chosen("2", "b") == [one for one in parts[2] if one[0] == "b"]
     assert chosen("2", "ab", keyword="name") == everything
+
+
+def test_there_is_one_line_search():
+    """Whoever judges a step by the objective has to compute it from losses."""
+    calls = {
+        str(path.relative_to(ROOT))
+        for path in [*ROOT.glob("methods/**/*.py"), *ROOT.glob("problems/*/methods.py")]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "primal"
+    }
+    searches = {
+        path.name
+        for path in ROOT.glob("methods/**/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "coterie.methods.line_search"
+        if {"best_step", "objectives_at"} & {alias.name for alias in node.names}
+    }
+    assert calls == {"methods/line_search.py"}
+    assert searches == {"newton.py", "searched_rows.py", "curved_pairs.py"}

@@ -356,6 +356,19 @@ def test_unequal_row_counts_without_ids_are_refused(tmp_path):
         assert "party 'cyd': has 50 rows but party 'ada' has 60" in str(error)
 
 
+def test_a_name_at_two_parties_is_refused_where_rows_are_in_the_same_order(tmp_path):
+    write_study(tmp_path)
+    tables = data()
+    tables[2] = replace(tables[2], columns=("x7", tables[0].columns[1], "x8"))
+    page = disclosure(load_study(tmp_path / "study.toml"), "ada", tables[0])
+    assert "keyed hashes of the column names" in page
+    first, second, third = together(tmp_path, tables)
+    for error in (first, third):
+        assert isinstance(error, InvalidData)
+        assert "a column ('x1') is at ada and at cyd" in str(error)
+    assert "(the same name) is at ada and at cyd" in str(second)
+
+
 def test_bad_values_are_refused_before_anybody_is_called(tmp_path):
     write_study(tmp_path)
     (tmp_path / "ada" / "data.csv").write_text("a,b,y\n1,inf,2\n3,inf,5\n")
@@ -693,6 +706,7 @@ def test_every_method_states_what_it_tells(name):
     assert tells == (METHODS[name].split == "features" and not METHODS[name].moves_columns)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("split", ["samples", "features"])
 def test_the_engine_on_one_machine_is_the_embedded_one_bit_by_bit(split):
     tables = data(split)
@@ -744,6 +758,7 @@ def coterie(*arguments, **more):
     return subprocess.run(command, capture_output=True, text=True, timeout=280, **more)
 
 
+@pytest.mark.rotates
 def test_the_commands_of_the_readme(tmp_path):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     section = readme.partition("## Three organisations, two commands")[2].partition("\n## ")[0]
@@ -891,6 +906,7 @@ def other_study(folder):
     file.write_text(file.read_text().replace("../study.toml", "study.toml"))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("spoil", "reason", "codes"),
     [

@@ -74,6 +74,7 @@ def test_a_policy_that_refuses_is_named_here_and_only_mentioned_there(tmp_path, 
     assert not list(tmp_path.glob("*/result"))
 
 
+@pytest.mark.rotates
 def test_with_the_defaults_tiny_data_is_refused_in_real_processes(tmp_path):
     write_study(tmp_path, problem=LOGISTIC, split="samples", policy="")
     write_data(tmp_path, data("samples", classification=True, n=18, d=6))

@@ -27,6 +27,7 @@ def moons():
     return split_table(data.train, "users", data.extras["user_train"]), data.extras["graph"]
 
 
+@pytest.mark.rotates
 def test_pairwise_steps_need_a_fifth_of_the_published_ones(moons):
     """To an error of 1e-3 of f(0), with the true graph."""
     tables, graph = moons
@@ -42,6 +43,7 @@ def test_pairwise_steps_need_a_fifth_of_the_published_ones(moons):
     assert published.certificate.primal - best.primal > 1e-3 * unit
 
 
+@pytest.mark.rotates
 def test_exact_graph_steps_reach_1e_6_in_6000(moons):
     """With the local models, λ = 1, κ = 10, δ = 0.1, from the empty graph."""
     tables, _ = moons

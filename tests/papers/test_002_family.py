@@ -272,6 +272,7 @@ def test_the_hinge_is_relaxed_until_anderson_has_something_to_promise():
     assert rounds["auto"].sum() <= 0.6 * rounds["none"].sum()
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("seed", [1, 2])
 def test_an_anchor_ends_the_circling_where_nothing_is_strongly_convex(seed):
     anchored = hinge_rounds(seed, "l1", "auto", 2000)

@@ -269,6 +269,7 @@ def test_an_indefinite_matrix_wants_a_small_step_without_a_pipeline():
     assert errors[-1] < errors[19] < 0.5
 
 
+@pytest.mark.rotates
 def test_longer_pipelines_need_fewer_epochs_and_chebyshev_a_third():
     data, problem = correlated(500), co.Problem("squared", "l2", 1e-2, intercept=False)
     best, step = minimiser(problem, *data), 0.5 / largest_curvature(problem, data[0])
@@ -494,6 +495,7 @@ def digit_errors(rows, epochs, **settings):
     return [next(errors) for _ in range(epochs)]
 
 
+@pytest.mark.rotates
 @needs_mnist
 def test_digits_longer_pipelines_are_faster_and_full_gradients_slow():
     short, long = (digit_errors(600, 15, pipeline=J, chebyshev=False, step=0.007)[-1] for J in (2, 8))

@@ -383,6 +383,7 @@ def test_studies_are_chosen_by_words():
         chosen(["000", "fig9"])
 
 
+@pytest.mark.rotates
 def test_the_command(tmp_path):
     listed = CliRunner().invoke(app, ["--list"])
     assert all(name in listed.output for name in STUDIES)

@@ -1,16 +1,16 @@
-"""Halpern's iteration on any method's map T, reflected and restarted: for losses and penalties with kinks.
+"""Halpern's iteration on any method's map T, reflected and restarted: for non-smooth losses and penalties.
 
-With x₀ where it was restarted last, and k rounds since, the next round starts at
+With x₀ the point of the last restart, and k rounds since then, the next round starts at
 
     x⁺ = (k+1)/(k+2) (x + α (T(x) − x)) + 1/(k+2) x₀,   α = 2.
 
 The rules of the primal-dual family are proximal point steps in a metric (Lemma 2 of paper 002), for which the residual
-‖T(x) − x‖ then falls like 1/k; restarted from T(x) whenever it has fallen enough, it falls linearly where everything is
-piecewise linear, as for the hinge with l1 (Lu and Yang, "Restarted Halpern PDHG for Linear Programming", 2024, whose
-three reasons to restart these are). One number is summed in every round.
+‖T(x) − x‖ then falls like 1/k. With a restart from T(x) whenever it has fallen enough, it falls linearly for piecewise
+linear problems, such as the hinge with l1 (Lu and Yang, "Restarted Halpern PDHG for Linear Programming", 2024, with
+the same three reasons to restart). Agents sum one number in every round.
 
-Reflections (α = 2) do not forgive local problems that are solved roughly, as large ones are: where the residual is no
-smaller at a restart than at the one before, α is 1 from then on, and where agents are few from the start.
+Reflections (α = 2) fail if local problems are solved roughly, as large ones are. Therefore α is 1 as soon as the
+residual at a restart is no smaller than at the one before, and from the start if there are few agents.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TUNING = _Tuning()
 
 @dataclass(frozen=True, slots=True)
 class State(Wrapped):
-    """Where a run stands, and what is known since x₀."""
+    """The state of a run, and its residuals since x₀."""
 
     anchor: Any
     """x₀."""
@@ -55,7 +55,7 @@ class State(Wrapped):
     """‖T(x₀) − x₀‖ over all agents."""
     last: float
     before: float
-    """`first` of the x₀ before."""
+    """`first` of the previous x₀."""
     alpha: float
 
 
@@ -66,26 +66,39 @@ class Halpern(Wrapper[State]):
     alpha: float = 2.0
 
     def fresh(self, agent: Agent, inner: Any) -> State:
-        return State(
-            inner, inner, inner, 0, math.inf, math.inf, math.inf, self.alpha if agent.count > TUNING.few else 1.0
-        )
+        alpha = 1.0
+        if agent.count > TUNING.few:
+            alpha = self.alpha
+        return State(inner, inner, inner, 0, math.inf, math.inf, math.inf, alpha)
 
     def refreshed(self, agent: Agent, state: State, inner: Any) -> State:
         return replace(self.fresh(agent, inner), alpha=state.alpha)
 
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
-        parts, start, anchor, k = self.steps.coordinates(agent, image), state.start, state.anchor, state.k
+        parts = self.steps.coordinates(agent, image)
+        start = state.start
+        anchor = state.anchor
+        k = state.k
         total = yield Sum(own_residual(agent, parts, start, image))
         size = math.sqrt(total[0])
-        first = state.first if k else size
-        alpha = 1.0 if not k and size >= state.before else state.alpha
+        first = state.first
+        alpha = state.alpha
+        if k == 0:
+            first = size
+            if size >= state.before:
+                alpha = 1.0
         if k and restarts(size**2, first**2, state.last**2, k + 1, t):
             return State(image, image, image, 0, math.inf, math.inf, first, alpha)
 
         def ahead(shared: bool) -> dict[str, FloatArray]:
-            names = [part.name for part in parts if part.shared == shared]
-            members = [(name, getattr(start, name), getattr(image, name), getattr(anchor, name)) for name in names]
-            return {name: pull * x0 + (1 - pull) * (x + alpha * (Tx - x)) for name, x, Tx, x0 in members}
+            new = {}
+            for part in parts:
+                if part.shared == shared:
+                    x = getattr(start, part.name)
+                    Tx = getattr(image, part.name)
+                    x0 = getattr(anchor, part.name)
+                    new[part.name] = pull * x0 + (1 - pull) * (x + alpha * (Tx - x))
+            return new
 
         pull = 1 / (k + 2)
         moved = shared_result(total, ahead, True) | ahead(False)
@@ -94,5 +107,6 @@ class Halpern(Wrapper[State]):
 
 def restarts(now: float, first: float, before: float, k: int, t: int) -> bool:
     """Whether to restart, k rounds after the last time and t after the start: from squared residuals."""
-    enough, some = TUNING.enough**2 * first, TUNING.some**2 * first
+    enough = TUNING.enough**2 * first
+    some = TUNING.some**2 * first
     return now <= enough or (before < now <= some) or k >= TUNING.long * t

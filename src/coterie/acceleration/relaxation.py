@@ -49,8 +49,11 @@ class Relaxation(Wrapper[State]):
 
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         parts = self.steps.coordinates(agent, image)
-        alpha, residual = state.alpha, state.residual
+        alpha = state.alpha
+        residual = state.residual
         if t % TUNING.look_every == 0:
-            residual = math.sqrt((yield Sum(own_residual(agent, parts, state.start, image)))[0])
-            alpha = 1 + 0.5 * (alpha - 1) if residual > TUNING.grown * state.residual else alpha
+            total = yield Sum(own_residual(agent, parts, state.start, image))
+            residual = math.sqrt(total[0])
+            if residual > TUNING.grown * state.residual:
+                alpha = 1 + 0.5 * (alpha - 1)
         return State(relaxed(parts, state.start, image, alpha), image, alpha, residual)

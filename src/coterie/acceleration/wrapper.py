@@ -1,4 +1,4 @@
-"""What accelerations share: a round is the method's own; between two rounds the point is moved ahead."""
+"""Base of accelerations: a round is that of the method; between two rounds the acceleration moves the point."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from coterie.words import Publication, Talk
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """What every wrapped State has."""
+    """The common part of all wrapped States."""
 
     start: Any
-    """Where the next round starts."""
+    """The start of the next round."""
     image: Any
-    """Where the last one ended, which the certificate is about."""
+    """The end of the last round, which is certified."""
 
 
 W = TypeVar("W", bound=Wrapped)
@@ -30,9 +30,9 @@ W = TypeVar("W", bound=Wrapped)
 
 @dataclass(frozen=True)
 class Wrapper(Stateful[W], ABC):
-    """A method whose next round starts somewhere better than where the last one ended.
+    """A method whose next round starts from a better point than the end of the last round.
 
-    What `advance` says is billed as tuning, so that a round costs what it costs without it.
+    The messages of `advance` are billed as tuning, so that the cost of a round stays the same.
     """
 
     steps: Steps[Any]
@@ -72,7 +72,7 @@ class Wrapper(Stateful[W], ABC):
         return replace(state, image=(yield from self.steps.round(agent, state.start, t)))
 
     def together(self, agent: Agent) -> tuple[str, ...] | None:
-        """Who is moved ahead goes alone."""
+        """Accelerated agents are not computed in a batch."""
         return None
 
     def tunes_after(self, t: int) -> bool:
@@ -135,7 +135,10 @@ def relaxed(parts: tuple[Coordinate, ...], start: Any, image: Any, alpha: float)
 
 
 def own_residual(agent: Agent, parts: tuple[Coordinate, ...], start: Any, image: Any) -> FloatArray:
-    """Its own share of ‖T(x) − x‖² as a message: what all agents hold alike counts at the first one only."""
-    counted = [part for part in parts if part.counts and (agent.index == 0 or not part.shared)]
-    moves = [(part.scale, getattr(image, part.name) - getattr(start, part.name)) for part in counted]
-    return np.array([sum(scale**2 * float(np.vdot(move, move)) for scale, move in moves)], float)
+    """The agent's share of ‖T(x) − x‖² as a message. Shared coordinates count at the first agent only."""
+    total = 0.0
+    for part in parts:
+        if part.counts and (agent.index == 0 or not part.shared):
+            move = getattr(image, part.name) - getattr(start, part.name)
+            total += part.scale**2 * float(np.vdot(move, move))
+    return np.array([total])

@@ -1,4 +1,4 @@
-"""Engines: who runs an agent where. One file each, found by name."""
+"""Engines: each runs agents in its own kind of process. One file each, found by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENGINES: Catalogue[Engine] = Catalogue("coterie.engines", Engine, "engine")
 
 
 def engine(name: str | Engine, deadline: float | None = None, threads: int | None = None) -> Engine:
-    """The engine of that name, or that `Engine`; with a deadline, after so many seconds of silence a party is lost.
+    """The engine of that name, or that `Engine`; `deadline`: seconds without a message before a party counts as lost.
 
     `threads`: how many the engine may use in this process, if it runs agents here.
     """

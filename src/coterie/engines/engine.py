@@ -78,7 +78,7 @@ class Engine(ABC):
     in_memory: ClassVar[bool] = False
     """Whether all agents share this machine, so that messages cost next to nothing."""
     apart: ClassVar[bool] = False
-    """Whether agents stand for organisations, so that sums are secure unless somebody says otherwise."""
+    """Whether agents stand for organisations, so that sums are secure by default."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Packages without which it does not work; those of this library's engines come with the extra of its name."""
 
@@ -127,7 +127,9 @@ class Engine(ABC):
     def missing(cls) -> str | None:
         """What has to be installed before this engine works, or None."""
         absent = next((package for package in cls.needs if find_spec(package) is None), None)
-        return None if absent is None else f"{absent} is needed: {extra_command(cls.name)}"
+        if absent is None:
+            return None
+        return f"{absent} is needed: {extra_command(cls.name)}"
 
 
 def _given(part: Any) -> Any:

@@ -35,7 +35,8 @@ class Local(Engine):
         `threads`: how many agents with much data work at a time, by default one for each core; results do not depend on
         it.
         """
-        self.gossip, self.secrets = gossip, secrets
+        self.gossip = gossip
+        self.secrets = secrets
         self.threads = None if threads is None else whole_number("threads", threads)
 
     def cores(self) -> AbstractContextManager[None]:
@@ -56,9 +57,11 @@ class Local(Engine):
             return run.on(transport, pressed.is_set)
 
     def _blas(self, run: Run) -> AbstractContextManager[None]:
-        """Beside a GPU, one thread factors what is small enough to be on the host: to wake others takes longer."""
+        """With a GPU, one thread factors matrices that are small enough for the host: to wake others takes longer."""
         gpu = all(is_tensor(agent.data.X) and agent.data.X.is_cuda for agent in run.agents)
-        return one_blas_thread() if gpu else nullcontext()
+        if gpu:
+            return one_blas_thread()
+        return nullcontext()
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class Mpi(Engine):
         own = spec.shared_out(run)[world.rank]
         store = OutcomeStore(spec)
         try:
-            # Data is read before anybody waits for a word: it may be far away.
+            # Read the data before any rank waits for a word: reading may take long.
             own = replace(own, agents=tuple(with_data(agent) for agent in own.agents))
             judge = None if _survives() else _end_all
             ranks = MpiCollectives(run.network, world, spec.process_of, spec.names, self.deadline, judge)

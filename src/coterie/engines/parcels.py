@@ -1,4 +1,4 @@
-"""What a task of the run hands back over somebody else's network: known by a key of the run, and made of plain data.
+"""Answers of tasks over a network with strangers: signed with a key of the run, and made of plain data.
 
 A parcel is an HMAC under a key that only the driver and its tasks have, and a pickle. It is opened if the HMAC holds,
 and then only what carries data is made of it: arrays, data classes, enumerations, exceptions. Nothing is imported for
@@ -40,7 +40,7 @@ def seal(content: bytes, key: bytes) -> bytes:
 
 
 def unseal(parcel: bytes, key: bytes) -> bytes:
-    """Bytes that were signed by somebody of this run."""
+    """Bytes that a process of this run signed."""
     content = parcel[SIZE:]
     if not hmac.compare_digest(parcel[:SIZE], hmac.digest(key, content, "sha256")):
         raise ProtocolError("a task handed back something that is not of this run: its signature does not match.")

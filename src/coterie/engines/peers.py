@@ -56,7 +56,8 @@ class _Children:
         with tempfile.TemporaryDirectory() as folder:
             made = provide_all(folder, "run", list(spec.names))
             keys = [load_keys(made[name], name) for name in spec.names]
-        context, run_id = mp.get_context("spawn"), uuid.uuid4().hex
+        context = mp.get_context("spawn")
+        run_id = uuid.uuid4().hex
         self._pipes: list[Connection] = []
         self._children = []
         for own, key in zip(specs, keys, strict=True):

@@ -1,7 +1,7 @@
-"""What engines with several processes have in common: who lives where, the life of one process, and the outcome of all.
+"""Shared by engines with several processes: the place of each agent, the life of one process, and the common outcome.
 
 The processes of a run are numbered from 0, and have one agent or several. Each runs `rounds.run` for its agents;
-whoever started them puts the points together.
+the process that started them puts the points together.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RunSpec:
 
     @staticmethod
     def of(run: Run, processes: int, pace: float | None = None) -> RunSpec:
-        """What all processes are told of a run in so many of them."""
+        """The specification of a run for all of its processes."""
         if pace is not None and not run.steps.asynchronous:
             raise InvalidProblem(
                 "clock='real' is for methods whose agents wake up one by one, such as dada. Leave it out: the agents "
@@ -62,7 +62,8 @@ class RunSpec:
         process_of = assigned(len(run.agents), processes)
         folder, identity = None, ""
         if run.checkpoint is not None:
-            folder, identity = run.checkpoint.folder.absolute(), run.checkpoint.identity
+            folder = run.checkpoint.folder.absolute()
+            identity = run.checkpoint.identity
         bare = replace(run, agents=(), checkpoint=None, warm=None, watch=Run.watch)
         spec = RunSpec(bare, process_of, run.names, folder, identity, pace)
         if folder is not None:
@@ -75,11 +76,11 @@ class RunSpec:
         return max(self.process_of) + 1
 
     def agents_of(self, process: int) -> list[int]:
-        """Who lives there."""
+        """The agents of that process."""
         return [agent for agent, owner in enumerate(self.process_of) if owner == process]
 
     def called(self, process: int) -> str:
-        """The names of who lives there."""
+        """The names of the agents of that process."""
         return " and ".join(self.names[agent] for agent in self.agents_of(process))
 
     def checkpoint(self, process: int) -> Checkpoint | None:
@@ -125,7 +126,9 @@ def pace_of(clock: str, pace: float) -> float | None:
         raise UnknownName("clock", clock, CLOCKS)
     if not 0 < as_number(pace) < math.inf:
         raise InvalidInput(f"pace is the mean time between two wake-ups in seconds, a positive number, not {pace!r}.")
-    return float(pace) if clock == "real" else None
+    if clock == "real":
+        return float(pace)
+    return None
 
 
 def work(
@@ -138,7 +141,8 @@ def work(
     keep: Keep | None = None,
 ) -> Outcome:
     """The whole run, as one process sees it, with one thread for linear algebra."""
-    agents, saved = [with_data(agent) for agent in own.agents], spec.checkpoint(own.process)
+    agents = [with_data(agent) for agent in own.agents]
+    saved = spec.checkpoint(own.process)
     with one_blas_thread():
         run = replace(spec.run, agents=agents, checkpoint=saved, warm=own.warm, watch=watch)
         return run.on(transport, stop_wished, keep)
@@ -158,17 +162,18 @@ def live(
 ) -> Outcome:
     """The life of one process: open its links, meet the others, `work`, and leave.
 
-    meet    is handed the address of this process, and gives those of all processes once everybody has one
+    meet    gets the address of this process, and returns those of all processes when all have one
     keys    for mutual TLS; without them nothing is encrypted: for one trusted cluster only
     """
     from coterie.transport.grpc_mesh import GrpcMesh
     from coterie.transport.security import TrustedCluster
 
-    process, everybody = own.process, range(spec.processes)
-    # Who may wake up alone may ask anybody.
-    few = keys is not None and not spec.run.steps.asynchronous
-    neighbours = Layout(spec.run.network, spec.process_of, process).partners if few else everybody
-    names = [spec.called(other) for other in everybody]
+    process = own.process
+    neighbours: Sequence[int] = range(spec.processes)
+    # Agents that wake up one by one may ask any other agent.
+    if keys is not None and not spec.run.steps.asynchronous:
+        neighbours = Layout(spec.run.network, spec.process_of, process).partners
+    names = [spec.called(other) for other in range(spec.processes)]
     links = GrpcMesh(process, neighbours, run_id, keys or TrustedCluster(), deadline, names=names, listen=f"{host}:0")
     try:
         links.connect(meet(links.address))
@@ -219,7 +224,11 @@ def root_cause(errors: Sequence[BaseException]) -> BaseException:
     """The error that the others follow from: a process that fails leaves, and to the others it is a lost party."""
 
     def distance(error: BaseException) -> int:
-        return 2 if isinstance(error, PartyLost) else 1 if isinstance(error, NumericalError) else 0
+        if isinstance(error, PartyLost):
+            return 2
+        if isinstance(error, NumericalError):
+            return 1
+        return 0
 
     return min(errors, key=distance)
 

@@ -46,7 +46,8 @@ class Ray(Supervised):
     needs: ClassVar[tuple[str, ...]] = ("grpc", "ray")
 
     address: str | None = None
-    """None: the cluster this process is connected to, or else a new one on this machine; "auto", or "ray://host:port"."""
+    """None: the cluster this process is connected to, or else a new one on this machine; "auto", or "ray://host:port".
+    """
     workers: int | None = None
     """How many actors; by default one per agent, but no more than the cluster has processors."""
     resources: Mapping[str, float] = field(default_factory=dict)
@@ -89,7 +90,9 @@ class Ray(Supervised):
         return replace(self, _actors=actors, _host=_Host(actors, lasting=self._actors is not None)), sources
 
     def held(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._host is None else self._host.held()
+        if self._host is None:
+            return nullcontext()
+        return self._host.held()
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         ray = _connected(self.address)
@@ -119,7 +122,7 @@ class Ray(Supervised):
             return supervise(spec, run.watch, self.restarts, start)
 
     def _places(self, ray: Any, agents: int) -> tuple[int, dict[str, float]]:
-        """How many actors there are for so many agents, and what each of them occupies."""
+        """The number of actors for the agents, and the resources of each."""
         processors = int(ray.cluster_resources().get("CPU", 1))
         workers = min(agents, self.workers or max(1, processors))
         return workers, dict(self.resources) or {"CPU": min(1.0, processors / (workers + 1))}
@@ -127,7 +130,7 @@ class Ray(Supervised):
 
 @dataclass
 class _Host:
-    """Actors that have read data: they keep it while somebody holds them."""
+    """Actors that have read data: they keep it while an operation holds them."""
 
     actors: list[Any]
     lasting: bool
@@ -161,7 +164,9 @@ class _Actors:
         deadline: float,
         keep: list[Any] | None,
     ):
-        self._ray, self._spec, self._keep = ray, spec, keep
+        self._ray = ray
+        self._spec = spec
+        self._keep = keep
         nodes = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
         host = "127.0.0.1" if len(nodes) == 1 else ""
         run_id = uuid.uuid4().hex
@@ -207,7 +212,9 @@ class _Part:
     """One agent's part of a Dataset: its blocks are fetched where the agent lives."""
 
     def __init__(self, blocks: Sequence[Any], rows: Rows, name: str):
-        self.blocks, self.rows, self.name = list(blocks), replace(rows, frame=None), name
+        self.blocks = list(blocks)
+        self.rows = replace(rows, frame=None)
+        self.name = name
 
     def __call__(self) -> Table:
         return keep(("table", self.name), None, self._read)
@@ -217,7 +224,7 @@ class _Part:
         import ray
 
         # A Dataset of few blocks leaves some agents without any.
-        # In a block of empty lists nobody sees what the lists are of.
+        # A block of empty lists does not show the type of their elements.
         blocks = ray.get(self.blocks) or [pa.table({})]
         return table_of(pa.concat_tables(blocks, promote_options="permissive"), self.rows, self.name)
 
@@ -228,7 +235,9 @@ class _Worker:
     def __init__(self) -> None:
         self._stop = threading.Event()
         self._addresses: queue.SimpleQueue[Sequence[str]] = queue.SimpleQueue()
-        self._kept, self._keeping, self._reading = ExitStack(), False, threading.Lock()
+        self._kept = ExitStack()
+        self._keeping = False
+        self._reading = threading.Lock()
 
     def answer(self, question: Callable[[], T]) -> T:
         """The answer to a question, asked where the data is; what was read for it is kept."""

@@ -9,7 +9,7 @@ open, and what they have read stays with them. For Spark's tasks.
 | meet: all addresses    |                                                                                             |
 | stop, leave            |                                                                                             |
 
-Both ends belong to one owner. Who does not know the key is not let in, and every message is signed with it.
+Both ends belong to one owner. A process without the key cannot connect, and every message is signed with it.
 """
 
 from __future__ import annotations
@@ -55,11 +55,15 @@ class Reception:
 
     def __init__(self, workers: int, host: str, dumps: Callable[[Any], bytes], why: Why):
         key = secrets.token_bytes(32)
-        # A worker that finds the queue full would wait for ever: there is room for all.
+        # The queue has space for all workers, because a worker would wait for ever at a full queue.
         self._listener = Listener((host, 0), backlog=max(QUEUE, workers), authkey=key)
         address: Any = self._listener.address
-        self.door, self.workers = Door(address, key), workers
-        self._dumps, self._why, self._over, self._chief = dumps, why, threading.Event(), 0
+        self.door = Door(address, key)
+        self.workers = workers
+        self._dumps = dumps
+        self._why = why
+        self._over = threading.Event()
+        self._chief = 0
         self._lines: dict[int, Connection] = {}
         self._seen: set[int] = set()
         self._left: set[int] = set()
@@ -84,7 +88,7 @@ class Reception:
         return not self._left
 
     def fail(self, error: Exception) -> None:
-        """Nobody will knock, or answer, any more: that is why."""
+        """End all waiting with this error: no worker will connect or answer any more."""
         self._left.add(-1)
         self._news.put((-1, "gone", error))
 
@@ -149,12 +153,13 @@ class Reception:
 
     def _welcome(self) -> None:
         while not self._over.is_set():
-            # Who leaves again, or does not know the key, is no reason to close the door.
+            # Go on listening after a connection that ends early or does not know the key.
             with contextlib.suppress(OSError, EOFError, AuthenticationError):
                 threading.Thread(target=self._hear, args=(self._listener.accept(),), daemon=True).start()
 
     def _hear(self, line: Connection) -> None:
-        process, error = -1, None
+        process = -1
+        error = None
         try:
             with line:
                 while True:
@@ -187,7 +192,8 @@ def serve(door: Door, process: int) -> None:
         ) from error
     orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     addresses: queue.SimpleQueue[Sequence[str]] = queue.SimpleQueue()
-    stop, speaking = threading.Event(), threading.Lock()
+    stop = threading.Event()
+    speaking = threading.Lock()
 
     def tell(kind: str, thing: Any) -> None:
         with speaking:

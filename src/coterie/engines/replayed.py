@@ -1,6 +1,6 @@
 """Words where no process outlives a word: each word of a conversation is a job, and what was said before is replayed.
 
-    job 0:  State ─→ word 1            the driver adds up everybody's words, in the order of `in_process`,
+    job 0:  State ─→ word 1            the driver adds up the words of all agents, in the order of `in_process`,
     job k:  State, replies 1 … k ─→ word k + 1, or the new State
 
 A conversation is a function of the State and the replies alone, so a job that is lost is simply done again, by whoever
@@ -55,7 +55,7 @@ class Replayed(InProcess):
                 replies.append(reply)
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
-        """Refused: nobody is there to wake up."""
+        """Refused: no agent keeps running that could wake up."""
         raise InvalidProblem("agents that wake up at times of their own cannot be replayed; use Spark(barrier=True).")
 
 

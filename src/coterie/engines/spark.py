@@ -70,19 +70,25 @@ class Spark(Supervised):
 
     @classmethod
     def missing(cls) -> str | None:
-        no_java = "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or JAVA_HOME"
-        return super().missing() or (None if java_home() else no_java)
+        missing = super().missing()
+        if missing is None and not java_home():
+            return "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or JAVA_HOME"
+        return missing
 
     _stage: _Stage | None = field(default=None, repr=False, compare=False)
-    """The tasks that have read the data, or will."""
+    """The tasks that read the data."""
 
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
         if not isinstance(data, Rows):
             hosted = super().hosting(data, agents)
             if hosted is None or not self.barrier or self._stage is not None:
                 return hosted
-            tasks = self._tasks(session().sparkContext, len(hosted[1]))
-            return replace(self, _stage=_Stage(tasks, len(hosted[1]))), hosted[1]
+            _, sources = hosted
+            tasks = self._tasks(session().sparkContext, len(sources))
+            return replace(self, _stage=_Stage(tasks, len(sources))), sources
+        return self._hosting_rows(data, agents)
+
+    def _hosting_rows(self, data: Rows, agents: Any) -> tuple[Engine, list[Source]]:
         if not hasattr(data.frame, "mapInArrow"):
             raise InvalidData(f"engine 'spark' takes Rows of a Spark DataFrame, not of {type(data.frame).__name__}.")
         context = data.frame.sparkSession.sparkContext
@@ -90,14 +96,21 @@ class Spark(Supervised):
         parts = frame.rdd.getNumPartitions()
         if not self.barrier:
             count = parts if agents is None else whole_number("agents", agents)
-            frame, tasks = frame if count == parts else frame.repartition(count), count
+            tasks = count
+            if parts != count:
+                frame = frame.repartition(count)
         else:
             slots = self._tasks(context, None)
             count = min(parts, slots) if agents is None else whole_number("agents", agents)
             tasks = min(count, slots)
-            # Partitions are put together where they lie; only where there are too few do rows move.
-            frame = frame.coalesce(tasks) if parts > tasks else frame if parts == tasks else frame.repartition(tasks)
-        described, homes = replace(data, frame=None), assigned(count, tasks)
+            # `coalesce` merges partitions without moving rows; `repartition` moves rows, if there are too few
+            # partitions.
+            if parts > tasks:
+                frame = frame.coalesce(tasks)
+            elif parts < tasks:
+                frame = frame.repartition(tasks)
+        described = replace(data, frame=None)
+        homes = assigned(count, tasks)
         name = "partition" if count == parts else "part"
         sources: list[Source] = []
         for agent, home in enumerate(homes):
@@ -106,7 +119,7 @@ class Spark(Supervised):
         return replace(self, _stage=_Stage(tasks, count, frame)), sources
 
     def _tasks(self, context: Any, agents: int | None) -> int:
-        """How many tasks this Spark runs at the same time; no more than there are agents, or than was said."""
+        """The number of tasks to run at the same time: at most the number of agents, and `workers` if given."""
         java = context._jsc.sc()
         slots = max(1, java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
         if self.workers is not None and not 1 <= self.workers <= slots:
@@ -116,7 +129,9 @@ class Spark(Supervised):
         return min(self.workers or slots, agents or slots)
 
     def held(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._stage is None or not self.barrier else self._stage.held()
+        if self._stage is None or not self.barrier:
+            return nullcontext()
+        return self._stage.held()
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         if self.barrier and self._stage is not None:
@@ -138,7 +153,8 @@ class Spark(Supervised):
         count = len(run.agents)
         stage = self._stage or _Stage(self._tasks(session().sparkContext, count), count)
         spec = RunSpec.of(run, stage.tasks, pace)
-        specs, stage.called = spec.shared_out(run), spec.called
+        specs = spec.shared_out(run)
+        stage.called = spec.called
 
         @contextmanager
         def start() -> Iterator[Reception]:
@@ -172,14 +188,18 @@ class Spark(Supervised):
 
 
 class _Stage:
-    """The tasks of one job: they read their rows once, and stay to be asked and to run while somebody holds them."""
+    """The tasks of one job: they read their rows once, and answer and run while an operation holds them."""
 
     def __init__(self, tasks: int, agents: int, frame: Any = None):
-        self.tasks, self.frame = tasks, frame
+        self.tasks = tasks
+        self.frame = frame
         self.called: Callable[[int], str] = "task {}".format
         self._homes = assigned(agents, tasks)
         self._reception: Reception | None = None
-        self._holders, self._failure, self._ended, self._group = 0, list[Exception](), threading.Event(), ""
+        self._holders = 0
+        self._failure = list[Exception]()
+        self._ended = threading.Event()
+        self._group = ""
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -214,7 +234,9 @@ class _Stage:
             context = session().sparkContext
             host = context.getConf().get("spark.driver.host", "127.0.0.1")
             self._reception = Reception(self.tasks, host, cloudpickle.dumps, self._why)
-            self._failure, self._ended, self._group = [], threading.Event(), f"coterie-{uuid.uuid4().hex}"
+            self._failure = []
+            self._ended = threading.Event()
+            self._group = f"coterie-{uuid.uuid4().hex}"
             given = context, self._reception, self._failure, self._ended
             InheritableThread(target=self._work, args=given, daemon=True).start()
             self._reception.gather()
@@ -222,7 +244,8 @@ class _Stage:
 
     def close(self) -> None:
         """Send the tasks away."""
-        reception, self._reception = self._reception, None
+        reception = self._reception
+        self._reception = None
         if reception is not None:
             reception.close()
             if not self._ended.wait(LEAVE_SECONDS):
@@ -321,7 +344,10 @@ class _Partition:
     """Arrow batches that Spark has for this task."""
 
     def __init__(self, rows: Rows, name: str, place: int, shares: int):
-        self.rows, self.name, self.place, self.shares = rows, name, place, shares
+        self.rows = rows
+        self.name = name
+        self.place = place
+        self.shares = shares
 
     def __call__(self) -> Table:
         return keep(("table", self.name), None, self._read)
@@ -355,7 +381,8 @@ class _AnsweredThere:
         """The answer as an Arrow batch, which is all that such a task may return."""
         import pyarrow as pa
 
-        _Partition.unread, task = batches, _task_number()
+        _Partition.unread = batches
+        task = _task_number()
         with keeping():
             thing = pack(answered(self.questions[task]), self.key)
         yield pa.record_batch([pa.array([task], pa.int32()), pa.array([thing], pa.binary())], ["process", "thing"])

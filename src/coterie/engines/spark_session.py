@@ -39,7 +39,7 @@ def session() -> Any:
 
 
 def prepare_environment() -> None:
-    """Tell Spark where Java and Python are, unless somebody has, and to stay on this machine."""
+    """Tell Spark where Java and Python are, unless the environment does, and to stay on this machine."""
     java = java_home()
     if java is None:
         raise InvalidInput(
@@ -61,7 +61,7 @@ def java_home() -> Path | None:
 
 @contextmanager
 def this_interpreter(context: Any) -> Iterator[None]:
-    """Tasks on this machine run the Python that runs here, unless somebody has said which."""
+    """Let tasks on this machine run the Python of this process, unless the environment names another one."""
     before = context.pythonExec
     chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python") is not None
     if context.master.startswith("local") and not chosen:

@@ -2,7 +2,7 @@
 
 | a process says      | then                                                                                        |
 |---------------------|---------------------------------------------------------------------------------------------|
-| address             | when all have said theirs, each is told everybody's                                         |
+| address             | when the addresses of all are known, each process gets all of them                          |
 | kept                | what it would have come to if a party were lost now: it is stored, and `watch` is told      |
 | end, error          | it is over there                                                                            |
 | lost                | it died. Step by step nothing more can come of it; in real time the others go on and find   |
@@ -54,7 +54,7 @@ class Supervised(Engine):
     restarts: int = 3
     """How often a run with a checkpoint begins again when a process is lost."""
     clock: str = "virtual"
-    """Methods whose agents wake up one by one: "virtual", as in one process, or "real": nobody waits for anybody."""
+    """Methods whose agents wake up one by one: "virtual", as in one process, or "real": no agent waits for another."""
     pace: float = 0.01
     """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts as long."""
 
@@ -65,7 +65,7 @@ class Supervised(Engine):
 def report(
     tell: Callable[[str, Any], None], hear: Callable[[], Sequence[str]], spec: RunSpec, own: ProcessSpec, **how: Any
 ) -> None:
-    """The other end: one process lives, and tells its supervisor, from whom it hears everybody's addresses."""
+    """One process of a run: it reports to its supervisor, which sends it the addresses of all processes."""
 
     def meet(address: str) -> Sequence[str]:
         tell("address", address)
@@ -86,7 +86,7 @@ def supervise(
             store = OutcomeStore(spec)
             try:
                 with start() as processes:
-                    return _followed(spec, processes, store, watch, pressed)
+                    return _follow(_Followed(spec, processes, store, watch), pressed)
             except PartyLost as lost:
                 if spec.folder is None or not remaining:
                     return store.ended(lost)
@@ -95,38 +95,66 @@ def supervise(
     raise AssertionError("every attempt ends in one way or another")
 
 
-def _followed(
-    spec: RunSpec, processes: Processes, store: OutcomeStore, watch: Watch, pressed: threading.Event
-) -> Outcome:
-    addresses: dict[int, str] = {}
-    ends: dict[int, Outcome] = {}
-    errors: list[Exception] = []
-    talking = set(range(spec.processes))
-    seconds, stopped = LISTEN_SECONDS, False
-    while talking:
-        heard = list(processes.listen(talking, seconds))
-        if not heard and not seconds:
+class _Followed:
+    """The processes of one attempt, as their supervisor knows them."""
+
+    def __init__(self, spec: RunSpec, processes: Processes, store: OutcomeStore, watch: Watch):
+        self.spec = spec
+        self.processes = processes
+        self.store = store
+        self.watch = watch
+        self.running = set(range(spec.processes))
+        self.seconds = LISTEN_SECONDS
+        self._addresses: dict[int, str] = {}
+        self._ends: dict[int, Outcome] = {}
+        self._errors: list[Exception] = []
+
+    @property
+    def all_met(self) -> bool:
+        """Whether every process has told its address."""
+        return len(self._addresses) == self.spec.processes
+
+    def take(self, process: int, kind: str, news: Any) -> None:
+        """Handle a message of a process."""
+        if kind == "address":
+            self._addresses[process] = news
+            if self.all_met:
+                self.processes.introduce([self._addresses[other] for other in range(self.spec.processes)])
+        elif kind == "kept":
+            self.store.keep(process, news)
+            last = news.history[-1]
+            if process == self.spec.process_of[0] and self.watch(last.round, last) is True:
+                self.processes.stop()
+        else:
+            self._end(process, kind, news)
+
+    def _end(self, process: int, kind: str, news: Any) -> None:
+        self.running.discard(process)
+        if kind == "lost" and (self.spec.pace is None or not self.all_met):
+            self.seconds = 0.0  # read the messages that were sent before, and then give up
+        error = news.error if kind == "end" else news
+        if error is None:
+            self._ends[process] = news
+        else:
+            self._errors.append(error)
+
+    def outcome(self) -> Outcome:
+        """The outcome of all processes; raises the error that caused the others."""
+        if self._errors:
+            raise root_cause(self._errors)
+        return put_together([self._ends[process] for process in range(self.spec.processes)], self.spec)
+
+
+def _follow(followed: _Followed, pressed: threading.Event) -> Outcome:
+    """Listen to the processes until all have ended; `pressed` is set by Ctrl-C."""
+    stopped = False
+    while followed.running:
+        heard = list(followed.processes.listen(followed.running, followed.seconds))
+        if not heard and not followed.seconds:
             break
-        if pressed.is_set() and not stopped and len(addresses) == spec.processes:
-            processes.stop()
+        if pressed.is_set() and not stopped and followed.all_met:
+            followed.processes.stop()
             stopped = True
         for process, kind, news in heard:
-            if kind == "address":
-                addresses[process] = news
-                if len(addresses) == spec.processes:
-                    processes.introduce([addresses[other] for other in range(spec.processes)])
-            elif kind == "kept":
-                store.keep(process, news)
-                if process == spec.process_of[0] and watch(news.history[-1].round, news.history[-1]) is True:
-                    processes.stop()
-            else:
-                talking.discard(process)
-                if kind == "lost" and (spec.pace is None or len(addresses) < spec.processes):
-                    seconds = 0.0  # take in what was said before, and then give up
-                if kind == "end" and news.error is None:
-                    ends[process] = news
-                else:
-                    errors.append(news.error if kind == "end" else news)
-    if errors:
-        raise root_cause(errors)
-    return put_together([ends[process] for process in range(spec.processes)], spec)
+            followed.take(process, kind, news)
+    return followed.outcome()

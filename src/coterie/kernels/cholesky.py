@@ -1,24 +1,25 @@
-"""Linear equations with small positive definite matrices, one after the other: to call LAPACK would take longer."""
+"""Solve linear equations with many small positive definite matrices; calls of LAPACK would take longer."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numba
+from coterie.kernels.compiled import compiled
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def solve_positive(matrices: Any, vectors: Any) -> int:
-    """Replace each vector b by A⁻¹b, by Cholesky's factors, in place: upper triangles of A are read, lower ones lost.
+    """Replace each vector b by A⁻¹b, with Cholesky factors. Reads the upper triangle of each A, overwrites the lower
+    one.
 
-    Returns the place of the first A that is not positive definite, −1 if all are.
+    Returns the index of the first A that is not positive definite, −1 if all are.
     """
     for m in range(matrices.shape[0]):
         A, b = matrices[m], vectors[m]
         d = b.size
         for j in range(d):
-            # L stands below the diagonal, its own diagonal on it.
+            # L is stored below the diagonal and on it.
             for k in range(j):
                 A[j, k] = A[k, j]
             for k in range(j):

@@ -1,12 +1,12 @@
-"""Coordinate descent on a quadratic with a penalty that falls apart into coordinates:
+"""Coordinate descent on a quadratic with a separable penalty:
 
     min over w of  ½ wᵀHw − cᵀw + Σ_j (λ₁_j |w_j| + (λ₂_j / 2) w_j²)      with lower ≤ w ≤ upper
 
-The residual r = c − Hw is kept up to date, so that the best w_j for the others fixed is
+Each step updates the residual r = c − Hw. With the other coordinates fixed, the best w_j is
 
     w_j ← clip(soft(r_j + H_jj w_j, λ₁_j) / (H_jj + λ₂_j), lower_j, upper_j).
 
-Between two sweeps over everything, only the coordinates that are free (neither 0 nor at a bound) are visited.
+Between two sweeps over all coordinates, the method visits only free ones (neither 0 nor at a bound).
 """
 
 from __future__ import annotations
@@ -17,36 +17,50 @@ import numba
 import numpy as np
 
 FREE_SWEEPS = 10
-"""Sweeps over the free coordinates between two over everything."""
+"""Number of sweeps over the free coordinates between two sweeps over all."""
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def coordinate_descent(
     H: Any, ridge: Any, threshold: Any, lower: Any, upper: Any, w: Any, r: Any, tolerance: float, max_sweeps: int
 ) -> float:
-    """Improve w and r in place until no step of a whole sweep changes the slope by more than the tolerance.
+    """Improve w and r in place until no step of a whole sweep changes the gradient by more than the tolerance.
 
-    Returns the largest change of the last whole sweep, in units of the slope.
+    Returns the largest change of the gradient by one step of the last whole sweep.
     """
     d = w.size
     free = np.empty(d, np.int64)
-    count, largest = 0, np.inf
+    count = 0
+    largest = np.inf
     for sweep in range(max_sweeps):
         whole = sweep % (FREE_SWEEPS + 1) == 0
         if whole:
-            largest, count = 0.0, 0
+            largest = 0.0
+            visited = d
+            count = 0
+        else:
+            visited = count
         moved = 0.0
-        for position in range(d if whole else count):
-            j = position if whole else free[position]
-            curvature, old = H[j, j] + ridge[j], w[j]
-            slope = r[j] + H[j, j] * old
-            if slope > threshold[j]:
-                slope -= threshold[j]
-            elif slope < -threshold[j]:
-                slope += threshold[j]
+        for position in range(visited):
+            if whole:
+                j = position
             else:
-                slope = 0.0
-            new = slope / curvature if curvature > 0.0 else (0.0 if threshold[j] > 0.0 else old)
+                j = free[position]
+            curvature = H[j, j] + ridge[j]
+            old = w[j]
+            target = r[j] + H[j, j] * old
+            if target > threshold[j]:
+                target -= threshold[j]
+            elif target < -threshold[j]:
+                target += threshold[j]
+            else:
+                target = 0.0
+            if curvature > 0.0:
+                new = target / curvature
+            elif threshold[j] > 0.0:
+                new = 0.0
+            else:
+                new = old
             new = min(max(new, lower[j]), upper[j])
             change = new - old
             if change != 0.0:
@@ -54,7 +68,8 @@ def coordinate_descent(
                 moved = max(moved, abs(change) * curvature)
                 for k in range(d):
                     r[k] -= change * H[j, k]
-            if whole and ((new != 0.0 or threshold[j] == 0.0) and lower[j] < new < upper[j]):
+            is_free = (new != 0.0 or threshold[j] == 0.0) and lower[j] < new < upper[j]
+            if whole and is_free:
                 free[count] = j
                 count += 1
         if whole:

@@ -1,16 +1,16 @@
-"""Coordinate ascent on one agent's dual block:
+"""Coordinate ascent on the dual block of one agent:
 
     min over v of  Σ_i s_i ℓ*(v_i; y_i) + (c/2) ‖Xᵀ(s∘(v − v⁰))‖² − ⟨s∘v, X w⟩
 
-with z = w − c Xᵀ(s∘(v − v⁰)) kept up to date, so that the best v_i for the others fixed is
+Each step updates z = w − c Xᵀ(s∘(v − v⁰)). With the other coordinates fixed, the best v_i is
 
     v_i ← prox_{ℓ*/κ_i}(v_i + x_iᵀz / κ_i),   κ_i = c s_i ‖x_i‖².
 
-The conjugates of the catalogue are (a/2)v² + y v on an interval, or the logistic entropy; rows are dense or CSR.
-Coordinates that rest at a bound are passed over for a few epochs.
+The conjugate is (a/2)v² + y v on an interval, or the logistic entropy. Rows are dense or CSR. Coordinates that rest at
+a bound are skipped for a few epochs.
 
-With an intercept, the rows are (x_i − m, u), never stored (see `CentredDesign`). Kept up to date are a, τ and β, which
-a step σ = c s_i (v_i⁺ − v_i) moves by −σ x_i, σ and −σ(‖m‖² + u² − x_iᵀm), because with z = (a + τ m, z_b)
+With an intercept, the rows are (x_i − m, u), which are never stored (see `CentredDesign`). A step σ = c s_i (v_i⁺ −
+v_i) changes a, τ and β by −σ x_i, σ and −σ(‖m‖² + u² − x_iᵀm), because with z = (a + τ m, z_b)
 
     (x_i − m, u)ᵀz = x_iᵀa + τ x_iᵀm + β,      β = u z_b − mᵀ(a + τ m).
 """
@@ -23,15 +23,18 @@ from typing import Any
 import numba
 import numpy as np
 
+from coterie.kernels.compiled import compiled, inlined
 from coterie.kernels.logistic_prox import scalar_root
 
+_vectorised = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+
 ALL_EVERY = 10
-"""Every so many epochs all coordinates are visited, resting or not."""
+"""Every this many epochs, an epoch visits all coordinates, also those that rest."""
 ROUGH = 0.03
-"""From this tolerance on it is enough that the coordinates that do not rest have settled."""
+"""At or above this tolerance, only the coordinates that do not rest must have settled."""
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@_vectorised
 def dual_ascent(
     dense: Any,
     data: Any,
@@ -58,50 +61,41 @@ def dual_ascent(
     tau: float,
     first: float,
 ) -> tuple[bool, float, float, float]:
-    """Improve v and a in place, epoch by epoch in the given order, until an epoch moves v by less than the tolerance
-    times what the first one did (in the metric κ). Returns whether it has, β, τ, and by how much the first one did.
+    """Improve v and a in place, in epochs of the given order, until an epoch moves v little (in the metric κ): by less
+    than `relative_tolerance` times the first epoch. Returns whether that happened, β, τ, and the move of the first
+    epoch.
 
-    `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept there are no tilts, and β is 0. `offsets`, if
-    there are some, are added to the scores: ℓ*(v_i) − o_i v_i. To go on after `ALL_EVERY` epochs, as if it had not
-    returned, hand back β, τ and the last number: 0 before the first epoch.
+    `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept `tilts` is empty and β is 0. `offsets` (may
+    be empty) are added to the scores: ℓ*(v_i) − o_i v_i. To continue after `ALL_EVERY` epochs, pass the returned β, τ
+    and move of the first epoch; `first` is 0 before the first epoch.
     """
-    columns, intercept, has_offsets = a.size, tilts.size > 0, offsets.size > 0
-    everyone = order.copy()
-    active, everything = order.size, True
+    columns = a.size
+    intercept = tilts.size > 0
+    has_offsets = offsets.size > 0
+    full_order = order.copy()
+    active = order.size
+    visits_all = True
     for epoch in range(max_epochs):
-        moved, kept = 0.0, 0
+        moved = 0.0
+        kept = 0
         for position in range(active):
             i = order[position]
-            # Unsigned subscripts: signed ones are checked for counting from the end, which costs half the speed.
-            begin, end = np.uint64(0), np.uint64(0)
-            score = beta + tau * tilts[i] if intercept else 0.0
+            score = 0.0
+            if intercept:
+                score = beta + tau * tilts[i]
             if has_offsets:
                 score += offsets[i]
             if is_dense:
                 for j in range(columns):
                     score += dense[i, j] * a[j]
             else:
-                begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-                for p in range(begin, end):
-                    score += data[p] * a[np.uint64(indices[p])]
+                score = _add_product(data, indices, indptr, i, a, score)
             kappa = c * weights[i] * norms[i]
             old = v[i]
             if logistic:
-                root = scalar_root(-y[i] * (kappa * old + score), 1.0, kappa) if kappa > 0.0 else -y[i] * score
-                new = -y[i] / (1.0 + math.exp(-root)) if root > -700.0 else 0.0
+                new = _best_logistic(old, score, y[i], kappa)
             else:
-                # argmin over v of (a/2) v² + y v + (κ/2)(v − old)² − score·v on [lower, upper]
-                slope = kappa * old + score - y[i]
-                steepness = curvature + kappa
-                if steepness > 0.0:
-                    new = slope / steepness
-                elif slope > 0.0:
-                    new = upper[i]
-                elif slope < 0.0:
-                    new = lower[i]
-                else:
-                    new = old
-                new = min(max(new, lower[i]), upper[i])
+                new = _best_quadratic(old, score, y[i], kappa, curvature, lower[i], upper[i])
             change = new - old
             if change == 0.0 and (new == lower[i] or new == upper[i]):
                 continue
@@ -115,26 +109,79 @@ def dual_ascent(
                     for j in range(columns):
                         a[j] -= step * dense[i, j]
                 else:
-                    for p in range(begin, end):
-                        a[np.uint64(indices[p])] -= step * data[p]
+                    _subtract_row(data, indices, indptr, i, step, a)
                 if intercept:
                     tau += step
                     beta -= step * (constant - tilts[i])
         if first == 0.0:
             first = moved
         settled = moved <= relative_tolerance * relative_tolerance * first
-        if settled and (everything or relative_tolerance >= ROUGH):
+        if settled and (visits_all or relative_tolerance >= ROUGH):
             return True, beta, tau, first
         if settled or epoch % ALL_EVERY == ALL_EVERY - 1:
-            for place in range(order.size):
-                order[place] = everyone[place]
-            active, everything = order.size, True
+            _copy(full_order, order)
+            active = order.size
         else:
-            active, everything = kept, kept == order.size
+            active = kept
+        visits_all = active == order.size
     return False, beta, tau, first
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+# Unsigned subscripts: signed ones are checked for counting from the end, which costs half the speed.
+
+
+@inlined
+def _add_product(data: Any, indices: Any, indptr: Any, i: int, a: Any, score: float) -> float:
+    """score + x_iᵀa for CSR rows."""
+    for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+        score += data[p] * a[np.uint64(indices[p])]
+    return score
+
+
+@inlined
+def _subtract_row(data: Any, indices: Any, indptr: Any, i: int, step: float, a: Any) -> None:
+    """a ← a − step x_i for CSR rows."""
+    for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+        a[np.uint64(indices[p])] -= step * data[p]
+
+
+@inlined
+def _best_logistic(old: float, score: float, y: float, kappa: float) -> float:
+    """The best v_i for the logistic entropy."""
+    if kappa > 0.0:
+        root = scalar_root(-y * (kappa * old + score), 1.0, kappa)
+    else:
+        root = -y * score
+    if root > -700.0:
+        return -y / (1.0 + math.exp(-root))
+    return 0.0
+
+
+@inlined
+def _copy(source: Any, target: Any) -> None:
+    for place in range(source.size):
+        target[place] = source[place]
+
+
+@inlined
+def _best_quadratic(
+    old: float, score: float, y: float, kappa: float, curvature: float, lower: float, upper: float
+) -> float:
+    """argmin over v of (a/2) v² + y v + (κ/2)(v − old)² − score·v on [lower, upper]."""
+    target = kappa * old + score - y
+    total_curvature = curvature + kappa
+    if total_curvature > 0.0:
+        new = target / total_curvature
+    elif target > 0.0:
+        new = upper
+    elif target < 0.0:
+        new = lower
+    else:
+        new = old
+    return min(max(new, lower), upper)
+
+
+@compiled
 def squared_norms(data: Any, indptr: Any) -> Any:
     """‖x_i‖² of CSR rows."""
     norms = np.zeros(indptr.size - 1)

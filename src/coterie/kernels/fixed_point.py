@@ -1,7 +1,7 @@
-"""Sums of doubles as whole numbers of 192 bits: exact, in whatever order, and rounded once.
+"""Sums of doubles as whole numbers of 192 bits: exact in any order, and rounded once.
 
-A number x is round(x · 2⁹⁶), ties to even, modulo 2¹⁹²: three words of 64 bits, the lowest first. Negative numbers are
-two's complements. As long as the sum stays below 2⁹⁵ in absolute value nothing wraps.
+A number x is stored as round(x · 2⁹⁶), ties to even, modulo 2¹⁹²: three 64-bit words, the lowest first. Negative
+numbers are two's complements. A sum does not wrap around as long as it stays below 2⁹⁵ in absolute value.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from coterie.arrays import FloatArray
 Integers: TypeAlias = npt.NDArray[np.uint64]
 
 WORDS = 3
-"""Words of 64 bits a number."""
+"""Number of 64-bit words of a whole number."""
 UNIT = 2.0**-96
-"""What a 1 stands for; whatever is smaller than half of it is cut off."""
+"""The double that the whole number 1 stands for; numbers below half of it become 0."""
 DIGITS = {8: 53, 4: 24}
-"""Binary digits of a number of so many bytes."""
+"""Number of binary digits of a floating-point number, by its number of bytes."""
 
 _0, _1, _52, _63, _64 = np.uint64(0), np.uint64(1), np.uint64(52), np.uint64(63), np.uint64(64)
 _32, _HALF = np.uint64(32), np.uint64(2**32 - 1)
@@ -31,17 +31,17 @@ _POINT = 1075 - 96
 
 
 def zeros(size: int) -> Integers:
-    """So many whole numbers, all 0."""
+    """An array of `size` whole numbers, all 0."""
     return np.zeros(WORDS * size, np.uint64)
 
 
 def accumulate(total: Integers, x: FloatArray) -> None:
-    """Add the numbers x, each rounded to the unit; `misfit` must have found none."""
+    """Add the numbers x to `total`, each rounded to `UNIT`. Call it only after `misfit` has returned −1."""
     _accumulate(total, np.ascontiguousarray(x, np.float64).reshape(-1).view(np.uint64))
 
 
 def rounded(total: Integers, dtype: Any) -> FloatArray:
-    """The whole numbers as floating-point numbers of that type, ties to even."""
+    """The whole numbers as floating-point numbers of type `dtype`, rounded with ties to even."""
     kind = np.dtype(dtype)
     numbers = np.empty(total.size // WORDS, np.uint64)
     _round(total, numbers, DIGITS[kind.itemsize])
@@ -49,7 +49,7 @@ def rounded(total: Integers, dtype: Any) -> FloatArray:
 
 
 def misfit(x: FloatArray, limit: float) -> int:
-    """The place of the first number that is not below the limit in absolute value, or is not a number; −1: all are."""
+    """The index of the first number that is NaN or not below `limit` in absolute value; −1 if there is none."""
     return int(_misfit(np.ascontiguousarray(x).reshape(-1), limit))
 
 
@@ -81,7 +81,9 @@ def _accumulate(total: Any, bits: Any) -> None:
                 low += _1
         else:
             digits = np.uint64(shift & 63)
-            above = low >> (_64 - digits) if digits else _0
+            above = _0
+            if digits:
+                above = low >> (_64 - digits)
             low <<= digits
             if shift < 64:
                 middle = above
@@ -90,11 +92,7 @@ def _accumulate(total: Any, bits: Any) -> None:
             else:
                 low, high = _0, low
         if bits[i] >> _63:
-            low, middle, high = ~low + _1, ~middle, ~high
-            if low == _0:
-                middle += _1
-                if middle == _0:
-                    high += _1
+            low, middle, high = _negative(low, middle, high)
         k = 3 * i
         low += total[k]
         carry = _1 if low < total[k] else _0
@@ -107,8 +105,19 @@ def _accumulate(total: Any, bits: Any) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
+def _negative(low: Any, middle: Any, high: Any) -> Any:
+    """The words of minus a whole number."""
+    low, middle, high = ~low + _1, ~middle, ~high
+    if low == _0:
+        middle += _1
+        if middle == _0:
+            high += _1
+    return low, middle, high
+
+
+@numba.njit(nogil=True, cache=True)
 def add(total: Any, other: Any) -> None:
-    """Add whole numbers to others, in place."""
+    """total ← total + other, for arrays of whole numbers."""
     for k in range(0, total.size, 3):
         low = total[k] + other[k]
         carry = _1 if low < other[k] else _0
@@ -120,7 +129,7 @@ def add(total: Any, other: Any) -> None:
 
 @numba.njit(nogil=True, cache=True)
 def mask(total: Any, masks: Any, subtracted: int) -> None:
-    """Subtract the first so many rows of `masks` from whole numbers and add the others, in place."""
+    """Subtract the first `subtracted` rows of `masks` from `total`, and add the other rows."""
     for row in range(masks.shape[0]):
         other = masks[row]
         if row >= subtracted:
@@ -142,12 +151,8 @@ def _round(total: Any, numbers: Any, digits: int) -> None:
         low, middle, high = total[3 * i], total[3 * i + 1], total[3 * i + 2]
         sign = high >> _63
         if sign:
-            low, middle, high = ~low + _1, ~middle, ~high
-            if low == _0:
-                middle += _1
-                if middle == _0:
-                    high += _1
-        # Drop words of zeros from above: `low` is then what may lie below the two words that hold the digits.
+            low, middle, high = _negative(low, middle, high)
+        # Skip highest words that are 0: `high` and `middle` then hold the digits, and `rest` the bits below them.
         exponent, rest = 1023 - 96 + 128, low
         if high == _0:
             high, middle, rest, exponent = middle, low, _0, exponent - 64
@@ -161,7 +166,7 @@ def _round(total: Any, numbers: Any, digits: int) -> None:
             if above >> np.uint64(step):
                 above >>= np.uint64(step)
                 top += step
-        # The digits move to the top of `high`, and what is left of them says how to round.
+        # Move the digits to the top of `high`. The bits that do not fit decide the rounding.
         shift = np.uint64(63 - top)
         if shift:
             high = (high << shift) | (middle >> (_64 - shift))
@@ -173,7 +178,7 @@ def _round(total: Any, numbers: Any, digits: int) -> None:
         below = middle | rest
         if rest_above > half or (rest_above == half and (below or kept & _1)):
             kept += _1
-        # A carry out of the digits makes the next power of two: the exponent is counted up by the addition.
+        # If rounding carries into the next power of two, the addition increases the exponent.
         numbers[i] = (sign << _63) + (np.uint64(exponent + top - 1) << _52) + (kept << spare)
 
 
@@ -212,7 +217,7 @@ def keyed_sum_of(integers: Any, keys: Any) -> Any:
 
 @numba.njit(nogil=True, cache=True)
 def _upper(a: Any, b: Any) -> Any:
-    """The upper 64 of the 128 bits of a product."""
+    """The upper 64 of the 128 bits of a · b."""
     a_low, a_high, b_low, b_high = a & _HALF, a >> _32, b & _HALF, b >> _32
     crossed = a_high * b_low + ((a_low * b_low) >> _32)
     other = a_low * b_high + (crossed & _HALF)

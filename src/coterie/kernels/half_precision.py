@@ -4,8 +4,8 @@
     column_products(M, z)  = Mᵀ z       one program per chunk of rows and block of columns, then a sum over the chunks
     update_softmax(A, P, keep, x, v)    A ← keep·A + x vᵀ and P ← softmax of its rows, one program per row
 
-Each reads and writes every entry once, on the GPU where it lies; sums are taken in a fixed order. torch brings Triton
-along where it has CUDA; import this file only there.
+Each function reads and writes every entry once, on the GPU that holds it, and sums in a fixed order. torch installs
+Triton where it has CUDA; import this file only there.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -30,7 +30,8 @@ def _row_products(M, v, out, n, d, stride, ROWS: tl.constexpr, COLUMNS: tl.const
         columns = first + tl.arange(0, COLUMNS)
         inside = (rows < n)[:, None] & (columns < d)[None, :]
         block = tl.load(M + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
-        total += block.to(tl.float32) * tl.load(v + columns, mask=columns < d, other=0.0)[None, :]
+        factors = tl.load(v + columns, mask=columns < d, other=0.0)
+        total += block.to(tl.float32) * factors[None, :]
     tl.store(out + rows, tl.sum(total, 1), mask=rows < n)
 
 
@@ -43,7 +44,8 @@ def _column_products(M, z, out, n, d, stride, chunk, ROWS: tl.constexpr, COLUMNS
         rows = start + first + tl.arange(0, ROWS)
         inside = (rows < n)[:, None] & (columns < d)[None, :]
         block = tl.load(M + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
-        total += block.to(tl.float32) * tl.load(z + rows, mask=rows < n, other=0.0)[:, None]
+        factors = tl.load(z + rows, mask=rows < n, other=0.0)
+        total += block.to(tl.float32) * factors[:, None]
     tl.store(out + tl.program_id(1) * d + columns, tl.sum(total, 0), mask=columns < d)
 
 
@@ -57,7 +59,8 @@ def _update_softmax(A, P, x, v, keep, m, stride, COLUMNS: tl.constexpr):
     tl.store(A + row * stride + columns, scores, mask=inside)
     scores = tl.where(inside, scores, -float("inf"))
     shares = tl.exp(scores - tl.max(scores, 0))
-    tl.store(P + row * stride + columns, (shares / tl.sum(shares, 0)).to(P.dtype.element_ty), mask=inside)
+    shares = (shares / tl.sum(shares, 0)).to(P.dtype.element_ty)
+    tl.store(P + row * stride + columns, shares, mask=inside)
 
 
 def row_products(M: Any, v: Any) -> Any:

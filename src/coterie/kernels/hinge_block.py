@@ -1,8 +1,8 @@
-"""One user's own part of `perso-linear`, exactly:
+"""Solve one user's block of `perso-linear`:
 
     min over ‖θ‖₂ ≤ β of  (s/m) Σ_i max(0, 1 − [Aθ]_i) + (q/2) ‖θ − centre‖²,   θ = (q centre + (s/m) Aᵀu) / (q + ν)
 
-by coordinate ascent in its multipliers 0 ≤ u_i ≤ 1. ν is that of the ball, and mostly 0.
+by coordinate ascent in the multipliers 0 ≤ u_i ≤ 1 of its rows. ν is the multiplier of the ball, and mostly 0.
 """
 
 from __future__ import annotations
@@ -10,24 +10,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from coterie.arrays import FloatArray
+from coterie.kernels.compiled import compiled
 
 EXACT = 1e-9
-"""By how much a margin may miss 1 where its multiplier is free."""
+"""Largest difference between 1 and a margin whose multiplier is free."""
 HALVINGS = 60
 
 
 def mean_hinge(A: FloatArray, theta: FloatArray) -> float:
     """(1/m) Σ_i max(0, 1 − [Aθ]_i), and 0 for a user without rows."""
-    return float(np.maximum(0.0, 1.0 - A @ theta).mean()) if len(A) else 0.0
+    if len(A) == 0:
+        return 0.0
+    return float(np.maximum(0.0, 1.0 - A @ theta).mean())
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def _ascend(A: Any, centre: Any, s: float, q: float, p: float, u: Any, sweeps: int) -> Any:
-    """θ at p = q + ν, and u in place."""
+    """Improve u in place for p = q + ν. Returns θ."""
     rows, columns = A.shape
     theta = np.empty(columns)
     share = s / max(rows, 1)
@@ -43,12 +45,15 @@ def _ascend(A: Any, centre: Any, s: float, q: float, p: float, u: Any, sweeps: i
     for _ in range(sweeps):
         worst = 0.0
         for i in range(rows):
-            margin, square = 0.0, 0.0
+            margin = 0.0
+            square = 0.0
             for j in range(columns):
                 margin += A[i, j] * theta[j]
                 square += A[i, j] * A[i, j]
             short = 1.0 - margin
-            if (u[i] <= 0.0 and short <= 0.0) or (u[i] >= 1.0 and short >= 0.0):
+            rests_below = u[i] <= 0.0 and short <= 0.0
+            rests_above = u[i] >= 1.0 and short >= 0.0
+            if rests_below or rests_above:
                 continue
             if square == 0.0:
                 u[i] = 1.0
@@ -64,19 +69,21 @@ def _ascend(A: Any, centre: Any, s: float, q: float, p: float, u: Any, sweeps: i
     return theta
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def hinge_block(A: Any, centre: Any, s: float, q: float, beta: float, u: Any, sweeps: int) -> Any:
-    """The minimiser, from multipliers `u` that are as good as known; they are changed in place."""
+    """The minimiser θ. Starts from the multipliers `u` and improves them in place."""
     theta = _ascend(A, centre, s, q, q, u, sweeps)
     if math.sqrt((theta * theta).sum()) <= beta:
         return theta
     # ‖θ‖ falls as ν grows.
-    low, high = q, 2.0 * q
+    low = q
+    high = 2.0 * q
     while True:
         theta = _ascend(A, centre, s, q, high, u, sweeps)
         if math.sqrt((theta * theta).sum()) <= beta:
             break
-        low, high = high, 2.0 * high
+        low = high
+        high *= 2.0
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         theta = _ascend(A, centre, s, q, middle, u, sweeps)

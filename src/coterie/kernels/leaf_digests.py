@@ -1,7 +1,7 @@
-"""SHA-256 of every 64 KiB of an array that lies on a GPU, where it lies: one lane per leaf (Triton).
+"""SHA-256 of every leaf (64 KiB) of an array on a GPU, computed on that GPU: one lane per leaf (Triton).
 
-A message of 64 KiB is 1024 blocks of 16 words and one block of padding, which is the same for every leaf. torch brings
-Triton along where it has CUDA; import this file only there.
+A leaf is 1024 blocks of 16 words and one block of padding, which is the same for every leaf. torch installs Triton
+where it has CUDA; import this file only there.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -17,22 +17,27 @@ import triton
 import triton.language as tl
 
 LEAF = 1 << 16
-"""Bytes of a leaf."""
+"""Number of bytes of a leaf."""
 LANES = 64
 _PRIMES = [p for p in range(2, 312) if all(p % q for q in range(2, isqrt(p) + 1))]
 
 
 def _root(number: int, degree: int) -> int:
-    """The first 32 bits behind the point of that root, by bisection on whole numbers."""
+    """The first 32 bits of the fraction of a root of `number`, by bisection on whole numbers."""
     low, high = 0, 1 << 40
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if middle**degree <= number << (32 * degree) else (low, middle)
+        if middle**degree <= number << (32 * degree):
+            low = middle
+        else:
+            high = middle
     return low & 0xFFFFFFFF
 
 
-# FIPS 180-4: square roots of the first 8 primes to begin with, cube roots of the first 64 as constants of the rounds.
-CONSTANTS = np.array([_root(p, 2) for p in _PRIMES[:8]] + [_root(p, 3) for p in _PRIMES], np.uint32)
+# FIPS 180-4: square roots of the first 8 primes are the initial state, cube roots of the first 64 the round constants.
+_STATE = [_root(p, 2) for p in _PRIMES[:8]]
+_ROUNDS = [_root(p, 3) for p in _PRIMES]
+CONSTANTS = np.array(_STATE + _ROUNDS, np.uint32)
 
 
 @triton.jit
@@ -42,7 +47,7 @@ def _rotated(x, by: tl.constexpr):
 
 @triton.jit
 def _swapped(x):
-    """The bytes of a word the other way round: the standard reads the first as the highest."""
+    """A word with its bytes in reverse order: SHA-256 reads the first byte as the highest."""
     return (x >> 24) | ((x >> 8) & 0xFF00) | ((x << 8) & 0xFF0000) | (x << 24)
 
 
@@ -50,8 +55,10 @@ def _swapped(x):
 def _round(a, b, c, d, e, f, g, h, k, w):
     S1 = _rotated(e, 6) ^ _rotated(e, 11) ^ _rotated(e, 25)
     S0 = _rotated(a, 2) ^ _rotated(a, 13) ^ _rotated(a, 22)
-    t = h + S1 + ((e & f) ^ (~e & g)) + k + w
-    return t + S0 + ((a & b) ^ (a & c) ^ (b & c)), a, b, c, d + t, e, f, g
+    choice = (e & f) ^ (~e & g)
+    majority = (a & b) ^ (a & c) ^ (b & c)
+    t = h + S1 + choice + k + w
+    return t + S0 + majority, a, b, c, d + t, e, f, g
 
 
 @triton.jit
@@ -61,43 +68,55 @@ def _next(w0, w1, w9, w14):
     return w0 + s0 + w9 + s1
 
 
-# One kernel for every count: Triton would compile others for 1 and for multiples of 16.
+@triton.jit
+def _loaded(at, mask):
+    return _swapped(tl.load(at, mask=mask, other=0).to(tl.uint32, bitcast=True))
+
+
+@triton.jit
+def _store(at, x, mask):
+    tl.store(at, _swapped(x).to(tl.int32, bitcast=True), mask=mask)
+
+
+# One kernel for every count: otherwise Triton compiles special kernels for 1 and for multiples of 16.
 @triton.jit(do_not_specialize=["count"])
 def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.constexpr):
     leaf = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     here = leaf < count
     first = words + leaf * (BLOCKS * 16)
-    h0 = tl.zeros((LANES,), tl.uint32) + tl.load(constants + 0)
-    h1 = tl.zeros((LANES,), tl.uint32) + tl.load(constants + 1)
-    h2 = tl.zeros((LANES,), tl.uint32) + tl.load(constants + 2)
-    h3 = tl.zeros((LANES,), tl.uint32) + tl.load(constants + 3)
-    h4 = tl.zeros((LANES,), tl.uint32) + tl.load(constants + 4)
-    h5 = tl.zeros((LANES,), tl.uint32) + tl.load(constants + 5)
-    h6 = tl.zeros((LANES,), tl.uint32) + tl.load(constants + 6)
-    h7 = tl.zeros((LANES,), tl.uint32) + tl.load(constants + 7)
+    zero = tl.zeros((LANES,), tl.uint32)
+    h0 = zero + tl.load(constants + 0)
+    h1 = zero + tl.load(constants + 1)
+    h2 = zero + tl.load(constants + 2)
+    h3 = zero + tl.load(constants + 3)
+    h4 = zero + tl.load(constants + 4)
+    h5 = zero + tl.load(constants + 5)
+    h6 = zero + tl.load(constants + 6)
+    h7 = zero + tl.load(constants + 7)
     for block in range(BLOCKS + 1):
-        inside, at = here & (block < BLOCKS), first + block * 16
-        w0 = _swapped(tl.load(at + 0, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w1 = _swapped(tl.load(at + 1, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w2 = _swapped(tl.load(at + 2, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w3 = _swapped(tl.load(at + 3, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w4 = _swapped(tl.load(at + 4, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w5 = _swapped(tl.load(at + 5, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w6 = _swapped(tl.load(at + 6, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w7 = _swapped(tl.load(at + 7, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w8 = _swapped(tl.load(at + 8, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w9 = _swapped(tl.load(at + 9, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w10 = _swapped(tl.load(at + 10, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w11 = _swapped(tl.load(at + 11, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w12 = _swapped(tl.load(at + 12, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w13 = _swapped(tl.load(at + 13, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w14 = _swapped(tl.load(at + 14, mask=inside, other=0).to(tl.uint32, bitcast=True))
-        w15 = _swapped(tl.load(at + 15, mask=inside, other=0).to(tl.uint32, bitcast=True))
+        inside = here & (block < BLOCKS)
+        at = first + block * 16
+        w0 = _loaded(at + 0, inside)
+        w1 = _loaded(at + 1, inside)
+        w2 = _loaded(at + 2, inside)
+        w3 = _loaded(at + 3, inside)
+        w4 = _loaded(at + 4, inside)
+        w5 = _loaded(at + 5, inside)
+        w6 = _loaded(at + 6, inside)
+        w7 = _loaded(at + 7, inside)
+        w8 = _loaded(at + 8, inside)
+        w9 = _loaded(at + 9, inside)
+        w10 = _loaded(at + 10, inside)
+        w11 = _loaded(at + 11, inside)
+        w12 = _loaded(at + 12, inside)
+        w13 = _loaded(at + 13, inside)
+        w14 = _loaded(at + 14, inside)
+        w15 = _loaded(at + 15, inside)
         if block == BLOCKS:  # a one, zeros, and the length in bits
             w0 += 0x80000000
             w15 += BLOCKS * 512
         a, b, c, d, e, f, g, h = h0, h1, h2, h3, h4, h5, h6, h7
-        # A loop of 64 short rounds, in which words move up: written out, it would take seconds to compile.
+        # A loop of 64 short rounds, each of which moves the words. Unrolled, it would take seconds to compile.
         for i in range(64):
             a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(constants + 8 + i), w0)
             new = _next(w0, w1, w9, w14)
@@ -111,22 +130,25 @@ def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.conste
         h5 += f
         h6 += g
         h7 += h
-    tl.store(out + leaf * 8 + 0, _swapped(h0).to(tl.int32, bitcast=True), mask=here)
-    tl.store(out + leaf * 8 + 1, _swapped(h1).to(tl.int32, bitcast=True), mask=here)
-    tl.store(out + leaf * 8 + 2, _swapped(h2).to(tl.int32, bitcast=True), mask=here)
-    tl.store(out + leaf * 8 + 3, _swapped(h3).to(tl.int32, bitcast=True), mask=here)
-    tl.store(out + leaf * 8 + 4, _swapped(h4).to(tl.int32, bitcast=True), mask=here)
-    tl.store(out + leaf * 8 + 5, _swapped(h5).to(tl.int32, bitcast=True), mask=here)
-    tl.store(out + leaf * 8 + 6, _swapped(h6).to(tl.int32, bitcast=True), mask=here)
-    tl.store(out + leaf * 8 + 7, _swapped(h7).to(tl.int32, bitcast=True), mask=here)
+    digest = out + leaf * 8
+    _store(digest + 0, h0, here)
+    _store(digest + 1, h1, here)
+    _store(digest + 2, h2, here)
+    _store(digest + 3, h3, here)
+    _store(digest + 4, h4, here)
+    _store(digest + 5, h5, here)
+    _store(digest + 6, h6, here)
+    _store(digest + 7, h7, here)
 
 
 def leaf_digests(words: Any, leaf: int = LEAF) -> bytes:
-    """The digests of all leaves of a flat int32 tensor of whole leaves, one after the other."""
-    count, blocks = 4 * words.numel() // leaf, leaf // 64
+    """The digests of all leaves of a flat int32 tensor, concatenated; its size must be a multiple of the leaf's."""
+    count = 4 * words.numel() // leaf
+    blocks = leaf // 64
     constants = torch.from_numpy(CONSTANTS.view(np.int32)).to(words.device).view(torch.uint32)
     out = torch.empty(8 * count, dtype=torch.int32, device=words.device)
-    with torch.cuda.device_of(words):  # Triton launches on the current GPU, which may be another
-        _leaves[(triton.cdiv(count, LANES),)](words, constants, out, count, blocks, LANES, num_warps=LANES // 32)
+    grid = (triton.cdiv(count, LANES),)
+    with torch.cuda.device_of(words):  # Triton launches on the current GPU, which may be another one
+        _leaves[grid](words, constants, out, count, blocks, LANES, num_warps=LANES // 32)
     digests: bytes = out.cpu().numpy().tobytes()
     return digests

@@ -1,10 +1,10 @@
 """The root t of  α t + β σ(t) = q,  σ(t) = 1 / (1 + e^{−t}),  for α, β > 0: both proximal maps of the logistic loss.
 
-Since σ(−t) = 1 − σ(t), q > β/2 is the mirror image of β − q, so only t ≤ 0 is solved for. There the left side is
-increasing and convex, and e^t, whose logarithm is t, keeps its relative accuracy however small it is.
+Since σ(−t) = 1 − σ(t), q > β/2 is the mirror image of β − q, so that only t ≤ 0 is needed. There the left side is
+increasing and convex, and e^t keeps its relative accuracy however small it is.
 
-The start is the root with σ(t) replaced by e^t, which is known: t = log(ω α/β), where ω + log ω = z := log(β/α) + q/α.
-It is off by at most about log 2, and Newton's method, kept between two points that enclose the root, needs few steps
+The start is the root of the equation with e^t in place of σ(t): t = log(ω α/β), where ω + log ω = z := log(β/α) + q/α.
+Its error is at most about log 2, and Newton's method, kept between two points that enclose the root, needs few steps
 from there. The error after a Newton step of length d is at most d²/2 (because σ'' ≤ σ' for t ≤ 0).
 """
 
@@ -16,14 +16,15 @@ import numba
 import numpy as np
 
 from coterie.arrays import FloatArray
+from coterie.kernels.compiled import compiled
 
 MAX_STEPS = 60
 LAST_STEP = 1e-8
 NEGLIGIBLE = -800.0
-"""e^t is 0 in double precision long before this t."""
+"""e^t is 0 in double precision below this t."""
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def _start(shift: float, log_ratio: float) -> float:
     z = shift + log_ratio
     if z > 1.0:
@@ -32,12 +33,14 @@ def _start(shift: float, log_ratio: float) -> float:
     return shift - e / (1.0 + e)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def _nonpositive_root(q: float, alpha: float, beta: float) -> float:
     if q < NEGLIGIBLE * alpha:
         return q / alpha
-    low, high = (q - 0.5 * beta) / alpha, min(q / alpha, 0.0)
-    t = min(max(_start(q / alpha, math.log(beta / alpha)), low), high)
+    low = (q - 0.5 * beta) / alpha
+    high = min(q / alpha, 0.0)
+    start = _start(q / alpha, math.log(beta / alpha))
+    t = min(max(start, low), high)
     for _ in range(MAX_STEPS):
         e = math.exp(t)
         sigma = e / (1.0 + e)
@@ -55,7 +58,7 @@ def _nonpositive_root(q: float, alpha: float, beta: float) -> float:
     return t
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def scalar_root(q: float, alpha: float, beta: float) -> float:
     """The root t of α t + β σ(t) = q, for other kernels."""
     if q > 0.5 * beta:

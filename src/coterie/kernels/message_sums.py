@@ -1,13 +1,13 @@
-"""The sum of many short messages, in the order in which they would be added one by one."""
+"""Add many short messages in a fixed order, as if one by one."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
+from coterie.kernels.compiled import compiled
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def add_in_order(messages: Any, total: Any) -> None:
     """total ← total + the rows of `messages`, from the first to the last."""
     for i in range(messages.shape[0]):
@@ -15,7 +15,7 @@ def add_in_order(messages: Any, total: Any) -> None:
             total[k] += messages[i, k]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def add_upwards(partial: Any, children: Any, parents: Any) -> None:
     """Add the row of each child to that of its parent, in this order."""
     for place in range(children.size):

@@ -1,21 +1,23 @@
-"""X̃ᵀ diag(s) X̃ on some of the columns, by rows of a sparse X: no product is formed that is not needed."""
+"""Weighted second moments Σ_i s_i x_i x_iᵀ of sparse or dense rows, on some of the columns."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from coterie.kernels.compiled import compiled
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+
+@compiled
 def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place: Any, moment: Any) -> None:
-    """Add Σ_i s_i x_i x_iᵀ to the upper triangle of `moment`; column j stands at `place[j]`, or, at −1, nowhere."""
+    """Add Σ_i s_i x_i x_iᵀ to the upper triangle of `moment`. Column j has index `place[j]` there; −1 leaves it out."""
     longest = 0
     for i in range(weights.size):
         longest = max(longest, indptr[i + 1] - indptr[i])
     # Unsigned subscripts: signed ones are checked for counting from the end, which costs half the speed.
-    values, at = np.empty(longest), np.empty(longest, np.uint64)
+    values = np.empty(longest)
+    at = np.empty(longest, np.uint64)
     for i in range(weights.size):
         if weights[i] == 0.0:
             continue
@@ -23,10 +25,12 @@ def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place:
         for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             column = place[np.uint64(indices[p])]
             if column >= 0:
-                values[count], at[count] = data[p], np.uint64(column)
+                values[count] = data[p]
+                at[count] = np.uint64(column)
                 count += np.uint64(1)
         for p in range(np.uint64(0), count):
-            scaled, row = weights[i] * values[p], at[p]
+            scaled = weights[i] * values[p]
+            row = at[p]
             for q in range(p, count):
                 column_q = at[q]
                 if row <= column_q:
@@ -35,13 +39,13 @@ def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place:
                     moment[column_q, row] += scaled * values[q]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def add_dense_moment(
     X: Any, centre: Any, noise: float, unit: float, intercept: bool, weights: Any, triangle: Any
 ) -> None:
-    """Add the upper triangle of Σ_i s_i z_i z_iᵀ, row by row, to the beginning of `triangle`: for a few dense rows.
+    """Add the upper triangle of Σ_i s_i z_i z_iᵀ, row by row, to the beginning of `triangle`, for a few dense rows.
 
-    z is x − c, which is rounding up to that share of c, and with an intercept the unit behind it.
+    z is x − c, followed by `unit` with an intercept. An entry of x − c that is at most `noise` times c counts as 0.
     """
     n, d = X.shape
     z = np.empty(d + intercept)
@@ -51,8 +55,10 @@ def add_dense_moment(
         if weights[i] == 0.0:
             continue
         for j in range(d):
-            beside = X[i, j] - centre[j]
-            z[j] = 0.0 if abs(beside) <= noise * abs(centre[j]) else beside
+            difference = X[i, j] - centre[j]
+            if abs(difference) <= noise * abs(centre[j]):
+                difference = 0.0
+            z[j] = difference
         place = 0
         for j in range(z.size):
             scaled = weights[i] * z[j]
@@ -61,16 +67,16 @@ def add_dense_moment(
                 place += 1
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def add_dense_moments(
     X: Any, centre: Any, noise: float, unit: float, intercept: bool, weights: Any, triangles: Any
 ) -> None:
-    """The same for each of a stack of such rows."""
+    """Call `add_dense_moment` for each matrix of a stack."""
     for k in range(X.shape[0]):
         add_dense_moment(X[k], centre, noise, unit, intercept, weights[k], triangles[k])
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def add_squares(data: Any, indices: Any, indptr: Any, weights: Any, squares: Any) -> None:
     """Add Σ_i s_i x_i∘x_i to `squares`."""
     for i in range(weights.size):
@@ -78,23 +84,28 @@ def add_squares(data: Any, indices: Any, indptr: Any, weights: Any, squares: Any
             squares[indices[p]] += weights[i] * data[p] * data[p]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def pack(moment: Any, message: Any) -> None:
     """Write the upper triangle, row by row, to the beginning of `message`."""
-    d, start = moment.shape[0], 0
+    d = moment.shape[0]
+    start = 0
     for i in range(d):
-        row, part = moment[i, i:], message[start : start + d - i]
+        row = moment[i, i:]
+        part = message[start : start + d - i]
         for j in range(np.uint64(d - i)):
             part[j] = row[j]
         start += d - i
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def unpack(message: Any, matrix: Any) -> None:
-    """Make the symmetric `matrix` whose upper triangle stands, row by row, at the beginning of `message`."""
-    d, start = matrix.shape[0], 0
+    """Write to `matrix` the symmetric matrix whose upper triangle, row by row, begins `message`."""
+    d = matrix.shape[0]
+    start = 0
     for i in range(d):
-        row, column, part = matrix[i, i:], matrix[i:, i], message[start : start + d - i]
+        row = matrix[i, i:]
+        column = matrix[i:, i]
+        part = message[start : start + d - i]
         for j in range(np.uint64(d - i)):
             row[j] = column[j] = part[j]
         start += d - i

@@ -1,7 +1,7 @@
-"""The positive and the negative part of a weighted sum, each as if it were computed twice as precisely.
+"""The positive and the negative part of a weighted sum, with twice the usual precision.
 
-What balances a dual exactly may not be lost in rounding: sums carry their errors along (Neumaier), and so do products
-(Dekker).
+A dual solution must balance exactly, in spite of rounding. Therefore sums (Neumaier) and products (Dekker) carry their
+rounding errors along.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import numba
 import numpy as np
 
 SPLITTER = 134217729.0
-"""2²⁷ + 1: cuts a double into two halves of 26 bits."""
+"""2²⁷ + 1: splits a double into two halves of 26 bits."""
 
 
 @numba.njit(nogil=True, cache=True)
 def sides(v: Any, weights: Any, weighted: bool) -> tuple[float, float, float, float]:
-    """Σ s v over the positive v and −Σ s v over the negative ones, each as a number and what rounding took from it."""
+    """Σ s v over the positive v and −Σ s v over the others, each as a number and its rounding error."""
     up = down = up_rest = down_rest = 0.0
     for i in range(v.size):
-        term, rest = v[i], 0.0
+        term = v[i]
+        rest = 0.0
         if weighted:
             s = weights[i]
             high = SPLITTER * term - (SPLITTER * term - term)
@@ -32,19 +33,31 @@ def sides(v: Any, weights: Any, weighted: bool) -> tuple[float, float, float, fl
             term = product
         if term > 0.0:
             total = up + term
-            up_rest += ((up - total) + term if up >= term else (term - total) + up) + rest
+            if up >= term:
+                lost = (up - total) + term
+            else:
+                lost = (term - total) + up
+            up_rest += lost + rest
             up = total
         else:
             total = down - term
-            down_rest += ((down - total) - term if down >= -term else (-term - total) + down) - rest
+            if down >= -term:
+                lost = (down - total) - term
+            else:
+                lost = (-term - total) + down
+            down_rest += lost - rest
             down = total
     return up, up_rest, down, down_rest
 
 
 @numba.njit(nogil=True, cache=True)
 def all_sides(v: Any) -> Any:
-    """The same for each row of v, without weights: four rows of results."""
+    """The four results of `sides` for each row of v, without weights, as four rows."""
     result = np.empty((4, v.shape[0]))
     for row in range(v.shape[0]):
-        result[0, row], result[1, row], result[2, row], result[3, row] = sides(v[row], v[row], False)
+        up, up_rest, down, down_rest = sides(v[row], v[row], False)
+        result[0, row] = up
+        result[1, row] = up_rest
+        result[2, row] = down
+        result[3, row] = down_rest
     return result

@@ -1,18 +1,18 @@
-"""Softmax row by row, which methods and certificates of several classes compute all the time."""
+"""Softmax of each row, for methods and certificates of multiclass models."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numba
+from coterie.kernels.compiled import compiled
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def log_softmax_rows(scores: Any, out: Any) -> None:
     """u_c − log Σ_k e^{u_k} of every row, in double precision.
 
-    The largest score is taken off first: what all scores of a row have in common, however large, costs no digits.
+    The largest score is subtracted first, so that a large constant in all scores of a row costs no digits.
     """
     rows, classes = scores.shape
     for i in range(rows):

@@ -19,4 +19,6 @@ LOSSES: Catalogue[Loss] = Catalogue("coterie.losses", Loss, "loss", kind=("class
 
 def loss(name: str | Loss, **parameters: float) -> Loss:
     """The loss of that name with its parameters, e.g. `loss("quantile", level=0.9)`; a `Loss` is returned as it is."""
-    return name if isinstance(name, Loss) else LOSSES[name](**parameters)
+    if isinstance(name, Loss):
+        return name
+    return LOSSES[name](**parameters)

@@ -54,7 +54,9 @@ class Gamma(LogLink):
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         a = 1 - v
-        return np.where(a >= 0, a * (np.log(np.where(a > 0, a, 1)) - np.log(y) - 1), np.inf).astype(a.dtype, copy=False)
+        log_a = np.log(np.where(a > 0, a, 1))
+        values = a * (log_a - np.log(y) - 1)
+        return np.where(a >= 0, values, np.inf).astype(a.dtype, copy=False)
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
         # kl(a, y e⁻ᵘ)
@@ -72,8 +74,10 @@ class Gamma(LogLink):
 
     def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
         a = root(1 - u + step * np.log(y), step)
-        way = step * (np.log(np.maximum(a, TINY)) - np.log(y))
-        result = np.minimum(more_exact(1 - a, u + way, 1 + a, np.abs(u) + np.abs(way) + step), 1)
+        log_a = np.log(np.maximum(a, TINY))
+        change = step * (log_a - np.log(y))
+        error = np.abs(u) + np.abs(change) + step
+        result = np.minimum(more_exact(1 - a, u + change, 1 + a, error), 1)
         return result.astype(np.result_type(u, y), copy=False)
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:

@@ -46,8 +46,8 @@ class Huber(Loss):
 
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         r = u - y
-        slope = self._clipped(r, y)
-        return slope * (r - slope / 2)
+        gradient = self._clipped(r, y)
+        return gradient * (r - gradient / 2)
 
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
         return self._clipped(u - y, y)
@@ -65,7 +65,8 @@ class Huber(Loss):
         r = u - y
         c = self._clipped(r, y)
         distance = c - v
-        return np.where(self._clipped(v, y) == v, distance * (0.5 * distance + (r - c)), np.inf)
+        values = distance * (0.5 * distance + (r - c))
+        return np.where(self._clipped(v, y) == v, values, np.inf)
 
     def _clipped(self, r: FloatArray, y: FloatArray) -> FloatArray:
         bound = towards_zero(self.threshold, precision_of(y))
@@ -81,6 +82,6 @@ class Huber(Loss):
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
         # s (x − y) + x − u = 0 where that leaves |x − y| ≤ h; beyond, u moves by s h
-        slope = (u - y) / (1 + step)
-        inside = np.clip(slope, *self.domain(y))
-        return np.where(inside == slope, (u + step * y) / (1 + step), u - step * inside)
+        gradient = (u - y) / (1 + step)
+        inside = np.clip(gradient, *self.domain(y))
+        return np.where(inside == gradient, (u + step * y) / (1 + step), u - step * inside)

@@ -1,4 +1,4 @@
-"""What losses of a mean eᵘ share: they are smooth, but as steep as eᵘ, so nothing bounds their slopes or curvature."""
+"""Base of losses of a mean eᵘ: they are smooth, but their gradients and curvature grow like eᵘ without bound."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def log_root(z: FloatArray, step: Step) -> FloatArray:
     omega = wrightomega(x)
     # ω = step · eᵗ. Where it is large z − ω cancels, and where it is small its logarithm does.
     with np.errstate(over="ignore"):  # an infinite quotient is of a step so small that only its logarithm is a number
-        quotient = np.where(x > 0, omega, 1.0) / steps
-    logs = np.where(np.isfinite(quotient), np.log(quotient), np.log(np.where(x > 0, omega, 1.0)) - np.log(steps))
+        large = np.where(x > 0, omega, 1.0)
+        quotient = large / steps
+    difference = np.log(large) - np.log(steps)
+    logs = np.where(np.isfinite(quotient), np.log(quotient), difference)
     result: FloatArray = np.where(x > 0, logs, z - omega)
     return result

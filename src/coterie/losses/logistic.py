@@ -63,14 +63,17 @@ class Logistic(Loss):
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
         # kl(t, p) + kl(1 − t, 1 − p) for t = −y v and p = σ(−y u)
-        margin, t = np.asarray(y * u), np.asarray(-y * v)
+        margin = np.asarray(y * u)
+        t = np.asarray(-y * v)
         result: FloatArray = np.empty_like(margin)
         compute: Any = bernoulli_divergence
         compute(margin.ravel(), t.ravel(), result.reshape(-1))
         return result
 
     def constant(self, mean: float) -> float:
-        return 2.0 * math.atanh(mean) if abs(mean) < 1.0 else math.copysign(math.inf, mean)
+        if abs(mean) < 1.0:
+            return 2.0 * math.atanh(mean)
+        return math.copysign(math.inf, mean)
 
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.minimum(-y, 0), np.maximum(-y, 0)
@@ -101,7 +104,8 @@ def _by_blocks(formula: Callable[[FloatArray, FloatArray], FloatArray], u: Float
 
 def _losses(u: FloatArray, y: FloatArray) -> FloatArray:
     # log(1 + e^{−m}) = log(1 + e^{−|m|}) − min(m, 0)
-    xp, margin = namespace(u), y * u
+    xp = namespace(u)
+    margin = y * u
     result: FloatArray = xp.log1p(xp.exp(-xp.abs(margin))) - margin.clip(None, 0)
     return result
 

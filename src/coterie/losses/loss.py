@@ -1,4 +1,4 @@
-"""What every loss can do.
+"""The interface of losses.
 
 A loss is ℓ(u; y), convex in the score u, for a label y. All sums run over samples and are never divided by their
 number: the only place where 1/n appears is `problem.py`.
@@ -6,10 +6,10 @@ number: the only place where 1/n appears is `problem.py`.
     ℓ*(v; y) = sup_u  u v − ℓ(u; y)                       conjugate, +∞ outside an interval [lower, upper] that holds 0
     prox_{sℓ}(u)  = argmin_x  s ℓ(x; y) + ½ (x − u)²
     prox_{sℓ*}(u) = argmin_v  s ℓ*(v; y) + ½ (v − u)²     dual_prox; Moreau: prox_{sℓ}(u) = u − s prox_{ℓ*/s}(u/s)
-    ℓ(u; y) + ℓ*(v; y) − u v ≥ 0                          fenchel_young, 0 where v = ℓ'(u): what a gap is made of
+    ℓ(u; y) + ℓ*(v; y) − u v ≥ 0                          fenchel_young, 0 for v = ℓ'(u): the terms of a duality gap
 
-Every function here works sample by sample on arrays and leaves its arguments alone; `step` may be a number or one
-number per sample. Arrays of float32 stay float32, also beside a plain Python number.
+Every function works sample by sample on arrays and does not change its arguments; `step` is a number, or one number per
+sample. Arrays of float32 stay float32, also in operations with a Python number.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ class Loss(Fit):
     quadratic: ClassVar[bool] = False
     """Whether ℓ(u; y) = ½ (u − y)²: the problem is then least squares."""
     conjugate_entropy: ClassVar[bool] = False
-    """Whether ℓ*(v; y) = a log a + (1 − a) log(1 − a) for a = −y v: what compiled solvers need to know."""
+    """Whether ℓ*(v; y) = a log a + (1 − a) log(1 − a) for a = −y v, for compiled solvers."""
     moves_with_labels: ClassVar[bool] = False
-    """Whether ℓ(u + c; y + c) = ℓ(u; y): then labels far from 0 are lowered, beside an intercept."""
+    """Whether ℓ(u + c; y + c) = ℓ(u; y): then, with an intercept, labels far from 0 are lowered."""
     steep: ClassVar[bool] = False
-    """Whether ℓ'' has no bound although there is no kink: methods then start from the best constant."""
+    """Whether the loss is smooth but ℓ'' is unbounded: methods then start from the best constant."""
     dispersion: ClassVar[bool | None] = None
     """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None: it is none."""
     tensors: ClassVar[bool] = False
-    """Whether `each`, `gradient`, `curvature` and `value` also take torch tensors, and compute where these lie."""
+    """Whether `each`, `gradient`, `curvature` and `value` also take torch tensors, and compute on their device."""
     labels: ClassVar[str] = ""
-    """Which labels it takes, in words, if not all numbers are: see `accepts`."""
+    """The labels that it accepts, in words; empty if all numbers are (see `accepts`)."""
 
     def accepts(self, y: FloatArray) -> npt.NDArray[np.bool_]:
-        """Which of these labels it takes."""
+        """Whether the loss accepts each of these labels."""
         return np.ones(y.shape, bool)
 
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """Lipschitz constant of the gradient in u; infinite where there is a kink."""
+        """Lipschitz constant of the gradient in u; infinite for non-smooth losses."""
 
     @property
     @abstractmethod
@@ -68,20 +68,20 @@ class Loss(Fit):
 
     @property
     def smooth(self) -> bool:
-        """Whether there is no kink."""
+        """Whether the loss has a derivative everywhere."""
         return self.steep or math.isfinite(self.smoothness)
 
     def curvature_scale(self, u: FloatArray, y: FloatArray) -> Step:
-        """What ℓ'' is large or small beside: its largest value, or where it has none, |ℓ'|."""
+        """The scale to which ℓ'' is compared: its largest value or, if it is unbounded, |ℓ'|."""
         return self.smoothness
 
     def curvature_near(self, u: FloatArray, y: FloatArray, distance: float) -> float:
-        """The most that ℓ'' can be within that distance of these scores."""
+        """The largest value of ℓ'' within that distance of these scores."""
         return self.smoothness
 
     @property
     def conjugate_curvature(self) -> float | None:
-        """a, if ℓ*(v; y) = (a/2) v² + y v on its domain: what compiled solvers need to know; None for other shapes."""
+        """a, if ℓ*(v; y) = (a/2) v² + y v on its domain, for compiled solvers; None for other conjugates."""
         return None
 
     @abstractmethod
@@ -89,27 +89,27 @@ class Loss(Fit):
         """ℓ(u_i; y_i) for every sample."""
 
     def sizes(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        """The sums of the absolute values of what ℓ(u_i; y_i) is made of: how large rounding errors can be."""
+        """The sums of the absolute values of the terms of ℓ(u_i; y_i), to which rounding errors are proportional."""
         return self.each(u, y)
 
     @abstractmethod
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        """ℓ'(u_i; y_i), at a kink one element of the subdifferential."""
+        """ℓ'(u_i; y_i), or one element of the subdifferential where there is no derivative."""
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        """ℓ''(u_i; y_i), where it jumps one of its two values; smooth losses have it, second-order methods need it."""
+        """ℓ''(u_i; y_i), one of its two values where it jumps. Second-order methods need it."""
         raise InvalidProblem(f"the {self.name} loss has no second derivative (curvature); use a first-order method.")
 
     def expected_curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        """The mean of ℓ''(u_i; y) over labels y of the distribution that u_i stands for."""
+        """The mean of ℓ''(u_i; y) over labels y with the distribution of score u_i."""
         return self.curvature(u, y)
 
     def response(self, u: FloatArray) -> FloatArray:
-        """What is predicted where the score is u: the score itself, or the mean that it stands for."""
+        """The prediction for a score u: the score itself, or the mean of its distribution."""
         return u
 
     def probability(self, u: FloatArray, y: Step) -> FloatArray:
-        """How probable the label y is where the score is u; losses that are no log-likelihood of a class have none."""
+        """The probability of label y for a score u; only log-likelihoods of classes have one."""
         raise InvalidProblem(f"the {self.name} loss has no probabilities (probability); fit with loss='logistic'.")
 
     @abstractmethod
@@ -117,17 +117,20 @@ class Loss(Fit):
         """ℓ*(v_i; y_i), +∞ outside the domain."""
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
-        """ℓ(u_i; y_i) + ℓ*(v_i; y_i) − u_i v_i ≥ 0, +∞ outside the domain, from above where rounding has a say.
+        """ℓ(u_i; y_i) + ℓ*(v_i; y_i) − u_i v_i ≥ 0, +∞ outside the domain; rounding errors are bounded from above.
 
         Large numbers cancel in this sum; a loss that has a closed form without them overrides it.
         """
-        values, conjugates, products = self.each(u, y), self.conjugate_each(v, y), u * v
+        values = self.each(u, y)
+        conjugates = self.conjugate_each(v, y)
+        products = u * v
         sizes = np.abs(values) + np.abs(conjugates) + np.abs(products)
-        total: FloatArray = np.maximum(values + conjugates - products, 0.0) + 4.0 * np.finfo(u.dtype).eps * sizes
+        rounding = 4.0 * np.finfo(u.dtype).eps * sizes
+        total: FloatArray = np.maximum(values + conjugates - products, 0.0) + rounding
         return total
 
     def constant(self, mean: float) -> float | None:
-        """The constant score that fits best where it follows from the mean label alone; None: it does not."""
+        """The best constant score, if it follows from the mean label; None if it does not."""
         return None
 
     @abstractmethod
@@ -156,19 +159,24 @@ class Loss(Fit):
         return _total(self.fenchel_young_each(u, v, y), weights)
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters as plain values: what `loss(**settings)` needs to make this loss again."""
+        """Name and parameters as plain values; `loss(**settings)` makes the same loss."""
         return {"name": self.name, **asdict(self)}
 
 
 @cache
 def towards_zero(bound: float, dtype: np.dtype[Any]) -> float:
-    """The last number of that precision before the bound, seen from 0: what fits in float32 also fits in float64."""
+    """The last number of that precision before the bound, so that a float32 result is also feasible in float64."""
     rounded = dtype.type(bound)
-    return float(np.nextafter(rounded, dtype.type(0)) if abs(float(rounded)) > abs(bound) else rounded)
+    if abs(float(rounded)) > abs(bound):
+        rounded = np.nextafter(rounded, dtype.type(0))
+    return float(rounded)
 
 
 def _total(values: Any, weights: Any) -> float:
     if is_tensor(values):
-        return float(values.double().sum() if weights is None else values.double().dot(weights))
-    values = values.astype(np.float64, copy=False)
-    return float(values.sum() if weights is None else np.dot(values, weights))
+        values = values.double()
+    else:
+        values = values.astype(np.float64, copy=False)
+    if weights is None:
+        return float(values.sum())
+    return float(values.dot(weights))

@@ -52,12 +52,14 @@ class PiecewiseLinear(Loss):
         return np.where(inside == v, y * inside, np.inf)
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
-        # |r| times the distance of v from the slope on that side, r = u − y
+        # |r| times the distance of v from the gradient on that side, r = u − y
         r = u - y
         lower, upper = self.ends(y)
         terms: FloatArray = r * (np.where(r > 0, upper, lower) - v)
         inside = (lower <= v) & (v <= upper)
-        return terms if inside.all() else np.where(inside, terms, np.inf)
+        if inside.all():
+            return terms
+        return np.where(inside, terms, np.inf)
 
     def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
         return np.clip(u - step * y, *self.ends(y))

@@ -50,7 +50,9 @@ class Poisson(LogLink):
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         a = v + y
-        return np.where(a >= 0, a * (np.log(np.where(a > 0, a, 1)) - 1), np.inf).astype(a.dtype, copy=False)
+        log_a = np.log(np.where(a > 0, a, 1))
+        values = a * (log_a - 1)
+        return np.where(a >= 0, values, np.inf).astype(a.dtype, copy=False)
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
         # kl(a, eᵘ)
@@ -60,7 +62,9 @@ class Poisson(LogLink):
         return result.astype(u.dtype, copy=False)
 
     def constant(self, mean: float) -> float:
-        return math.log(mean) if mean > 0 else LEAST
+        if mean > 0:
+            return math.log(mean)
+        return LEAST
 
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         return -y, np.full_like(y, np.inf)
@@ -68,7 +72,8 @@ class Poisson(LogLink):
     def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
         a = root(u + y, step)
         way = step * np.log(np.maximum(a, TINY))
-        result = np.maximum(more_exact(a - y, u - way, a + y, np.abs(u) + np.abs(way) + step), -y)
+        error = np.abs(u) + np.abs(way) + step
+        result = np.maximum(more_exact(a - y, u - way, a + y, error), -y)
         return result.astype(np.result_type(u, y), copy=False)
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:

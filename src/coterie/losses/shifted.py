@@ -1,4 +1,4 @@
-"""Scores with an offset: ℓ(u + o; y), for an o of every sample that is known before anything is learned.
+"""Losses of scores with a known offset o for every sample: ℓ(u + o; y).
 
 gradient, curvature       those of ℓ at u + o
 ℓ*(v; y) − o v            conjugate; its domain is that of ℓ*
@@ -21,19 +21,26 @@ from coterie.losses.loss import Loss, Step
 
 @dataclass(frozen=True, eq=False)
 class Shifted(Loss):
-    """A loss of scores to which an offset is added; no entry of the catalogue, because the offset is data."""
+    """A loss of scores plus an offset. It is not in the catalogue, because the offset is data."""
 
     base: Loss
     offset: FloatArray
-    """In double precision; it is rounded to that of the scores, as labels are. Beside tensors, it is one."""
+    """In double precision; rounded to the precision of the scores, as labels are. For scores in a tensor, a tensor."""
 
     def __post_init__(self) -> None:
-        for fact in ("name", "kind", "quadratic", "conjugate_entropy", "steep", "dispersion", "labels", "tensors"):
-            object.__setattr__(self, fact, getattr(self.base, fact))
+        for attribute in ("name", "kind", "quadratic", "conjugate_entropy", "steep", "dispersion", "labels", "tensors"):
+            object.__setattr__(self, attribute, getattr(self.base, attribute))
 
     def _at(self, u: FloatArray) -> FloatArray:
-        shifted: FloatArray = u + (self.offset if is_tensor(u) else self.offset.astype(u.dtype, copy=False))
+        offset = self.offset
+        if not is_tensor(u):
+            offset = self._rounded(u.dtype)
+        shifted: FloatArray = u + offset
         return shifted
+
+    def _rounded(self, dtype: Any) -> FloatArray:
+        """The offset in the precision of scores or dual variables."""
+        return self.offset.astype(dtype, copy=False)
 
     def accepts(self, y: FloatArray) -> npt.NDArray[np.bool_]:
         return self.base.accepts(y)
@@ -79,8 +86,9 @@ class Shifted(Loss):
         return self.base.probability(self._at(u), y)
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
-        values, inside = self.base.conjugate_each(v, y), np.isfinite(v)
-        values = values - self.offset.astype(v.dtype, copy=False) * np.where(inside, v, 0)
+        values = self.base.conjugate_each(v, y)
+        finite = np.where(np.isfinite(v), v, 0)
+        values = values - self._rounded(v.dtype) * finite
         return values.astype(v.dtype, copy=False)
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
@@ -90,11 +98,12 @@ class Shifted(Loss):
         return self.base.domain(y)
 
     def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
-        return self.base.dual_prox(u + step * self.offset.astype(u.dtype, copy=False), y, step)
+        shift = step * self._rounded(u.dtype)
+        return self.base.dual_prox(u + shift, y, step)
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
-        nearest: FloatArray = self.base.prox(self._at(u), y, step) - self.offset.astype(u.dtype, copy=False)
-        return nearest
+        nearest: FloatArray = self.base.prox(self._at(u), y, step)
+        return nearest - self._rounded(u.dtype)
 
     def settings(self) -> dict[str, Any]:
         return self.base.settings()

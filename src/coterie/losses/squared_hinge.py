@@ -36,8 +36,8 @@ class SquaredHinge(Loss):
         return margin**2
 
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        slopes: FloatArray = -2 * y * (1 - y * u).clip(0, None)
-        return slopes
+        gradients: FloatArray = -2 * y * (1 - y * u).clip(0, None)
+        return gradients
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         bent: FloatArray = 2.0 * (namespace(u).ones_like(u) * (y * u < 1))
@@ -49,15 +49,19 @@ class SquaredHinge(Loss):
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
         # (m₊ − t/2)² + t m₋ for a margin m = 1 − y u and t = −y v ≥ 0
-        margin, t = 1 - y * u, -y * v
-        terms = (np.maximum(margin, 0) - t / 2) ** 2 + t * np.maximum(-margin, 0)
+        margin = 1 - y * u
+        t = -y * v
+        positive = np.maximum(margin, 0)
+        negative = np.maximum(-margin, 0)
+        terms = (positive - t / 2) ** 2 + t * negative
         return np.where(t >= 0, terms, np.inf)
 
     def constant(self, mean: float) -> float:
         return mean
 
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        zero, infinite = np.zeros_like(y), np.full_like(y, np.inf)
+        zero = np.zeros_like(y)
+        infinite = np.full_like(y, np.inf)
         return np.where(y > 0, -infinite, zero), np.where(y > 0, zero, infinite)
 
     def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:

@@ -27,6 +27,7 @@ from coterie.here import Here, Together
 from coterie.losses import Loss
 from coterie.methods.lbfgs import NOTHING, ridge_of
 from coterie.methods.lbfgs import State as LbfgsState
+from coterie.methods.line_search import Line, objective_at, objectives_at
 from coterie.methods.quasi_newton import Memory
 from coterie.moments import unpacked
 from coterie.problem import Problem
@@ -38,8 +39,6 @@ TEXT = "measured: logistic l2 on text, 72309 × 20958"
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    sufficient: float = tuned(1e-4, "The share of the linear decrease that a full step needs.", "paper: Armijo 1966")
-    rounding: float = tuned(1e-13, "Decreases below this share of P are rounding.", "rounding: float64 sums")
     single: float = tuned(3e-5, "From this share of the first ‖∇P‖ on, ∇f itself travels.", "rounding: float32 changes")
     dependent: float = tuned(1e-12, "Steps that are dependent up to this share are taken to be so.", TEXT)
 
@@ -89,7 +88,7 @@ def started(agent: Agent, w: FloatArray, told: FloatArray | None) -> Talk[State]
     image = agent.centred.forward(-slope / (base + ridge))
     heard = yield Sum(np.array([here.losses, bends.sum(axis=-1), np.vecdot(image, bends * image)]).T)
     losses, bend, along = map(float, heard / n)
-    value = agent.problem.primal(n * losses, n, agent.problem.penalty.value(agent.problem.coefficients(w)))
+    value = objective_at(agent, n * losses, w)
     empty, steep = Memory.empty(len(w), 0), float(np.linalg.norm(slope))
     blank = NOTHING, NOTHING, NOTHING, 0.0, 0, 0.0, 1.0, value
     own = np.empty((*here.y.shape[:-1], 0, here.y.shape[-1])), here.adjoint, told, steep, bend / guess or 1.0, along
@@ -112,12 +111,12 @@ def taken(agent: Agent, state: State, pairs: int) -> Talk[State]:
     here = agent.at(state.w, agent.centred)
     image, down = agent.centred.forward(p), float(state.slope @ p)
     single = float(np.linalg.norm(state.slope)) > TUNING.single * state.steepest
-    step, enough = 1.0, TUNING.sufficient * down + TUNING.rounding * abs(state.value)
+    line, step = Line(state.w, p, state.value, down), 1.0
     while True:
         ways = np.concatenate([state.images, image[..., None, :]], axis=-2)
         heard, own = yield from _said(agent, state, here, ways, single)
         after, values = shared_result(heard, _after, agent, state, p, heard, pairs, single)
-        if step < 1.0 or after.value - state.value <= enough:
+        if step < 1.0 or line.is_some(after.value):
             break
         step = float(TRIALS[int(np.argmin(values))])
         if step == 1.0:
@@ -183,25 +182,23 @@ def _said(
 
 def _after(
     agent: Agent, state: State, p: FloatArray, heard: FloatArray, pairs: int, single: bool
-) -> tuple[State, list[float]]:
+) -> tuple[State, FloatArray]:
     """What all agents know there, and P after each of the trial steps."""
-    d, n, problem, k = len(state.w), agent.total, agent.problem, len(TRIALS)
+    d, n, k = len(state.w), agent.total, len(TRIALS)
     total = heard.astype(float)
     said = sealed(state.said + total[:d] if single else total[:d].copy())
     w, ridge = sealed(state.w + p), ridge_of(agent)
     slope = sealed(said / n + ridge * w)
     losses, bend = total[d : d + k] + total[d + k : d + 2 * k], float(total[d + 2 * k]) / n
-    values = [
-        problem.primal(float(f), n, problem.penalty.value(problem.coefficients(state.w + t * p)))
-        for t, f in zip(TRIALS, losses, strict=True)
-    ]
+    line = Line(state.w, p, state.value, float(state.slope @ p))
+    values = objectives_at(agent, line, TRIALS, losses)
     S = np.vstack([state.memory.S, p])[-pairs:]
     Y = np.vstack([state.memory.Y, (said - state.said) / n])[-pairs:]
     curvature = unpacked(total[d + 2 * k + 1 :], len(state.memory.S) + 1)[-pairs:, -pairs:] / n
     none = np.empty((0, 0, 0))
     softer = bend / state.bend if bend > 0 else state.softer
     memory = Memory(S, Y, curvature, none, none)
-    return replace(state, w=w, slope=slope, memory=memory, value=values[0], said=said, softer=softer), values
+    return replace(state, w=w, slope=slope, memory=memory, value=float(values[0]), said=said, softer=softer), values
 
 
 def expected_gap(agent: Agent, state: LbfgsState) -> float | None:

@@ -1,4 +1,4 @@
-"""Networks: who talks to whom.
+"""Networks: the links between agents.
 
     from coterie.networks import network
     network("ring", 8)
@@ -111,7 +111,9 @@ def _named(name: str, agents: int, seed: int, parameters: dict[str, Any]) -> Net
     for parameter in parameters:
         if parameter not in known:
             raise UnknownName(f"parameter of {name!r}", parameter, known)
-    return TOPOLOGIES[name](agents, **({"seed": seed} if "seed" in known else {}), **parameters)
+    if "seed" in known:
+        parameters = {"seed": seed, **parameters}
+    return TOPOLOGIES[name](agents, **parameters)
 
 
 def _are_edges(spec: Any) -> bool:
@@ -125,7 +127,8 @@ def _given(spec: str | os.PathLike[str] | Network | nx.Graph | Matrix, agents: i
         raise TOPOLOGIES.unknown(spec)
     if isinstance(spec, str | os.PathLike) or _are_edges(spec):
         return from_edges(spec, agents, connected=False)
-    if (networkx := sys.modules.get("networkx")) is not None and isinstance(spec, networkx.Graph):
+    networkx = sys.modules.get("networkx")
+    if networkx is not None and isinstance(spec, networkx.Graph):
         return from_networkx(spec, connected=False)
     if spec is None or callable(spec):
         raise InvalidNetwork(

@@ -1,4 +1,4 @@
-"""What a matrix on the edges of a network must be, and what to say when it is not.
+"""Checks of matrices on the edges of a network, and the errors that explain a refusal.
 
     weights   Wᵀ = W ≥ 0, finite, zero diagonal
     mixing    Aᵀ = A ≥ 0, A 1 = 1, nothing outside the edges and the diagonal
@@ -85,7 +85,7 @@ def components(weights: Matrix) -> list[IntArray]:
 
 
 def check_connected(weights: Matrix) -> None:
-    """Refuse a graph that falls apart, listing its components."""
+    """Raise an error that lists the components of a graph that is not connected."""
     groups = components(weights)
     if len(groups) == 1:
         return
@@ -131,7 +131,8 @@ def _symmetric(square: Matrix, fix: str) -> Matrix:
     difference = sp.coo_array(square - square.T)
     apart = np.abs(difference.data) > ROUNDING * max(square.data.max(initial=0.0), 1e-300)
     if apart.any():
-        rows, columns = difference.row[apart], difference.col[apart]
+        rows = difference.row[apart]
+        columns = difference.col[apart]
         pairs = sorted((int(i), int(j)) for i, j in zip(rows, columns, strict=True) if i < j)
         entries = [f"({i}, {j}) is {square[i, j]:g} but ({j}, {i}) is {square[j, i]:g}" for i, j in pairs[: SHOWN + 1]]
         raise InvalidNetwork(

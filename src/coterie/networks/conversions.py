@@ -1,7 +1,7 @@
-"""Networks that are given: as a networkx graph, as an adjacency matrix, or as a list or file of edges.
+"""Networks from a networkx graph, an adjacency matrix, or a list or file of edges.
 
 An edge file has one edge per line, "i j" or "i j weight", separated by blanks, commas or semicolons; agents are counted
-from 0, a `#` starts a comment, and a first line of words is taken for a header:
+from 0, a `#` starts a comment, and a first line of words is a header:
 
     # a triangle with one strong edge
     0 1
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from coterie.arrays import Matrix
+from coterie.arrays import FloatArray, Matrix
 from coterie.errors import InvalidNetwork
 from coterie.networks.checks import check_agents
 from coterie.networks.network import Network
@@ -52,12 +52,19 @@ def from_networkx(graph: nx.Graph, *, connected: bool = True) -> Network:
     if all(isinstance(node, int | np.integer) for node in nodes) and set(nodes) == set(range(m)):
         nodes.sort()
     number = {node: j for j, node in enumerate(nodes)}
-    edges = [
-        (number[u], number[v], _weight(weight, f"edge ({u!r}, {v!r})")) for u, v, weight in graph.edges(data="weight")
-    ]
+    edges = []
+    for u, v, weight in graph.edges(data="weight"):
+        edges.append((number[u], number[v], _weight(weight, f"edge ({u!r}, {v!r})")))
+    name = graph.name or "custom"
+    return _checked(Network(_assembled(edges, m), name, positions=_positions(graph, nodes)), connected)
+
+
+def _positions(graph: nx.Graph, nodes: Sequence[Any]) -> FloatArray | None:
+    """The node attribute "pos" of all nodes; None unless every node has one."""
     points = [graph.nodes[node].get("pos") for node in nodes]
-    positions = None if any(point is None or len(point) != 2 for point in points) else np.array(points, dtype=float)
-    return _checked(Network(_assembled(edges, m), graph.name or "custom", positions=positions), connected)
+    if any(point is None or len(point) != 2 for point in points):
+        return None
+    return np.array(points, dtype=float)
 
 
 def from_edges(
@@ -66,9 +73,11 @@ def from_edges(
     """A network from an edge file, or from (i, j) and (i, j, weight); `agents` defaults to the largest number + 1."""
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        edges, name = _read(path), path.stem
+        edges = _read(path)
+        name = path.stem
     else:
-        edges, name = [_edge(fields, f"edge {fields!r}") for fields in source], "custom"
+        edges = [_edge(fields, f"edge {fields!r}") for fields in source]
+        name = "custom"
     if agents is None:
         if not edges:
             raise InvalidNetwork("there are no edges, so the number of agents is unknown. Give it as agents=.")
@@ -148,7 +157,6 @@ def _assembled(edges: Iterable[Edge], agents: int) -> Matrix:
                 "Edges have no direction: give each one weight."
             )
     pairs = np.array(list(weight_of), dtype=np.intp).reshape(-1, 2)
-    upper = sp.coo_array(
-        (np.array(list(weight_of.values()), dtype=float), (pairs[:, 0], pairs[:, 1])), (agents, agents)
-    )
+    weights = np.array(list(weight_of.values()), dtype=float)
+    upper = sp.coo_array((weights, (pairs[:, 0], pairs[:, 1])), (agents, agents))
     return sp.csr_array(upper + upper.T)

@@ -47,8 +47,8 @@ class Tree(NamedTuple):
 class Network:
     """An undirected connected graph of agents with positive edge weights.
 
-    The constructor checks the weights, but lets a graph fall apart (`is_connected`), as a learned collaboration graph
-    may; everything that `network`, the topologies and the `from_...` functions return is connected.
+    The constructor checks the weights, but accepts a graph that is not connected (`is_connected`), such as a learned
+    collaboration graph. `network`, the topologies and the `from_...` functions return connected graphs.
     """
 
     weights: Matrix
@@ -57,9 +57,9 @@ class Network:
     server: bool = False
     """Whether every agent talks only to a server outside the agents; the weights are then all zero."""
     positions: FloatArray | None = None
-    """Where to draw each agent, m × 2."""
+    """The position of each agent in drawings, m × 2."""
     attempts: int = 1
-    """How many random graphs were drawn until a connected one appeared."""
+    """Number of random graphs that were drawn until one was connected."""
 
     def __post_init__(self) -> None:
         weights = as_weights(self.weights)
@@ -126,7 +126,7 @@ class Network:
         return self.server or csgraph.connected_components(self.weights, directed=False, return_labels=False) == 1
 
     def check_connected(self) -> None:
-        """Refuse a graph that falls apart, listing its components."""
+        """Raise an error that lists the components of a graph that is not connected."""
         if not self.is_connected:
             check_connected(self.weights)
 
@@ -139,13 +139,19 @@ class Network:
             return 2 if m > 1 else 0
         if self.n_edges == m * (m - 1) // 2:
             return min(m - 1, 1)
-        blocks = (range(first, min(first + DISTANCES_AT_ONCE, m)) for first in range(0, m, DISTANCES_AT_ONCE))
-        return max(int(csgraph.dijkstra(self.weights, unweighted=True, indices=block).max()) for block in blocks)
+        largest = 0
+        for first in range(0, m, DISTANCES_AT_ONCE):
+            block = range(first, min(first + DISTANCES_AT_ONCE, m))
+            hops = csgraph.dijkstra(self.weights, unweighted=True, indices=block)
+            largest = max(largest, int(hops.max()))
+        return largest
 
     def tree(self, root: int = 0) -> Tree:
         """The breadth-first spanning tree from that root; agents are visited in the order of their numbers."""
         self._check_agent(root)
-        return self._first_tree if root == 0 else self._tree_from(root)
+        if root == 0:
+            return self._first_tree
+        return self._tree_from(root)
 
     @cached_property
     def _first_tree(self) -> Tree:
@@ -177,11 +183,14 @@ class Network:
         L = self.laplacian()
         largest = float(self.degrees.max())
         if step is None:
-            step = 1.0 / (largest + float(self.weights.data.max())) if self.n_edges else 1.0
+            step = 1.0
+            if self.n_edges:
+                step = 1.0 / (largest + float(self.weights.data.max()))
         elif not (step > 0 and step * largest < 1):
             limit = f"below 1 / {largest:g} (the largest degree)" if largest else "finite"
             raise InvalidNetwork(f"I − step · L mixes only for a positive step {limit}; the step is {step!r}.")
-        return _sealed_csr(sp.csr_array(sp.diags_array(np.ones(self.agents)) - step * L))
+        identity = sp.diags_array(np.ones(self.agents))
+        return _sealed_csr(sp.csr_array(identity - step * L))
 
     def mixing(self, rule: str | Matrix) -> Matrix:
         """The matrix of a `Mix`: "laplacian" (L), "metropolis", "laplacian-mixing", or a given matrix, checked."""
@@ -211,7 +220,8 @@ class Network:
         if self.agents == 1:
             return 1.0
         # I − A is a Laplacian too: λ₂(A) = 1 − λ₂(I − A), and the other end of the spectrum is 1 − λmax(I − A).
-        low, high = laplacian_ends(sp.csr_array(sp.diags_array(np.ones(self.agents)) - self.mixing(rule)))
+        identity = sp.diags_array(np.ones(self.agents))
+        low, high = laplacian_ends(sp.csr_array(identity - self.mixing(rule)))
         return 1.0 - max(abs(1.0 - low), abs(1.0 - high))
 
     def laplacian_norm(self) -> float:
@@ -221,9 +231,11 @@ class Network:
     def laplacian_pinv_norm(self) -> float:
         """‖L†‖ = 1 / λ₂(L); 0 for a single agent, where L = 0."""
         self.check_connected()
-        return 1.0 / self._laplacian_ends[0] if self.agents > 1 else 0.0
+        if self.agents > 1:
+            return 1.0 / self._laplacian_ends[0]
+        return 0.0
 
-    # Other doors
+    # Other formats
 
     def to_networkx(self) -> nx.Graph:
         """The same graph with the weights as edge attribute "weight"; a server is one more node, "server"."""
@@ -232,9 +244,8 @@ class Network:
         graph = networkx.from_scipy_sparse_array(self.weights)
         graph.name = self.name
         if self.positions is not None:
-            networkx.set_node_attributes(
-                graph, {j: tuple(point) for j, point in enumerate(self.positions.tolist())}, "pos"
-            )
+            positions = {j: tuple(point) for j, point in enumerate(self.positions.tolist())}
+            networkx.set_node_attributes(graph, positions, "pos")
         if self.server:
             graph.add_edges_from((("server", j) for j in range(self.agents)), weight=1.0)
         return graph
@@ -246,15 +257,15 @@ class Network:
         if not self.is_connected:
             return f"{self._title()}, not connected"
         line = f"{self._title()}, diameter {self.diameter}, spectral gap {self.spectral_gap():.2g}"
-        return line if self.attempts == 1 else f"{line}, connected at attempt {self.attempts}"
+        if self.attempts == 1:
+            return line
+        return f"{line}, connected at attempt {self.attempts}"
 
     def _title(self) -> str:
-        agents = f"{self.agents} agent{'s' if self.agents > 1 else ''}"
+        agents = _plural(self.agents, "agent")
         if self.server:
-            return (
-                f"{self.name} with a server: {agents}, {self.agents} link{'s' if self.agents > 1 else ''} to the server"
-            )
-        return f"{self.name}: {agents}, {self.n_edges} edge{'' if self.n_edges == 1 else 's'}"
+            return f"{self.name} with a server: {agents}, {_plural(self.agents, 'link')} to the server"
+        return f"{self.name}: {agents}, {_plural(self.n_edges, 'edge')}"
 
     @cached_property
     def _laplacian(self) -> Matrix:
@@ -265,11 +276,12 @@ class Network:
     def _metropolis(self) -> Matrix:
         self._need_edges()
         A = self.weights.tocoo()
-        i, j = A.row, A.col
-        A = sp.csr_array(
-            (1.0 / (1.0 + np.maximum(self.neighbour_counts[i], self.neighbour_counts[j])), (i, j)), A.shape
-        )
-        return _sealed_csr(sp.csr_array(A + sp.diags_array(1.0 - np.asarray(A.sum(axis=1)).ravel())))
+        i = A.row
+        j = A.col
+        larger_counts = np.maximum(self.neighbour_counts[i], self.neighbour_counts[j])
+        A = sp.csr_array((1.0 / (1.0 + larger_counts), (i, j)), A.shape)
+        sums = np.asarray(A.sum(axis=1)).ravel()
+        return _sealed_csr(sp.csr_array(A + sp.diags_array(1.0 - sums)))
 
     @cached_property
     def _laplacian_ends(self) -> tuple[float, float]:
@@ -285,6 +297,12 @@ class Network:
                 "the agents of this star talk only to a server, so nothing can be mixed along edges. "
                 "Use a method that only sums, or a network with edges: star(agents) with agent 0 as hub, ring, ..."
             )
+
+
+def _plural(number: int, noun: str) -> str:
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"
 
 
 def _read_only(numbers: npt.NDArray[Any]) -> npt.NDArray[np.intp]:

@@ -19,13 +19,18 @@ LANCZOS_VECTORS = 64
 
 
 def laplacian_ends(L: Matrix) -> tuple[float, float]:
-    """(λ₂, λmax) of a weighted Laplacian; λ₂ is 0 for a graph that is not connected, and both are for one agent."""
+    """(λ₂, λmax) of a weighted Laplacian; λ₂ is 0 for a graph that is not connected, and both are 0 for one agent."""
     m = L.shape[0]
     connected = m > 1 and csgraph.connected_components(L, directed=False, return_labels=False) == 1
     if m <= DENSE_LIMIT:
-        eigenvalues = np.linalg.eigvalsh(L.toarray())
-        return (float(eigenvalues[1]) if connected else 0.0), max(float(eigenvalues[-1]), 0.0)
-    return (1.0 / _largest(_pseudoinverse(L)) if connected else 0.0), _largest(L)
+        eigenvalues = np.linalg.eigvalsh(L.toarray()).tolist()
+        largest = max(eigenvalues[-1], 0.0)
+        if not connected:
+            return 0.0, largest
+        return eigenvalues[1], largest
+    if not connected:
+        return 0.0, _largest(L)
+    return 1.0 / _largest(_pseudoinverse(L)), _largest(L)
 
 
 def _largest(operator: Matrix) -> float:

@@ -1,8 +1,8 @@
-"""Topologies as functions: a number of agents in, a connected `Network` with unit weights out.
+"""Topologies: functions that take a number of agents and return a connected `Network` with unit weights.
 
 Every public function of this folder whose first parameter is `agents` and that returns a `Network` is a topology, and
-its name (with dashes) is what `network="..."` accepts. Random topologies are functions of their seed, and are drawn
-again until they are connected; `attempts` says how often.
+`network="..."` accepts its name (with dashes). Random topologies depend only on their seed. They are drawn again until
+they are connected; `attempts` counts the draws.
 
     G(m, p) is connected with high probability for p > ln m / m, a geometric graph for π radius² > ln m / m.
 """
@@ -32,17 +32,19 @@ Pairs = npt.NDArray[np.integer[Any]]
 def complete(agents: int) -> Network:
     """Every agent is a neighbour of every other one."""
     m = check_agents(agents)
-    return Network(_weights(m, np.stack(np.triu_indices(m, k=1), axis=1)), "complete", positions=_circle(m))
+    return Network(_weights(m, _all_pairs(m)), "complete", positions=_circle(m))
 
 
 def star(agents: int, server: bool = False) -> Network:
-    """Agent 0 is the hub; with `server=True` all agents talk to a server that is none of them."""
+    """Agent 0 is the hub; with `server=True`, the hub is a server that is not an agent."""
     m = check_agents(agents)
     if server:
-        return Network(_weights(m, np.empty((0, 2), int)), "star", server=True, positions=_circle(m))
+        no_pairs = np.empty((0, 2), int)
+        return Network(_weights(m, no_pairs), "star", server=True, positions=_circle(m))
     leaves = np.arange(1, m)
+    pairs = np.stack([np.zeros_like(leaves), leaves], axis=1)
     positions = np.concatenate([np.zeros((1, 2)), _circle(m - 1)])
-    return Network(_weights(m, np.stack([np.zeros_like(leaves), leaves], axis=1)), "star", positions=positions)
+    return Network(_weights(m, pairs), "star", positions=positions)
 
 
 def path(agents: int) -> Network:
@@ -51,14 +53,17 @@ def path(agents: int) -> Network:
     # A long path is drawn as a snake: every other row runs backwards.
     columns = max(16, math.ceil(math.sqrt(2 * m)))
     row, column = np.divmod(np.arange(m), columns)
-    positions = np.stack([np.where(row % 2, columns - 1 - column, column), -row], axis=1).astype(float)
+    across = np.where(row % 2, columns - 1 - column, column)
+    positions = np.stack([across, -row], axis=1).astype(float)
     return Network(_weights(m, _consecutive(m)), "path", positions=positions)
 
 
 def ring(agents: int) -> Network:
     """A closed line; two agents share one edge."""
     m = check_agents(agents)
-    pairs = np.concatenate([_consecutive(m), [[0, m - 1]]]) if m > 2 else _consecutive(m)
+    pairs = _consecutive(m)
+    if m > 2:
+        pairs = np.concatenate([pairs, [[0, m - 1]]])
     return Network(_weights(m, pairs), "ring", positions=_circle(m))
 
 
@@ -71,14 +76,21 @@ def lattice(agents: int) -> Network:
     m = check_agents(agents)
     columns = _lattice_columns(m)
     row, column = np.divmod(np.arange(m), columns)
-    inner_left, inner_right = column > 0, column < columns - 1
+    inner_left = column > 0
+    inner_right = column < columns - 1
+    everywhere = np.full(m, True)
     # right, down, down-left, down-right: each edge once, from its smaller agent
-    steps = [(1, inner_right), (columns, np.full(m, True)), (columns - 1, inner_left), (columns + 1, inner_right)]
-    starts = [np.flatnonzero(allowed & (np.arange(m) + step < m)) for step, allowed in steps]
-    pairs = np.concatenate(
-        [np.stack([start, start + step], axis=1) for start, (step, _) in zip(starts, steps, strict=True)]
-    )
-    return Network(_weights(m, pairs), "lattice", positions=np.stack([column, -row], axis=1).astype(float))
+    pairs = []
+    for step, allowed in [
+        (1, inner_right),
+        (columns, everywhere),
+        (columns - 1, inner_left),
+        (columns + 1, inner_right),
+    ]:
+        start = np.flatnonzero(allowed & (np.arange(m) + step < m))
+        pairs.append(np.stack([start, start + step], axis=1))
+    positions = np.stack([column, -row], axis=1).astype(float)
+    return Network(_weights(m, np.concatenate(pairs)), "lattice", positions=positions)
 
 
 def erdos_renyi(agents: int, probability: float = 0.5, seed: int = 0) -> Network:
@@ -86,12 +98,14 @@ def erdos_renyi(agents: int, probability: float = 0.5, seed: int = 0) -> Network
     m = check_agents(agents)
     if not 0 < probability <= 1:
         raise InvalidNetwork(f"the probability of an edge must be above 0 and at most 1, not {probability!r}.")
-    everyone = np.stack(np.triu_indices(m, k=1), axis=1)
+    possible = _all_pairs(m)
 
     def sample(rng: np.random.Generator) -> tuple[Pairs, None]:
-        return everyone[rng.random(len(everyone)) < probability], None
+        chosen = rng.random(len(possible)) < probability
+        return possible[chosen], None
 
-    larger = min(1.0, max(1.5 * probability, 2.0 * math.log(m + 1) / m))
+    surely_connected = 2.0 * math.log(m + 1) / m
+    larger = min(1.0, max(1.5 * probability, surely_connected))
     return _until_connected(m, "erdos-renyi", sample, seed, f"probability={_rounded_up(larger)}")
 
 
@@ -107,7 +121,8 @@ def geometric(agents: int, radius: float = 0.3, seed: int = 0) -> Network:
         points = rng.random((m, 2))
         return cKDTree(points).query_pairs(radius, output_type="ndarray"), points
 
-    larger = max(1.25 * radius, math.sqrt(2.0 * math.log(m + 1) / (math.pi * m)))
+    surely_connected = math.sqrt(2.0 * math.log(m + 1) / (math.pi * m))
+    larger = max(1.25 * radius, surely_connected)
     return _until_connected(m, "geometric", sample, seed, f"radius={_rounded_up(larger)}")
 
 
@@ -122,9 +137,9 @@ def expander(agents: int, degree: int = 4, seed: int = 0) -> Network:
         fix = f"Use degree={m - 1} or less, or more agents." if m > 1 else "Use complete(1), or more agents."
         raise InvalidNetwork(f"with {m} agents nobody can have {degree} neighbours. {fix}")
     if degree * m % 2:
+        even = degree - 1 if degree > 1 else degree + 1
         raise InvalidNetwork(
-            f"degree × agents must be even, but {degree} × {m} is odd. "
-            f"Use degree={degree - 1 if degree > 1 else degree + 1}, or {m + 1} agents."
+            f"degree × agents must be even, but {degree} × {m} is odd. Use degree={even}, or {m + 1} agents."
         )
     if degree == 1 and m > 2:
         raise InvalidNetwork(f"{m} agents with one neighbour each are not connected. Use degree=2 or more.")
@@ -133,7 +148,8 @@ def expander(agents: int, degree: int = 4, seed: int = 0) -> Network:
         graph = networkx.random_regular_graph(int(degree), m, seed=int(rng.integers(2**31)))
         return np.array(graph.edges, dtype=int), _circle(m)
 
-    return _until_connected(m, "expander", sample, seed, f"degree={degree + 1 + (degree + 1) * m % 2}")
+    larger = degree + 1 + (degree + 1) * m % 2
+    return _until_connected(m, "expander", sample, seed, f"degree={larger}")
 
 
 def _until_connected(
@@ -156,9 +172,16 @@ def _until_connected(
 
 
 def _weights(agents: int, pairs: Pairs) -> Matrix:
-    i, j = pairs[:, 0], pairs[:, 1]
+    i = pairs[:, 0]
+    j = pairs[:, 1]
     ones = np.ones(2 * len(pairs))
-    return sp.csr_array((ones, (np.concatenate([i, j]), np.concatenate([j, i]))), shape=(agents, agents))
+    rows = np.concatenate([i, j])
+    columns = np.concatenate([j, i])
+    return sp.csr_array((ones, (rows, columns)), shape=(agents, agents))
+
+
+def _all_pairs(agents: int) -> Pairs:
+    return np.stack(np.triu_indices(agents, k=1), axis=1)
 
 
 def _consecutive(agents: int) -> Pairs:
@@ -167,13 +190,18 @@ def _consecutive(agents: int) -> Pairs:
 
 def _circle(agents: int) -> FloatArray:
     """Points on the unit circle, clockwise from the top."""
-    angle = math.pi / 2 - 2 * math.pi * np.arange(agents) / max(agents, 1)
+    turn = 2 * math.pi * np.arange(agents) / max(agents, 1)
+    angle = math.pi / 2 - turn
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
 def _lattice_columns(agents: int) -> int:
-    rows = next(rows for rows in range(math.isqrt(agents), 0, -1) if agents % rows == 0)
-    return agents // rows if rows > 1 or agents <= 3 else math.isqrt(agents - 1) + 1
+    rows = math.isqrt(agents)
+    while agents % rows:
+        rows -= 1
+    if rows > 1 or agents <= 3:
+        return agents // rows
+    return math.isqrt(agents - 1) + 1
 
 
 def _rounded_up(number: float) -> float:

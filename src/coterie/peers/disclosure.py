@@ -90,6 +90,8 @@ def disclosure(study: Study, party: str, table: Table) -> str:
             else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
         )
         lines.append(f"  - {how} (column {study.id!r}); in the end all know which ids are common to all")
+    if study.same_order:
+        lines += ["  - keyed hashes of the column names, to find names that two parties have: parties can test guesses"]
     lines += [f"  - {line}" for line in problem.kind.introduction(problem, study.messages)]
     if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]

@@ -8,6 +8,8 @@ Everything after the meeting may have to be done again: if a party is restarted,
 from __future__ import annotations
 
 import hashlib
+import hmac
+import itertools
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +27,7 @@ from coterie.data.summary import TableSummary, check_together, common_shape, in_
 from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.networks import Network
-from coterie.peers.align import aligned
+from coterie.peers.align import HASH_BYTES, aligned
 from coterie.peers.chaos import Chaos
 from coterie.peers.nonce import secret
 from coterie.peers.study import PartyFile, Study
@@ -166,9 +168,31 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
 
 def matched(session: Session, table: Table) -> Table:
     study = session.study
+    if study.same_order:
+        refuse_equal_names(session, table)
     if study.id is None or study.split != "features":
         return table
     return aligned(table, study.names, session.broadcast, secrets.token_bytes(32), study.duplicates, study.psi)
+
+
+def refuse_equal_names(session: Session, table: Table) -> None:
+    """Refuse a column name that two parties have: it may be an id, whose rows are then in another order.
+
+    Keyed hashes of the names travel, with a key that is new for every meeting: parties can test guesses, outsiders
+    cannot.
+    """
+    nonces = session.all_gather(secrets.token_bytes(32), "name keys", bytes)
+    key = hashlib.sha256(b"".join(hashlib.sha256(nonce).digest() for nonce in nonces)).digest()
+    own = {hmac.digest(key, name.encode(), "sha256")[:HASH_BYTES]: name for name in table.columns or ()}
+    held = [set(hashes) for hashes in session.all_gather(sorted(own), "names", list[bytes])]
+    for (first, one), (second, other) in itertools.combinations(zip(session.study.names, held, strict=True), 2):
+        if both := one & other:
+            mine = ", ".join(repr(own[name]) for name in sorted(both) if name in own)
+            shown = mine or "the same name"
+            raise InvalidData(
+                f"a column ({shown}) is at {first} and at {second}. If it names the rows, write it into the study as "
+                "id in place of same-order. If not, leave it out at one party, or rename it."
+            )
 
 
 def summaries(session: Session, table: Table, *, classification: bool = False) -> list[TableSummary]:

@@ -42,7 +42,9 @@ class Ball(Penalty):
         """An atom of the ball at which ⟨gradient, ·⟩ is least: −radius · dual_norm(gradient)."""
 
     def value(self, w: FloatArray) -> float:
-        return 0.0 if self.norm(w) <= self.radius * (1.0 + FEASIBILITY_TOLERANCE) else math.inf
+        if self.norm(w) <= self.radius * (1.0 + FEASIBILITY_TOLERANCE):
+            return 0.0
+        return math.inf
 
     def conjugate(self, u: FloatArray) -> float:
         return self.radius * self.dual_norm(u)

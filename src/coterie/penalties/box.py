@@ -35,21 +35,28 @@ class Box(Penalty):
                 f"the {self.name} has {lower.size} lower and {upper.size} upper bounds; give one of each per column."
             )
         lower, upper = np.broadcast_arrays(lower, upper)
-        bad = np.flatnonzero(~((lower <= upper) & (lower < np.inf) & (upper > -np.inf)))
-        if bad.size:
-            where = f" at column {bad[0]}" if lower.ndim else ""
+        valid = (lower <= upper) & (lower < np.inf) & (upper > -np.inf)
+        invalid = np.flatnonzero(~valid)
+        if invalid.size:
+            first = invalid[0]
+            where = f" at column {first}" if lower.ndim else ""
             raise InvalidProblem(
-                f"the {self.name} is empty{where}: lower is {lower.flat[bad[0]]}, upper is {upper.flat[bad[0]]}. "
+                f"the {self.name} is empty{where}: lower is {lower.flat[first]}, upper is {upper.flat[first]}. "
                 "Every lower bound must be at most its upper bound, with a finite number between them."
             )
 
     def _side(self, bound: object) -> float | tuple[float, ...]:
-        numbers = [as_number(b) for b in bound] if isinstance(bound, Iterable) else [as_number(bound)]
+        if isinstance(bound, Iterable):
+            numbers = [as_number(b) for b in bound]
+        else:
+            numbers = [as_number(bound)]
         if np.isnan(numbers).any():
             raise InvalidProblem(
                 f"a bound of the {self.name} must be a number, or one number per column, not {bound!r}."
             )
-        return tuple(numbers) if isinstance(bound, Iterable) else numbers[0]
+        if isinstance(bound, Iterable):
+            return tuple(numbers)
+        return numbers[0]
 
     @cached_property
     def _sides(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -70,44 +77,59 @@ class Box(Penalty):
 
     def value(self, w: FloatArray) -> float:
         lower, upper = self._rounded_sides(w)
-        slack = FEASIBILITY_TOLERANCE * np.abs(lower), FEASIBILITY_TOLERANCE * np.abs(upper)
-        return 0.0 if np.all((lower - slack[0] <= w) & (w <= upper + slack[1])) else math.inf
+        lowest = lower - FEASIBILITY_TOLERANCE * np.abs(lower)
+        highest = upper + FEASIBILITY_TOLERANCE * np.abs(upper)
+        if np.all((lowest <= w) & (w <= highest)):
+            return 0.0
+        return math.inf
 
     def prox(self, w: FloatArray, step: Step) -> FloatArray:
         return np.clip(w, *self._rounded_sides(w))
 
     def conjugate(self, u: FloatArray) -> float:
         support, unbounded = self._support(u)
-        return math.inf if unbounded.any() else float(support.sum())
+        if unbounded.any():
+            return math.inf
+        return float(support.sum())
 
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
         terms, unbounded = self._terms(w, u, error)
-        return math.inf if unbounded.any() or math.isinf(self.value(w)) else float(terms.sum())
+        if unbounded.any() or math.isinf(self.value(w)):
+            return math.inf
+        return float(terms.sum())
 
     def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
-        return 0.0 if (self._support(u + error)[1] | self._support(u - error)[1]).any() else 1.0
+        if self._may_be_unbounded(u, error).any():
+            return 0.0
+        return 1.0
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
-        # Where the box is bounded, its support; where it is not, Cauchy–Schwarz; and Cauchy–Schwarz for all of it.
+        # The support of the bounded columns plus Cauchy–Schwarz for the others, or Cauchy–Schwarz for all columns.
         support, unbounded = self._support(u)
-        return min(float(support.sum()) + radius * norm(u[unbounded]), radius * norm(u))
+        by_columns = float(support.sum()) + radius * norm(u[unbounded])
+        return min(by_columns, radius * norm(u))
 
     def bounded_fenchel_young(self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0) -> float:
         terms, unbounded = self._terms(w, u, error)
-        free, off = u[unbounded], np.broadcast_to(np.asarray(error, float), u.shape)[unbounded]
-        rest = (
-            radius * norm(free) - float(free @ w[unbounded]) + (radius + norm(w)) * (norm(off) + ROUNDING * norm(free))
-        )
-        return math.inf if math.isinf(self.value(w)) else float(terms.sum()) + max(rest, 0.0)
+        free = u[unbounded]
+        off = np.broadcast_to(np.asarray(error, float), u.shape)[unbounded]
+        length = norm(free)
+        rounding = (radius + norm(w)) * (norm(off) + ROUNDING * length)
+        rest = radius * length - float(free @ w[unbounded]) + rounding
+        if math.isinf(self.value(w)):
+            return math.inf
+        return float(terms.sum()) + max(rest, 0.0)
 
     def _terms(self, w: FloatArray, u: FloatArray, error: Step) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """u_i times the way of w_i to the bound on that side, with the error on both, and where there is no bound."""
+        """u_i times the distance of w_i to the bound on that side, from above, and whether there is no such bound."""
         lower, upper = (np.broadcast_to(side, w.shape) for side in self._sides)
-        unbounded = self._support(u + error)[1] | self._support(u - error)[1]
+        unbounded = self._may_be_unbounded(u, error)
         with np.errstate(invalid="ignore"):
-            up, down = np.maximum(upper - w, 0.0), np.maximum(w - lower, 0.0)
-            rise, fall = np.maximum(u + error, 0.0), np.maximum(error - u, 0.0)
-            # 0·∞ = 0: a bound that is not there does not matter where u does not point to it
+            up = np.maximum(upper - w, 0.0)
+            down = np.maximum(w - lower, 0.0)
+            rise = np.maximum(u + error, 0.0)
+            fall = np.maximum(error - u, 0.0)
+            # 0·∞ = 0: an infinite bound does not matter if u does not point to it
             terms = np.where(rise > 0, up * rise, 0.0) + np.where(fall > 0, down * fall, 0.0)
         return np.where(unbounded, 0.0, terms * (1.0 + ROUNDING)), unbounded
 
@@ -115,11 +137,18 @@ class Box(Penalty):
         lower, upper = (side[columns] if side.ndim else side for side in self._sides)
         return Box(lower.tolist(), upper.tolist())
 
+    def _may_be_unbounded(self, u: FloatArray, error: Step) -> npt.NDArray[np.bool_]:
+        """Whether the support is infinite for a number within the error of u_i."""
+        _, above = self._support(u + error)
+        _, below = self._support(u - error)
+        return above | below
+
     def _support(self, u: FloatArray) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """max(lower_i u_i, upper_i u_i) where that is finite and 0 elsewhere, and where that is."""
+        """max(lower_i u_i, upper_i u_i), 0 where that is infinite, and whether it is infinite."""
         self._check_width(u)
         lower, upper = self._sides
-        active = np.where(u > 0, upper, np.where(u < 0, lower, 0.0))
+        lower_or_none = np.where(u < 0, lower, 0.0)
+        active = np.where(u > 0, upper, lower_or_none)
         unbounded = np.isinf(active)
         return np.where(unbounded, 0.0, active) * u, unbounded
 
@@ -128,10 +157,11 @@ class Box(Penalty):
         self._check_width(w)
         lower, upper = self._sides
         with np.errstate(over="ignore"):
-            low, high = lower.astype(w.dtype), upper.astype(w.dtype)
+            low = lower.astype(w.dtype)
+            high = upper.astype(w.dtype)
         inner_low = np.where(low < lower, np.nextafter(low, w.dtype.type(np.inf)), low)
         inner_high = np.where(high > upper, np.nextafter(high, w.dtype.type(-np.inf)), high)
-        # A box too thin to hold a number of that precision keeps its nearest ones.
+        # A box without a number of that precision keeps its nearest ones.
         thin = inner_low > inner_high
         return np.where(thin, low, inner_low), np.where(thin, high, inner_high)
 

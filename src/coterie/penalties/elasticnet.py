@@ -72,7 +72,9 @@ class ElasticNet(Penalty):
         return square + slack(w, within, self._threshold, error)
 
     def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
-        return 1.0 if self.strong_convexity else L1(self.strength).scale_into_domain(u, error)
+        if self.strong_convexity:
+            return 1.0
+        return L1(self.strength).scale_into_domain(u, error)
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         return min(self.conjugate(u), ball_supremum(self._excess(u), self.strong_convexity, radius))

@@ -19,7 +19,7 @@ from coterie.penalties.pieces import Pieces
 
 @dataclass(frozen=True)
 class Group(Penalty):
-    """Group lasso: whole groups of columns are kept or dropped. `groups` gives one whole number per column."""
+    """Group lasso: keeps or drops whole groups of columns. `groups` gives one whole number per column."""
 
     name: ClassVar[str] = "group"
     strength: float
@@ -36,7 +36,7 @@ class Group(Penalty):
 
     @cached_property
     def _layout(self) -> tuple[npt.NDArray[np.intp], ...]:
-        """The distinct labels, the position of each column's label among them, how often and where first it occurs."""
+        """The distinct labels, the place of each column's label among them, their counts, and their first columns."""
         labels, first, positions, sizes = np.unique(np.array(self.groups, np.intp), True, True, True)
         return labels, positions, sizes, first
 
@@ -54,29 +54,38 @@ class Group(Penalty):
         return float(self._strengths @ self._norms(w))
 
     def prox(self, w: FloatArray, step: Step) -> FloatArray:
-        step_of_group = np.broadcast_to(np.asarray(step, float), w.shape)[self._layout[3]]
-        norms, thresholds = self._norms(w), step_of_group * self._strengths
+        _, positions, _, first = self._layout
+        steps = np.broadcast_to(np.asarray(step, float), w.shape)
+        norms = self._norms(w)
+        thresholds = steps[first] * self._strengths
         kept = norms > thresholds
         factors = np.divide(norms - thresholds, norms, out=np.zeros_like(norms), where=kept)
-        shrunk: FloatArray = w * factors[self._layout[1]]
+        shrunk: FloatArray = w * factors[positions]
         return shrunk.astype(w.dtype, copy=False)
 
     def tied(self, steps: FloatArray) -> FloatArray:
-        least = np.full(self._layout[0].size, np.inf)
-        np.minimum.at(least, self._layout[1], steps)
-        return least[self._layout[1]].astype(steps.dtype)
+        labels, positions, _, _ = self._layout
+        least = np.full(labels.size, np.inf)
+        np.minimum.at(least, positions, steps)
+        return least[positions].astype(steps.dtype)
 
     def conjugate(self, u: FloatArray) -> float:
-        return 0.0 if inside(self._excess(u, 0.0)) else math.inf
+        if inside(self._excess(u, 0.0)):
+            return 0.0
+        return math.inf
 
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
         # ‖w‖ ((λ − ‖u‖) + ½ ‖u‖ ‖w/‖w‖ − u/‖u‖‖²) for every group
         if not inside(self._excess(u, error)):
             return math.inf
-        sizes, lengths, off = self._norms(w), self._norms(u), self._norms(self._errors(u, error))
-        apart = self._norms(self._directions(w, sizes) - self._directions(u, lengths))
+        sizes = self._norms(w)
+        lengths = self._norms(u)
+        off = self._norms(self._errors(u, error))
+        difference = self._directions(w, sizes) - self._directions(u, lengths)
+        apart = self._norms(difference)
         left = np.maximum(self._strengths - lengths, 0.0) + 0.5 * lengths * apart**2
-        return float(sizes @ (left + 2.0 * off + ROUNDING * self._strengths))
+        terms = left + 2.0 * off + ROUNDING * self._strengths
+        return float(sizes @ terms)
 
     def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
         return shrink_factor(self._excess(u, error), u.dtype)
@@ -104,7 +113,7 @@ class Group(Penalty):
         return Group(self.strength, tuple(labels[positions[columns]].tolist()))
 
     def _excess(self, u: FloatArray, error: Step) -> float:
-        """The largest share of its strength that a group may have: at most 1 inside the domain."""
+        """The largest ratio of ‖u_G‖ (plus error) to λ_G: at most 1 inside the domain."""
         lengths = self._norms(u) * (1.0 + ROUNDING) + self._norms(self._errors(u, error))
         return float(np.max(lengths / self._strengths, initial=0))
 
@@ -124,6 +133,8 @@ class Group(Penalty):
                 f"the group penalty has labels for {len(self.groups)} columns, the coefficients have shape {w.shape}. "
                 "Give one label per column."
             )
+        labels, positions, _, _ = self._layout
         squares = w.astype(np.float64) ** 2
-        norms: npt.NDArray[Any] = np.sqrt(np.bincount(self._layout[1], squares, minlength=self._layout[0].size))
+        sums = np.bincount(positions, squares, minlength=labels.size)
+        norms: npt.NDArray[Any] = np.sqrt(sums)
         return norms

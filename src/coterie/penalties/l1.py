@@ -35,10 +35,14 @@ class L1(Penalty):
         return soft_threshold(w, np.multiply(step, self.strength))
 
     def conjugate(self, u: FloatArray) -> float:
-        return 0.0 if inside(self._excess(u, 0.0)) else math.inf
+        if inside(self._excess(u, 0.0)):
+            return 0.0
+        return math.inf
 
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
-        return slack(w, u, self.strength, error) if inside(self._excess(u, error)) else math.inf
+        if inside(self._excess(u, error)):
+            return slack(w, u, self.strength, error)
+        return math.inf
 
     def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
         return shrink_factor(self._excess(u, error), u.dtype)
@@ -49,7 +53,7 @@ class L1(Penalty):
         return min(self.conjugate(u), ball_supremum(excess, 0.0, radius))
 
     def _excess(self, u: FloatArray, error: Step) -> float:
-        """The largest share of the strength that an entry may have: at most 1 inside the domain."""
+        """The largest ratio of |u_j| (plus error) to the strength: at most 1 inside the domain."""
         return float(np.max(np.abs(u) + error, initial=0)) / self.strength
 
 
@@ -66,6 +70,6 @@ def l1_norm(w: FloatArray) -> float:
 
 
 def soft_threshold(w: FloatArray, threshold: Step) -> FloatArray:
-    """Every entry moved towards 0 by the threshold, one number or one per entry, and not beyond."""
+    """Move every entry towards 0 by the threshold (one number, or one per entry), but not beyond 0."""
     threshold = np.asarray(threshold, w.dtype)
     return w - np.clip(w, -threshold, threshold)

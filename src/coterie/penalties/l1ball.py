@@ -36,21 +36,26 @@ class L1Ball(Ball):
     def prox(self, w: FloatArray, step: Step) -> FloatArray:
         if self.norm(w) <= self.radius:
             return w.copy()
-        # Rounding to the precision of w can add half an eps: leave room for it.
-        room = float(np.finfo(w.dtype).eps)
-        return onto_l1_ball(w.astype(np.float64), self.radius * (1.0 - room)).astype(w.dtype, copy=False)
+        # Rounding to the precision of w can add half an eps.
+        rounding = float(np.finfo(w.dtype).eps)
+        projected = onto_l1_ball(w.astype(np.float64), self.radius * (1.0 - rounding))
+        return projected.astype(w.dtype, copy=False)
 
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
         # (radius − ‖w‖₁) ‖u‖∞ + Σ_j |w_j| (‖u‖∞ − u_j sign w_j)
         if math.isinf(self.value(w)):
             return math.inf
         largest = self.dual_norm(u)
-        room = max(self.radius - self.norm(w), 0.0) + ROUNDING * self.radius
-        return room * largest + slack(w, u, largest, error) + self.radius * float(np.max(error, initial=0))
+        distance = max(self.radius - self.norm(w), 0.0) + ROUNDING * self.radius
+        largest_error = float(np.max(error, initial=0))
+        return distance * largest + slack(w, u, largest, error) + self.radius * largest_error
 
     def lmo(self, gradient: FloatArray) -> OneHot:
         index = int(np.argmax(np.abs(gradient)))
-        return OneHot(index, -self.radius if gradient[index] >= 0 else self.radius, gradient.size)
+        value = self.radius
+        if gradient[index] >= 0:
+            value = -self.radius
+        return OneHot(index, value, gradient.size)
 
 
 def onto_l1_ball(w: npt.NDArray[np.float64], radius: float) -> npt.NDArray[np.float64]:

@@ -84,7 +84,9 @@ class Penalty(ABC):
 
     def tied(self, steps: FloatArray) -> FloatArray:
         """Those steps, lowered to the least of all columns that the penalty ties together, as `prox` needs them."""
-        return steps if self.separable else np.full_like(steps, steps.min(initial=math.inf))
+        if self.separable:
+            return steps
+        return np.full_like(steps, steps.min(initial=math.inf))
 
     @abstractmethod
     def conjugate(self, u: FloatArray) -> float:
@@ -112,7 +114,7 @@ class Penalty(ABC):
         return max(sure, 0.0) + (radius + norm(w)) * float(spread(error, w)) + ROUNDING * radius * norm(u)
 
     def repeated(self, columns: int, times: int) -> Penalty:
-        """This penalty for so many columns that have several coefficients each, side by side."""
+        """This penalty for `columns` columns with `times` coefficients each, one column after the other."""
         return self
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
@@ -134,7 +136,9 @@ def positive(value: object, what: str, advice: str) -> float:
 
 def spread(error: Step, w: FloatArray) -> Any:
     """‖error‖₂, one number standing for all entries; of vectors that stand in rows, of each."""
-    return lengths(error) if isinstance(error, np.ndarray) else float(error) * math.sqrt(w.shape[-1])
+    if isinstance(error, np.ndarray):
+        return lengths(error)
+    return float(error) * math.sqrt(w.shape[-1])
 
 
 def lengths(w: FloatArray) -> Any:
@@ -148,15 +152,19 @@ def norm(w: FloatArray) -> float:
     return float(np.linalg.norm(w.astype(np.float64, copy=False).ravel()))
 
 
-def ball_supremum(slope: float, curvature: float, radius: float) -> float:
-    """max over 0 ≤ ρ ≤ radius of ρ slope − ½ curvature ρ²: what the ball leaves of a conjugate on its best ray."""
-    reach = slope / curvature if slope < radius * curvature else radius
-    return reach * (slope - 0.5 * curvature * reach)
+def ball_supremum(gradient: float, curvature: float, radius: float) -> float:
+    """max over 0 ≤ ρ ≤ radius of ρ gradient − ½ curvature ρ²: a conjugate on its best ray, within the ball."""
+    best = radius
+    if gradient < radius * curvature:
+        best = gradient / curvature
+    return best * (gradient - 0.5 * curvature * best)
 
 
 def shrink_factor(excess: float, dtype: np.dtype[Any]) -> float:
     """The largest c ≤ 1 for which c·excess ≤ 1 still holds after c·u was rounded to that precision."""
-    return 1.0 if excess <= 1.0 else (1.0 - 2.0 * float(np.finfo(dtype).eps)) / excess
+    if excess <= 1.0:
+        return 1.0
+    return (1.0 - 2.0 * float(np.finfo(dtype).eps)) / excess
 
 
 def inside(excess: float) -> bool:

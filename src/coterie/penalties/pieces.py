@@ -1,4 +1,4 @@
-"""What a penalty is made of, for methods that work on its pieces and not on its prox."""
+"""The pieces of a penalty, for methods that do not use its prox."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ class Pieces:
     """One number, or one per coefficient, as below."""
     upper: float | npt.NDArray[np.float64] = math.inf
     groups: npt.NDArray[np.intp] | None = None
-    """To which group each coefficient belongs, counted from 0."""
+    """The group of each coefficient, counted from 0."""
     strengths: npt.NDArray[np.float64] | None = None
     """One per group."""
     radius: float = math.inf
 
     @property
     def kinds(self) -> list[str]:
-        """Which pieces there are, beside the ridge: "l1", "bounds", "groups", "ball"."""
-        there = {
-            "l1": self.threshold > 0,
-            "bounds": bool(np.isfinite(self.lower).any() or np.isfinite(self.upper).any()),
-            "groups": self.groups is not None,
-            "ball": self.radius < math.inf,
-        }
-        return [kind for kind, is_there in there.items() if is_there]
+        """The pieces of this penalty without the ridge: "l1", "bounds", "groups", "ball"."""
+        kinds = []
+        if self.threshold > 0:
+            kinds.append("l1")
+        if np.isfinite(self.lower).any() or np.isfinite(self.upper).any():
+            kinds.append("bounds")
+        if self.groups is not None:
+            kinds.append("groups")
+        if self.radius < math.inf:
+            kinds.append("ball")
+        return kinds
 
     @property
     def separable(self) -> bool:
-        """Whether g falls apart into functions of one coefficient each."""
+        """Whether g is a sum of functions of one coefficient each."""
         return self.groups is None and self.radius == math.inf

@@ -20,7 +20,7 @@ from coterie.penalties.l1ball import onto_l1_ball
 from coterie.penalties.penalty import ROUNDING, Step
 
 SMALL = 32
-"""Matrices with at most this many rows or columns have their singular vectors computed all at once."""
+"""For matrices with at most this many rows or columns, all singular vectors are computed at once."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,10 @@ class TraceBall(Ball):
         left, values, right = np.linalg.svd(_matrix(w), full_matrices=False)
         if values.sum() <= self.radius:
             return w.copy()
-        # Rounding W to its precision adds E with ‖E‖_* ≤ √rank ‖E‖_F ≤ √rank (eps/2) radius: leave room for it.
-        room = math.sqrt(values.size) * float(np.finfo(w.dtype).eps)
-        projected: FloatArray = (left * onto_l1_ball(values, self.radius * (1.0 - room))) @ right
+        # Rounding W to its precision adds E with ‖E‖_* ≤ √rank ‖E‖_F ≤ √rank (eps/2) radius.
+        rounding = math.sqrt(values.size) * float(np.finfo(w.dtype).eps)
+        shrunk = onto_l1_ball(values, self.radius * (1.0 - rounding))
+        projected: FloatArray = (left * shrunk) @ right
         return projected.astype(w.dtype, copy=False)
 
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
@@ -63,7 +64,8 @@ def leading_pair(matrix: Matrix | LinearOperator) -> tuple[FloatArray, FloatArra
     if min(rows, columns) <= SMALL:
         return _leading_pair_of_all(operator)
     start = np.random.default_rng(0).standard_normal(min(rows, columns))
-    size = np.abs(operator @ start if columns <= rows else operator.T @ start).max()
+    image = operator @ start if columns <= rows else operator.T @ start
+    size = np.abs(image).max()
     if size == 0.0:
         return np.eye(1, rows)[0], np.eye(1, columns)[0]
     try:
@@ -75,7 +77,10 @@ def leading_pair(matrix: Matrix | LinearOperator) -> tuple[FloatArray, FloatArra
 
 def _leading_pair_of_all(operator: LinearOperator) -> tuple[FloatArray, FloatArray]:
     rows, columns = operator.shape
-    dense = operator @ np.eye(columns) if columns <= rows else (operator.T @ np.eye(rows)).T
+    if columns <= rows:
+        dense = operator @ np.eye(columns)
+    else:
+        dense = (operator.T @ np.eye(rows)).T
     left, _, right = np.linalg.svd(dense, full_matrices=False)
     return left[:, 0], right[0]
 

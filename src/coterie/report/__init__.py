@@ -1,7 +1,7 @@
-"""Pictures and pages about a run.
+"""Figures and reports of a run.
 
     write_report(result, "report.html")         one page that opens anywhere, also offline
-    save_figures(result, "figures", "pdf")      its pictures as files
+    save_figures(result, "figures", "pdf")      its figures as files
     write_path(path, "report.html")             a path of strengths
     write_comparison({"newton": a, "gram": b}, "report.html")     several methods side by side
 
@@ -47,10 +47,10 @@ def write_report(
     sections: Sequence[Callable[[Result], str]] = (),
     evaluation: Evaluation | None = None,
 ) -> FilePath:
-    """Write one self-contained HTML page about the run: what is proven, how it went, what it cost, how to repeat it.
+    """Write one self-contained HTML page about a run: proof, progress, communication cost and settings.
 
-    `notes` are paragraphs for the head of the page, such as whose data this was. `sections` are functions that make
-    HTML of the result; they stand before the settings. An `evaluation` on other rows stands in the head and in a
+    `notes` are paragraphs for the head of the page, such as the source of the data. `sections` are functions that make
+    HTML of the result; they come before the settings. An `evaluation` on other rows gets a card in the head and a
     section.
     """
     from coterie.report.page import page
@@ -66,7 +66,7 @@ def inference_section(inference: Inference) -> Callable[[Result], str]:
 
 
 def path_section(path: Path) -> Callable[[Result], str]:
-    """A section for `write_report`: which strengths were tried, and why one was chosen."""
+    """A section for `write_report`: the strengths of a path, and the choice of one."""
     from coterie.report.path import render
 
     return partial(render, path)
@@ -93,8 +93,13 @@ def save_figures(
     from coterie.report.evaluation import evaluation_figures
     from coterie.report.figures import figures
 
-    more = {} if evaluation is None else evaluation_figures(evaluation)
-    return _save(lambda: figures(result) | more, folder, format)
+    def drawn() -> dict[str, Any]:
+        found = dict(figures(result))
+        if evaluation is not None:
+            found |= evaluation_figures(evaluation)
+        return found
+
+    return _save(drawn, folder, format)
 
 
 def write_comparison(
@@ -102,7 +107,7 @@ def write_comparison(
 ) -> FilePath:
     """Write one self-contained HTML page about several runs on the same problem, by the names of their methods.
 
-    Where every method ran several times, `timings` has the seconds of every run, and `results` the median runs.
+    If every method ran several times, `timings` has the seconds of every run, and `results` the median runs.
     """
     from coterie.report.compare import comparison_page
 
@@ -123,7 +128,8 @@ def _save(figures: Callable[[], Mapping[str, Any]], folder: str | FilePath, form
 
     if format not in FORMATS:
         raise UnknownName("figure format", format, FORMATS)
-    return [
-        write_atomically(FilePath(folder) / f"{name}.{format}", rendered(figure, format), public=True)
-        for name, figure in figures().items()
-    ]
+    written = []
+    for name, figure in figures().items():
+        file = FilePath(folder) / f"{name}.{format}"
+        written.append(write_atomically(file, rendered(figure, format), public=True))
+    return written

@@ -21,11 +21,12 @@ NAMED_PARTIES = 3
 
 def solve_call(result: Result) -> str:
     """Python that repeats the run, given `data`, a list with one table or (X, y) per participant."""
-    settings, problem = result.certificate.settings, result.model.problem
+    settings = result.certificate.settings
+    problem = result.model.problem
     method = {"method": settings["method"]["name"], **settings["method"], "acceleration": settings["acceleration"]}
     del method["name"]
     if "changed" in settings:
-        # "auto" chose and changed: what was asked for takes the same way.
+        # The run changed its method: a call with the first request takes the same way.
         method = {name: value for name, value in settings["changed"]["asked"].items() if value is not None}
     limits = {name: value for name, value in settings["limits"].items() if value is not None}
     lines = [
@@ -47,7 +48,9 @@ def solve_call(result: Result) -> str:
 
 def _recipes(settings: Mapping[str, Any]) -> dict[str, list[str]]:
     known = settings.get("prepare")
-    return {} if known is None else {"prepare": Preparation.from_settings(known).lines()}
+    if known is None:
+        return {}
+    return {"prepare": Preparation.from_settings(known).lines()}
 
 
 def _problem(problem: Problem) -> Iterator[str]:
@@ -86,15 +89,18 @@ def _parties(result: Result) -> Iterator[str]:
 
 
 def _network(network: Network, split: str, seed: int) -> str:
-    """The name of the network if that makes it again, else a variable with a comment's worth of description."""
+    """The name of the network if that makes the same one, otherwise the name of a variable."""
     star_means_server = split == "samples"
     if split == "users":
         return '"learned"' if network.name == "learned" else "graph"
     if network.server:
-        return '"star"' if star_means_server else f"co.networks.star({network.agents}, server=True)"
+        if star_means_server:
+            return '"star"'
+        return f"co.networks.star({network.agents}, server=True)"
     if network.name in TOPOLOGIES and _is_made_by_name(network, seed):
-        by_function = network.name == "star" and star_means_server
-        return f"co.networks.star({network.agents})" if by_function else _python(network.name)
+        if network.name == "star" and star_means_server:
+            return f"co.networks.star({network.agents})"
+        return _python(network.name)
     return "graph"
 
 

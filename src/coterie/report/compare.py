@@ -1,4 +1,4 @@
-"""Several methods on one problem, side by side: who needs the fewest rounds, the fewest bits, the least time."""
+"""The report of a comparison: rounds, bits and time of several methods on one problem."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from coterie.errors import count
 from coterie.report.figures import gaps_against
 from coterie.report.html import (
+    cards_list,
     choice,
     definitions,
     document,
@@ -20,7 +21,7 @@ from coterie.report.html import (
     swatch,
     table,
 )
-from coterie.report.page import foot, status_mark
+from coterie.report.page import foot, parties_of, status_mark
 from coterie.report.sections.bill import elsewhere
 from coterie.report.sections.progress import AXES
 from coterie.report.sections.settings import problem_facts
@@ -30,22 +31,24 @@ from coterie.result import Result
 
 
 def comparison_figures(results: Mapping[str, Result], *, logarithmic: bool = True) -> dict[str, Figure]:
-    """The gaps of all runs against rounds, bytes and seconds, by the name of the picture."""
+    """The gaps of all runs against rounds, bytes and seconds, by the name of the figure."""
     return {f"compare-{against}": gaps_against(results, against, logarithmic, legend=True) for against in AXES}
 
 
 def comparison_page(results: Mapping[str, Result], timings: Timings | None = None) -> str:
-    """The whole page; `timings` has the seconds of every run where methods took turns."""
+    """The whole page; `timings` has the seconds of every run, if methods took turns."""
     first = next(iter(results.values()))
     solved = [result for result in results.values() if result.status.success]
     best = winners(results, timings)
     title = _headline(results, best)
-    problem, people = first.model.problem, first.certificate.participants
-    held = f"{count(len(people), 'party' if len(people) == 1 else 'partie')}, {first.certificate.settings['network']}"
+    problem = first.model.problem
+    kind = problem.kind.words(problem)
+    held = f"{parties_of(first)}, {first.certificate.settings['network']}"
+    methods = count(len(results), "method")
+    tolerance = first.certificate.tolerance
     story = (
-        f"The same problem ({problem.kind.words(problem)}; {held}) was solved by "
-        f"{count(len(results), 'method')}, each until its relative gap was at most "
-        f"{first.certificate.tolerance:g}. {len(solved)} of {len(results)} reached it."
+        f"The same problem ({kind}; {held}) was solved by {methods}, each until its relative gap was at most "
+        f"{tolerance:g}. {len(solved)} of {len(results)} reached it."
     )
     header = (
         f'<div class="brand"><b>Coterie</b><span>comparison</span></div>\n<h1>{text(title)}</h1>\n'
@@ -64,88 +67,99 @@ def _headline(results: Mapping[str, Result], best: Best) -> str:
         return "No method reached the tolerance"
     for name in results:
         if all(name in names for names in best.values()):
-            shared = any(len(names) > 1 for names in best.values())
-            return f"{name} is best{' or as good' if shared else ''} in every respect"
-    rounds, bits = best["rounds"], best["bits"]
-    if both := tuple(name for name in rounds if name in bits):
+            if any(len(names) > 1 for names in best.values()):
+                return f"{name} is best or as good in every respect"
+            return f"{name} is best in every respect"
+    rounds = best["rounds"]
+    bits = best["bits"]
+    both = tuple(name for name in rounds if name in bits)
+    if both:
         need, send = _verbs(both)
         return f"{' and '.join(both)} {need} the fewest rounds and {send} the least"
-    fewest, least = f"{' and '.join(rounds)} {_verbs(rounds)[0]}", f"{' and '.join(bits)} {_verbs(bits)[1]}"
+    fewest = f"{' and '.join(rounds)} {_verbs(rounds)[0]}"
+    least = f"{' and '.join(bits)} {_verbs(bits)[1]}"
     return f"{fewest} the fewest rounds, {least} the least"
 
 
 def _verbs(names: tuple[str, ...]) -> tuple[str, str]:
-    return ("need", "send") if len(names) > 1 else ("needs", "sends")
+    if len(names) > 1:
+        return "need", "send"
+    return "needs", "sends"
 
 
 def _cards(results: Mapping[str, Result], best: Best, timings: Timings | None) -> str:
     cards = []
-    for measure, (words, _, _) in MEASURES.items():
-        names = best[measure]
-        if names:
-            who = "<br>".join(f"{swatch(name.split(' ')[0])}{text(name)}" for name in names)
-            tie = " (a tie)" if len(names) > 1 else ""
-            least = min(names, key=lambda name: MEASURES[measure][1](results[name]))
-            figure = written(measure, least, results[least], timings)
-            cards.append(f'<div class="card"><dt>{words}{tie}</dt><dd>{who}</dd><dd>{figure}</dd></div>')
-    return f'<dl class="cards">{"".join(cards)}</dl>' if cards else ""
+    for measure, (words, value, _) in MEASURES.items():
+        values = {name: value(results[name]) for name in best[measure]}
+        if not values:
+            continue
+        tie = " (a tie)" if len(values) > 1 else ""
+        least = min(values, key=values.__getitem__)
+        shown = written(measure, least, results[least], timings)
+        cards.append((f"{words}{tie}", "<br>".join(map(_name, values)), shown))
+    if not cards:
+        return ""
+    return cards_list(cards)
+
+
+def _name(name: str) -> str:
+    """The name of a run, with a dot in the colour of its method."""
+    method = name.split(" ")[0]
+    return f"{swatch(method)}{text(name)}"
 
 
 def _table(results: Mapping[str, Result], best: Best, timings: Timings | None) -> str:
     def cell(name: str, measure: str) -> str:
         shown = written(measure, name, results[name], timings)
-        return f'<span class="winner">{shown} ★</span>' if name in best[measure] else shown
+        if name in best[measure]:
+            return f'<span class="winner">{shown} ★</span>'
+        return shown
 
-    rows = (
-        (
-            f"{swatch(name.split(' ')[0])}{text(name)}",
-            status_mark(result.status),
-            *(cell(name, measure) for measure in MEASURES),
-            f"{result.certificate.relative_gap:.1e}",
-            number(result.certificate.primal, 8),
-        )
-        for name, result in sorted(results.items(), key=lambda item: _place(item[1]))
-    )
+    rows = []
+    for name, result in sorted(results.items(), key=lambda item: _rank(item[1])):
+        certificate = result.certificate
+        measures = [cell(name, measure) for measure in MEASURES]
+        gap = f"{certificate.relative_gap:.1e}"
+        rows.append([_name(name), status_mark(result.status), *measures, gap, number(certificate.primal, 8)])
     heads = ("method", "ended", "rounds", "data sent", "time", "relative gap", "objective")
-    return section(
-        "Comparison",
-        paragraph(
-            "A star marks the smallest value among the methods that reached the tolerance; several stars are a tie. "
-            "Certificates are computed some rounds apart, so a method may have reached the tolerance a little earlier. "
-            + (TURNS if timings else "")
-        ),
-        table(heads, rows, numbers_from=2),
-        id="table",
+    words = (
+        "A star marks the smallest value among the methods that reached the tolerance; several stars are a tie. "
+        "Certificates are computed some rounds apart, so a method may have reached the tolerance a little earlier. "
     )
+    if timings:
+        words += TURNS
+    return section("Comparison", paragraph(words), table(heads, rows, numbers_from=2), id="table")
 
 
-def _place(result: Result) -> tuple[bool, float]:
+def _rank(result: Result) -> tuple[bool, float]:
+    """The order of methods: those that reached the tolerance by rounds, then the others by gap."""
+    if result.status.success:
+        return False, result.bill.rounds
     gap = result.certificate.relative_gap
-    return not result.status.success, result.bill.rounds if result.status.success else (
-        gap if math.isfinite(gap) else math.inf
-    )
+    if math.isfinite(gap):
+        return True, gap
+    return True, math.inf
 
 
 def _curves(results: Mapping[str, Result]) -> str:
-    charts = {
-        scale: "\n".join(
-            figure_block(
-                gaps_against(results, against, scale == "log"),
-                f"compare-{against}" + ("" if scale == "log" else "-linear"),
-                f"Relative gaps against {words}",
-                saved=gaps_against(results, against, scale == "log", legend=True),
-            )
-            for against, words in AXES.items()
-        )
-        for scale in ("log", "linear")
-    }
+    charts = []
+    for scale, ending in (("log", ""), ("linear", "-linear")):
+        logarithmic = scale == "log"
+        drawn = []
+        for against, words in AXES.items():
+            figure = gaps_against(results, against, logarithmic)
+            saved = gaps_against(results, against, logarithmic, legend=True)
+            drawn.append(figure_block(figure, f"compare-{against}{ending}", f"Relative gaps against {words}", saved))
+        inner = "\n".join(drawn)
+        charts.append(f'<div class="charts curves {scale}">{inner}</div>')
+    keys = "".join(f'<span class="key">{_name(name)}</span> ' for name in results)
     controls = choice("scale", "Horizontal axis", {"log": "Logarithmic", "linear": "Linear"})
     return section(
         "Progress",
         paragraph("The further down and to the left a curve is, the better."),
-        paragraph("".join(f'<span class="key">{swatch(name.split(" ")[0])}{text(name)}</span> ' for name in results)),
+        paragraph(keys),
         f'<div class="controls">{controls}</div>',
-        *(f'<div class="charts curves {scale}">{drawn}</div>' for scale, drawn in charts.items()),
+        *charts,
         id="progress",
     )
 

@@ -1,4 +1,4 @@
-"""What the report says of rows that the model was not fitted to: scores, calibration, ROC curve, confusion."""
+"""The report's section on held-out rows: scores, calibration, ROC curve, confusion matrix."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from coterie.result import Result
 
 MOST_CURVES, NAME_LETTERS = 8, 16
 MOST_CLASSES = 40
-"""Of a confusion matrix that is shown."""
+"""Largest number of classes for which the confusion matrix is shown."""
 
 
 def render(evaluation: Evaluation, result: Result) -> str:
-    """Scores beside the pictures; the matrix and the bins as tables."""
+    """Scores next to the figures; the confusion matrix and the bins as tables."""
     scores = definitions((text(name), text(value)) for name, value in evaluation.table())
-    drawn = "".join(
-        figure_block(figure, name, name.replace("-", " ")) for name, figure in evaluation_figures(evaluation).items()
-    )
+    drawn = ""
+    for name, figure in evaluation_figures(evaluation).items():
+        drawn += figure_block(figure, name, name.replace("-", " "))
     words = f"How well the model predicts rows that it was not fitted to: {text(evaluation.about)}."
     if evaluation.auc_bound:
         words += (
             " The AUC and the ROC curve come from counts on a grid of scores; the AUC of the pooled rows is within "
             f"{number(evaluation.auc_bound, 1)} of the one here."
         )
-    pieces = [paragraph(words), f'<div class="charts">{scores}{drawn}</div>']
-    pieces += [part for part in (_confusion(evaluation), _bins(evaluation), _parties(evaluation)) if part]
-    return section("Held-out rows", *pieces, id="evaluation")
+    charts = f'<div class="charts">{scores}{drawn}</div>'
+    tables = [_confusion(evaluation), _bins(evaluation), _parties(evaluation)]
+    return section("Held-out rows", paragraph(words), charts, *filter(None, tables), id="evaluation")
 
 
 def evaluation_figures(evaluation: Evaluation) -> dict[str, Figure]:
-    """The pictures, by their names."""
+    """The figures, by name."""
     found = {}
     if any(one.weight for one in evaluation.calibration):
         found["calibration"] = _calibration(evaluation)
@@ -48,19 +48,27 @@ def evaluation_figures(evaluation: Evaluation) -> dict[str, Figure]:
 
 def _calibration(evaluation: Evaluation) -> Figure:
     filled = [one for one in evaluation.calibration if one.weight]
-    x, y = np.array([one.predicted for one in filled]), np.array([one.observed for one in filled])
-    low, high = (0.0, 1.0) if evaluation.classes else (float(min(x.min(), y.min())), float(max(x.max(), y.max())))
-    room = 0.03 * ((high - low) or 1.0)
+    x = np.array([one.predicted for one in filled])
+    y = np.array([one.observed for one in filled])
+    if evaluation.classes:
+        low, high = 0.0, 1.0
+        predicted, observed = "predicted probability", "observed share"
+    else:
+        low = float(min(x.min(), y.min()))
+        high = float(max(x.max(), y.max()))
+        predicted, observed = "predicted", "observed"
+    weights = np.array([one.weight / evaluation.weight for one in filled])
+    margin = 0.03 * ((high - low) or 1.0)
     with style():
         figure = Figure(figsize=GAP_INCHES, layout="constrained")
         ax = figure.add_subplot()
         ax.plot([low, high], [low, high], color=QUIET, linewidth=1.0, linestyle=(0, (4, 3)))
         ax.plot(x, y, color=BLUE, linewidth=1.2)
-        ax.scatter(x, y, 12 + 60 * np.sqrt([one.weight / evaluation.weight for one in filled]), color=BLUE)
-        ax.set_xlim(low - room, high + room)
-        ax.set_ylim(low - room, high + room)
-        ax.set_xlabel("predicted probability" if evaluation.classes else "predicted")
-        ax.set_title("observed share" if evaluation.classes else "observed", loc="left", size=9, pad=7)
+        ax.scatter(x, y, 12 + 60 * np.sqrt(weights), color=BLUE)
+        ax.set_xlim(low - margin, high + margin)
+        ax.set_ylim(low - margin, high + margin)
+        ax.set_xlabel(predicted)
+        ax.set_title(observed, loc="left", size=9, pad=7)
     return figure
 
 
@@ -78,17 +86,21 @@ def _roc(evaluation: Evaluation) -> Figure:
         ax.set_xlabel("false positive rate")
         ax.set_title("true positive rate", loc="left", size=9, pad=7)
         if len(shown) > 1:
-            for written in ax.legend(frameon=False, fontsize=8, handlelength=1.2, loc="lower right").get_texts():
-                written.set_parse_math(False)
+            legend = ax.legend(frameon=False, fontsize=8, handlelength=1.2, loc="lower right")
+            for label in legend.get_texts():
+                label.set_parse_math(False)
     return figure
 
 
 def _confusion(evaluation: Evaluation) -> str:
-    matrix, classes = evaluation.confusion, evaluation.classes
+    matrix = evaluation.confusion
+    classes = evaluation.classes
     if matrix is None or classes is None or len(classes) > MOST_CLASSES:
         return ""
     names = [text(written_value(label)) for label in classes]
-    rows = [(name, *(number(cell, 6) for cell in row)) for name, row in zip(names, matrix.tolist(), strict=True)]
+    rows = []
+    for name, row in zip(names, matrix.tolist(), strict=True):
+        rows.append([name, *(number(cell, 6) for cell in row)])
     heading = paragraph("Confusion matrix: true classes down, predicted classes across.")
     return heading + table(("true class", *names), rows, numbers_from=1)
 
@@ -106,15 +118,17 @@ def _bins(evaluation: Evaluation) -> str:
 def _parties(evaluation: Evaluation) -> str:
     if not evaluation.parties:
         return ""
-    names = list(dict.fromkeys(name for scores in evaluation.parties.values() for name in scores))
-    rows = [
-        (text(party), *(_number(scores.get(name, math.nan)) for name in names))
-        for party, scores in evaluation.parties.items()
-    ]
-    return paragraph("Single parties, on their rows.") + table(
-        ("party", *(text(WORDS.get(name, name)) for name in names)), rows, numbers_from=1
-    )
+    names: dict[str, None] = {}
+    for scores in evaluation.parties.values():
+        names |= dict.fromkeys(scores)
+    rows = []
+    for party, scores in evaluation.parties.items():
+        rows.append([text(party), *(_number(scores.get(name, math.nan)) for name in names)])
+    heads = ["party", *(text(WORDS.get(name, name)) for name in names)]
+    return paragraph("Single parties, on their rows.") + table(heads, rows, numbers_from=1)
 
 
 def _number(value: float) -> str:
-    return number(value, 4) if math.isfinite(value) else "–"
+    if math.isfinite(value):
+        return number(value, 4)
+    return "–"

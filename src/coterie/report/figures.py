@@ -1,8 +1,8 @@
-"""The pictures of a report, as matplotlib figures that no global setting reaches and that leave none behind.
+"""The figures of a report, drawn with matplotlib, neither using nor changing its global settings.
 
-Text and axes are drawn in `INK`, which a page replaces by its own colour of text; everything else is a mid-tone that
-reads on a light and on a dark ground. The hues are those of Okabe and Ito, which colour-blind readers can tell apart,
-with the light ones darkened.
+Text and axes have the colour `INK`, which a page replaces by its own colour of text; all other colours are mid-tones
+that are visible on a light and on a dark ground. The hues are those of Okabe and Ito, which colour-blind readers can
+tell apart, with the light ones darkened.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec
@@ -36,24 +36,22 @@ P = ParamSpec("P")
 
 INK = "#1f2a37"
 QUIET = "#8b95a3"
-BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET, BROWN, OLIVE, RED, TEAL = (
-    "#0f7ac0",
-    "#d55e00",
-    "#009e73",
-    "#c0669b",
-    "#b8860b",
-    "#3c9fd6",
-    "#7b8794",
-    "#7356d8",
-    "#a3592d",
-    "#6f8f23",
-    "#d1495b",
-    "#2a8c8c",
-)
+BLUE = "#0f7ac0"
+VERMILION = "#d55e00"
+GREEN = "#009e73"
+PURPLE = "#c0669b"
+OCHRE = "#b8860b"
+SKY = "#3c9fd6"
+GREY = "#7b8794"
+VIOLET = "#7356d8"
+BROWN = "#a3592d"
+OLIVE = "#6f8f23"
+RED = "#d1495b"
+TEAL = "#2a8c8c"
 
 HUES = (GREEN, PURPLE, SKY, BLUE, VERMILION, OCHRE, VIOLET, BROWN, OLIVE, RED, TEAL, GREY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "d")
-"""Some of these colours look alike to some people; the marker differs, too."""
+"""Markers differ, too, because some readers cannot tell all of these colours apart."""
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "coterie",
@@ -78,33 +76,33 @@ STYLE = {
 GAP_INCHES = (3.3, 2.5)
 LEGEND_INCHES = 1.4
 WIDE_INCHES, BAR_INCHES = 4.9, 0.235
-LABEL_ROOM = 0.28
-"""Free space beside the longest bar for its number, as a share of all bars."""
+LABEL_SPACE = 0.28
+"""Free space next to the longest bar for its number, as a share of the width of all bars."""
 STRIP = 1.8
-"""A network that is so many times wider than high is drawn across the page."""
+"""Least ratio of width to height for which a network is drawn across the page."""
 NAMED_AGENTS, NAME_LETTERS, COLUMN_LETTERS = 24, 18, 30
 MOST_LABELS = 6
-"""On the axis of gaps."""
+"""Largest number of labels on the axis of gaps."""
 DOTS_PER_INCH = {"svg": 144, "pdf": 300, "png": 200}
-"""Of a whole picture, or of a part that has too many lines to be drawn as such."""
+"""Resolution of a figure by format; in vector formats, of parts with too many lines."""
 DOTTED_RECORDS = 40
-"""Up to so many records each one gets a dot."""
+"""Largest number of records for which each one gets a dot."""
 
 AXES: dict[str, tuple[Callable[[Result], FloatArray], str, Callable[[float], str]]] = {
     "rounds": (lambda result: result.history["round"].astype(float), "rounds", lambda x: f"{x:,.0f}"),
     "bytes": (lambda result: result.history["bits"] / 8, "data sent", lambda x: format_bits(8 * x)),
     "seconds": (lambda result: result.history["seconds"], "seconds", lambda x: f"{x:g}"),
 }
-"""What a gap can be drawn against: its values, its label, and how a tick is written."""
+"""The horizontal axes of gaps: values, label, and format of a tick."""
 
 
 def colour(method: str) -> str:
-    """The colour of a method, the same in every picture; ours that can be compared with each other differ."""
+    """The colour of a method, the same in every figure. Methods of Coterie for the same problems differ."""
     return HUES[_place(method) % len(HUES)]
 
 
 def marker(method: str) -> str:
-    """The shape of its points."""
+    """The marker of a method."""
     return MARKERS[_place(method) % len(MARKERS)]
 
 
@@ -112,12 +110,14 @@ def _place(method: str) -> int:
     ours = {name: entry for name, entry in METHODS.items() if entry.__module__.startswith("coterie.")}
     if method not in ours:
         return sum(method.encode(errors="replace")) % 5
-    kind = ours[method].split, ours[method].family
-    return [name for name, entry in ours.items() if (entry.split, entry.family) == kind].index(method)
+    split = ours[method].split
+    family = ours[method].family
+    comparable = [name for name, entry in ours.items() if entry.split == split and entry.family == family]
+    return comparable.index(method)
 
 
 def figures(result: Result) -> dict[str, Figure]:
-    """Every picture of the report by its name; a model with nothing to show has no picture."""
+    """Every figure of the report by its name; a model with nothing to show has no figure."""
     found = {f"gap-{against}": gap_against(result, against) for against in AXES}
     found["network"] = network(result)
     return found | model_figures(result)
@@ -125,27 +125,26 @@ def figures(result: Result) -> dict[str, Figure]:
 
 def rendered(figure: Figure, format: str, *, ground: str = "white") -> bytes:
     """The figure as the content of a file, the same bytes every time."""
-    unsaid = {"svg": ("Creator", "Date", "Format", "Type"), "pdf": ("CreationDate",), "png": ("Software",)}
+    left_out = {"svg": ("Creator", "Date", "Format", "Type"), "pdf": ("CreationDate",), "png": ("Software",)}
+    metadata = dict.fromkeys(left_out[format])
     buffer = io.BytesIO()
     with style(), warnings.catch_warnings():
-        # A name in a script that the metrics' font lacks is still right in an SVG, where the reader's fonts show it.
+        # An SVG shows a name in the fonts of the reader, even if matplotlib's font lacks its script.
         warnings.filterwarnings("ignore", message=r".*Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=r".*Matplotlib currently does not support .* natively")
-        figure.savefig(
-            buffer, format=format, facecolor=ground, dpi=DOTS_PER_INCH[format], metadata=dict.fromkeys(unsaid[format])
-        )
+        figure.savefig(buffer, format=format, facecolor=ground, dpi=DOTS_PER_INCH[format], metadata=metadata)
     return buffer.getvalue()
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Fonts and lines of all pictures, whatever the settings around them."""
+    """Fonts and lines of all figures, independent of the settings of matplotlib."""
     with matplotlib.style.context(["default", STYLE]):
         yield
 
 
 def styled(drawing: Callable[P, Figure]) -> Callable[P, Figure]:
-    """A decorator: the picture is drawn in the style of all pictures."""
+    """A decorator: draw a figure in the style of all figures."""
 
     @wraps(drawing)
     def drawn(*given: P.args, **named: P.kwargs) -> Figure:
@@ -161,7 +160,7 @@ def styled(drawing: Callable[P, Figure]) -> Callable[P, Figure]:
 def gap_against(result: Result, against: str, logarithmic: bool | None = None) -> Figure:
     """The relative gap against "rounds", "bytes" or "seconds", with the tolerance.
 
-    The axis of gaps is logarithmic; the other one is as asked for, or as makes the curve straighter.
+    The axis of gaps is logarithmic. Without `logarithmic`, the other axis is the one for which the curve is straighter.
     """
     return gaps_against({_method(result): result}, against, logarithmic)
 
@@ -169,9 +168,10 @@ def gap_against(result: Result, against: str, logarithmic: bool | None = None) -
 def gaps_against(
     results: Mapping[str, Result], against: str, logarithmic: bool | None = None, *, legend: bool = False
 ) -> Figure:
-    """The relative gaps of several runs in one picture; colours go by the first word of their names, the method."""
+    """The relative gaps of several runs in one figure. The first word of a name, the method, decides its colour."""
     values, label, written = AXES[against]
-    curves, rounds = [], []
+    curves = []
+    rounds = []
     for result in results.values():
         gaps = result.history["gap"] / result.certificate.unit
         known = np.isfinite(gaps)
@@ -181,13 +181,16 @@ def gaps_against(
     tolerance = next(iter(results.values())).certificate.tolerance
     if logarithmic is None:
         logarithmic = straighter_in_log(rounds[0], curves[0][1])
+    wider = 1.0
+    if legend:
+        wider += LEGEND_INCHES / GAP_INCHES[0]
     with style():
-        wider = 1 + LEGEND_INCHES / GAP_INCHES[0] if legend else 1.0
         figure = Figure(figsize=(GAP_INCHES[0] * wider, GAP_INCHES[1]))
         ax = figure.add_axes((0.145 / wider, 0.18, 0.79 / wider, 0.70))
         ax.set_yscale("log")
         low, high = _decades([*y[y > 0], tolerance], below=bool((y == 0).any()))
-        bottom, top = 10.0**low, 10.0**high
+        bottom = 10.0**low
+        top = 10.0**high
         ax.set_ylim(bottom, top)
         stride = math.ceil((high - low) / MOST_LABELS)
         exponents = range(-(-low // stride) * stride, high + 1, stride)
@@ -199,27 +202,32 @@ def gaps_against(
         ax.set_xlabel(label)
         ax.set_title("relative gap", loc="left", size=9, pad=7)
         ax.axhline(tolerance, color=VERMILION, linewidth=1.0, linestyle=(0, (4, 3)))
-        # Below the line where there is no room above it.
-        below = math.log10(tolerance) > high - 0.1 * (high - low)
+        offset, alignment = 3, "bottom"
+        if math.log10(tolerance) > high - 0.1 * (high - low):  # no space above the line
+            offset, alignment = -3, "top"
         ax.annotate(
             f"tolerance {tolerance:g}",
             (0.0, tolerance),
             xycoords=("axes fraction", "data"),
-            xytext=(4, -3 if below else 3),
+            xytext=(4, offset),
             textcoords="offset points",
-            va="top" if below else "bottom",
+            va=alignment,
             color=VERMILION,
             size=8,
         )
         for name, (across, heights) in zip(results, curves, strict=True):
             _draw_gaps(ax, across, heights, bottom, name)
         if legend:
-            kinds = {name: name.split(" ")[0] for name in results}
-            keys = [Line2D([], [], color=colour(kind), marker=marker(kind), label=name) for name, kind in kinds.items()]
-            ax.legend(
-                handles=keys, frameon=False, fontsize=8, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.03, 1.0)
-            )
+            _draw_legend(ax, results)
     return figure
+
+
+def _draw_legend(ax: Axes, names: Iterable[str]) -> None:
+    keys = []
+    for name in names:
+        method = name.split(" ")[0]
+        keys.append(Line2D([], [], color=colour(method), marker=marker(method), label=name))
+    ax.legend(handles=keys, frameon=False, fontsize=8, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.03, 1.0))
 
 
 def _draw_gaps(ax: Axes, x: FloatArray, y: FloatArray, bottom: float, name: str) -> None:
@@ -228,16 +236,17 @@ def _draw_gaps(ax: Axes, x: FloatArray, y: FloatArray, bottom: float, name: str)
     if not len(y):
         ax.text(0.5, 0.5, "no finite gap", transform=ax.transAxes, ha="center", va="center")
         return
-    # A gap of exactly 0 has no place on a logarithmic axis: it is an arrow at its foot that points further down.
+    # A logarithmic axis has no 0: a gap of exactly 0 is an arrow at the foot that points down.
     drawn = np.where(y > 0, y, 1.6 * bottom)
     dots = "" if len(y) > DOTTED_RECORDS else marker(method)
     ax.plot(x, drawn, color=hue, linewidth=1.6, marker=dots, markersize=3.2, clip_on=False)
     best = len(y) - 1 - int(np.argmin(y[::-1]))
-    exact = y[best] == 0
-    mark = "v" if exact else marker(method)
-    ax.plot(x[best], drawn[best], mark, color=hue, markersize=7 if exact else 6, clip_on=False)
-    if exact:
-        ax.annotate("0", (x[best], drawn[best]), xytext=(0, 6), textcoords="offset points", ha="center", color=hue)
+    point = (x[best], drawn[best])
+    if y[best] == 0:
+        ax.plot(*point, "v", color=hue, markersize=7, clip_on=False)
+        ax.annotate("0", point, xytext=(0, 6), textcoords="offset points", ha="center", color=hue)
+    else:
+        ax.plot(*point, marker(method), color=hue, markersize=6, clip_on=False)
 
 
 def _scale_x(ax: Axes, x: FloatArray, written: Callable[[float], str], logarithmic: bool) -> None:
@@ -247,14 +256,17 @@ def _scale_x(ax: Axes, x: FloatArray, written: Callable[[float], str], logarithm
         decades = math.log10(end / least)
         ax.set_xscale("log")
         ax.set_xlim(least, end * 10 ** (0.03 * decades))
-        subs = (1.0,) if decades > 2 else (1.0, 3.0) if decades > 1 else (1.0, 2.0, 5.0)
+        subs: tuple[float, ...] = (1.0, 2.0, 5.0)
+        if decades > 2:
+            subs = (1.0,)
+        elif decades > 1:
+            subs = (1.0, 3.0)
         ax.xaxis.set_major_locator(LogLocator(subs=subs, numticks=5))
         ax.xaxis.set_minor_locator(NullLocator())
     else:
         ax.set_xlim(0.0, 1.03 * end)
-        ax.xaxis.set_major_locator(
-            MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10], integer=end >= 1 and written(0.5) == "0")
-        )
+        whole = end >= 1 and written(0.5) == "0"
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10], integer=whole))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
 
 
@@ -266,18 +278,22 @@ def straighter_in_log(rounds: FloatArray, y: FloatArray) -> bool:
     heights = np.log(y[usable])
     if np.ptp(heights) == 0:
         return False
-    straightness = [abs(np.corrcoef(axis, heights)[0, 1]) for axis in (rounds[usable], np.log(rounds[usable]))]
-    return bool(straightness[1] > straightness[0])
+    linear = abs(np.corrcoef(rounds[usable], heights)[0, 1])
+    logarithmic = abs(np.corrcoef(np.log(rounds[usable]), heights)[0, 1])
+    return bool(logarithmic > linear)
 
 
 def _decades(values: list[float], below: bool) -> tuple[int, int]:
-    """The exponents around the values, with some room at the foot, and one more `below` them if asked for."""
-    low, high = math.floor(math.log10(min(values)) - 0.3), math.ceil(math.log10(max(values)))
+    """The exponents around the values, with some space at the foot, and one more if `below`."""
+    low = math.floor(math.log10(min(values)) - 0.3)
+    high = math.ceil(math.log10(max(values)))
     return max(low - below, -300), min(max(high, low + 1), 300)
 
 
 def _power_of_ten(exponent: int) -> str:
-    return "1" if exponent == 0 else "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    if exponent == 0:
+        return "1"
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _method(result: Result) -> str:
@@ -288,18 +304,21 @@ def _method(result: Result) -> str:
 
 
 def network(result: Result) -> Figure:
-    """The network with what each link carried; the parties by name where there are few."""
+    """The network with the traffic of each link, and the names of the parties if there are few."""
     names = [plain(participant.name) for participant in result.certificate.participants]
     numbered = all(name == f"agent {j}" for j, name in enumerate(names)) or len(names) > NAMED_AGENTS
-    labels = None if numbered else [shortened(name, NAME_LETTERS) for name in names]
-    carried = result.bill.network is result.network or result.bill.network.server == result.network.server
-    traffic = result.bill.per_edge if carried else None
+    labels = None
+    if not numbered:
+        labels = [shortened(name, NAME_LETTERS) for name in names]
+    traffic = None
+    if result.bill.network is result.network or result.bill.network.server == result.network.server:
+        traffic = result.bill.per_edge
     with style():
         figure = draw(result.network, traffic=traffic, labels=labels, unit=format_bits).figure
         assert isinstance(figure, Figure)
         width, height = figure.get_size_inches()
         if width < STRIP * height:
-            # As wide as the bars, so that letters have the same size in all pictures.
+            # As wide as the bars, so that letters have the same size in all figures.
             figure = Figure(figsize=(WIDE_INCHES, WIDE_INCHES * height / width))
             axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
             draw(result.network, axes, traffic=traffic, labels=labels, unit=format_bits)
@@ -309,16 +328,20 @@ def network(result: Result) -> Figure:
 
 
 def shown_of(result: Result) -> Shown | None:
-    """What there is to draw of a model; nothing, if it is of no family that is known here."""
+    """The numbers of a model to draw; None for a model of an unknown family."""
     model = result.model
-    known = isinstance(model, Model)
-    return model.problem.kind.shown(model, result.certificate.participants) if known else None
+    if not isinstance(model, Model):
+        return None
+    shown: Shown | None = model.problem.kind.shown(model, result.certificate.participants)
+    return shown
 
 
 def model_figures(result: Result) -> dict[str, Figure]:
-    """The pictures of the model, by their names: what there is depends on its kind."""
+    """The figures of the model, by name; they depend on its kind."""
     shown = shown_of(result)
-    return {shown.picture: bars(shown.bars[:SHOWN])} if shown is not None and shown.bars else {}
+    if shown is not None and shown.bars:
+        return {shown.picture: bars(shown.bars[:SHOWN])}
+    return {}
 
 
 def bars(shown: Sequence[tuple[str, float]]) -> Figure:
@@ -336,8 +359,10 @@ def bars(shown: Sequence[tuple[str, float]]) -> Figure:
         ax.tick_params(axis="y", length=0)
         ax.xaxis.set_visible(False)
         ax.set_ylim(len(shown) - 0.4, -0.6)
-        low, high = min(values.min(), 0.0), max(values.max(), 0.0)
-        ax.set_xlim(low - LABEL_ROOM * (high - low) * (low < 0), high + LABEL_ROOM * (high - low) * (high > 0))
+        low = min(values.min(), 0.0)
+        high = max(values.max(), 0.0)
+        space = LABEL_SPACE * (high - low)
+        ax.set_xlim(low - space * (low < 0), high + space * (high > 0))
         for place, value in zip(places, values.tolist(), strict=True):
             ax.annotate(
                 number(value),

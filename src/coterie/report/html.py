@@ -1,7 +1,7 @@
-"""Pieces of HTML: sections, tables, figures that can be taken away, and controls that need no script.
+"""Pieces of HTML: sections, tables, figures that a reader can save, and controls that need no script.
 
-A control is a group of radio buttons; the style sheet shows and hides with `:has(#id:checked)`. Whatever comes from
-data is given to these functions through `words.text`.
+A control is a group of radio buttons; the style sheet shows and hides parts with `:has(#id:checked)`. Pass text that
+comes from data through `words.text` first.
 """
 
 from __future__ import annotations
@@ -34,53 +34,73 @@ def section(title: str, *content: str, id: str) -> str:
 
 def paragraph(sentence: str, kind: str = "") -> str:
     """A paragraph."""
-    return f'<p class="{kind}">{sentence}</p>' if kind else f"<p>{sentence}</p>"
+    if kind:
+        return f'<p class="{kind}">{sentence}</p>'
+    return f"<p>{sentence}</p>"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int, total: Sequence[str] = ()) -> str:
     """A table whose first column names the rows and whose columns from `numbers_from` on hold numbers."""
 
     def row(cells: Sequence[str], first: str, rest: str) -> str:
-        tags = [first] + [rest] * (len(cells) - 1)
-        kinds = [' class="number"' if k >= numbers_from and "share" not in cell else "" for k, cell in enumerate(cells)]
-        return "<tr>" + "".join(f"<{t}{k}>{c}</{t}>" for t, k, c in zip(tags, kinds, cells, strict=True)) + "</tr>"
+        written = ""
+        for place, cell in enumerate(cells):
+            tag = rest if place else first
+            kind = ""
+            if place >= numbers_from and "share" not in cell:
+                kind = ' class="number"'
+            written += f"<{tag}{kind}>{cell}</{tag}>"
+        return f"<tr>{written}</tr>"
 
     head = f"<thead>{row(headings, 'th', 'th')}</thead>"
     body = "<tbody>" + "\n".join(row(cells, "th", "td") for cells in rows) + "</tbody>"
-    foot = f"<tfoot>{row(total, 'td', 'td')}</tfoot>" if total else ""
+    foot = ""
+    if total:
+        foot = f"<tfoot>{row(total, 'td', 'td')}</tfoot>"
     return f'<div class="scroll"><table>{head}\n{body}{foot}</table></div>'
 
 
 def share(part: float, whole: float) -> str:
-    """A bar as long as a part of the whole."""
-    return f'<div class="share"><i style="width:{100 * part / whole if whole else 0:.1f}%"></i></div>'
+    """A bar whose length is part / whole."""
+    percent = 100 * part / whole if whole else 0
+    return f'<div class="share"><i style="width:{percent:.1f}%"></i></div>'
 
 
 def details(summary: str, content: str) -> str:
-    """Something folded away."""
+    """Content that a reader can unfold."""
     return f"<details><summary>{summary}</summary>\n{content}\n</details>"
 
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
-    """Terms and what they are."""
-    return '<dl class="settings">' + "".join(f"<dt>{term}</dt><dd>{meaning}</dd>" for term, meaning in pairs) + "</dl>"
+    """A list of terms and their meanings."""
+    inner = "".join(f"<dt>{term}</dt><dd>{meaning}</dd>" for term, meaning in pairs)
+    return f'<dl class="settings">{inner}</dl>'
+
+
+def cards_list(cards: Iterable[tuple[str, str, str]]) -> str:
+    """Cards, each with a heading, a value and a remark."""
+    inner = "".join(f'<div class="card"><dt>{a}</dt><dd>{b}</dd><dd>{c}</dd></div>' for a, b, c in cards)
+    return f'<dl class="cards">{inner}</dl>'
 
 
 def choice(name: str, question: str, options: Mapping[str, str], chosen: str | None = None) -> str:
-    """A control: one of several words, `name-key` being the id of each; the first is chosen if none is named."""
-    chosen = next(iter(options)) if chosen is None else chosen
-    buttons = "".join(
-        f'<label><input type="radio" name="{name}" id="{name}-{key}"{" checked" if key == chosen else ""}>'
-        f"<span>{words}</span></label>"
-        for key, words in options.items()
-    )
+    """A control with several options; the id of each is `name-key`. Without `chosen`, the first one is chosen."""
+    if chosen is None:
+        chosen = next(iter(options))
+    buttons = ""
+    for key, words in options.items():
+        checked = " checked" if key == chosen else ""
+        button = f'<input type="radio" name="{name}" id="{name}-{key}"{checked}>'
+        buttons += f"<label>{button}<span>{words}</span></label>"
     return f'<fieldset class="choice {name}"><legend>{question}</legend>{buttons}</fieldset>'
 
 
 def figure_block(figure: Figure, name: str, title: str, saved: Figure | None = None) -> str:
-    """A picture that takes the page's colours, and a link that saves it (or `saved`) as an SVG file."""
+    """A figure in the colours of the page, and a link that saves it (or `saved`) as an SVG file."""
     drawing = rendered(figure, "svg", ground="none").decode()
-    file = drawing if saved is None else rendered(saved, "svg", ground="none").decode()
+    file = drawing
+    if saved is not None:
+        file = rendered(saved, "svg", ground="none").decode()
     content = base64.b64encode(_on_white(file).encode()).decode()
     return (
         f'<figure class="picture">{_inline_svg(drawing, name, title)}<figcaption class="save">'
@@ -94,17 +114,17 @@ def swatch(method: str) -> str:
 
 
 def short_digest(digest: str) -> str:
-    """The beginning of a digest; the rest appears when one points at it."""
+    """The beginning of a digest; all of it appears when the reader hovers over it."""
     return f'<code title="{text(digest)}">{text(digest[:DIGEST_LETTERS])}…</code>'
 
 
 def _on_white(drawing: str) -> str:
-    """A drawing without a ground, as a file of its own that is read anywhere."""
+    """A drawing with a white ground, for a file of its own."""
     return re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="#ffffff"/>', drawing, count=1)
 
 
 def _inline_svg(drawing: str, name: str, title: str) -> str:
-    """The drawing as an `<svg>` element whose ids begin with `name`; `title` says in words what it shows."""
+    """The drawing as an `<svg>` element whose ids begin with `name`; `title` describes it."""
     head, body = drawing[drawing.index("<svg") :].strip().split(">", 1)
     view = re.search(r'viewBox="[^"]*"', head)
     assert view is not None
@@ -114,10 +134,10 @@ def _inline_svg(drawing: str, name: str, title: str) -> str:
 
 
 def _adapted(tag: str, name: str) -> str:
-    """One tag, never the text between tags: a party may be called anything."""
+    """Adapt one tag. Text between tags stays unchanged, because a party may have any name."""
     tag = re.sub(r' id="', f' id="{name}-', tag)
     tag = tag.replace('xlink:href="#', f'href="#{name}-').replace("xlink:href=", "href=")
     tag = tag.replace("url(#", f"url(#{name}-").replace(INK, "currentColor")
-    # The size of a letter is the figure's, its family the page's; older matplotlibs write both as one `font`.
+    # Keep the font size of the figure, and use the font family of the page; older matplotlibs write both as one `font`.
     tag = re.sub(r"font-family: [^;\"]*(; )?", "", tag)
     return re.sub(r"font: [^;\"]*?([\d.]+px)[^;\"]*", r"font-size: \1", tag)

@@ -1,7 +1,7 @@
-"""The page about a run: one HTML file with everything in it, for readers who never heard of ADMM and for those who did.
+"""The report of a run: one self-contained HTML file, for readers with and without knowledge of optimisation.
 
-Nothing is loaded from anywhere and nothing runs: no script, no font, no link to another place. Every text that comes
-from data passes through `words.text`.
+The page has no script, loads no font and links to no other place. Every text that comes from data passes through
+`words.text`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coterie.errors import count
 from coterie.evaluation import Evaluation
 from coterie.progress import format_bits
 from coterie.report.evaluation import render as render_evaluation
-from coterie.report.html import document, paragraph
+from coterie.report.html import cards_list, document, paragraph
 from coterie.report.sections import Section, sections
 from coterie.report.sections.certificate import ROUNDING
 from coterie.report.words import duration, number, text
@@ -41,8 +41,10 @@ STATUS_WORDS = {
 def page(
     result: Result, notes: Sequence[str] = (), more: Sequence[Section] = (), evaluation: Evaluation | None = None
 ) -> str:
-    """The whole page; `notes` are paragraphs for its head, `more` stands before the settings."""
-    scored: list[Section] = [] if evaluation is None else [partial(render_evaluation, evaluation)]
+    """The whole page; `notes` are paragraphs for its head, `more` are sections before the settings."""
+    scored: list[Section] = []
+    if evaluation is not None:
+        scored.append(partial(render_evaluation, evaluation))
     return document(
         title=f"{text(_headline(result))} · Coterie",
         header=_header(result, notes, evaluation),
@@ -52,7 +54,7 @@ def page(
 
 
 def foot(result: Result) -> str:
-    """The last line."""
+    """The last line of a page."""
     return (
         f"Written by Coterie {text(result.certificate.version)}. "
         "This page is complete in itself: it loads nothing and sends nothing. <code>coterie report FOLDER --figures "
@@ -62,12 +64,14 @@ def foot(result: Result) -> str:
 
 def _headline(result: Result) -> str:
     certificate = result.certificate
-    among = "" if certificate.radius is None else f" of norm at most {number(certificate.radius)}"
+    among = of_norm = ""
+    if certificate.radius is not None:
+        among = f" of norm at most {number(certificate.radius)}"
+        of_norm = f" of a model{among}"
     if not math.isfinite(certificate.relative_gap):
         return "Nothing is proven about this model yet"
     if certificate.relative_gap < ROUNDING:
         return f"No model{among} has a smaller objective, up to rounding"
-    of_norm = "" if certificate.radius is None else f" of a model{among}"
     return f"Objective within {certificate.relative_gap:.2g} (relative gap) of the smallest possible one{of_norm}"
 
 
@@ -78,7 +82,9 @@ def status_mark(status: Status) -> str:
 
 
 def _header(result: Result, notes: Iterable[str], evaluation: Evaluation | None) -> str:
-    status, certificate, bill = result.status, result.certificate, result.bill
+    status = result.status
+    certificate = result.certificate
+    bill = result.bill
     limits = certificate.settings["limits"]
     cards = [
         ("Rounds", f"{bill.rounds:,}", f"of at most {limits['max_rounds']:,}"),
@@ -90,37 +96,51 @@ def _header(result: Result, notes: Iterable[str], evaluation: Evaluation | None)
     if evaluation is not None and evaluation.headline():
         score, *others = evaluation.headline().split(", ")
         name, _, value = score.rpartition(" ")
-        beside = f"; {', '.join(others)}" if others else ""
-        cards.append((f"Held out: {text(name)}", text(value), text(f"{count(evaluation.rows, 'row')}{beside}")))
-    why = "" if result.error is None else f'<p class="advice warn"><b>Why?</b>{text(result.reason)}</p>\n'
+        rest = "; ".join([count(evaluation.rows, "row"), *filter(None, [", ".join(others)])])
+        cards.append((f"Held out: {text(name)}", text(value), text(rest)))
+    why = advice = ""
+    if result.error is not None:
+        why = f'<p class="advice warn"><b>Why?</b>{text(result.reason)}</p>\n'
+    if status is not Status.OPTIMAL:
+        advice = f'<p class="advice warn"><b>What now?</b>{text(status.advice)}</p>'
     warned = "".join(f'<p class="advice warn"><b>Warning</b>{text(one)}</p>\n' for one in result.warnings)
-    advice = "" if status is Status.OPTIMAL else f'<p class="advice warn"><b>What now?</b>{text(status.advice)}</p>'
+    noted = "".join(paragraph(text(note)) for note in notes)
     return (
-        f'<div class="brand"><b>Coterie</b>{status_mark(status)}'
-        f"<code>{text(status)}</code></div>\n<h1>{text(_headline(result))}</h1>\n"
-        + "".join(paragraph(text(note)) for note in notes)
-        + f'<p class="lead">{text(certificate.proves)} <a href="#meaning">What does that mean?</a></p>\n'
-        f"<p>{_story(result)}</p>\n{why}{advice}\n{warned}"
-        '<dl class="cards">'
-        + "".join(f'<div class="card"><dt>{a}</dt><dd>{b}</dd><dd>{c}</dd></div>' for a, b, c in cards)
-        + "</dl>"
+        f'<div class="brand"><b>Coterie</b>{status_mark(status)}<code>{text(status)}</code></div>\n'
+        f"<h1>{text(_headline(result))}</h1>\n{noted}"
+        f'<p class="lead">{text(certificate.proves)} <a href="#meaning">What does that mean?</a></p>\n'
+        f"<p>{_story(result)}</p>\n{why}{advice}\n{warned}{cards_list(cards)}"
     )
+
+
+def parties_of(result: Result) -> str:
+    """The number of parties in words: "3 parties"."""
+    number_of_parties = len(result.certificate.participants)
+    if number_of_parties == 1:
+        return "1 party"
+    return count(number_of_parties, "partie")
 
 
 def _shape(result: Result) -> str:
-    return "around a server" if result.network.server else f"network: {result.network.name}"
+    if result.network.server:
+        return "around a server"
+    return f"network: {result.network.name}"
 
 
 def _story(result: Result) -> str:
-    """Who held what, in one or two sentences."""
-    people, split = result.certificate.participants, result.certificate.settings["split"]
-    rows, columns = [p.rows for p in people], [p.columns for p in people]
-    held = (
-        f"{count(max(rows), 'row')} of which each holds some of the {count(sum(columns), 'column')}"
-        if split == "features"
-        else f"{count(sum(rows), 'row')} with {count(max(columns), 'column')}"
-    )
-    parties = "One party has" if len(people) == 1 else f"{len(people):,} parties together have"
-    together = "it" if len(people) == 1 else "all of the data, without pooling it"
+    """The parties, their data and the model, in one or two sentences."""
+    people = result.certificate.participants
+    rows = [party.rows for party in people]
+    columns = [party.columns for party in people]
+    if result.certificate.settings["split"] == "features":
+        held = f"{count(max(rows), 'row')} of which each holds some of the {count(sum(columns), 'column')}"
+    else:
+        held = f"{count(sum(rows), 'row')} with {count(max(columns), 'column')}"
+    if len(people) == 1:
+        parties = "One party has"
+        together = "it"
+    else:
+        parties = f"{len(people):,} parties together have"
+        together = "all of the data, without pooling it"
     problem = result.model.problem
     return f"{parties} {held}. {text(problem.kind.fitted(problem, together))}"

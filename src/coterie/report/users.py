@@ -1,4 +1,4 @@
-"""How good personal models are for each user: one row a user, and the spread over all of them."""
+"""Accuracy of personal models: one row per user, and the spread over all users."""
 
 from __future__ import annotations
 
@@ -24,38 +24,43 @@ def accuracy_by_user(
     model: UserModel[Any], train: Sequence[Table] = (), test: Sequence[Table] = (), *, unknown: str = "error"
 ) -> list[UserRow]:
     """One row per user of the model, then one per user that has rows here only (`unknown` as in `predict`)."""
-    learned, kept = ({table.name: table for table in tables} for tables in (train, test))
-    facts: dict[str, dict[str, Any]] = {}
+    learned = {table.name: table for table in train}
+    held_out = {table.name: table for table in test}
+    neighbours: dict[str, int] = {}
+    confidence: dict[str, float] = {}
     if isinstance(model, PersonalModel):
         degrees = np.diff(model.weights.indptr)
-        facts = {
-            user: {"neighbours": int(degree), "confidence": float(confidence)}
-            for user, degree, confidence in zip(model.users, degrees, model.confidence, strict=True)
-        }
+        neighbours = dict(zip(model.users, map(int, degrees), strict=True))
+        confidence = dict(zip(model.users, map(float, model.confidence), strict=True))
     rows = []
-    for user in dict.fromkeys((*model.users, *learned, *kept)):
+    for user in dict.fromkeys((*model.users, *learned, *held_out)):
         row: UserRow = {"user": user}
-        for count, accuracy, tables in (("rows", "train", learned), ("test_rows", "test", kept)):
-            row[count], row[accuracy] = _right(model, tables.get(user), unknown)
-        rows.append(row | facts.get(user, {"neighbours": None, "confidence": None}))
+        row["rows"], row["train"] = _right(model, learned.get(user), unknown)
+        row["test_rows"], row["test"] = _right(model, held_out.get(user), unknown)
+        row["neighbours"] = neighbours.get(user)
+        row["confidence"] = confidence.get(user)
+        rows.append(row)
     return rows
 
 
 def _right(model: UserModel[Any], table: Table | None, unknown: str) -> tuple[int | None, float | None]:
-    """How many rows there are, and the share of right answers."""
-    if table is None or table.y is None or not table.n:
-        return None if table is None else table.n, None
+    """The number of rows and the share of right predictions; None for unknown values."""
+    if table is None:
+        return None, None
+    if table.y is None or not table.n:
+        return table.n, None
     if not np.isin(table.y, model.classes_).all():
         strange = np.setdiff1d(table.y, model.classes_).tolist()
         raise InvalidInput(
             f"user {table.name!r} has labels {strange[:3]}, and the model knows {model.classes_.tolist()} only. "
             "Is it the right column?"
         )
-    return table.n, float((model.predict(table.X, table.name, unknown=unknown) == table.y).mean())
+    predicted = model.predict(table.X, table.name, unknown=unknown)
+    return table.n, float((predicted == table.y).mean())
 
 
 def spread(accuracies: Iterable[float | None]) -> dict[str, float] | None:
-    """Mean, least and quartiles over users; None if nobody has rows."""
+    """Mean, minimum and quartiles over users; None if no user has rows."""
     known = [accuracy for accuracy in accuracies if accuracy is not None]
     if not known:
         return None
@@ -70,7 +75,7 @@ def spread(accuracies: Iterable[float | None]) -> dict[str, float] | None:
 
 
 def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
-    """Write a table as CSV or Parquet, by the ending of its name."""
+    """Write rows as CSV or Parquet, depending on the ending of the path."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -81,7 +86,8 @@ def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
         case ".csv":
             for place, name in enumerate(table.column_names):
                 if pa.types.is_string(table[name].type):
-                    table = table.set_column(place, name, [[plain_cell(cell) for cell in table[name].to_pylist()]])
+                    cells = [plain_cell(cell) for cell in table[name].to_pylist()]
+                    table = table.set_column(place, name, [cells])
             pa.csv.write_csv(table, buffer)
         case ".parquet":
             pa.parquet.write_table(table, buffer)

@@ -1,4 +1,4 @@
-"""Who wins a comparison, measure by measure."""
+"""The best methods of a comparison, measure by measure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ MEASURES: dict[str, tuple[str, Callable[[Result], float], Callable[[float], str]
     "bits": ("least data sent", lambda result: result.bill.total.bits, format_bits),
     "seconds": ("least time on this machine", lambda result: result.seconds, duration),
 }
-"""What is compared: its name in words, its value, and how it is written."""
+"""The measures of a comparison: name in words, value, and format."""
 NOISE = 0.05
-"""Runs whose times differ by less than this share may as well have differed the other way round."""
+"""Times that differ by less than this share count as equal."""
 
 Timings = Mapping[str, Sequence[float]]
-"""The seconds of every run of a method; the result that is shown is that of the median run."""
+"""The seconds of every run of each method; the result is that of the median run."""
 
 
 def winners(results: Mapping[str, Result], timings: Timings | None = None) -> dict[str, tuple[str, ...]]:
-    """Who reached the tolerance with the least of each measure: several for a tie, nobody if nobody reached it."""
+    """The best of the methods that reached the tolerance, by measure: several for a tie, maybe none."""
     solved = {name: result for name, result in results.items() if result.status.success}
     return {measure: _least(measure, solved, timings or {}) for measure in MEASURES}
 
@@ -35,13 +35,17 @@ def _least(measure: str, solved: Mapping[str, Result], timings: Timings) -> tupl
     first = min(values, key=values.__getitem__)
     if measure != "seconds":
         return tuple(name for name in values if values[name] == values[first])
-    # Times tie where somebody's fastest run is no slower than the slowest of the best, or noise could make it so.
-    most = max(*timings.get(first, ()), (1.0 + NOISE) * values[first], 0.0)
-    return tuple(name for name in values if min(*timings.get(name, ()), values[name], values[name]) <= most)
+    # A method ties if its fastest run is no slower than the slowest run of the best method, up to noise.
+    most = max([(1.0 + NOISE) * values[first], 0.0, *timings.get(first, ())])
+    fastest = {name: min([values[name], *timings.get(name, ())]) for name in values}
+    return tuple(name for name in values if fastest[name] <= most)
 
 
 def written(measure: str, name: str, result: Result, timings: Timings | None = None) -> str:
-    """The value of that measure; for several runs, the median of their times between the least and the most."""
+    """The value of a measure; for several runs, the median time and, in brackets, the range of times."""
     _, value, in_words = MEASURES[measure]
-    shown, runs = in_words(value(result)), (timings or {}).get(name, ())
-    return f"{shown} ({duration(min(runs))} to {duration(max(runs))})" if measure == "seconds" and runs[1:] else shown
+    shown = in_words(value(result))
+    runs = (timings or {}).get(name, ())
+    if measure == "seconds" and runs[1:]:
+        return f"{shown} ({duration(min(runs))} to {duration(max(runs))})"
+    return shown

@@ -11,8 +11,16 @@ SCALES = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousan
 
 
 def plain(value: object) -> str:
-    """The value as one line of printable characters, whatever a party called itself."""
-    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in str(value))
+    """The value as one line of printable characters."""
+    return "".join(map(_printable, str(value)))
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    if character.isspace():
+        return " "
+    return "\ufffd"
 
 
 def text(value: object) -> str:
@@ -21,12 +29,14 @@ def text(value: object) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """So many significant digits, a true minus sign, and no negative zero."""
-    return f"{value + 0.0:.{digits}g}".replace("-", "−", 1) if value < 0 else f"{abs(value):.{digits}g}"
+    """A number with `digits` significant digits, a true minus sign, and no negative zero."""
+    if value < 0:
+        return f"{value + 0.0:.{digits}g}".replace("-", "−", 1)
+    return f"{abs(value):.{digits}g}"
 
 
 def duration(seconds: float) -> str:
-    """A time in the two units that read best."""
+    """A time in one or two units."""
     if seconds < 1:
         return f"{1000 * seconds:.3g} ms"
     if seconds < 59.95:
@@ -35,16 +45,20 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} days {hours % 24} h"
 
 
 def money(dollars: float) -> str:
-    """A price that reads well, however small."""
+    """A price in dollars."""
     if dollars == 0:
         return "free"
     if dollars >= 0.01:
         return f"${dollars:,.2f}"
-    return f"${dollars:.1g}" if dollars >= 1e-4 else "< $0.0001"
+    if dollars >= 1e-4:
+        return f"${dollars:.1g}"
+    return "< $0.0001"
 
 
 def one_part_in(share: float) -> str:
@@ -60,4 +74,7 @@ def one_part_in(share: float) -> str:
 
 def written_value(value: object) -> str:
     """A setting or label, short."""
-    return shortened(number(value, 12) if isinstance(value, float) else plain(value), 60)
+    written = plain(value)
+    if isinstance(value, float):
+        written = number(value, 12)
+    return shortened(written, 60)

@@ -1,18 +1,18 @@
-"""What parties tell each other beside the numbers of the method: short texts, up and down a spanning tree, signed.
+"""Signed short texts that parties send each other in addition to the numbers of the method, along a spanning tree.
 
-    introduction   a random number and the certificate, from everybody
-    session        SHA-256 of all that everybody has said so far: the same at all parties, and another in every meeting
+    introduction   a random number and the certificate, from every party
+    session        SHA-256 of all words so far: the same at all parties, and different in every session
     word           body, and an ECDSA signature of (run, session, what it is about, speaker, body)
 
-Most of it is passed on by others. Who passes a word on can neither change it nor put an old one in its place: the key
-is that of the speaker's certificate, and the session holds a random number of the listener, which sees to it that its
-own words come back as it said them. Who says one thing to one party and another to the next is found out with the next
-word, because their sessions differ. What parties add up on the way (`Sum`) cannot be signed; whoever hands on another
-total than it heard is found out in the end, when all compare what they have heard (`session.check_totals`). So a party
-on the way can do no more than one at the end: lie about what it holds itself.
+Other parties pass most words on. They can neither change a word nor replace it by an old one: the key is that of the
+speaker's certificate, and the session contains a random number of the receiver, which checks that its own words come
+back unchanged. If a party sends different words to two parties, their sessions differ, and the next word shows it. Sums
+that are added on the way cannot be signed. A party that passes on a wrong total is detected at the end, when all
+parties compare the totals (`session.check_totals`). A party on the way can therefore do no more than any other: lie
+about its own data.
 
-These words are counted in bytes by nobody: the bill is about the method's numbers. They are few, before the first round
-and after the last, and `docs/disclosure.md` lists every one.
+The bill does not count these words, because it is about the numbers of the method. The words are few, before the first
+round and after the last, and `docs/disclosure.md` lists all of them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ class Introduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SignedBroadcast:
-    """A party's place in the spanning tree: whom it reports to, who reports to it, and whose words it knows."""
+    """A party in the spanning tree: its parent, its children, and the keys of all parties."""
 
     def __init__(self, links: GrpcMesh, network: Network):
-        self.links, self.count = links, network.agents
+        self.links = links
+        self.count = network.agents
         parents = network.tree().parents
         parent = [int(p) for p in parents]
         if network.server:
-            # Where there is a server, the process of agent 0 does its work.
+            # The process of agent 0 does the work of the server.
             parent = [-1] + [0] * (self.count - 1)
         self.parent = parent[links.me] if parent[links.me] >= 0 else None
         self.children = [j for j, above in enumerate(parent) if above == links.me]
@@ -66,23 +67,26 @@ class SignedBroadcast:
 
     @property
     def root(self) -> int:
-        """Who has no parent: sums end there."""
+        """The party without a parent, where sums end."""
         return self._parents.index(-1)
 
     @property
     def first_child(self) -> int:
-        """The first of those who report to the root."""
+        """The first child of the root."""
         return self._parents.index(self.root)
 
     def branch(self, child: int) -> set[int]:
-        """That child and everybody below it."""
+        """The child and all parties below it."""
         found = {child}
         for _ in range(self.count):
             found |= {j for j, above in enumerate(self._parents) if above in found}
         return found
 
     def gathered(self, mine: bytes, about: str, merge: Callable[[list[bytes]], bytes]) -> bytes:
-        """What the root made of everybody's bytes: `merge` is handed its own first, then the children's."""
+        """The bytes of all parties, merged up to the root.
+
+        `merge` gets a party's own bytes first, then its children's.
+        """
         tag = Tag("study", 0, about)
         merged = merge([mine, *(self.links.receive_bytes(child, tag) for child in self.children)])
         if self.parent is not None:
@@ -93,14 +97,15 @@ class SignedBroadcast:
         return merged
 
     def all_gather(self, mine: bytes, about: str) -> list[bytes]:
-        """What everybody has to say about something, in the order of the agents, each as its owner signed it."""
+        """The word of every party about a subject, in the order of the agents, with checked signatures."""
         if not self._keys:
             self.introduce()
         return self._checked(self._passed_on(self._signed(mine, about), about), about)
 
     def introduce(self) -> None:
-        """Learn everybody's key, and agree on a session."""
-        about, security = "introduction", self.links.security
+        """Learn the keys of all parties, and agree on a session."""
+        about = "introduction"
+        security = self.links.security
         assert isinstance(security, MutualTLS), "parties have keys"
         mine = msgspec.msgpack.encode(Introduction(secrets.token_bytes(32), security.certificate))
         words = self._passed_on(self._signed(mine, about), about)
@@ -113,7 +118,8 @@ class SignedBroadcast:
         self.links.introduced = True
 
     def _signed(self, body: bytes, about: str) -> bytes:
-        security, me = self.links.security, self.links.me
+        security = self.links.security
+        me = self.links.me
         assert isinstance(security, MutualTLS), "parties have keys"
         return msgspec.msgpack.encode(Word(body, signature(security, self._sentence(body, about, me))))
 
@@ -131,7 +137,7 @@ class SignedBroadcast:
         return bodies
 
     def _passed_on(self, mine: bytes, about: str) -> list[Word]:
-        """Everybody's words as they arrive: of all parties, and of nobody twice."""
+        """The words of all parties, one of each."""
 
         def merge(parts: list[bytes]) -> bytes:
             everything: dict[int, bytes] = {self.links.me: parts[0]}

@@ -1,4 +1,4 @@
-"""How the messages of all processes come together: what a `Driver` needs of a transport.
+"""Collectives: how the processes of a run add, mix and exchange messages. A `Driver` needs one of them.
 
 | kind             | where agents live                                         |
 |------------------|-----------------------------------------------------------|
@@ -6,9 +6,9 @@
 | `PointToPoint`   | in processes with links between them                      |
 | `MpiCollectives` | in the ranks of an MPI run                                |
 
-Every sum is made in the same order, or as whole numbers in any (`sums`), whoever makes it, so iterates do not depend on
-where agents live. With every message travels the *stop*: after which round the process of agent 0 wants to end, and why
-(time is up, Ctrl-C). So all processes stop after the same round without a message more.
+Every process adds in the same order, or whole numbers in any order (`sums`). Iterates therefore do not depend on where
+agents live. Every message contains the *stop*: the round after which the process of agent 0 wants to end, and the
+reason (time is up, Ctrl-C). Thus all processes stop after the same round without an additional message.
 """
 
 from __future__ import annotations
@@ -31,24 +31,27 @@ from coterie.transport.sums import ExactSums, PlainSums
 
 
 class Collectives(ABC):
-    """What the processes of a run do together. Messages are one array for each agent of this process."""
+    """The collectives of one process. `messages` has one array for each agent of this process."""
 
     checked: ClassVar[frozenset[str]]
-    """The words whose messages are checked before they leave, because afterwards nobody knows who said it."""
+    """The words whose messages are checked before they are sent, because receivers do not know the sender."""
     defers: ClassVar[bool] = False
-    """Whether a `complain` waits for the next `Sum`, at which all processes hear of it."""
+    """Whether a `complain` waits for the next `Sum`, which tells it to all processes."""
     failures: tuple[type[Exception], ...] = ()
-    """Errors of the transport itself, which `explain` can explain."""
+    """Errors of the transport that `explain` translates."""
     stop: Stop
     """When to stop, as far as this process knows."""
 
     def __init__(self, network: Network, process_of: Sequence[int], process: int, names: Sequence[str] | None = None):
-        self.network, self.layout = network, Layout(network, process_of, process)
-        self.process, self.process_of, self.here = process, self.layout.process_of, self.layout.here
+        self.network = network
+        self.layout = Layout(network, process_of, process)
+        self.process = process
+        self.process_of = self.layout.process_of
+        self.here = self.layout.here
         self.names = list(names) if names else [f"agent {j}" for j in range(network.agents)]
         self.stop = Stop()
         self.transcript: hashlib._Hash | None = None
-        """If set, a digest of all totals: what every process must have heard alike."""
+        """If set, a digest of all totals, which must be the same in every process."""
         self.sums = PlainSums()
         """How the messages of a `Sum` are added."""
         self.published: dict[int, FloatArray] = {}
@@ -60,7 +63,7 @@ class Collectives(ABC):
             self._root = int(tree.order[0])
 
     def tag(self, purpose: str, word: str) -> Tag:
-        """What the next messages are for."""
+        """A tag for the next messages."""
         self._step += 1
         return Tag(purpose, self._step, word)
 
@@ -75,22 +78,22 @@ class Collectives(ABC):
 
     @abstractmethod
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """The rows of the mixing matrix times everybody's messages that belong to my agents."""
+        """The product of the mixing matrix and all messages: the rows of the agents here."""
 
     @abstractmethod
     def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The messages of my agents, and those of the agents elsewhere that have a neighbour here."""
+        """The messages of the agents here, and of the agents elsewhere that have a neighbour here."""
 
     @abstractmethod
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
-        """What those peers last published, once everybody has."""
+        """The last publications of these peers, after all agents have published."""
 
     def send(self, process: int, message: FloatArray, tag: Tag) -> None:
-        """A message to one other process, for agents that gossip."""
+        """Send a message to one other process, for agents that gossip."""
         raise NotImplementedError
 
     def receive(self, process: int, tag: Tag) -> FloatArray:
-        """The next message of that process, flat and read-only; waits for it."""
+        """Wait for the next message of that process; it is flat and read-only."""
         raise NotImplementedError
 
     def publish(self, agent: int, message: FloatArray) -> None:
@@ -98,7 +101,7 @@ class Collectives(ABC):
         self.published[agent] = sealed(np.array(message))
 
     def everybodys(self, rows: Sequence[Sequence[float]], about: str) -> FloatArray:
-        """One row of numbers per agent, from all processes; not a word, and not billed."""
+        """Collect one row of numbers from every agent of all processes; not billed."""
         if not self.layout.others:
             return np.array(rows, float)
         table = np.zeros((len(rows), self.network.agents, len(rows[0])))
@@ -107,29 +110,32 @@ class Collectives(ABC):
         return self.total(list(table), self.tag("engine", about))
 
     def complain(self, error: NumericalError) -> None:
-        """One of my agents said something that is not finite: stop here and now."""
+        """Stop, because a message of an agent here is not finite."""
         raise error
 
     def blame(self, own: NumericalError, mine: bool) -> NumericalError:
-        """The error for a total that is not finite; `own` is what this process knows, `mine` whether it was here."""
+        """The error for a total that is not finite; `own` is the error as this process sees it, `mine` if it is from
+        here.
+        """
         return own
 
     def explain(self, error: Exception) -> NoReturn:
-        """Raise what one of the `failures` means."""
+        """Raise an error that explains one of the `failures`."""
         raise error
 
     def called(self, process: int) -> str:
-        """The names of who lives there."""
+        """The names of the agents of that process."""
         return " and ".join(self.names[agent] for agent in self.layout.agents_of[process])
 
     def _adopt(self, stop: Stop) -> None:
-        """Take over when another process wants to stop; the first one counts."""
-        self.stop = self.stop if self.stop.reason else stop
+        """Take over the stop of another process, unless this process has one already."""
+        if not self.stop.reason:
+            self.stop = stop
 
     # -- sums in the order that all transports keep -------------------------------------------------------------------
 
     def _in_order(self, messages: Sequence[FloatArray] | FloatArray) -> FloatArray:
-        """The sum of everybody's messages, in a new array."""
+        """The sum of all messages, in a new array."""
         if isinstance(self.sums, ExactSums):
             return self.sums.at_once(list(messages))
         if isinstance(messages, np.ndarray):
@@ -167,7 +173,7 @@ class Collectives(ABC):
 
 
 class OneProcess(Collectives):
-    """All agents in this process: one matrix product for everybody's `Mix`, and nothing travels."""
+    """All agents in this process: one matrix product for every `Mix`, and no message is sent."""
 
     checked: ClassVar[frozenset[str]] = frozenset({"Exchange"})
 

@@ -1,7 +1,7 @@
-"""Gossip of agents that live in several processes: the wake-ups, the publications and the bill of the embedded clock.
+"""Gossip of agents in several processes, with the same wake-ups, publications and bill as in one process.
 
-Who wakes up when is drawn from (seed, round), so every process knows it without a message, and all walk through the
-same wake-ups. The process of the agent that wakes up leads, the others follow:
+The order of the wake-ups is drawn from (seed, round), so that every process knows it without a message, and all handle
+the same wake-ups. The process of the agent that wakes up leads, the others follow:
 
 | message   | from, to                      | content                                                                 |
 |-----------|-------------------------------|-------------------------------------------------------------------------|
@@ -34,20 +34,22 @@ from coterie.words import Ask, Publication
 
 ASKED, DONE, FAILED = 0.0, 1.0, 2.0
 CARD = 4
-"""An answer begins with so many numbers."""
+"""Number of numbers with which an answer begins."""
 LONGEST_NOTE = 8
 """A note is no longer than this, or than what its receiver publishes itself."""
 WORDS = ("Ask", "Exchange")
-"""What gossip is billed under."""
+"""The words under which gossip is billed."""
 
 
 class BetweenProcesses(Gossip):
-    """What one process needs for its part of the gossip, whatever the clock: notes, news and the common bill."""
+    """One process's part of the gossip, with any clock: notes, news and the common bill."""
 
     def __init__(self, collectives: Collectives):
         super().__init__()
-        self.collectives, self.network = collectives, collectives.network
-        self.process_of, self.process = collectives.process_of, collectives.process
+        self.collectives = collectives
+        self.network = collectives.network
+        self.process_of = collectives.process_of
+        self.process = collectives.process
         self._others = collectives.layout.others
         self._tag = Tag("rounds", 0, "wake-up")
         self._outbox: dict[int, list[float]] = {}
@@ -58,7 +60,8 @@ class BetweenProcesses(Gossip):
     def _seat(self, agents: Sequence[Agent], states: Sequence[Any], steps: Steps) -> list[int]:
         """Take over the agents of this process and their States, by their numbers."""
         here = [agent.index for agent in agents]
-        self._agents, self._states = dict(zip(here, agents, strict=True)), dict(zip(here, states, strict=True))
+        self._agents = dict(zip(here, agents, strict=True))
+        self._states = dict(zip(here, states, strict=True))
         self._steps = steps
         return here
 
@@ -128,7 +131,8 @@ class BetweenProcesses(Gossip):
 
     def _pooled(self, account: FloatArray) -> FloatArray:
         """The sum of the processes' accounts, by way of the process of agent 0."""
-        tag, hub = Tag("engine", self._tag.step, "account"), self.process_of[0]
+        tag = Tag("engine", self._tag.step, "account")
+        hub = self.process_of[0]
         if self.process != hub:
             self.collectives.send(hub, account, tag)
             return self.collectives.receive(hub, tag).reshape(account.shape)
@@ -196,7 +200,8 @@ class DistributedGossip(BetweenProcesses):
         for process, asked in by_process.items():
             self.collectives.send(process, np.array([ASKED, *asked]), self._tag)
         for process, asked in by_process.items():
-            answer, start = self.collectives.receive(process, self._tag), 0
+            answer = self.collectives.receive(process, self._tag)
+            start = 0
             for peer in asked:
                 start = self._learn(peer, answer, start)
 

@@ -1,4 +1,4 @@
-"""Lets agents speak step by step, checks what they say, has it carried by `Collectives`, and puts it on the bill."""
+"""The driver runs the protocols of the agents of this process: it checks, passes on and bills their messages."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ T = TypeVar("T")
 
 HEARD, TOLD, CONTEXT = "heard", "told", "context"
 MANY = 256
-"""Agents of one process during whose steps no garbage is collected: for 2,000 of them, it took a third of the time."""
+"""Agents of one process from which on steps pause garbage collection. With 2,000 agents it took a third of the time."""
 
 
 class Account(Protocol):
-    """Counts what is said, and may refuse to go on."""
+    """Counts the numbers that this process sends, and may refuse to send more."""
 
     told: int
     context: bytes
     """A digest of the totals so far."""
 
     def count(self, message: FloatArray) -> None:
-        """A message that is about to be said."""
+        """Count a message before it is sent."""
         ...
 
     def hear(self, total: FloatArray) -> None:
-        """A total that came back."""
+        """Take note of a total that came back."""
         ...
 
 
@@ -55,8 +55,12 @@ class Driver:
         """With a `pace`, agents that wake up one by one do so in real time (see `real_time_gossip`)."""
         if secure_sums and not collectives.sums.exact:
             collectives.sums = sums_of(secure_sums, collectives.network.agents)
-        self.bill, self.collectives, self.pace = bill, collectives, pace
-        self.network, self.names, self.here = collectives.network, collectives.names, collectives.here
+        self.bill = bill
+        self.collectives = collectives
+        self.pace = pace
+        self.network = collectives.network
+        self.names = collectives.names
+        self.here = collectives.here
         self.process = collectives.process
         self._answers: dict[type, Callable[[Sequence[Any], str], Sequence[Any]]] = {
             Sum: self._sum,
@@ -67,36 +71,39 @@ class Driver:
         self._gossip: Gossip | None = None
         self.account: Account | None = None
         self.numbers = 0
-        """How many numbers an agent of this process holds: whether it is worth a thread."""
+        """How many numbers an agent of this process holds; decides whether agents run in threads."""
 
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
-        """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
+        """Run a step for each agent of this process. Each row has the arguments of one call; the agent is the first."""
         with self._without_collection():
             return self.converse([step(*row) for row in rows], purpose)
 
     def _without_collection(self) -> AbstractContextManager[None]:
-        """Of many agents, Python would look for garbage among all that they hold, again and again, in vain."""
-        return _no_collection() if len(self.here) >= MANY and gc.isenabled() else nullcontext()
+        """Pause garbage collection for many agents: Python would search all their objects again and again, in vain."""
+        if len(self.here) >= MANY and gc.isenabled():
+            return _no_collection()
+        return nullcontext()
 
     def confer(self, talks: Sequence[Talk[T]], places: Sequence[IndexArray], purpose: str) -> list[T]:
-        """Run conversations of sums to their end, each of which speaks for the agents at these places of `here`.
+        """Run protocols that consist of sums, each for a group of agents: those at the given places of `here`.
 
-        Who speaks for several says a row for each of them, and all hear the same total.
+        A protocol sends a row for each agent of its group. All protocols receive the same total.
         """
         reply: FloatArray | None = None
         try:
             with self._without_collection():
                 while True:
                     said = [_sent((talk, reply)) for talk in talks]
-                    if silent := [int(place[0]) for (ended, _), place in zip(said, places, strict=True) if ended]:
-                        if len(silent) < len(said):
-                            raise self._disagreement([word for ended, word in said if not ended], silent)
-                        return [end for _, end in said]
+                    if any(ended for ended, _ in said):
+                        return self._ends(said, [int(place[0]) for place in places])
                     words = [word for _, word in said]
-                    if other := next((word for word in words if type(word) is not Sum), None):
-                        raise ProtocolError(f"agents that speak as one said {_name(other)}; they can only Sum.")
+                    for word in words:
+                        if type(word) is not Sum:
+                            raise ProtocolError(f"agents that speak as one said {_name(word)}; they can only Sum.")
                     rows: Any = self._by_agents([word.x for word in words], places)
-                    reply = self._total(rows if self.one_process else list(rows), purpose)
+                    if not self.one_process:
+                        rows = list(rows)
+                    reply = self._total(rows, purpose)
         except self.collectives.failures as error:
             self.collectives.explain(error)
 
@@ -114,20 +121,18 @@ class Driver:
         return rows
 
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
-        """Run the conversations of the agents of this process to their end, step by step; what each came to."""
+        """Run the protocols of the agents of this process to their end, step by step. Returns their values."""
         replies: Sequence[Any] = [None] * len(talks)
         try:
             while True:
-                # What was said before is forgotten before more is computed.
+                # Free the messages of the last step before the agents compute more.
                 words: list[Word] = []
                 said: list[tuple[bool, Any]] = []
                 if self.numbers >= WORTH:
                     said = spread(_sent, list(zip(talks, replies, strict=True)), self.numbers)
-                    words = [word for ended, word in said if not ended]
-                    if silent := [k for k, (ended, _) in enumerate(said) if ended]:
-                        if words:
-                            raise self._disagreement(words, silent)
-                        return [end for _, end in said]
+                    if any(ended for ended, _ in said):
+                        return self._ends(said, range(len(said)))
+                    words = [word for _, word in said]
                 else:
                     try:
                         for talk, reply in zip(talks, replies, strict=True):
@@ -144,9 +149,18 @@ class Driver:
         except self.collectives.failures as error:
             self.collectives.explain(error)
 
+    def _ends(self, said: Sequence[tuple[bool, Any]], places: Sequence[int]) -> list[Any]:
+        """The values of all protocols, of which at least one has ended: all must end at the same step."""
+        words = [word for ended, word in said if not ended]
+        if words:
+            silent = [place for place, (ended, _) in zip(places, said, strict=True) if ended]
+            raise self._disagreement(words, silent)
+        return [value for _, value in said]
+
     def _ended(self, talks: Sequence[Talk[T]], replies: Sequence[Any], words: list[Word], first: T) -> list[T]:
-        """What each came to, when the talk after those that said these words is the first to end: all must end now."""
-        results, silent = [first], [len(words)]
+        """The values of all protocols, when the one after those that sent `words` is the first to end: all must end."""
+        results = [first]
+        silent = [len(words)]
         for k in range(len(words) + 1, len(talks)):
             try:
                 words.append(talks[k].send(replies[k]))
@@ -158,18 +172,21 @@ class Driver:
         return results
 
     def agreed(self, t: int, stop_reason: int) -> int:
-        """The reason to stop that takes effect after round t, or 0: everywhere that of the process of agent 0."""
+        """The reason to stop after round t, or 0. The process of agent 0 decides it for all processes."""
         if isinstance(self._gossip, RealTimeGossip):
             return self._gossip.agreed()
-        collectives, layout = self.collectives, self.collectives.layout
+        collectives = self.collectives
+        layout = self.collectives.layout
         if not layout.others:
             return stop_reason
         if stop_reason and not collectives.stop.reason and layout.leads:
             collectives.stop = Stop(t + layout.reach, stop_reason)
-        return collectives.stop.reason if t >= collectives.stop.at else 0
+        if t >= collectives.stop.at:
+            return collectives.stop.reason
+        return 0
 
     def least(self, number: int) -> int:
-        """The smallest of the processes' numbers."""
+        """The smallest `number` of all processes."""
         return int(self.collectives.everybodys([[float(number)]] * len(self.here), "least").min())
 
     # -- agents that wake up one by one -------------------------------------------------------------------------------
@@ -193,7 +210,10 @@ class Driver:
         return RealTimeGossip(self.collectives, self.pace)
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
-        """A round of agents that wake up one by one, here and elsewhere; returns the States of those here."""
+        """Run a round of agents that wake up one by one, in all processes.
+
+        Returns the States of those in this process.
+        """
         try:
             states = self._gossiping().run(agents, states, steps, t)
             self._gossiping().settle(self.bill)
@@ -203,7 +223,7 @@ class Driver:
 
     @property
     def one_process(self) -> bool:
-        """Whether all agents of the run live in this process, and go by one clock."""
+        """Whether all agents of the run live in this process, and share one clock."""
         return isinstance(self.collectives, OneProcess)
 
     @property
@@ -227,22 +247,26 @@ class Driver:
         return states, reached
 
     def memory(self) -> dict[str, Any]:
-        """The digest of the totals so far, and what the agents of this process have read, if they gossip."""
+        """The digest of all totals so far and, for gossip, what the agents of this process have read."""
         transcript = self.collectives.transcript
-        heard = {} if transcript is None else {HEARD: np.frombuffer(transcript.digest(), np.uint8)}
-        told: dict[str, Any] = {}
+        memory: dict[str, Any] = {}
+        if transcript is not None:
+            memory[HEARD] = np.frombuffer(transcript.digest(), np.uint8)
         if self.account is not None:
-            told = {TOLD: np.array([self.account.told]), CONTEXT: np.frombuffer(self.account.context, np.uint8)}
-        return heard | told | ({} if self._gossip is None else self._gossip.memory())
+            memory[TOLD] = np.array([self.account.told])
+            memory[CONTEXT] = np.frombuffer(self.account.context, np.uint8)
+        if self._gossip is not None:
+            memory |= self._gossip.memory()
+        return memory
 
     def recall(self, memory: dict[str, Any]) -> None:
-        """Go on from the `memory` of a snapshot."""
+        """Continue from the `memory` of a checkpoint."""
         if self.collectives.transcript is not None and HEARD in memory:
             self.collectives.transcript.update(memory[HEARD].tobytes())
         if self.account is not None and TOLD in memory:
             self.account.told = max(self.account.told, int(memory[TOLD][0]))
         if self.account is not None and CONTEXT in memory:
-            self.account.context = memory[CONTEXT].tobytes()  # what is said again from here on was said before
+            self.account.context = memory[CONTEXT].tobytes()  # messages that are sent again were counted before
         if read := {name: array for name, array in memory.items() if name not in (HEARD, TOLD, CONTEXT)}:
             self._gossiping().recall(read)
 
@@ -274,7 +298,7 @@ class Driver:
         return [sealed(total) if agent == to else None for agent in self.here]
 
     def _total(self, messages: Sequence[FloatArray], purpose: str) -> FloatArray:
-        """The sum of everybody's messages, of which those of the agents here may be the rows of one array."""
+        """The sum of all agents' messages. The messages of the agents here may be the rows of one array."""
         self._check("Sum", messages)
         self._fits(messages)
         total = self.collectives.total(messages, self.collectives.tag(purpose, "Sum"))
@@ -287,7 +311,8 @@ class Driver:
     def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
         self._needs_edges("Mix")
         messages = [word.x for word in words]
-        first, rule = messages[0], self._same_rule(words)
+        first = messages[0]
+        rule = self._same_rule(words)
         self._same_shape("Mix", messages)
         self._check("Mix", messages)
         mixed = self.collectives.mixed(rule, messages, self.collectives.tag(purpose, "Mix"))
@@ -295,7 +320,9 @@ class Driver:
             self._finite("Mix", mixed, messages)
         self.bill.say(purpose, "Mix", first.size, first.itemsize)
         sealed(mixed)
-        return list(mixed) if first.ndim == 1 else [row.reshape(first.shape) for row in mixed]
+        if first.ndim == 1:
+            return list(mixed)
+        return [row.reshape(first.shape) for row in mixed]
 
     def _exchange(self, words: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
         self._needs_edges("Exchange")
@@ -317,16 +344,11 @@ class Driver:
         kept = dict(self.collectives.published)
         for agent, message in tells.items():
             self.collectives.publish(agent, message)
-        public = self.collectives.fetched(sorted({int(peer) for word in words for peer in word.peers}))
+        wanted = set().union(*(map(int, word.peers) for word in words))
+        public = self.collectives.fetched(sorted(wanted))
         answers = [{int(peer): public[peer] for peer in word.peers if peer in public} for word in words]
-        asked: FloatArray = np.zeros((self.network.agents, 3))
-        for who, answer in zip(self.here, answers, strict=True):
-            for peer, message in answer.items():
-                # Of what is told, who gossips may have the vector already: what is new are the edge's two weights.
-                held = tells and self._gossip is not None and self._gossip.holds(who, peer)
-                size = 2 if held else message.size
-                asked[peer] += (1, size, 8 * message.itemsize * size)
-        # Only when everybody has been answered may anybody go on and publish something newer.
+        asked = self._amounts_asked(answers, bool(tells))
+        # All agents must have their answers before one of them goes on and publishes a newer message.
         if self.collectives.layout.others:
             rows = [asked, *([np.zeros_like(asked)] * (len(words) - 1))]
             asked = self.collectives.total(rows, self.collectives.tag("engine", "asked"))
@@ -337,11 +359,27 @@ class Driver:
             self.collectives.publish(agent, kept[agent])
         return answers
 
+    def _amounts_asked(self, answers: Sequence[dict[int, FloatArray]], told: bool) -> FloatArray:
+        """A row for each agent: how many messages, numbers and bits it sent in these answers.
+
+        An agent that gossips may have the vector of a `told` message already. Then only two weights of the edge are
+        new.
+        """
+        asked: FloatArray = np.zeros((self.network.agents, 3))
+        for agent, answer in zip(self.here, answers, strict=True):
+            for peer, message in answer.items():
+                size = message.size
+                if told and self._gossip is not None and self._gossip.holds(agent, peer):
+                    size = 2
+                asked[peer] += (1, size, 8 * message.itemsize * size)
+        return asked
+
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _same_shape(self, word: str, messages: Sequence[FloatArray]) -> None:
         first = messages[0]
-        shape, dtype = first.shape, first.dtype
+        shape = first.shape
+        dtype = first.dtype
         for message in messages:
             if message is not first and (message.shape != shape or message.dtype != dtype):
                 agent = next(agent for agent, x in zip(self.here, messages, strict=True) if x is message)
@@ -370,7 +408,7 @@ class Driver:
                     self.collectives.complain(self._not_finite(word, messages)[0])
 
     def _fits(self, messages: Sequence[FloatArray]) -> None:
-        """Refuse to say what a secure sum cannot hold."""
+        """Refuse a message with a number that secure sums cannot hold."""
         if not self.collectives.sums.exact:
             return
         for agent, message in zip(self.here, messages, strict=True):
@@ -390,7 +428,7 @@ class Driver:
             raise self.collectives.blame(*self._not_finite(word, messages))
 
     def _not_finite(self, word: str, messages: Sequence[FloatArray]) -> tuple[NumericalError, bool]:
-        """The error that names who said it, and whether it was one of the agents here."""
+        """The error that names the agent with the number, and whether this agent is in this process."""
         for agent, message in zip(self.here, messages, strict=True):
             if bad := int(np.size(message) - np.isfinite(message).sum()):
                 said = f"{self.names[agent]} said {word} with {bad} of {message.size} numbers not finite."
@@ -422,7 +460,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _sent(member: tuple[Talk[T], Any]) -> tuple[bool, Any]:
-    """What an agent says to that reply: a word, or, with True, what it came to."""
+    """Send a reply to a protocol. Returns False and its next word, or True and its value."""
     talk, reply = member
     try:
         return False, talk.send(reply)
@@ -432,7 +470,7 @@ def _sent(member: tuple[Talk[T], Any]) -> tuple[bool, Any]:
 
 def _is_finite(message: FloatArray) -> bool:
     flat = message.reshape(-1)
-    # ‖x‖² is finite unless an entry is not, or is huge: one pass, a closer look in doubt only; vdot never warns.
+    # ‖x‖² is finite unless an entry is infinite, NaN or huge. One pass is enough in most cases, and vdot never warns.
     return math.isfinite(np.vdot(flat, flat)) or bool(np.isfinite(flat).all())
 
 

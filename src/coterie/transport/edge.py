@@ -28,7 +28,7 @@ ACKNOWLEDGE_BYTES = 2**20
 WINDOW = 64 * 2**20
 """Bytes of messages that may wait to be read, or to be heard, on each side of an edge; a single one may be larger."""
 OVERHEAD = 256
-"""Bytes that a message takes beside its numbers."""
+"""Number of bytes of a message in addition to its numbers."""
 ROOM_SECONDS = 0.05
 SETTLE_SECONDS = 5.0
 """So long, and no longer than a deadline, a neighbour may take to hear why this process leaves."""
@@ -43,18 +43,21 @@ class Mesh:
     def __init__(
         self, me: int, run_id: str, deadline: float, patience: float | None, largest: int, names: Sequence[str] | None
     ):
-        self.me, self.run_id, self.deadline, self.largest = me, run_id, float(deadline), largest
+        self.me = me
+        self.run_id = run_id
+        self.deadline = float(deadline)
+        self.largest = largest
         self.patience = self.deadline if patience is None else float(patience)
         self.epoch = 0
         self.stop = Stop()
         self.published: dict[int, npt.NDArray[Any]] = {}
         self.rejected: Counter[str] = Counter()
-        """How many frames and connections were refused, by reason."""
+        """Number of refused frames and connections, by reason."""
         self.connections: Counter[int] = Counter()
-        """How many connections there have been with each neighbour."""
+        """Number of connections with each neighbour so far."""
         self._names = names
         self.strangers: dict[int, ProtocolError] = {}
-        """Neighbours that came with a key that is not theirs: all end when they introduce themselves."""
+        """Neighbours that showed a wrong key: all parties end when they introduce themselves."""
         self.introduced = False
 
     def check_key(self, security: MutualTLS, peer: int, certificate: bytes) -> None:
@@ -70,38 +73,45 @@ class Mesh:
             self.strangers[peer] = error
 
     def name(self, process: int) -> str:
-        """What that process is called."""
-        return self._names[process] if self._names else f"agent {process}"
+        """The name of that process."""
+        if self._names:
+            return self._names[process]
+        return f"agent {process}"
 
 
 class Edge:
-    """One neighbour: what was sent and not yet heard, what came in, and the connection of the moment."""
+    """One neighbour: messages that it has not confirmed, messages from it, and the current connection."""
 
     def __init__(self, mesh: Mesh, peer: int):
-        self.mesh, self.peer = mesh, peer
+        self.mesh = mesh
+        self.peer = peer
         self.last_heard = time.monotonic()
         self.trouble = ""
         self.lose_next = False
-        """For rehearsals: the next message gets lost on its way."""
+        """For rehearsals: the next message is lost."""
         self._lock = threading.RLock()
         self._greeted = threading.Event()
         self._line: Line | None = None
         self._cut: Callable[[], object] = lambda: None
         self.incarnation = ""
         self.outdated: set[str] = set()
-        """Processes of this party whose place another one took."""
+        """Earlier processes of this party."""
         self._latest = ""
         self._hellos = 0
         self._room = threading.Condition()
         self.forget()
 
     def forget(self) -> None:
-        """Back to where nothing has been said."""
+        """Return to the state before the first message."""
         with self._lock:
             self.detach()
-            self.heard, self._sent, self._unacknowledged = 0, 0, 0
+            self.heard = 0
+            self._sent = 0
+            self._unacknowledged = 0
             self._kept: list[tuple[int, bytes]] = []
-            self._kept_bytes, self._unread, self._full = 0, 0, False
+            self._kept_bytes = 0
+            self._unread = 0
+            self._full = False
             self._inbox: SimpleQueue[tuple[Tag, Any, Stop] | Exception] = SimpleQueue()
             self._answers: SimpleQueue[Any] = SimpleQueue()
             self._failure: Exception | None = None
@@ -116,8 +126,10 @@ class Edge:
 
     @property
     def silence(self) -> float:
-        """Seconds since something was heard; whoever is not listened to is not silent."""
-        return 0.0 if self._full else time.monotonic() - self.last_heard
+        """Seconds since the last message; 0 while this process does not read from the neighbour."""
+        if self._full:
+            return 0.0
+        return time.monotonic() - self.last_heard
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -133,7 +145,7 @@ class Edge:
             self.lose_next = False
 
     def wait_for_room(self) -> None:
-        """Until the other side has heard so much that little is kept for it; it may be slow, but not silent."""
+        """Wait until the neighbour has confirmed most messages; it may be slow, but not silent."""
         while self._kept_bytes > WINDOW and self._failure is None:
             if self._time_left() <= 0:
                 raise self._lost()
@@ -147,14 +159,15 @@ class Edge:
 
     def _frame(self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> bytes:
         s = self.mesh
-        who = (kind, s.run_id, s.epoch, s.me, sequence, self.heard)
-        what = Header(*who, tag.purpose, tag.step, tag.word, note, stop_at=s.stop.at, stop_reason=s.stop.reason)
-        return encode(what, payload)
+        identity = (kind, s.run_id, s.epoch, s.me, sequence, self.heard)
+        stop = s.stop
+        header = Header(*identity, tag.purpose, tag.step, tag.word, note, stop_at=stop.at, stop_reason=stop.reason)
+        return encode(header, payload)
 
     # -- the connection of the moment ----------------------------------------------------------------------------------
 
     def known_as(self, incarnation: str) -> None:
-        """Remember which process speaks for this party; the one before it is out."""
+        """Remember the process of this party; its earlier process no longer counts."""
         with self._lock:
             if self._latest not in ("", incarnation):
                 self.outdated.add(self._latest)
@@ -166,12 +179,13 @@ class Edge:
             self._forget_up_to(hello.heard)
 
     def attach(self, line: Line, cut: Callable[[], object]) -> None:
-        """Send what the other side has not heard, and from now on everything, into this connection."""
+        """Send all unconfirmed messages, and from now on every message, into this connection."""
         with self._lock:
             self.detach()
             for _, frame in self._kept:
                 line.put(frame)
-            self._line, self._cut = line, cut
+            self._line = line
+            self._cut = cut
             self.mesh.connections[self.peer] += 1
             self._greeted.set()
 
@@ -182,7 +196,8 @@ class Edge:
                 return
             self._line.put(None)
             self._line = None
-            cut, self._cut = self._cut, lambda: None
+            cut = self._cut
+            self._cut = lambda: None
         with contextlib.suppress(Exception):
             cut()
 
@@ -195,7 +210,7 @@ class Edge:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def listen(self, frames: Iterator[bytes], line: Line) -> None:
-        """Take in what this connection brings, until it ends or brings something that cannot be."""
+        """Take in the frames of this connection, until it ends or a frame is invalid."""
         for frame in frames:
             self._wait_until_read(line)
             with self._lock:
@@ -208,13 +223,14 @@ class Edge:
                     raise
 
     def _wait_until_read(self, line: Line) -> None:
-        """Leave what comes with the sender, as long as too much of what came waits to be read."""
+        """Read no more from the connection as long as too many bytes wait for `next_message`."""
         with self._room:
             while self._unread > WINDOW and self._line is line:
                 self._full = True
                 self._room.wait(ROOM_SECONDS)
             if self._full:
-                self._full, self.last_heard = False, time.monotonic()
+                self._full = False
+                self.last_heard = time.monotonic()
 
     def _take(self, frame: bytes) -> None:
         s = self.mesh
@@ -258,8 +274,11 @@ class Edge:
                 s.rejected["flood"] += 1
                 raise ProtocolError("more questions than answers were heard.")
             message = s.published.get(header.step)
-            word = "nothing" if message is None else "message"
-            self.post(Kind.ANSWER, np.empty(0) if message is None else message, Tag(header.purpose, header.step, word))
+            word = "message"
+            if message is None:
+                word = "nothing"
+                message = np.empty(0)
+            self.post(Kind.ANSWER, message, Tag(header.purpose, header.step, word))
         elif header.kind is Kind.ANSWER:
             self._answered += 1
             if self._answered > self._questions:
@@ -271,7 +290,9 @@ class Edge:
             self.fail(self._farewell(header))
 
     def _farewell(self, header: Header) -> PartyLost:
-        name, lost, note = self.mesh.name(self.peer), printable(header.word), printable(header.note)
+        name = self.mesh.name(self.peer)
+        lost = printable(header.word)
+        note = printable(header.note)
         if lost:
             return PartyLost(note or f"{lost} stopped answering.", lost)
         farewell = PartyLost(f"{name} left the run{f': {note}' if note else '.'}", name)
@@ -310,7 +331,7 @@ class Edge:
                 return message if tag.word == "message" else None
 
     def _wait_for(self, queue: SimpleQueue[Any], patience: float | None = None) -> Any:
-        """The next of what comes in; None, if nothing does within the patience."""
+        """The next item of a queue; None if nothing comes within the patience."""
         while True:
             left = max(self._time_left(), 0.001)
             try:
@@ -327,7 +348,7 @@ class Edge:
             return found
 
     def here(self) -> bool:
-        """Whether this neighbour has come; if it cannot, or has left, or is waited for in vain, that is an error."""
+        """Whether this neighbour has connected. Raises if it cannot, has left, or did not come in time."""
         if self._failure is not None:
             raise self._failure
         if self._greeted.is_set():
@@ -337,14 +358,14 @@ class Edge:
         return False
 
     def linger(self, until: float) -> None:
-        """Until the other side has come, or cannot come any more, or it takes too long."""
+        """Wait until the neighbour has connected or failed, at most `until`."""
         while not self._greeted.is_set() and self._failure is None and self._time_left() > 0:
             if time.monotonic() >= until:
                 return
             time.sleep(0.002)
 
     def settle(self, until: float) -> None:
-        """Until the other side has heard everything, or has left itself, or it takes too long."""
+        """Wait until the neighbour has confirmed all messages or has left, at most `until`."""
 
         def unheard() -> bool:
             spoken_with = self._greeted.is_set() and not self.left and self.silence <= self.mesh.deadline
@@ -355,7 +376,7 @@ class Edge:
 
     @contextlib.contextmanager
     def answering_hello(self) -> Iterator[None]:
-        """While a hello is answered: who leaves in the meantime waits until the other side has the answer."""
+        """Count a hello that is being answered: a process that leaves waits until the answer is sent."""
         with self._lock:
             self._hellos += 1
         try:
@@ -371,14 +392,15 @@ class Edge:
 
     def _lost(self) -> PartyLost:
         s = self.mesh
-        name, since = s.name(self.peer), self.silence
+        name = s.name(self.peer)
+        since = self.silence
         trouble = f"; the last trouble: {self.trouble}" if self.trouble else ""
         return PartyLost(
             f"{name} has not been heard for {since:.1f} seconds (the deadline is {s.deadline:g}){trouble}.", name
         )
 
     def fail(self, error: ProtocolError | PartyLost) -> Any:
-        """Whoever waits for this neighbour, now or later, gets this error."""
+        """Let every wait for this neighbour, now or later, end with this error."""
         self._failure = error
         self._inbox.put(error)
         self._answers.put(error)

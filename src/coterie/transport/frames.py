@@ -1,11 +1,11 @@
-"""What travels on a link: a header of a closed schema, and the numbers as a raw little-endian buffer.
+"""The format of messages on a link: a header of a closed schema, and the numbers as a raw little-endian buffer.
 
     0        4               8                12      16         16 + header     multiple of 64
     ├ magic ─┼ header bytes ─┼ payload bytes ─┼ crc32 ┼ header … ┼ zeros … ──────┼ payload … ┤
 
 The header is msgpack of a `Header` and nothing else. Sizes are checked before anything is allocated, types against a
-list, and the checksum before any number is looked at. Nothing is ever unpickled. A frame says who sent it, in which run
-and epoch, and as which of its messages; the receiver compares all of it with what it expects.
+list, and the checksum before any number is read. Nothing is ever unpickled. A frame states its sender, run, epoch and
+message number; the receiver compares all of them with what it expects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PREFIX = struct.Struct("<4sIII")
 ALIGNMENT = 64
 LARGEST_HEADER = 4096
 LARGEST = 256 * 2**20
-"""Bytes of the largest message that is accepted where nobody says otherwise: 32 million numbers."""
+"""Default for the largest message that is accepted, in bytes: 32 million numbers."""
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=80)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
@@ -38,7 +38,7 @@ class Kind(IntEnum):
     """What a frame is."""
 
     HELLO = 0
-    """Opens a connection: who, in which run, and up to which message it has heard the other side."""
+    """Opens a connection: the sender, its run, and the last message that it received."""
     MESSAGE = 1
     QUESTION = 2
     ANSWER = 3
@@ -68,7 +68,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unkn
     stop_at: Count = 0
     """After which round the run ends, and"""
     stop_reason: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
-    """why (see `links.Stop`); 0 as long as nobody wants it to."""
+    """The reason of the stop (see `links.Stop`); 0 while no process wants to stop."""
 
 
 _pack = msgspec.msgpack.Encoder().encode

@@ -1,4 +1,4 @@
-"""Caps on connections that nobody has vouched for, so that a run keeps its files and its neighbours.
+"""Limits on connections from strangers, so that a run keeps its file descriptors and its neighbours.
 
 gRPC takes every TCP connection in. A connection is a stranger's until a neighbour with a valid certificate calls on it.
 Strangers are shut out after `PATIENCE` seconds, and the oldest of them as soon as one address has more than
@@ -84,7 +84,7 @@ class Gate:
 
 
 def _other_end(connection: socket.socket, port: int) -> Caller | None:
-    """Who is at the other end, if this is a connection to that port."""
+    """The address of the other end, if this is a connection to that port."""
     try:
         if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.getsockname()[1] != port:
             return None

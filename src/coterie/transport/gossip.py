@@ -1,8 +1,8 @@
-"""Agents that wake up at times of their own: every agent has a clock that ticks like a Poisson process of rate one.
+"""Gossip: each agent wakes up by its own clock, a Poisson process of rate one.
 
 A round is K ticks of all clocks together, one unit of time on average. Of K independent clocks the next to tick is
-uniform among all, so who wakes up when is drawn from (seed, round) alone. An agent that wakes up reads what it was
-sent, may `Ask` peers, computes, and publishes a `Publication`:
+uniform among all, so that (seed, round) determines the order of the wake-ups. An agent that wakes up reads the messages
+that it received, may `Ask` peers, computes, and publishes a `Publication`:
 
 | what travels                        | when                       | what is billed                                    |
 |-------------------------------------|----------------------------|---------------------------------------------------|
@@ -37,7 +37,7 @@ from coterie.steps import Steps
 from coterie.words import Ask, Publication
 
 MEMORY = 1_000_000
-"""So many publications all agents together remember having read."""
+"""Number of publications that all agents together remember having read."""
 CLOCKS, DELAYS = 0x11, 0x12
 """Which random stream is which."""
 
@@ -79,27 +79,31 @@ class Gossip:
             raise InvalidProblem(f"lost is a probability from 0, below 1, not {lost!r}.")
         if not 0 <= as_number(late) < np.inf:
             raise InvalidProblem(f"late is a mean delay in rounds, from 0, not {late!r}.")
-        self.lost, self.late, self.record = float(lost), float(late), record
+        self.lost = float(lost)
+        self.late = float(late)
+        self.record = record
         self.sights: list[Sight] = []
         self._script = None if replay is None else {sight.tick: sight for sight in replay}
         self._immediate = lost == 0 and late == 0 and replay is None
-        """Whether everybody sees everything at once, so that one board is enough."""
+        """Whether all agents see every publication at once, so that one board is enough."""
 
     def open(self, bill: Bill, agents: int) -> None:
-        """Begin a run of that many agents."""
-        self.bill, self.count = bill, agents
+        """Begin a run with this number of agents."""
+        self.bill = bill
+        self.count = agents
         self._agents: Sequence[Agent[Any]] | dict[int, Agent[Any]] = ()
         self._states: list[Any] | dict[int, Any] = []
         self.sights = []
         self._board: FloatArray = np.empty((0, 0))
         self._publications: dict[int, Publication] = {}
-        self._versions, self._bodies = [0] * agents, [0] * agents
-        """How often everybody's publication, and its vector, became another one."""
+        self._versions = [0] * agents
+        self._bodies = [0] * agents
+        """Number of changes of each agent's publication (`_versions`) and of its vector (`_bodies`)."""
         self._counted: dict[int, tuple[int, int]] = {}
-        """How many entries of everybody's vector have to be sent, and of which version that is the number."""
+        """For each agent: the version of its vector, and the number of entries that a message with it has."""
         self._mail: list[tuple[int, int, tuple[float, ...]]] = []
         self._editions: dict[tuple[int, int], FloatArray] = {}
-        """Where messages are lost or late: whichever versions somebody may still be looking at."""
+        """With lost or late messages: all versions that an agent may still read."""
         self._arrived: list[dict[int, int]] = [{} for _ in range(agents)]
         self._read: list[dict[int, int]] = [{} for _ in range(agents)]
         self._in_flight: list[Parcel] = []
@@ -110,9 +114,11 @@ class Gossip:
     # -- a round ------------------------------------------------------------------------------------------------------
 
     def run(self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int) -> list[Any]:
-        """K wake-ups; returns everybody's State afterwards."""
+        """Run K wake-ups. Returns the States of all agents."""
         K = len(agents)
-        self._agents, self._states, self._steps = agents, states, steps
+        self._agents = agents
+        self._states = states
+        self._steps = steps
         self._delays = np.random.default_rng([agents[0].seed, DELAYS, t])
         for tick, who in wake_ups(agents[0].seed, K, t):
             self._now = tick / K
@@ -129,7 +135,8 @@ class Gossip:
         return states
 
     def _taken(self) -> tuple[tuple[int, int, tuple[float, ...]], ...]:
-        mail, self._mail = tuple(self._mail), []
+        mail = tuple(self._mail)
+        self._mail = []
         return mail
 
     def _hand_out(self, mail: Sequence[tuple[int, int, tuple[float, ...]]]) -> None:
@@ -137,7 +144,9 @@ class Gossip:
             self._deliver(Parcel(0.0, 0, sender, receiver, 0, note))
 
     def _wake(self, who: int, tick: int) -> None:
-        agent, mail, seen = self._agents[who], self._taken() if self.record else (), []
+        agent = self._agents[who]
+        mail = self._taken() if self.record else ()
+        seen = []
         talk = self._steps.round(agent, self._states[who], tick)
         reply = None
         while True:
@@ -180,11 +189,14 @@ class Gossip:
         """What each peer that answers has published last; what the asker has read already is not sent again."""
         answer: dict[int, FloatArray] = {}
         looked = []
-        known, send = self._read[who], self.bill.send
+        known = self._read[who]
+        send = self.bill.send
         if len(known) > MEMORY // self.count + len(word.peers):
             known.clear()
         for peer in map(int, word.peers):
-            publication, version, body = self._publications[peer], self._versions[peer], self._bodies[peer]
+            publication = self._publications[peer]
+            version = self._versions[peer]
+            body = self._bodies[peer]
             if self._script is not None:
                 seen = dict(self._script[tick].seen)
                 if peer not in seen:
@@ -265,7 +277,8 @@ class Gossip:
             self._deliver(heapq.heappop(self._in_flight))
 
     def _deliver(self, parcel: Parcel) -> None:
-        sender, receiver = parcel.sender, parcel.receiver
+        sender = parcel.sender
+        receiver = parcel.receiver
         if not self._immediate:
             held = self._arrived[receiver]
             held[sender] = max(held.get(sender, 0), parcel.version)
@@ -287,12 +300,12 @@ class Gossip:
         return self._immediate or self._arrived[who].get(peer) == self._versions[peer]
 
     def settle(self, bill: Bill) -> None:
-        """Put a round on the bill: nothing to do where everybody's wake-ups are billed at once."""
+        """Bill a round. Here every wake-up is billed at once, and nothing is left to do."""
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Which version of whose vector everybody has read: what is sent again, and billed, depends on it."""
+        """The versions of the vectors that each agent has read, which decide what is sent and billed again."""
         read = [(who, peer, body) for who, known in enumerate(self._read) for peer, body in known.items()]
         return {"bodies": np.array(self._bodies), "read": np.array(read, np.int64).reshape(-1, 3)}
 
@@ -305,11 +318,11 @@ class Gossip:
 
 
 def wake_ups(seed: int, agents: int, t: int) -> Iterator[tuple[int, int]]:
-    """The ticks of round t, counted from 1 over all rounds, and who wakes up at each."""
+    """The ticks of round t, counted from 1 over all rounds, each with the agent that wakes up."""
     order = np.random.default_rng([seed, CLOCKS, t]).integers(agents, size=agents).tolist()
     return enumerate(order, (t - 1) * agents + 1)
 
 
 def unfit(who: int) -> NumericalError:
-    """What is wrong with a publication that has numbers which are not finite."""
+    """The error for a publication with numbers that are not finite."""
     return NumericalError(f"agent {who} published numbers that are not finite.")

@@ -61,22 +61,22 @@ except ImportError as missing:
 
 METHOD = "/coterie.Links/Converse"
 SUSPICIOUS_BEATS = 3
-"""After so many missed heartbeats a connection is given up and dialled again."""
+"""Number of missed heartbeats after which a connection is given up and dialled again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
 UNTRUSTED = ("handshake failed", "verification check failed")
 """What gRPC says, somewhere in its details, when the other side's certificate does not hold."""
 LOGGER = logging.getLogger("coterie")
 MOST_UNTRUSTED = 3
-"""After so many such attempts in a row a neighbour that has never been there is given up."""
+"""Number of such attempts in a row after which a neighbour that never connected is given up."""
 
 
 class Restarted(PartyLost):
-    """A neighbour was started again, or heard of one: everybody has to begin again from the last common state."""
+    """A neighbour restarted, or knows of a restart: all continue from the last common state."""
 
 
 class GrpcMesh(Mesh):
-    """This process's links. Make one, tell the others its `address`, then `connect` with everybody's."""
+    """This process's links. Make one, tell the others its `address`, then `connect` with the addresses of all."""
 
     def __init__(
         self,
@@ -107,7 +107,8 @@ class GrpcMesh(Mesh):
         if isinstance(security, MutualTLS) and names is None:
             raise InvalidInput("mutual TLS knows processes by their names; give names=.")
         super().__init__(me, run_id, deadline, patience, largest, names)
-        self.security, self.agreement = security, agreement
+        self.security = security
+        self.agreement = agreement
         self._wanted_epoch = 0
         self._incarnation = secrets.token_hex(8)
         self._lock = threading.RLock()
@@ -153,7 +154,7 @@ class GrpcMesh(Mesh):
             self._spawn(partial(self.gate.watch, self._closing), "coterie-gate")
 
     def wait(self) -> None:
-        """Until all neighbours are there; whoever does not come within the patience is lost."""
+        """Wait for all neighbours; a neighbour that does not come within the patience is lost."""
         while not all(edge.here() for edge in self._edges.values()):
             time.sleep(0.01)
 
@@ -175,7 +176,9 @@ class GrpcMesh(Mesh):
     def poll(self, source: int, tag: Tag) -> FloatArray | None:
         """The next message of that neighbour, if there is one; see `Links`."""
         found = self._edge(source).next_message(0.0)
-        return None if found is None else self._expected(source, found, tag)
+        if found is None:
+            return None
+        return self._expected(source, found, tag)
 
     def _expected(self, source: int, found: tuple[Tag, FloatArray, Stop], tag: Tag) -> FloatArray:
         sent, message, stop = found
@@ -260,7 +263,9 @@ class GrpcMesh(Mesh):
         self._threads.append(thread)
 
     def _hello(self, heard: int) -> bytes:
-        """Who speaks, in which epoch, which one it knows to be next, and what it has heard."""
+        """The hello of this process: its number, its epoch, the next epoch that it knows of, and the last message
+        received.
+        """
         who = (Kind.HELLO, self.run_id, self.epoch, self.me, 0, heard)
         header = Header(*who, step=self._wanted_epoch, word=self._incarnation)
         return encode(header, np.frombuffer(self.agreement.encode(), np.uint8))
@@ -283,7 +288,8 @@ class GrpcMesh(Mesh):
 
     def _dial(self, edge: Edge, address: str) -> None:
         """Keep a connection to that neighbour, until the end."""
-        pause, untrusted = FIRST_PAUSE, 0
+        pause = FIRST_PAUSE
+        untrusted = 0
         while not self._closing.is_set():
             line: Line = SimpleQueue()
             line.put(self._hello(edge.heard))
@@ -304,7 +310,8 @@ class GrpcMesh(Mesh):
             except ProtocolError as error:
                 edge.trouble = str(error)
             except grpc.RpcError as error:
-                code, edge.trouble = error.code(), str(error.details())
+                code = error.code()
+                edge.trouble = str(error.details())
                 untrusted = untrusted + 1 if any(sign in edge.trouble.lower() for sign in UNTRUSTED) else 0
                 if code is grpc.StatusCode.PERMISSION_DENIED:
                     edge.fail(ProtocolError(f"{self.name(edge.peer)} refused the connection: {edge.trouble}"))
@@ -339,7 +346,9 @@ class GrpcMesh(Mesh):
                     for edge in self._edges.values():
                         edge.fail(ProtocolError(str(error.details())))
                     return False
-                return True if error.code() is grpc.StatusCode.ABORTED else None
+                if error.code() is grpc.StatusCode.ABORTED:
+                    return True
+                return None
         return None
 
     def _channel(self, peer: int, address: str) -> Any:
@@ -350,7 +359,7 @@ class GrpcMesh(Mesh):
         return grpc.secure_channel(address, tls, [*grpc_options(self.largest, self.deadline), expected])
 
     def _accept(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """A neighbour dialled: check who it is before anything else, then talk."""
+        """Answer a neighbour that dialled: check its identity first, then exchange messages."""
         if isinstance(self.security, MutualTLS):
             # Before a single frame is taken: only neighbours that dial are listened to.
             dialling = {server_name(self.name(peer)).encode() for peer in {self.me, *self._edges} - self._dials}

@@ -28,7 +28,8 @@ class InProcess(Driver):
         `numbers`: how many an agent holds, on average; if they are many, agents work on several threads.
         """
         super().__init__(bill, OneProcess(network, names), secure_sums=secure_sums)
-        self._given, self.numbers = gossip or Gossip(), numbers
+        self._given = gossip or Gossip()
+        self.numbers = numbers
 
     def _new_gossip(self) -> Gossip:
         self._given.open(self.bill, self.network.agents)

@@ -1,11 +1,11 @@
-"""Keys and TLS certificates: each party makes its key and keeps it; the coordinator's authority signs what it asks for.
+"""Keys and TLS certificates: each party makes and keeps its key; the coordinator's authority signs its certificate.
 
     party        make_request    key.pem (never leaves), request.pem  ─→ to the coordinator
     coordinator  make_authority  authority-key.pem (never leaves), authority.pem
                  sign            certificate.pem, authority.pem       ─→ back to the party
 
-A TLS certificate holds the party's name and what TLS needs to know of it, nothing about its data. Files with keys can
-be read by their owner alone. With the same keys parties sign what others pass on for them (`signature`, `known_key`).
+A TLS certificate holds the party's name and the fields that TLS needs, nothing about its data. Only their owner can
+read files with keys. Parties also sign texts with these keys, which others pass on (`signature`, `known_key`).
 """
 
 from __future__ import annotations
@@ -30,20 +30,18 @@ except ImportError as missing:
 
 PublicKey = ec.EllipticCurvePublicKey
 
-KEY, REQUEST, CERTIFICATE, AUTHORITY, AUTHORITY_KEY = (
-    "key.pem",
-    "request.pem",
-    "certificate.pem",
-    "authority.pem",
-    "authority-key.pem",
-)
+KEY = "key.pem"
+REQUEST = "request.pem"
+CERTIFICATE = "certificate.pem"
+AUTHORITY = "authority.pem"
+AUTHORITY_KEY = "authority-key.pem"
 DAYS = 365
 BACKDATED = dt.timedelta(hours=1, minutes=5)
-"""Certificates are valid from a little before now, for parties whose clocks are an hour apart."""
+"""Certificates are valid from this time before now, for clocks that differ by up to an hour."""
 
 
 def make_request(folder: str | Path, party: str) -> Path:
-    """At the party: a new key, if there is none yet, and a request to sign it. The request is what is sent."""
+    """At the party: make a key, if there is none yet, and a request to sign it. The party sends only the request."""
     folder = Path(folder)
     key = _key(folder / KEY)
     request = (
@@ -56,7 +54,7 @@ def make_request(folder: str | Path, party: str) -> Path:
 
 
 def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
-    """At the coordinator: the authority that signs for this study; what is there already is kept."""
+    """At the coordinator: make the authority that signs for this study, unless it exists."""
     folder = Path(folder)
     if (folder / AUTHORITY).exists() and (folder / AUTHORITY_KEY).exists():
         return folder / AUTHORITY
@@ -73,7 +71,8 @@ def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
 
 
 def sign(folder: str | Path, request: bytes, parties: list[str], days: float = DAYS) -> tuple[str, bytes]:
-    """At the coordinator: the party that asks, if it is one of the study's, and its TLS certificate.
+    """At the coordinator: sign a request. Returns the name of its party, which must belong to the study, and the
+    certificate.
 
     The request may be a certificate of this authority, whose key is then signed for longer.
     """
@@ -108,7 +107,7 @@ def sign(folder: str | Path, request: bytes, parties: list[str], days: float = D
 
 
 def provide_all(folder: str | Path, study: str, parties: list[str], days: float = DAYS) -> dict[str, Path]:
-    """For a test on one machine: an authority and, in a folder for each party, key and TLS certificate."""
+    """For a test on one machine: make an authority and, in a folder for each party, its key and TLS certificate."""
     folder = Path(folder)
     authority = make_authority(folder / "coordinator", study, days)
     made = {}
@@ -128,7 +127,10 @@ def valid_until(certificate: bytes) -> dt.datetime:
 
 
 def load_keys(folder: str | Path, party: str, pins: dict[str, str] | None = None) -> MutualTLS:
-    """A party's key, TLS certificate and authority, checked as far as one can alone; there is no run without them."""
+    """A party's key, TLS certificate and authority, checked as far as possible without the others.
+
+    Every run needs them.
+    """
     folder = Path(folder)
     _check_private(folder / KEY)
     content = {}
@@ -165,7 +167,7 @@ def load_keys(folder: str | Path, party: str, pins: dict[str, str] | None = None
 
 
 def signature(keys: MutualTLS, content: bytes) -> bytes:
-    """The party's signature under something it says."""
+    """The party's signature of `content`."""
     key = serialization.load_pem_private_key(keys.key, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey), "`load_keys` has seen it"
     return key.sign(content, ec.ECDSA(hashes.SHA256()))
@@ -183,7 +185,8 @@ def known_key(keys: MutualTLS, certificate: bytes, party: str, *, current: bool 
         key = shown.public_key()
         now = dt.datetime.now(dt.UTC)
         genuine = server_name(party) in names.get_values_for_type(x509.DNSName)
-        if not (genuine and (not current or shown.not_valid_before_utc <= now <= shown.not_valid_after_utc)):
+        valid_now = shown.not_valid_before_utc <= now <= shown.not_valid_after_utc
+        if not genuine or (current and not valid_now):
             raise ValueError("it is another party's, or out of date")
         if not isinstance(key, PublicKey):
             raise ValueError("its key is of another kind")
@@ -194,7 +197,7 @@ def known_key(keys: MutualTLS, certificate: bytes, party: str, *, current: bool 
 
 
 def check_pin(keys: MutualTLS, certificate: bytes, party: str) -> None:
-    """Refuse a key that is not the one on which the parties agreed, also one that the authority signed."""
+    """Refuse a key other than the one on which the parties agreed, even if the authority signed it."""
     pinned = keys.pins.get(party)
     if pinned is not None and (shown := fingerprint(certificate)) != pinned:
         raise ProtocolError(
@@ -204,7 +207,7 @@ def check_pin(keys: MutualTLS, certificate: bytes, party: str) -> None:
 
 
 def check_signature(key: PublicKey, content: bytes, signed: bytes, party: str) -> None:
-    """Refuse words that are not that party's."""
+    """Refuse content without a valid signature of that party."""
     try:
         key.verify(signed, content, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature as error:
@@ -223,12 +226,14 @@ def fingerprint(content: bytes) -> str:
 
 
 def _read(content: bytes) -> x509.CertificateSigningRequest | x509.Certificate:
-    read = x509.load_pem_x509_csr if b"CERTIFICATE REQUEST" in content else x509.load_pem_x509_certificate
-    return read(content)
+    if b"CERTIFICATE REQUEST" in content:
+        return x509.load_pem_x509_csr(content)
+    return x509.load_pem_x509_certificate(content)
 
 
 def _check_valid(certificate: x509.Certificate, what: str, fix: str) -> None:
-    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    first = certificate.not_valid_before_utc
+    last = certificate.not_valid_after_utc
     if not first <= dt.datetime.now(dt.UTC) <= last:
         raise InvalidInput(f"{what} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d} only; {fix}.")
 
@@ -240,7 +245,7 @@ def _check_private(key: Path) -> None:
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The private key in that file, which is made if it is not there."""
+    """The private key in that file. If there is no such file, it is made."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         made = ec.generate_private_key(ec.SECP256R1())

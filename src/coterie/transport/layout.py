@@ -1,6 +1,6 @@
-"""Which agent lives in which process, and which processes have something to say to each other.
+"""Which agent lives in which process, and which processes exchange messages.
 
-Processes are numbered from 0; where every agent has one of its own, they have the agents' numbers.
+Processes are numbered from 0; if each agent has its own process, they have the agents' numbers.
 """
 
 from __future__ import annotations
@@ -11,49 +11,78 @@ from coterie.networks import Network
 
 
 class Layout:
-    """One process's view of where everybody lives: `process_of[j]` is the process of agent j."""
+    """Where agents live, seen from one process: `process_of[j]` is the process of agent j."""
 
     def __init__(self, network: Network, process_of: Sequence[int], process: int):
-        self.network, self.process_of, self.process = network, list(process_of), process
+        self.network = network
+        self.process_of = list(process_of)
+        self.process = process
         self.agents_of: dict[int, list[int]] = {}
         for agent, owner in enumerate(process_of):
             self.agents_of.setdefault(owner, []).append(agent)
         self.here = self.agents_of[process]
-        """The agents of this process, in the order of their talks."""
+        """The agents of this process, in the order of their protocols."""
         self.others = sorted(self.agents_of.keys() - {process})
         self.leads = process == process_of[0]
-        """Whether agent 0 lives here: its process has the last word on when to stop."""
+        """Whether agent 0 lives here: its process decides when to stop."""
         self.told_by, self.tells = self._relay()
-        """From which process a total comes to this one, and to which it goes on from here."""
-        talking = self.here if self.others and not network.server else []
-        crossing = [(k, int(j)) for k in talking for j in network.neighbours(k) if process_of[j] != process]
-        near = sorted({process_of[j] for _, j in crossing})
-        self.outgoing = {other: sorted({k for k, j in crossing if process_of[j] == other}) for other in near}
-        """Process by process: which agents here have a neighbour there, and"""
-        self.incoming = {other: sorted({j for _, j in crossing if process_of[j] == other}) for other in near}
-        """which agents there have one here."""
+        """The process that sends a total to this one (None at the root), and the processes to which this one sends it.
+        """
+        crossing = self._crossing_edges()
+        near = sorted({self.process_of[j] for _, j in crossing})
+        self.outgoing: dict[int, list[int]] = {}
+        """For each process next to this one: the agents here that have a neighbour there."""
+        self.incoming: dict[int, list[int]] = {}
+        """For each process next to this one: the agents there that have a neighbour here."""
+        for other in near:
+            edges = [(k, j) for k, j in crossing if self.process_of[j] == other]
+            self.outgoing[other] = sorted({k for k, _ in edges})
+            self.incoming[other] = sorted({j for _, j in edges})
         self.at_hand = sorted({*self.here, *(j for _, j in crossing)})
-        """The agents whose messages come together here in a `Mix`."""
-        self.reach = 0 if not self.others else 1 if network.server else max(1, network.diameter)
-        """After so many rounds every process has heard what the process of agent 0 said."""
+        """The agents whose messages this process needs for a `Mix`."""
+        self.reach = self._rounds_to_reach_all()
+        """Number of rounds after which every process knows a decision of the process of agent 0."""
 
     @property
     def partners(self) -> list[int]:
         """The other processes that this one exchanges messages with."""
-        found = {*self.tells, *self.outgoing} | ({self.told_by} if self.told_by is not None else set())
+        found = {*self.tells, *self.outgoing}
+        if self.told_by is not None:
+            found.add(self.told_by)
         if not self.network.server:
             for child, parent in enumerate(self.network.tree().parents):
-                pair = {self.process_of[child], self.process_of[parent]} if parent >= 0 else set()
-                found |= pair if self.process in pair else set()
+                if parent < 0:
+                    continue
+                pair = {self.process_of[child], self.process_of[parent]}
+                if self.process in pair:
+                    found |= pair
         return sorted(found - {self.process})
+
+    def _crossing_edges(self) -> list[tuple[int, int]]:
+        """The edges from an agent here to an agent of another process; none with a server."""
+        if not self.others or self.network.server:
+            return []
+        edges = [(k, int(j)) for k in self.here for j in self.network.neighbours(k)]
+        return [(k, j) for k, j in edges if self.process_of[j] != self.process]
+
+    def _rounds_to_reach_all(self) -> int:
+        if not self.others:
+            return 0
+        if self.network.server:
+            return 1
+        return max(1, self.network.diameter)
 
     def _relay(self) -> tuple[int | None, list[int]]:
         if self.network.server:
-            return (None, self.others) if self.leads else (self.process_of[0], [])
+            if self.leads:
+                return None, self.others
+            return self.process_of[0], []
         tree = self.network.tree()
         told_by: dict[int, int | None] = {}
         for agent in map(int, tree.order):
             parent = int(tree.parents[agent])
-            # The first agent of a process in the order of the tree has its parent elsewhere, or is the root.
-            told_by.setdefault(self.process_of[agent], self.process_of[parent] if parent >= 0 else None)
+            # In the order of the tree, the parent of a process's first agent is in another process, or this agent is
+            # the root.
+            source = self.process_of[parent] if parent >= 0 else None
+            told_by.setdefault(self.process_of[agent], source)
         return told_by[self.process], [other for other, source in told_by.items() if source == self.process]

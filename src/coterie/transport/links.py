@@ -1,8 +1,9 @@
-"""Point-to-point links between the processes of a run: what the driver needs of a network, and no more.
+"""Point-to-point links between the processes of a run: all that the driver needs of a network.
 
-Processes are numbered from 0; where every agent has one of its own, they have the agents' numbers. Messages between two
+Processes are numbered from 0; if each agent has its own process, they have the agents' numbers. Messages between two
 processes arrive in the order in which they were sent, each exactly once. Each carries a `Tag` that says what it is
-for, and the receiver says which one it expects, so two processes that lost step with each other are told so by name.
+for, and the receiver states the tag that it expects. Two processes at different steps therefore get an error with
+names.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Tag(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stop(NamedTuple):
-    """After which round the run ends, and why: 1, time is up; 2, somebody said so; 0, nobody wants it to."""
+    """The round after which the run ends, and the reason: 1, time is up; 2, Ctrl-C or a callback; 0, no stop."""
 
     at: int = 0
     reason: int = 0

@@ -25,47 +25,49 @@ K = TypeVar("K")
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 SMALL_BYTES = 2**17
-"""Up to so much for all messages together, everybody is sent everything: one collective instead of two."""
+"""Up to this total size, every rank gets all messages: one collective instead of two."""
 SUM_HEADER = 4
 STOP_BYTES = 16
 MOST = 32
-"""Messages of more sizes than these do not find their buffers again."""
+"""Number of message sizes whose buffers are kept."""
 
 
 class SumBuffer(NamedTuple):
-    """What is kept for every `Sum` of one size: buffers, the views of them that a round needs, and the collective."""
+    """Kept for every `Sum` of one size: buffers, the views of them that a round needs, and the collective."""
 
     size: int
     table: FloatArray
-    """Everybody's messages, or one slice of them, one per row; behind them maybe zeros."""
+    """The messages of all agents, or one slice of them, one per row; zeros may follow."""
     messages: Sequence[FloatArray]
     """The rows of the table without zeros, by agent."""
     own: Sequence[FloatArray]
-    """Where my agents' messages go, and with them"""
+    """Views for the messages of the agents here."""
     said: IntArray
-    """my headers."""
+    """Views for the headers of the agents here."""
     heard: IntArray
-    """Everybody's headers, rank by rank."""
+    """The headers of all agents, rank by rank."""
     swap: Callable[[], object]
     held: Sequence[Any]
-    """To be freed in the end."""
+    """MPI objects to free at the end."""
     slices: tuple[FloatArray, FloatArray, Callable[[], object]] | None = None
-    """Of sums of slices: where mine goes, where everybody's arrive, and the second collective."""
+    """For sums of slices: the buffers of this rank's slice and of all slices, and the second collective."""
 
 
 class NeighbourBuffer(NamedTuple):
-    """What is kept for every `Mix` of one size."""
+    """Kept for every `Mix` of one size."""
 
     own: Sequence[FloatArray]
-    """Where my agents' messages go."""
+    """Views for the messages of the agents here."""
     stops: IntArray
     """The headers of the messages at hand."""
     quiet: bytes
-    """What these are as long as nobody wants to stop."""
+    """The bytes of these headers while no process wants to stop."""
     stack: FloatArray
-    """What is multiplied: the messages at hand; or, for the whole product, everybody's, 0 if not at hand."""
+    """The factor of the product: the messages at hand or, for the whole product, those of all agents (0 if not at
+    hand).
+    """
     copies: Sequence[tuple[FloatArray, FloatArray]]
-    """Of the latter, the rows that are at hand, and where these arrive."""
+    """For the whole product: the rows at hand, each with the buffer in which it arrives."""
     swap: Callable[[], object]
     held: Sequence[Any]
 
@@ -77,8 +79,13 @@ class MpiBuffers:
     """Of one rank; `near` is the communicator of the graph, `persistent` whether collectives are prepared once."""
 
     def __init__(self, mpi: Any, comm: Any, near: Any, layout: Layout, persistent: bool):
-        self._mpi, self._comm, self._near, self._layout, self._persistent = mpi, comm, near, layout, persistent
-        self._agents, self._counts = layout.network.agents, [len(layout.agents_of[k]) for k in range(comm.size)]
+        self._mpi = mpi
+        self._comm = comm
+        self._near = near
+        self._layout = layout
+        self._persistent = persistent
+        self._agents = layout.network.agents
+        self._counts = [len(layout.agents_of[k]) for k in range(comm.size)]
         self.by_rank = [agent for rank in range(comm.size) for agent in layout.agents_of[rank]]
         """The agents in the order in which their rows arrive."""
         self.row_of = np.argsort(self.by_rank)
@@ -104,22 +111,29 @@ class MpiBuffers:
 
     def _gathering(self, size: int, dtype: Any) -> SumBuffer:
         numbers, width = _widths(size, dtype)
-        table, wire = np.zeros((self._agents, width), dtype), np.zeros((len(self._layout.here), width), dtype)
+        table = np.zeros((self._agents, width), dtype)
+        wire = np.zeros((len(self._layout.here), width), dtype)
         swap, held = self._prepared(self._comm, "Allgatherv", wire, [table, [n * width for n in self._counts]])
         said, heard = (rows[:, numbers:].view(np.int64) for rows in (wire, table))
-        messages, own = [table[row, :size] for row in self.row_of], list(wire[:, :size])
+        messages = [table[row, :size] for row in self.row_of]
+        own = list(wire[:, :size])
         return SumBuffer(size, table[:, :numbers], messages, own, said, heard, swap, held)
 
     def _slicing(self, size: int, dtype: Any) -> SumBuffer:
-        ranks, here, length = self._comm.size, len(self._layout.here), -(-size // self._comm.size)
+        ranks = self._comm.size
+        here = len(self._layout.here)
+        length = -(-size // self._comm.size)
         numbers, width = _widths(length, dtype)
-        table, wire = np.zeros((self._agents, width), dtype), np.zeros((ranks, here, width), dtype)
+        table = np.zeros((self._agents, width), dtype)
+        wire = np.zeros((ranks, here, width), dtype)
         counts = [here * width] * ranks, [n * width for n in self._counts]
         swap, held = self._prepared(self._comm, "Alltoallv", [wire, counts[0]], [table, counts[1]])
-        mine, everybodys = np.zeros(length, dtype), np.zeros(ranks * length, dtype)
+        mine = np.zeros(length, dtype)
+        everybodys = np.zeros(ranks * length, dtype)
         swap_again, more = self._prepared(self._comm, "Allgather", mine, everybodys)
         said, heard = (rows.reshape(-1, width)[:, numbers:].view(np.int64) for rows in (wire, table))
-        messages, own = [table[row, :length] for row in self.row_of], [wire[:, row, :length] for row in range(here)]
+        messages = [table[row, :length] for row in self.row_of]
+        own = [wire[:, row, :length] for row in range(here)]
         slices = mine, everybodys, swap_again
         return SumBuffer(length, table[:, :numbers], messages, own, said, heard, swap, held + more, slices)
 
@@ -129,7 +143,8 @@ class MpiBuffers:
 
         layout = self._layout
         rows = {agent: row for row, agent in enumerate(layout.at_hand)}
-        width, number = size * dtype.itemsize, from_numpy_dtype(dtype)
+        width = size * dtype.itemsize
+        number = from_numpy_dtype(dtype)
         behind = -(-len(rows) * width // STOP_BYTES) * STOP_BYTES
         buffer = np.zeros(behind + len(rows) * STOP_BYTES, np.uint8)
         table = buffer[: len(rows) * width].view(dtype).reshape(len(rows), size)
@@ -137,12 +152,15 @@ class MpiBuffers:
 
         def selected(agents: Sequence[int]) -> Any:
             starts = [start for a in agents for start in (rows[a] * width, behind + rows[a] * STOP_BYTES)]
-            kinds, lengths = [number, self._mpi.INT64_T] * len(agents), [size, 2] * len(agents)
+            kinds = [number, self._mpi.INT64_T] * len(agents)
+            lengths = [size, 2] * len(agents)
             return self._mpi.Datatype.Create_struct(lengths, starts, kinds).Commit()
 
         out, into = ([selected(a) for a in there.values()] for there in (layout.outgoing, layout.incoming))
-        once, from_start = [1] * len(out), [0] * len(out)
-        there, back = [buffer, once, from_start, out], [buffer, once, from_start, into]
+        once = [1] * len(out)
+        from_start = [0] * len(out)
+        there = [buffer, once, from_start, out]
+        back = [buffer, once, from_start, into]
         swap, held = self._prepared(self._near, "Neighbor_alltoallw", there, back)
         stack = np.zeros((self._agents, size), dtype) if whole else table
         copies = [(stack[agent], table[row]) for agent, row in rows.items()] if whole else []
@@ -160,7 +178,8 @@ class MpiBuffers:
             except (AttributeError, NotImplementedError):
                 pass
             else:
-                start, wait = request.Start, request.Wait
+                start = request.Start
+                wait = request.Wait
 
                 def swap() -> None:
                     start()
@@ -171,7 +190,7 @@ class MpiBuffers:
 
 
 def _keep(buffers: dict[K, Buffer], key: K, buffer: Buffer) -> Buffer:
-    """That buffer, found again by the next word of its size; the oldest makes room for it."""
+    """Keep a buffer for the next word of its size, and discard the oldest one if there are too many."""
     if len(buffers) == MOST:
         _discard(buffers.pop(next(iter(buffers))))
     buffers[key] = buffer
@@ -184,7 +203,7 @@ def _discard(buffer: Any) -> None:
 
 
 def _widths(size: int, dtype: Any) -> tuple[int, int]:
-    """How many columns messages of that size have, a whole number of 8 bytes and at least two, and with a header."""
+    """Number of columns of such messages, without and with a header: a multiple of 8 bytes, and at least two."""
     per_number = 8 // dtype.itemsize
     numbers = max(2, -(-size // per_number) * per_number)
     return numbers, numbers + SUM_HEADER * per_number

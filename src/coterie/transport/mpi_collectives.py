@@ -9,11 +9,11 @@
 | `Ask`      | `alltoall` of questions, `alltoall` of answers                                                      |
 | gossip     | `send` and `recv`; see `distributed_gossip`                                                         |
 
-`Allreduce` adds in an order of its own; here messages are added in the order of the embedded engine, whoever adds them,
-so the iterates have the same bits. `Sum` and `Mix` are persistent collectives on buffers that are kept (`mpi_buffers`):
-where ranks outnumber cores each rank has to be woken only once for it. A message of a `Mix` or an `Exchange` that is
-not finite is noticed where it is said, and all ranks stop at the next `Sum` with the name of the sender: a rank that
-left alone would leave the others waiting.
+MPI's `Allreduce` adds in an order of its own. Here every rank adds messages in the order of the local engine, so that
+iterates have the same bits. `Sum` and `Mix` are persistent collectives on buffers that are kept (`mpi_buffers`), so
+that a rank wakes up only once for each, also if there are more ranks than cores. The sender of a `Mix` or an `Exchange`
+notices numbers that are not finite, and all ranks stop at the next `Sum` with its name. A rank that stopped alone would
+leave the others waiting.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class MpiCollectives(Collectives):
         except ImportError as missing:
             raise MissingExtra("the mpi engine", "mpi") from missing
         super().__init__(network, process_of, world.rank, names)
-        self._mpi, self.failures = MPI, (MPI.Exception,)
+        self._mpi = MPI
+        self.failures = (MPI.Exception,)
         self.comm = world.Dup()
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self._near: Any = None
@@ -92,7 +93,7 @@ class MpiCollectives(Collectives):
             self._watchdog = Watchdog(world.Dup(), deadline, called, self._doing, self._give_up)
 
     def close(self) -> None:
-        """Nobody is waited for any more."""
+        """Stop waiting for other ranks."""
         if self._watchdog is not None:
             self._watchdog.close()
 
@@ -128,7 +129,8 @@ class MpiCollectives(Collectives):
 
     def _give_up(self, error: CoterieError, left: Sequence[int]) -> None:
         """In the thread of the watchdog: free this rank from the word in which it waits, or end everything."""
-        self._verdict, self.left = error, left
+        self._verdict = error
+        self.left = left
         if self._judge is not None:
             self._judge(error, left)
         else:
@@ -181,13 +183,16 @@ class MpiCollectives(Collectives):
         for row, message in zip(buffer.own, messages, strict=True):
             row[:] = message.reshape(-1)
         total = self._added(buffer, tag)
-        return total if first.ndim == 1 else total.reshape(first.shape)
+        if first.ndim == 1:
+            return total
+        return total.reshape(first.shape)
 
     def _sliced(self, buffer: SumBuffer, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """Rank r adds the r-th slice of all messages: each number travels twice, whatever the number of ranks."""
         assert buffer.slices is not None
         mine, everybodys, swap = buffer.slices
-        size, length = messages[0].size, mine.size
+        size = messages[0].size
+        length = mine.size
         whole = size // length
         for rows, message in zip(buffer.own, messages, strict=True):
             flat = message.reshape(-1)
@@ -201,12 +206,12 @@ class MpiCollectives(Collectives):
         return everybodys[:size].copy()
 
     def _added(self, buffer: SumBuffer, tag: Tag) -> FloatArray:
-        """The sum of everybody's messages, or of one slice; an error, if somebody complains or says another word."""
+        """The sum of all messages, or of one slice. Raises if a rank complains or sent another word."""
         code = tag.step + _seed_of(tag.purpose, tag.word)
         buffer.said[:] = (*self.stop, self._complaint is not None, code)
         buffer.swap()
         self._doing.answered = tag
-        # Most often nobody has anything to say beside the numbers, and all say the same word.
+        # In most cases all headers are equal: no stop, no complaint, the same word.
         if buffer.heard.tobytes() != header_of(0, 0, 0, code) * self.network.agents:
             self._heed(buffer.heard[self._buffers.row_of], tag)
         if self.sums.exact or not self._row_after_row:
@@ -223,11 +228,13 @@ class MpiCollectives(Collectives):
             raise self._complaint or NumericalError(f"{' or '.join(culprits)} said something that is not finite.")
         own = self.here[0]
         if (others := np.flatnonzero(codes != codes[own])).size:
-            said, other = f"{self.names[own]} said {tag}", self.names[others[0]]
+            said = f"{self.names[own]} said {tag}"
+            other = self.names[others[0]]
             raise ProtocolError(f"at the same step {said}, but {other} did not.")
 
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        size, dtype = messages[0].size, messages[0].dtype
+        size = messages[0].size
+        dtype = messages[0].dtype
         operator = self._mixing.operator(rule, dtype, size)
         whole = operator.agents is not self.layout.at_hand
         self._doing.size = size
@@ -247,7 +254,9 @@ class MpiCollectives(Collectives):
             mixed = self._mixing.product(operator.matrix, list(buffer.stack))
         else:
             mixed = operator.matrix @ buffer.stack
-        return mixed[operator.wanted] if whole else mixed
+        if whole:
+            return mixed[operator.wanted]
+        return mixed
 
     def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
         packed = [({agent: messages[agent] for agent in agents}, self.stop) for agents in self.layout.outgoing.values()]
@@ -285,7 +294,7 @@ class MpiCollectives(Collectives):
         self._complaint = self._complaint or error
 
     def blame(self, own: NumericalError, mine: bool) -> NumericalError:
-        """The error of the first rank that has an agent who said it."""
+        """The error of the first rank whose agent sent numbers that are not finite."""
         with self._waiting("not finite"):
             found = self.comm.allgather(str(own) if mine else None)
         return NumericalError(next((said for said in found if said), str(own)))

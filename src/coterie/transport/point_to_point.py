@@ -6,7 +6,7 @@
 |            | spanning tree, each agent adding its children's sums, the last child first. The total comes back.   |
 | `Mix`      | to the processes of the neighbours, which take their rows of the same matrix product                |
 | `Exchange` | to the processes of the neighbours                                                                  |
-| `Ask`      | the links answer, when everybody has published and before anybody publishes again                   |
+| `Ask`      | the links answer, after all agents have published and before one of them publishes again            |
 | gossip     | see `distributed_gossip`; in real time, `real_time_gossip`                                          |
 
 The stop stands in the header of every message.
@@ -27,11 +27,11 @@ from coterie.transport.collectives import Collectives
 from coterie.transport.links import Links, Stop, Tag
 
 PIECE = 3 * 2**17
-"""Bytes of the longest piece of a sum: whole numbers of 24 and of 8 bytes."""
+"""Bytes of the longest piece of a sum: a multiple of 24 and of 8 bytes."""
 
 
 class PointToPoint(Collectives):
-    """What the processes of a run do together over links."""
+    """Collectives over links."""
 
     checked: ClassVar[frozenset[str]] = frozenset({"Sum", "Mix", "Exchange"})
 
@@ -48,7 +48,7 @@ class PointToPoint(Collectives):
 
     @property
     def stop(self) -> Stop:
-        """When to stop, as far as this process knows: the links send it along."""
+        """When to stop, as far as this process knows; the links send it with every message."""
         return self.links.stop
 
     @stop.setter
@@ -80,17 +80,19 @@ class PointToPoint(Collectives):
         return numbers.reshape(messages[0].shape)
 
     def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
-        """Up the spanning tree that has its root at that agent; with a server, through it."""
+        """The sum at one agent: up the spanning tree with its root at that agent, or through the server."""
         if not self.layout.others:
             return super().total_at(agent, messages, tag)
-        holder, first = self.process_of[agent], messages[0].reshape(-1)
+        holder = self.process_of[agent]
+        first = messages[0].reshape(-1)
         said = [self.sums.encoded(message, tag) for message in messages]
         if self.sums.root is not None and self.sums.root != holder:
             said = [self._by_the_helper(self.sums.root, said[0], tag)]
         kept: list[npt.NDArray[Any]] = []
         if self.sums.exact and self.network.server and self.process == holder:
-            # In any order the total is the same: the server adds up without the numbers of who is to hear it.
-            kept, said = said, [np.zeros_like(message) for message in said]
+            # Exact sums do not depend on the order: the receiver adds its own numbers to the server's sum.
+            kept = said
+            said = [np.zeros_like(message) for message in kept]
         pieces = [self._collected([message[piece] for message in said], tag, agent) for piece in _pieces(said[0])]
         if self.process != holder:
             return None
@@ -100,13 +102,14 @@ class PointToPoint(Collectives):
         return self.sums.decoded(total, first.dtype).reshape(messages[0].shape)
 
     def _collected(self, messages: Sequence[npt.NDArray[Any]], tag: Tag, agent: int) -> npt.NDArray[Any]:
-        """The sum of everybody's messages at the process of that agent; elsewhere it has no meaning."""
+        """The sum of all messages at the process of that agent; elsewhere the result has no meaning."""
         if not self.network.server:
             tree = self.network.tree(agent)
             upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
             return self._climbed(messages, tag, upwards, agent)
         total = self._served(messages, tag)
-        holder, server = self.process_of[agent], self.process_of[0]
+        holder = self.process_of[agent]
+        server = self.process_of[0]
         if holder != server and self.process == server:
             self.send(holder, total, tag)
         if holder != server and self.process == holder:
@@ -114,7 +117,7 @@ class PointToPoint(Collectives):
         return total
 
     def _handed_down(self, total: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
-        """The total as it comes down from the root, whose own it is; elsewhere the argument has its size and type."""
+        """Pass the total down from the root. Only there `total` is the total; elsewhere it has its size and type."""
         told = []
         for piece in _pieces(total):
             numbers = total[piece]
@@ -123,10 +126,12 @@ class PointToPoint(Collectives):
             for process in self.layout.tells:
                 self.send(process, numbers, tag)
             told.append(numbers)
-        return _joined(told) if len(told) > 1 else told[0].copy()
+        if len(told) > 1:
+            return _joined(told)
+        return told[0].copy()
 
     def _by_the_helper(self, root: int, mine: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
-        """What this process adds to a total: the root nothing, as the helper adds what the root has to say."""
+        """The numbers that this process adds to a total. The root adds 0, because the helper adds its message."""
         if self.process == root:
             for piece in _pieces(mine):
                 self.send(self.sums.helper, mine[piece], tag)
@@ -145,12 +150,13 @@ class PointToPoint(Collectives):
         return mixed[operator.wanted]
 
     def _served(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """At the process of agent 0, everybody's messages added in the order of the agents; the others send theirs."""
+        """The sum of all messages in the order of the agents. All processes send theirs to the process of agent 0."""
         server = self.process_of[0]
         if self.process != server:
             self.send(server, _stacked(messages), tag)
             return messages[0]
-        size, dtype = messages[0].size, messages[0].dtype
+        size = messages[0].size
+        dtype = messages[0].dtype
         heard = dict(zip(self.here, messages, strict=True))
         total: FloatArray | None = None
         for agent, owner in enumerate(self.process_of):
@@ -173,13 +179,18 @@ class PointToPoint(Collectives):
         upwards: Sequence[tuple[int, int]] | None = None,
         root: int | None = None,
     ) -> FloatArray:
-        """The sum of what is at and below my agents in the tree; at the root's process, of everything."""
+        """The sum of the messages at and below the agents here in the tree; at the process of the root, of all."""
         own = dict(zip(self.here, messages, strict=True))
-        size, dtype = messages[0].size, messages[0].dtype
+        size = messages[0].size
+        dtype = messages[0].dtype
         partial: dict[int, FloatArray] = {}
-        root = self._root if root is None else root
-        for child, parent in self._upwards if upwards is None else upwards:
-            child_here, parent_here = child in own, parent in own
+        if upwards is None:
+            upwards = self._upwards
+        if root is None:
+            root = self._root
+        for child, parent in upwards:
+            child_here = child in own
+            parent_here = parent in own
             if not (child_here or parent_here):
                 continue
             if child_here:
@@ -192,33 +203,41 @@ class PointToPoint(Collectives):
             if parent not in partial:
                 partial[parent] = own[parent].copy()
             self.sums.add(partial[parent], below)
-        return partial[root] if root in partial else messages[0]
+        if root in partial:
+            return partial[root]
+        return messages[0]
 
     def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The messages, all of one size, of my agents and of the agents elsewhere that have a neighbour here."""
-        size, dtype = messages[0].size, messages[0].dtype
+        """The messages, all of one size, of the agents here and of the agents elsewhere with a neighbour here."""
+        size = messages[0].size
+        dtype = messages[0].dtype
         heard = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
         for process, agents in self.layout.outgoing.items():
             self.send(process, _stacked([heard[agent] for agent in agents]), tag)
         for process, agents in self.layout.incoming.items():
-            heard |= zip(
-                agents, self._expected(process, tag, len(agents) * size, dtype).reshape(len(agents), size), strict=True
-            )
+            stack = self._expected(process, tag, len(agents) * size, dtype).reshape(len(agents), size)
+            heard |= zip(agents, stack, strict=True)
         return heard
 
     def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
         for process, agents in self.layout.outgoing.items():
             for agent in agents:
                 self.send(process, messages[agent], tag)
-        incoming = self.layout.incoming.items()
-        return messages | {agent: self._message(process, tag) for process, agents in incoming for agent in agents}
+        heard = dict(messages)
+        for process, agents in self.layout.incoming.items():
+            for agent in agents:
+                heard[agent] = self._message(process, tag)
+        return heard
 
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         self.everybodys([[0.0]] * len(self.here), "published")
         found: dict[int, FloatArray] = {}
         for peer in peers:
             owner = self.process_of[peer]
-            message = self.published.get(peer) if owner == self.process else self.links.ask(owner, peer)
+            if owner == self.process:
+                message = self.published.get(peer)
+            else:
+                message = self.links.ask(owner, peer)
             if message is not None:
                 found[peer] = message
         return found
@@ -234,7 +253,9 @@ class PointToPoint(Collectives):
     def poll(self, process: int, tag: Tag) -> FloatArray | None:
         """The next message of that process, if it has arrived; like `receive`, but does not wait."""
         message = self.links.poll(process, tag)
-        return None if message is None else _of_numbers(message, tag).reshape(-1)
+        if message is None:
+            return None
+        return _of_numbers(message, tag).reshape(-1)
 
     def _message(self, process: int, tag: Tag) -> FloatArray:
         return _of_numbers(self.links.receive(process, tag), tag)
@@ -256,14 +277,18 @@ def _of_numbers(message: FloatArray, tag: Tag) -> FloatArray:
 
 
 def _pieces(message: npt.NDArray[Any]) -> list[slice]:
-    """Where a long message is cut, so that it can be added while the rest is still on its way."""
+    """The pieces of a long message: each is added while the next is on its way."""
     length = max(1, PIECE // message.itemsize)
     return [slice(start, start + length) for start in range(0, message.size, length)] or [slice(0, 0)]
 
 
 def _joined(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    if len(pieces) == 1:
+        return pieces[0]
+    return np.concatenate(pieces)
 
 
 def _stacked(messages: Sequence[FloatArray]) -> FloatArray:
-    return messages[0] if len(messages) == 1 else np.concatenate([message.reshape(-1) for message in messages])
+    if len(messages) == 1:
+        return messages[0]
+    return np.concatenate([message.reshape(-1) for message in messages])

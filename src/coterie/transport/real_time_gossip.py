@@ -1,21 +1,20 @@
-"""Gossip in real time: every agent has a Poisson clock of its own that ticks in seconds, and waits for nobody.
+"""Gossip in real time: every agent has its own Poisson clock in seconds, and never waits for another agent.
 
-A process walks through its own agents' ticks. An agent that wakes up reads the copies that this process holds of what
-its neighbours published, takes its step, and publishes; ticks during a step are missed. No process knows how often
-another one woke up: an agent's t is K · (own ticks − 1) + its number + 1, so it counts as the virtual clock does on
-average.
+A process handles the ticks of its own agents. An agent that wakes up reads this process's copies of its neighbours'
+publications, takes a step, and publishes; ticks during a step are missed. No process knows how often another one woke
+up: an agent's t is K · (own ticks − 1) + its number + 1, which on average agrees with the virtual clock.
 
 | message | from, to                         | content                                                                 |
 |---------|----------------------------------|-------------------------------------------------------------------------|
-| NEWS    | who published, to the processes  | whose, and what changed in it since this process was told               |
+| NEWS    | publisher, to the processes      | the agent, and the changes since the last NEWS to this process          |
 |         | of those that it sends to        |                                                                         |
 | NOTES   | likewise                         | for each note: sender, receiver, how many numbers, the numbers          |
-| END     | all, to all                      | the stretch is over; from the process of agent 0 it ends everybody's    |
+| END     | all, to all                      | the stretch is over; the END of agent 0's process ends it for all       |
 
-What `Ask(peers)` wants is fetched: the links answer in the background, whatever the peer is doing, and a peer that does
-not answer in time is left out. A stretch lasts until the next certificate. It ends when everybody's END has come, so
-nothing is on its way then: the States are a consistent cut, which can be certified and saved. Who is lost on the way is
-told at the end of the stretch; until then the others go on without it.
+`Ask(peers)` fetches publications: the links answer in the background, whatever the peer computes. A peer that does not
+answer in time is left out. A stretch lasts until the next certificate. It ends when the END of all processes has
+arrived, and no message is on its way then: the States are a consistent cut, which can be certified and saved. A lost
+party is reported at the end of the stretch; until then the others continue without it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from coterie.words import Ask, Publication
 M = TypeVar("M")
 NEWS, NOTES, END = 0.0, 1.0, 2.0
 NAP = 0.005
-"""Seconds between two looks at what came in, while nobody here has to wake up."""
+"""Seconds between two checks for messages, while no agent here has to wake up."""
 PATIENCE = 1.0
 """Seconds to wait for the answer to an `Ask`."""
 
@@ -51,8 +50,10 @@ class RealTimeGossip(BetweenProcesses):
 
     def __init__(self, collectives: PointToPoint, pace: float):
         super().__init__(collectives)
-        self._poll, self._receive = collectives.poll, collectives.receive
-        self._links, self.pace = collectives.links, pace
+        self._poll = collectives.poll
+        self._receive = collectives.receive
+        self._links = collectives.links
+        self.pace = pace
         self.ticks = [0] * self.count
         """How often each agent of this process woke up."""
         self.gone: dict[int, PartyLost] = {}
@@ -77,7 +78,9 @@ class RealTimeGossip(BetweenProcesses):
         The process of agent 0 says when it is over: when the time has come, or there is a `stop_reason`.
         """
         here = self._seat(agents, states, steps)
-        self._span, self._tag, self._ended = span, Tag("rounds", span[0], "stretch"), set()
+        self._span = span
+        self._tag = Tag("rounds", span[0], "stretch")
+        self._ended = set()
         leads = self.collectives.layout.leads
         began = time.monotonic()
         end = began + (span[1] - span[0]) * self.pace
@@ -127,7 +130,7 @@ class RealTimeGossip(BetweenProcesses):
         return receive(process, self._tag)
 
     def _close(self) -> None:
-        """Say that it is over here, and hear everybody out."""
+        """Send END, and wait for that of all other processes."""
         self._tell(self._others, [END])
         for process in self._others:
             while process not in self._ended and process not in self.gone:

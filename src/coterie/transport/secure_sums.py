@@ -1,19 +1,19 @@
-"""Sums between organisations in which nobody sees a party's numbers: masks that cancel in the total.
+"""Secure sums between organisations: masks, which cancel in the total, hide the numbers of each party.
 
     v = x as whole numbers (`sums.ExactSums`)
       + mask(seed, t) for every party with a larger number, − mask(seed, t) for every one with a smaller   modulo 2¹⁹²
-    c = Σ_j k_j(t) v_j + pad(t, party)    one more number, from a key that all have but the root, who adds up last
+    c = Σ_j k_j(t) v_j + pad(t, party)    one more number; its key is known to all but the root, which adds last
 
-Each pair of parties has a secret seed from X25519, with keys that are made for one meeting and signed like all words
-(`broadcast`); the pair confirms it before the first sum. A mask is AES-CTR under the seed, started at the number t of
-the word. So whatever travels, up a tree or to a server, is uniformly random to everybody who lacks a seed of those it
-comes from, and the sum over all is exact. No mask is used twice: t only grows, and a restart meets again.
+Each pair of parties has a secret seed from X25519, with keys that are made for one session and signed like all words
+(`broadcast`); the pair confirms the seed before the first sum. A mask is AES-CTR under the seed, started at the number
+t of the word. Each message, up a tree or to a server, is therefore uniformly random to every party that lacks a seed of
+its senders, and the sum over all is exact. No mask is used twice: t only grows, and a restart begins a new session.
 
-Who adds up last sees the total first, and could hand on another one. So it sends its own masked message to another
-party, the helper, who adds it; the root adds nothing. What comes back to the others are the whole numbers of the total
-and the sum of all c: each of them computes it from the total, with the key and all pads. A total that differs by less
-than 2³² passes with probability 2⁻⁶⁴, as do masks that do not cancel. The key is drawn by the helper in every meeting
-and encrypted for each of the others but the root.
+The root adds last. It sees the total first, and could pass on another one. Therefore the root sends its own masked
+message to another party, the helper, which adds it; the root adds nothing. The others receive the whole numbers of the
+total and the sum of all c, and compute the same sum from the total, with the key and all pads. A total that differs by
+less than 2³² passes with probability 2⁻⁶⁴, and so do masks that do not cancel. In every session, the helper draws the
+key and encrypts it for each of the others, but not for the root.
 """
 
 from __future__ import annotations
@@ -60,12 +60,14 @@ class MaskedSums(ExactSums):
         self._subtracted = sum(other < me for other in seeds)
         self._masks = np.empty((len(seeds), CHUNK), np.uint64)
         self._last = -1
-        self._me, self._others = me, sorted(seeds)
+        self._me = me
+        self._others = sorted(seeds)
         self._check: Check | None = None
 
     def check_with(self, key: bytes | None, root: int, helper: int) -> None:
         """Check totals with this key, which the root does not have."""
-        self.root, self.helper = root, helper
+        self.root = root
+        self.helper = helper
         self._check = None if key is None else Check(key, [j for j in (self._me, *self._others) if j != root])
 
     def encoded(self, message: FloatArray, tag: Tag) -> fixed_point.Integers:
@@ -73,7 +75,8 @@ class MaskedSums(ExactSums):
             raise ProtocolError(f"{tag}: a mask would be used twice.")
         self._last = tag.step
         integers = fixed_point.zeros(message.size + 1)
-        numbers, check = integers[: -fixed_point.WORDS], integers[-fixed_point.WORDS :]
+        numbers = integers[: -fixed_point.WORDS]
+        check = integers[-fixed_point.WORDS :]
         fixed_point.accumulate(numbers, message)
         masked = numbers
         if self.root is None:
@@ -104,7 +107,8 @@ class MaskedSums(ExactSums):
         return self._check is None or np.array_equal(self._check.of_total(numbers, self._last), check)
 
     def decoded(self, total: npt.NDArray[Any], dtype: Any) -> FloatArray:
-        numbers, check = total[: -fixed_point.WORDS], total[-fixed_point.WORDS :]
+        numbers = total[: -fixed_point.WORDS]
+        check = total[-fixed_point.WORDS :]
         if not self._holds(numbers, check):
             raise ProtocolError(
                 "masks do not cancel in a total: a party masked with other seeds, or changed what it passed on. Nobody "
@@ -114,7 +118,7 @@ class MaskedSums(ExactSums):
 
 
 class Check:
-    """The check numbers of all parties but the root, who does not have the key."""
+    """The check numbers of all parties but the root, which does not have the key."""
 
     def __init__(self, key: bytes, parties: Sequence[int]):
         self._keys, self._pads = (
@@ -149,11 +153,13 @@ def draw(cipher: Any, mask: fixed_point.Integers) -> None:
 
 def meet(broadcast: SignedBroadcast) -> MaskedSums:
     """Agree on a new seed with each of the others, and confirm it; a pair whose seeds differ is named, everywhere."""
-    links, me = broadcast.links, broadcast.links.me
+    links = broadcast.links
+    me = broadcast.links.me
     mine = X25519PrivateKey.generate()
     raw = serialization.Encoding.Raw, serialization.PublicFormat.Raw
     public = broadcast.all_gather(mine.public_key().public_bytes(*raw), "masks")
-    seeds, confirmations = {}, {}
+    seeds = {}
+    confirmations = {}
     for other in range(broadcast.count):
         if other != me:
             seeds[other], confirmations[other] = _shared(mine, public, me, other, links.name(other))
@@ -174,8 +180,11 @@ def meet(broadcast: SignedBroadcast) -> MaskedSums:
 
 def _check_key(broadcast: SignedBroadcast, seeds: Mapping[int, bytes]) -> bytes | None:
     """The key for check numbers: the helper draws it, and all get it but the root."""
-    me, root, helper = broadcast.links.me, broadcast.root, broadcast.first_child
-    mine, sealed = secrets.token_bytes(2 * SEED), {}
+    me = broadcast.links.me
+    root = broadcast.root
+    helper = broadcast.first_child
+    mine = secrets.token_bytes(2 * SEED)
+    sealed = {}
     if me == helper:
         sealed = {j: _sealing(seed).encrypt(ONCE, mine, None) for j, seed in seeds.items() if j != root}
     told = broadcast.all_gather(msgspec.msgpack.encode(sealed), "check keys")[helper]

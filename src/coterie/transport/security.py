@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection: keys and names, what differs, and what gRPC is told about strangers."""
+"""Identity of the other end of a connection: keys and names, differences of studies, and gRPC's options."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from coterie.kernels import fixed_point
 from coterie.transport.links import Tag
 
 LIMIT = 2.0**95
-"""What a total must stay below in absolute value."""
+"""Upper bound of the absolute value of a total."""
 
 
 class PlainSums:
@@ -26,12 +26,12 @@ class PlainSums:
 
     exact: ClassVar[bool] = False
     root: int | None = None
-    """Who adds up last, where the others check what it hands on, and"""
+    """The process that adds last, if the others check the total that it passes on."""
     helper: int = 0
-    """who adds what the root has to say."""
+    """The process that adds the message of the root."""
 
     def bytes_of(self, dtype: Any) -> int:
-        """How many bytes a number has on its way."""
+        """Number of bytes of a number in a message."""
         return int(np.dtype(dtype).itemsize)
 
     def misfit(self, message: FloatArray) -> int:
@@ -62,7 +62,7 @@ class ExactSums(PlainSums):
 
     def __init__(self, parties: int):
         self.limit = LIMIT / parties
-        """Numbers of so many parties below it have a total that does not wrap."""
+        """If the numbers of all parties are below it, their total does not wrap around."""
 
     def bytes_of(self, dtype: Any) -> int:
         return 8 * fixed_point.WORDS
@@ -90,5 +90,7 @@ class ExactSums(PlainSums):
 
 
 def sums_of(secure: bool, parties: int) -> PlainSums:
-    """How the messages of so many parties are added, where nobody needs masks."""
-    return ExactSums(parties) if secure else PlainSums()
+    """How to add the messages of the parties, without masks: exactly if `secure`."""
+    if secure:
+        return ExactSums(parties)
+    return PlainSums()

@@ -1,7 +1,8 @@
-"""Who is still there? A thread beside the words of an MPI run, because MPI has no deadline.
+"""A thread in each MPI rank that finds ranks that no longer answer, because MPI has no deadline.
 
-A collective waits for everybody, for ever. So every rank has a thread that sleeps, and now and then looks whether its
-rank has waited in one word for long. If so it asks the threads of all other ranks, which answer while theirs compute:
+An MPI collective waits for all ranks, without end. Therefore every rank has a thread that checks from time to time
+whether its rank has waited in one word for long. If so, it asks the threads of all other ranks, which answer while
+these compute:
 
 | a rank's thread answers       | what it is                                                                       |
 |-------------------------------|----------------------------------------------------------------------------------|
@@ -10,7 +11,7 @@ rank has waited in one word for long. If so it asks the threads of all other ran
 | busy, for less                | slow: it is waited for                                                           |
 | waiting, but in another word  | two words were said at the same step, and none will be answered                  |
 
-Nothing is sent while words are answered in time, and a rank only notes which word it says and which was answered.
+As long as words are answered in time, nothing is sent: a rank only records its last word and the last one answered.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from coterie.transport.links import Tag
 
 QUESTION, ANSWER, VERDICT = 1, 2, 3
 BEATS = 16
-"""How often a thread looks up within a deadline."""
+"""Number of checks of a thread within a deadline."""
 LONG = 10
-"""So many deadlines a rank may be busy while another one waits for it."""
+"""Number of deadlines for which a rank may compute while another one waits for it."""
 
 
 class Doing:
-    """Which word a rank said last, and which one was answered last: all that a word costs for being watched."""
+    """The last word of a rank and the last one answered: recording these is the only cost of the watchdog."""
 
     __slots__ = ("answered", "said", "size")
 
@@ -40,11 +41,11 @@ class Doing:
         self.said: Tag | None = None
         self.answered: Tag | None = None
         self.size = 0
-        """How many numbers the last message of a `Sum` or a `Mix` had."""
+        """Number of numbers in the last message of a `Sum` or a `Mix`."""
 
     @contextmanager
     def waiting(self, tag: Tag) -> Iterator[None]:
-        """While this rank waits in a word."""
+        """Record that this rank waits in a word."""
         self.said = tag
         try:
             yield
@@ -53,17 +54,17 @@ class Doing:
 
 
 class _Standing(NamedTuple):
-    """What a rank does, and for how many seconds already."""
+    """The word in which a rank waits, or None, and for how many seconds it has waited or computed."""
 
     word: Tag | None
     """The word that it waits in; None while it computes."""
     size: int
-    """How long its messages are."""
+    """Number of numbers in its messages."""
     seconds: float
 
 
 class Watchdog:
-    """Looks after one rank, and answers for it."""
+    """Watches one rank, and answers other ranks for it."""
 
     def __init__(
         self,
@@ -73,8 +74,12 @@ class Watchdog:
         doing: Doing,
         judge: Callable[[CoterieError, Sequence[int]], None],
     ):
-        """`comm` is a communicator for nothing else; `judge` is handed the error, and the ranks that are left."""
-        self.comm, self.deadline, self.called, self.doing, self.judge = comm, deadline, called, doing, judge
+        """`comm` is a communicator for the watchdogs only; `judge` is called with the error and the remaining ranks."""
+        self.comm = comm
+        self.deadline = deadline
+        self.called = called
+        self.doing = doing
+        self.judge = judge
         self._others = [rank for rank in range(comm.size) if rank != comm.rank]
         self._seen = doing.said, doing.answered
         self._since = time.monotonic()
@@ -85,7 +90,7 @@ class Watchdog:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop the thread."""
         self._over.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -109,20 +114,22 @@ class Watchdog:
                 return
 
     def _look(self) -> float:
-        """When this rank was first seen doing what it does now; a word that came and went in between counts."""
+        """When this rank began its current wait or computation, as far as checks have seen."""
         now = self.doing.said, self.doing.answered
         if now[0] is not self._seen[0] or now[1] is not self._seen[1]:
-            self._seen, self._since = now, time.monotonic()
+            self._seen = now
+            self._since = time.monotonic()
         return self._since
 
     @property
     def _word(self) -> Tag | None:
-        """The word in which this rank was seen waiting."""
+        """The word in which this rank waits, None while it computes."""
         said, answered = self._seen
         return None if said is answered else said
 
     def _post(self, to: int, thing: Any, tag: int) -> None:
-        # What was posted is kept until it has left. Who cannot be written to any more is silent, and so found out.
+        # A posted message is kept until it is sent. A rank that can receive no more messages is silent, and is found
+        # so.
         with suppress(RuntimeError):
             self._posted = [request for request in self._posted if not request.Test()]
             self._posted.append(self.comm.isend(thing, to, tag))
@@ -137,7 +144,7 @@ class Watchdog:
         return _Standing(self._word, self.doing.size, time.monotonic() - since)
 
     def _asked(self, since: float) -> dict[int, _Standing] | None:
-        """What the others do, as far as they answer; None if this rank does not wait any more."""
+        """The standings of the ranks that answer; None if this rank no longer waits."""
         self._calls += 1
         for rank in self._others:
             self._post(rank, (self.comm.rank, self._calls), QUESTION)
@@ -154,19 +161,27 @@ class Watchdog:
         return found
 
     def _verdict(self, found: dict[int, _Standing]) -> CoterieError | None:
-        if silent := [rank for rank in self._others if rank not in found]:
+        silent = [rank for rank in self._others if rank not in found]
+        if silent:
             return self._lost(silent, f"has not been heard for {self.deadline:g} seconds")
-        if endless := [r for r in self._others if found[r].word is None and found[r].seconds > LONG * self.deadline]:
-            return self._lost(endless, f"has been computing for more than {LONG * self.deadline:g} seconds")
-        standings = {self.comm.rank: self._standing(), **found}
-        words = {(standing.word, standing.size) for standing in standings.values() if standing.word is not None}
-        waiting = all(standing.word is not None for standing in standings.values())
-        # Messages that are long on their way make all ranks wait, too, but not for different words of one step.
-        if waiting and len({word.step for word, _ in words}) < len(words):
-            members = [(self.called[rank], standings[rank]) for rank in sorted(standings)]
-            said = "; ".join(f"{name} said {standing.word} of {standing.size} numbers" for name, standing in members)
-            return ProtocolError(f"all ranks wait for each other: {said}.")
-        return None
+        longest = LONG * self.deadline
+        endless = [rank for rank in self._others if found[rank].word is None and found[rank].seconds > longest]
+        if endless:
+            return self._lost(endless, f"has been computing for more than {longest:g} seconds")
+        return self._deadlock({self.comm.rank: self._standing(), **found})
+
+    def _deadlock(self, standings: dict[int, _Standing]) -> ProtocolError | None:
+        """The error if all ranks wait in different words of one step. (Slow messages also make all ranks wait.)"""
+        words = set()
+        for standing in standings.values():
+            if standing.word is None:
+                return None
+            words.add((standing.word, standing.size))
+        if len({word.step for word, _ in words}) == len(words):
+            return None
+        members = [(self.called[rank], standings[rank]) for rank in sorted(standings)]
+        said = "; ".join(f"{name} said {standing.word} of {standing.size} numbers" for name, standing in members)
+        return ProtocolError(f"all ranks wait for each other: {said}.")
 
     def _lost(self, ranks: Sequence[int], why: str) -> PartyLost:
         names = " and ".join(self.called[rank] for rank in ranks)

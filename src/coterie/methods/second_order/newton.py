@@ -16,7 +16,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result, whole_number
 from coterie.certificate import Point
 from coterie.methods.costs import Outlook, Sizes
-from coterie.methods.line_search import Line, line_to, objective_at, shorter_step
+from coterie.methods.line_search import Line, best_step, line_to, objective_at
 from coterie.methods.method import Method
 from coterie.methods.quadratic import rounded
 from coterie.methods.second_order import quadratic_models
@@ -95,7 +95,7 @@ class ProximalNewton(Method[State]):
         line, whole = shared_result(losses, _measured, agent, state.w, aim, float(losses[0]))
         step_size, w, left = 1.0, aim.target, _gap_after(line, whole, aim.foreseen)
         if not line.is_enough(whole):
-            step_size = yield from shorter_step(agent, line, whole, partial(oracle.values, aim.target))
+            step_size = yield from best_step(agent, line, whole, partial(oracle.values, aim.target))
         if step_size < 1.0:
             w, left = shared_result(losses, line.at, step_size), 0.0
         memory = oracle.memory_after(aim, line, whole, step_size)

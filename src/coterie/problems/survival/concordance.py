@@ -1,14 +1,15 @@
-"""Pairs of rows in the order of their scores, which concordance counts."""
+"""Count the pairs of rows whose scores have the order of their times: the sums of a concordance index."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from coterie.kernels.compiled import compiled
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+
+@compiled
 def _add(tree: Any, place: int, weight: float) -> None:
     place += 1
     while place < tree.size:
@@ -16,9 +17,9 @@ def _add(tree: Any, place: int, weight: float) -> None:
         place += place & -place
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def _below(tree: Any, place: int) -> float:
-    """The weight of all places before this one."""
+    """The weight of all places before `place`."""
     total = 0.0
     while place > 0:
         total += tree[place]
@@ -26,21 +27,23 @@ def _below(tree: Any, place: int) -> float:
     return total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def ordered_pairs(time: Any, event: Any, entry: Any, rank: Any, weights: Any, leaving: Any, entering: Any) -> Any:
-    """Σ s_i s_j over pairs of an event i and a row j that is at risk then and later: with a lower score, an equal one,
-    and all of them.
+    """Σ s_i s_j over pairs of an event i and a row j that outlives it: pairs where j has a lower score, an equal score,
+    and all pairs.
 
-    `rank` numbers the different scores from 0, `leaving` are rows by time and `entering` rows by entry, last first.
+    `rank` numbers the distinct scores from 0. `leaving` sorts the rows by time and `entering` by entry, last first.
     """
     n = time.size
-    tree = np.zeros(rank.max() + 2 if n else 1)
+    if n == 0:
+        return 0.0, 0.0, 0.0
+    tree = np.zeros(rank.max() + 2)
     total, first, out = 0.0, 0, 0
     lower, equal, every = 0.0, 0.0, 0.0
     while first < n:
         now = time[leaving[first]]
         last = first
-        # Who is censored at this time outlives those who have an event at it.
+        # A row that is censored at this time outlives the rows that have an event at it.
         while last < n and time[leaving[last]] == now:
             j = leaving[last]
             if not event[j]:
@@ -48,7 +51,7 @@ def ordered_pairs(time: Any, event: Any, entry: Any, rank: Any, weights: Any, le
                 total += weights[j]
             last += 1
         while out < n and entry[entering[out]] >= now:
-            # It had left, and had not entered: it is in the tree, because it leaves after it enters.
+            # Row j is in the tree, because it leaves after it enters. Before its entry it is not at risk.
             j = entering[out]
             _add(tree, rank[j], -weights[j])
             total -= weights[j]

@@ -1,8 +1,9 @@
-"""What the report says of survival: a curve for each party and stratum, and how well scores order events."""
+"""The report's section on survival: a curve for each party and stratum, and the concordance."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,29 +20,33 @@ from coterie.result import Result
 
 INCHES = (5.6, 3.0)
 NAMED = 10
-"""So many curves have a name and a colour of their own."""
+"""Number of curves with a name and a colour of their own."""
 
 
 def render(tables: Sequence[Table], result: Result) -> str:
-    """The section with the picture, of tables that are here."""
-    model, counts, events = result.model, np.zeros(3), 0
+    """The section with the figure, for tables in this process."""
+    model = result.model
+    counts = np.zeros(3)
+    events = 0
     labelled = [table for table in tables if table.y is not None and table.n]
     for table in labelled:
         y = np.asarray(table.y, float)
         counts += concordance_counts(y, model.predict(table, table.offset), table.weights)
         events += int((y[:, EVENT] > 0).sum())
     lower, equal, every = counts.tolist()
-    ordered = number((lower + 0.5 * equal) / every, 4) if every else "not defined"
+    concordance = "not defined"
+    if every:
+        concordance = number((lower + 0.5 * equal) / every, 4)
+    rows = sum(table.n for table in labelled)
     words = (
-        f"{events:,} events in {sum(table.n for table in labelled):,} rows. Concordance {ordered}, on these rows: the "
+        f"{events:,} events in {rows:,} rows. Concordance {concordance}, on these rows: the "
         "share of pairs that scores order as events did, of those of which it is known who had one first. The curves "
         "show the share without an event, for a row with the average score of its party. They come from baseline "
         "hazards, which no party told another: this page was made where all these files are."
     )
     drawn = curves({table.name: model.baseline(table) for table in labelled})
-    return section(
-        "Survival", paragraph(words), figure_block(drawn, "survival", "Share without an event"), id="survival"
-    )
+    figure = figure_block(drawn, "survival", "Share without an event")
+    return section("Survival", paragraph(words), figure, id="survival")
 
 
 @styled
@@ -53,23 +58,22 @@ def curves(baselines: Mapping[str, Baseline]) -> Figure:
     ax.set_xlabel("time")
     ax.set_ylim(0, 1.02)
     ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
-    found = [
-        (name if len(one.curves) == 1 else f"{name}, stratum {curve.stratum:g}", curve)
-        for name, one in baselines.items()
-        for curve in one.curves
-        if len(curve.times)
-    ]
-    for place, (name, curve) in enumerate(found):
-        named = place < NAMED
-        ax.step(
-            np.append(0.0, curve.times),
-            np.exp(-np.append(0.0, curve.hazard)),
-            where="post",
-            color=HUES[place % len(HUES)] if named else QUIET,
-            linewidth=1.4 if named else 0.7,
-            label=shortened(plain(name), COLUMN_LETTERS).lstrip("_") if named else None,
-        )
-    if found:
+    drawn = 0
+    for name, baseline in baselines.items():
+        for curve in baseline.curves:
+            if not len(curve.times):
+                continue
+            title = name
+            if len(baseline.curves) > 1:
+                title = f"{name}, stratum {curve.stratum:g}"
+            look: dict[str, Any] = {"color": QUIET, "linewidth": 0.7}
+            if drawn < NAMED:
+                label = shortened(plain(title), COLUMN_LETTERS).lstrip("_")
+                look = {"color": HUES[drawn % len(HUES)], "linewidth": 1.4, "label": label}
+            survival = np.exp(-np.append(0.0, curve.hazard))
+            ax.step(np.append(0.0, curve.times), survival, where="post", **look)
+            drawn += 1
+    if drawn:
         legend = ax.legend(frameon=False, fontsize=7, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.0, 1.03))
         for written in legend.get_texts():
             written.set_parse_math(False)

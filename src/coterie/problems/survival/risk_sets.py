@@ -1,23 +1,23 @@
-"""Sums over risk sets, which survival models compute all the time: rows are at risk at an interval of event times.
+"""Sums over risk sets for survival models: each row is at risk during an interval of event times.
 
     at_risk    out[k] = Σ over rows i with first_i ≤ k < end_i of values[i]
     exposed    out[i] = Σ over event times k with first_i ≤ k < end_i of values[k]
 
-Event times are numbered stratum by stratum. Where every row is at risk from the beginning of its stratum, one pass in
-the order of time is enough, and what rounding takes off is carried along. Rows that enter later take a tree over the
-event times: each interval is made of at most 2 log₂ K of its nodes, and nothing is ever subtracted.
+Event times are numbered stratum by stratum. If every row is at risk from the beginning of its stratum, one pass in
+the order of time is enough; it also sums the rounding errors. Rows that enter later need a tree over the K event
+times: each interval consists of at most 2 log₂ K of its nodes, and no number is ever subtracted.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
+from coterie.kernels.compiled import compiled
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def at_risk_in_order(values: Any, order: Any, end: Any, opening: Any, out: Any) -> None:
-    """Rows in `order` leave last first; `opening` is the first event time of each event time's stratum."""
+    """`order` sorts the rows by `end`, last first; `opening` is the first event time of each event time's stratum."""
     place, total, lost = 0, 0.0, 0.0
     for k in range(out.size - 1, -1, -1):
         if k + 1 == out.size or opening[k + 1] != opening[k]:
@@ -32,9 +32,9 @@ def at_risk_in_order(values: Any, order: Any, end: Any, opening: Any, out: Any) 
         out[k] = total + lost
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def exposed_in_order(values: Any, order: Any, end: Any, opening: Any, out: Any) -> None:
-    """Sums from the beginning of each stratum; rows that are never at risk keep what `out` has."""
+    """Sums from the beginning of each stratum. `out` stays unchanged for rows that are never at risk."""
     place, total, lost = order.size - 1, 0.0, 0.0
     for k in range(values.size):
         if opening[k] == k:
@@ -49,13 +49,15 @@ def exposed_in_order(values: Any, order: Any, end: Any, opening: Any, out: Any) 
             place -= 1
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def at_risk_by_tree(values: Any, order: Any, first: Any, end: Any, tree: Any, out: Any) -> None:
-    """`tree` has two places for each event time, and its content does not matter."""
+    """`tree` is work space with two entries for each event time; its content does not matter."""
     count = out.size
     tree[:] = 0.0
     for i in order:
-        left, right, value = first[i] + count, end[i] + count, values[i]
+        left = first[i] + count
+        right = end[i] + count
+        value = values[i]
         while left < right:
             if left & 1:
                 tree[left] += value
@@ -72,16 +74,18 @@ def at_risk_by_tree(values: Any, order: Any, first: Any, end: Any, tree: Any, ou
         out[place] = tree[count + place]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def exposed_by_tree(values: Any, order: Any, first: Any, end: Any, tree: Any, out: Any) -> None:
-    """The same tree the other way."""
+    """Sum values over each row's interval, with `tree` as in `at_risk_by_tree`."""
     count = values.size
     for place in range(count):
         tree[count + place] = values[place]
     for node in range(count - 1, 0, -1):
         tree[node] = tree[2 * node] + tree[2 * node + 1]
     for i in order:
-        left, right, total = first[i] + count, end[i] + count, 0.0
+        left = first[i] + count
+        right = end[i] + count
+        total = 0.0
         while left < right:
             if left & 1:
                 total += tree[left]

@@ -1,8 +1,8 @@
 """The sections of the report, one file each.
 
-A section is a file here with a number `ORDER`, which says where it stands, and a function `render(result) -> str` that
-returns its HTML. `coterie.report.html` has the pieces; an empty string leaves the section out. The file is found by
-itself. A page may be given more of them.
+A section is a file in this folder with a number `ORDER`, its place on the page, and a function `render(result) -> str`
+that returns its HTML; an empty string leaves the section out. `coterie.report.html` has functions for pieces of HTML. A
+new file needs no registration. A caller may add sections to a page.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ Section = Callable[[Result], str]
 
 
 MORE = 80
-"""Where sections stand that are given to a page."""
+"""The `ORDER` of sections that a caller adds."""
 
 
 def sections(more: Sequence[Section] = ()) -> list[Section]:
-    """What renders each section, in order, with more of them before the settings."""
-    found = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
-    known = [(module.ORDER, module.render) for module in found]
-    return [render for _, render in sorted([*known, *((MORE, one) for one in more)], key=lambda pair: pair[0])]
+    """The functions of all sections in order, with `more` before the settings."""
+    ordered: list[tuple[int, Section]] = []
+    for entry in iter_modules(__path__):
+        module = import_module(f"{__name__}.{entry.name}")
+        ordered.append((module.ORDER, module.render))
+    ordered += [(MORE, render) for render in more]
+    ordered.sort(key=lambda pair: pair[0])
+    return [render for _, render in ordered]

@@ -1,4 +1,4 @@
-"""What was sent, what for and by whom, and what it would cost on other links."""
+"""The bill: messages by purpose and by agent, and their time and price on other links."""
 
 from __future__ import annotations
 
@@ -37,24 +37,22 @@ def render(result: Result) -> str:
     bill = result.bill
     total = bill.total
     if not total.messages:
-        return section(
-            "The bill",
-            paragraph("Nothing was sent: there is only one agent."),
-            _agents(result),
-            id="bill",
-        )
-    rows = (
-        (
-            text(PURPOSE_WORDS.get(row["purpose"], row["purpose"]))
-            + f'<span class="small">{text(row["purpose"])}</span>',
-            f'{text(row["word"])}<span class="small">{text(WORD_WORDS.get(row["word"], ""))}</span>',
+        nothing = paragraph("Nothing was sent: there is only one agent.")
+        return section("The bill", nothing, _agents(result), id="bill")
+    rows = []
+    for row in bill.table():
+        purpose = text(PURPOSE_WORDS.get(row["purpose"], row["purpose"]))
+        word = text(row["word"])
+        meaning = text(WORD_WORDS.get(row["word"], ""))
+        cells = [
+            f'{purpose}<span class="small">{text(row["purpose"])}</span>',
+            f'{word}<span class="small">{meaning}</span>',
             f"{row['messages']:,}",
             f"{row['scalars']:,}",
             format_bits(row["bits"]),
             share(row["bits"], total.bits),
-        )
-        for row in bill.table()
-    )
+        ]
+        rows.append(cells)
     purposes = table(
         ("purpose", "word", "messages", "numbers", "sent", ""),
         rows,
@@ -72,39 +70,48 @@ def render(result: Result) -> str:
 
 
 def _agents(result: Result) -> str:
-    accounts, people = result.bill.per_agent, result.certificate.participants
-    names = [text(shortened(plain(p.name), 60)) for p in people] + ["server"] * result.bill.network.server
-    held = [f"{p.rows:,} × {p.columns:,}" for p in people] + [""] * result.bill.network.server
-    digests = [short_digest(p.digest) for p in people] + [""] * result.bill.network.server
+    accounts = result.bill.per_agent
+    people = result.certificate.participants
+    has_server = result.bill.network.server
+    labels = []
+    for party in people:
+        name = text(shortened(plain(party.name), 60))
+        labels.append([name, f"{party.rows:,} × {party.columns:,}", short_digest(party.digest)])
+    if has_server:
+        labels.append(["server", "", ""])
     most = max(cost.bits for cost in accounts)
-    rows = (
-        (name, size, digest, f"{cost.messages:,}", f"{cost.scalars:,}", format_bits(cost.bits), share(cost.bits, most))
-        for name, size, digest, cost in zip(names, held, digests, accounts, strict=True)
-    )
+    rows = []
+    for label, cost in zip(labels, accounts, strict=True):
+        amounts = [f"{cost.messages:,}", f"{cost.scalars:,}", format_bits(cost.bits)]
+        rows.append([*label, *amounts, share(cost.bits, most)])
     listed = table(("agent", "holds", "digest", "messages", "numbers", "sent", ""), rows, numbers_from=3)
     if len(people) <= OPEN_AGENTS:
         return listed
     sent = [cost.bits for cost in accounts[: len(people)]]
-    between = f"between {format_bits(min(sent))} and {format_bits(max(sent))}"
-    server = f", the server {format_bits(accounts[-1].bits)}" if result.bill.network.server else ""
-    return paragraph(f"The agents sent {between} each{server}.") + details(f"All {len(accounts):,} accounts", listed)
+    words = f"The agents sent between {format_bits(min(sent))} and {format_bits(max(sent))} each"
+    if has_server:
+        words += f", the server {format_bits(accounts[-1].bits)}"
+    return paragraph(f"{words}.") + details(f"All {len(accounts):,} accounts", listed)
 
 
 def elsewhere(results: Mapping[str, Result]) -> str:
-    """How long the messages of each run would travel on other links, and what they would cost there."""
-
-    bills = [result.bill for result in results.values()]
+    """Estimated time and price of the messages of each run on other links."""
+    single = len(results) == 1
+    heads = ["time", "price"] if single else list(map(text, results))
     rows = []
     for name, link, latency, bandwidth, price in ELSEWHERE:
-        cells = [
-            (duration(bill.seconds(latency=latency, bandwidth=bandwidth)), money(bill.money(per_gigabyte=price)))
-            for bill in bills
-        ]
-        shown = cells[0] if len(bills) == 1 else [f'{time}<span class="small">{cost}</span>' for time, cost in cells]
-        rows.append((f'{name}<span class="small">{link}</span>', *shown))
-    heads = ("time", "price") if len(bills) == 1 else tuple(map(text, results))
-    return table(("if the agents were linked", *heads), rows, numbers_from=1) + paragraph(
+        cells = [f'{name}<span class="small">{link}</span>']
+        for result in results.values():
+            time = duration(result.bill.seconds(latency=latency, bandwidth=bandwidth))
+            cost = money(result.bill.money(per_gigabyte=price))
+            if single:
+                cells += [time, cost]
+            else:
+                cells.append(f'{time}<span class="small">{cost}</span>')
+        rows.append(cells)
+    note = (
         "An estimate of the messages alone: the delay of every turn and the bits of the busiest sender; for the price, "
-        "every byte sent. The prices are assumptions: <code>result.bill.money(per_gigabyte=...)</code> takes yours.",
-        "muted small",
+        "every byte sent. The prices are assumptions: <code>result.bill.money(per_gigabyte=...)</code> takes yours."
     )
+    listed = table(("if the agents were linked", *heads), rows, numbers_from=1)
+    return listed + paragraph(note, "muted small")

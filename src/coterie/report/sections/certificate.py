@@ -1,4 +1,4 @@
-"""What the certificate means, in words and in three bars."""
+"""The meaning of the certificate, in words and in three bars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coterie.result import Result
 
 ORDER = 10
 ROUNDING = 1e-14
-"""A relative gap below this is made of rounding errors."""
+"""A relative gap below this consists of rounding errors."""
 
 
 def render(result: Result) -> str:
@@ -31,7 +31,9 @@ def render(result: Result) -> str:
     if certificate.relative_gap < ROUNDING:
         size = "That is no more than the rounding of the computer's numbers."
     else:
-        size = f"That is {fraction} of {zero}." if fraction else f"The relative gap is the gap divided by {zero}."
+        size = f"The relative gap is the gap divided by {zero}."
+        if fraction:
+            size = f"That is {fraction} of {zero}."
     paragraphs = (
         "A model is judged by one number, its objective: how badly it fits the data on average, plus the penalty. "
         f"Smaller is better, and this model reaches <b>{number(certificate.primal, 8)}</b>. While the parties looked "
@@ -60,9 +62,11 @@ def _scale(result: Result) -> str:
         ("This model", certificate.primal, "ours"),
         ("No model can be lower", certificate.dual, "floor"),
     )
-    if not all(math.isfinite(value) and value >= 0 for _, value, _ in heights) or not certificate.primal_at_zero:
+    values = [value for _, value, _ in heights]
+    drawable = all(math.isfinite(value) and value >= 0 for value in values)
+    if not drawable or not certificate.primal_at_zero:
         return ""
-    most = max(value for _, value, _ in heights)
+    most = max(values)
     rows = "".join(
         f'<div class="{kind}"><dt>{name}</dt><dd><i style="width:{100 * value / most:.2f}%"></i>'
         f"<span>{number(value, 6)}</span></dd></div>"

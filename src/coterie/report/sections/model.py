@@ -1,4 +1,4 @@
-"""What the report says of a model: coefficients, singular values, or whatever a model of another kind has."""
+"""The report's section on the model: coefficients, singular values, or the numbers of another kind of model."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ ORDER = 50
 
 
 def render(result: Result) -> str:
-    """The model: its picture, its facts, and its largest numbers as a table."""
-    facts, shown = definitions(_facts(result)), shown_of(result)
-    if shown is None or not shown.bars:
-        return section("The model", "" if shown is None else paragraph(shown.explanation), facts, id="model")
-    drawn = "".join(
-        figure_block(figure, name, name.replace("-", " ")) for name, figure in model_figures(result).items()
-    )
-    rows = [(text(name), f"{value:.1%}" if shown.shares else number(value, 6)) for name, value in shown.bars]
+    """The model: its figure, its facts, and its largest numbers as a table."""
+    facts = definitions(_facts(result))
+    shown = shown_of(result)
+    if shown is None:
+        return section("The model", "", facts, id="model")
+    if not shown.bars:
+        return section("The model", paragraph(shown.explanation), facts, id="model")
+    drawn = ""
+    for name, figure in model_figures(result).items():
+        drawn += figure_block(figure, name, name.replace("-", " "))
+    rows = []
+    for name, value in shown.bars:
+        written = f"{value:.1%}" if shown.shares else number(value, 6)
+        rows.append((text(name), written))
     folded = details("The same as a table", table(shown.headings, rows, numbers_from=1))
     return section(
         "The model",
@@ -40,7 +46,8 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         yield "Kind", text(type(model).__name__)
         for name, value in sorted(vars(model).items()):
             if isinstance(value, np.ndarray):
-                yield text(name), " × ".join(f"{length:,}" for length in value.shape) or written_value(value.item())
+                shape = " × ".join(f"{length:,}" for length in value.shape)
+                yield text(name), shape or written_value(value.item())
         return
     yield from model.problem.kind.facts(model, result.network).items()
     for note in result.notes():

@@ -1,4 +1,4 @@
-"""How the gap fell: curves over rounds, bytes and seconds, and the same as a table."""
+"""The gap over rounds, bytes and seconds, as curves and as a table."""
 
 from __future__ import annotations
 
@@ -20,20 +20,17 @@ def render(result: Result) -> str:
     method = str(result.certificate.settings["method"]["name"])
     known = np.isfinite(result.history["gap"])
     straighter = straighter_in_log(result.history["round"][known], result.history["gap"][known])
-    charts = {
-        scale: "\n".join(
-            figure_block(
-                gap_against(result, against, scale == "log"),
-                f"gap-{against}" if scale == "linear" else f"gap-{against}-log",
-                f"Relative gap against {words}",
-            )
-            for against, words in AXES.items()
-        )
-        for scale in ("linear", "log")
-    }
-    controls = choice("view", "Show", {"curves": "Curves", "table": "Table"}) + choice(
-        "scale", "Horizontal axis", {"linear": "Linear", "log": "Logarithmic"}, "log" if straighter else "linear"
-    )
+    charts = []
+    for scale, ending in (("linear", ""), ("log", "-log")):
+        drawn = []
+        for against, words in AXES.items():
+            figure = gap_against(result, against, scale == "log")
+            drawn.append(figure_block(figure, f"gap-{against}{ending}", f"Relative gap against {words}"))
+        inner = "\n".join(drawn)
+        charts.append(f'<div class="charts curves {scale}">{inner}</div>')
+    first_scale = "log" if straighter else "linear"
+    views = choice("view", "Show", {"curves": "Curves", "table": "Table"})
+    scales = choice("scale", "Horizontal axis", {"linear": "Linear", "log": "Logarithmic"}, first_scale)
     return section(
         "Progress",
         paragraph(
@@ -41,30 +38,34 @@ def render(result: Result) -> str:
             "large dot is the model of this report."
         ),
         paragraph(f"{swatch(method)}{text(result.explanation)}", "muted small"),
-        f'<div class="controls">{controls}</div>',
-        *(f'<div class="charts curves {scale}">{drawn}</div>' for scale, drawn in charts.items()),
+        f'<div class="controls">{views}{scales}</div>',
+        *charts,
         f'<div class="records">{_history(result)}</div>',
         id="progress",
     )
 
 
 def _history(result: Result) -> str:
-    history, unit = result.history, result.certificate.unit
-    chosen = np.unique(np.linspace(0, len(history) - 1, min(len(history), HISTORY_ROWS)).round().astype(int))
-    rows = (
-        (
-            f"{row.round:,}",
-            f"{row.seconds:.3f}",
-            format_bits(row.bits),
-            f"{row.primal + 0.0:.8g}",
-            f"{row.dual + 0.0:.8g}",
-            f"{row.gap + 0.0:.2e}",
-            f"{row.gap / unit + 0.0:.2e}",
-        )
-        for row in (history[int(index)] for index in chosen)
-    )
-    records = table(
-        ("round", "seconds", "sent", "objective", "lower bound", "gap", "relative gap"), rows, numbers_from=0
-    )
-    shown = "" if len(chosen) == len(history) else f", of which {len(chosen)} are shown"
+    history = result.history
+    unit = result.certificate.unit
+    places = np.linspace(0, len(history) - 1, min(len(history), HISTORY_ROWS))
+    chosen = np.unique(places.round().astype(int))
+    rows = []
+    for place in chosen:
+        record = history[int(place)]
+        cells = [
+            f"{record.round:,}",
+            f"{record.seconds:.3f}",
+            format_bits(record.bits),
+            f"{record.primal + 0.0:.8g}",
+            f"{record.dual + 0.0:.8g}",
+            f"{record.gap + 0.0:.2e}",
+            f"{record.gap / unit + 0.0:.2e}",
+        ]
+        rows.append(cells)
+    heads = ("round", "seconds", "sent", "objective", "lower bound", "gap", "relative gap")
+    records = table(heads, rows, numbers_from=0)
+    shown = ""
+    if len(chosen) < len(history):
+        shown = f", of which {len(chosen)} are shown"
     return paragraph(f"{count(len(history), 'record')}{shown}.", "muted small") + records

@@ -1,4 +1,4 @@
-"""How to reproduce the run: its settings, and the call in Python."""
+"""The settings of the run, and the call in Python that repeats it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ MOST_COLUMNS = 5
 def render(result: Result) -> str:
     certificate = result.certificate
     settings = certificate.settings
-    limits = ", ".join(f"{k} = {written_value(v)}" for k, v in settings["limits"].items() if v is not None)
-    recipes = settings.get("prepare")
-    known = (
-        *problem_facts(result),
-        *([("Preparation", text(_recipes(Preparation.from_settings(recipes))))] if recipes else []),
+    limits = [f"{name} = {written_value(value)}" for name, value in settings["limits"].items() if value is not None]
+    known = problem_facts(result)
+    if settings.get("prepare"):
+        preparation = Preparation.from_settings(settings["prepare"])
+        known.append(("Preparation", text(_recipes(preparation))))
+    known += [
         ("Method", described(settings["method"])),
         ("Split by", text(settings["split"])),
         ("Network", text(settings["network"])),
         ("Seed", text(settings["seed"])),
-        ("Limits", text(limits)),
+        ("Limits", text(", ".join(limits))),
         ("Coterie", text(certificate.version)),
         ("Data digest", short_digest(certificate.data_digest)),
         ("Model digest", short_digest(certificate.model_digest)),
-    )
+    ]
     return section(
         "Reproduce this run",
         paragraph(
@@ -53,20 +54,22 @@ def _code(result: Result) -> str:
 
 
 def _recipes(preparation: Preparation) -> str:
-    """The recipes, each with the columns that it is for; many columns are only counted."""
+    """The recipes, each with its columns, or only their number if there are many."""
     alone = replace(preparation, columns={})
     columns: dict[str, list[str]] = {}
     for name, recipe in preparation.columns.items():
         columns.setdefault(str(recipe), []).append(name)
-    told = (
-        f"{', '.join(names) if len(names) <= MOST_COLUMNS else count(len(names), 'column')}: {recipe}"
-        for recipe, names in columns.items()
-    )
-    return "; ".join([*alone.lines(), *told])
+    written = list(alone.lines())
+    for recipe, names in columns.items():
+        listed = ", ".join(names)
+        if len(names) > MOST_COLUMNS:
+            listed = count(len(names), "column")
+        written.append(f"{listed}: {recipe}")
+    return "; ".join(written)
 
 
 def problem_facts(result: Result) -> list[tuple[str, str]]:
-    """What was minimised: headings and their contents."""
+    """The parts of the problem: headings and their contents."""
     family = result.model.problem.kind
     return [(name, described(part)) for name, part in family.parts(result.certificate.settings["problem"])]
 
@@ -74,4 +77,6 @@ def problem_facts(result: Result) -> list[tuple[str, str]]:
 def described(part: Mapping[str, Any]) -> str:
     """A name with its parameters: "l2 (strength = 0.01)"."""
     parameters = ", ".join(f"{name} = {written_value(value)}" for name, value in part.items() if name != "name")
-    return text(part["name"]) + (f' <span class="muted">({text(parameters)})</span>' if parameters else "")
+    if not parameters:
+        return text(part["name"])
+    return f'{text(part["name"])} <span class="muted">({text(parameters)})</span>'
