@@ -72,12 +72,19 @@ def test_the_scores_are_those_of_one_process(tmp_path):
         assert one.bill == here.bill
         assert one.parties == {"bea": here.parties["bea"]}
     assert co.Evaluation.load(tmp_path / "cyd" / "result" / "evaluation.json").scores == here.scores
-    # One party has no rows; another brings a file by hand.
-    file = tmp_path / "ada" / "party.toml"
-    file.write_text(file.read_text().replace('test = "test.csv"\n', ""))
-    found = together(tmp_path, work=evaluate_together)
-    assert found[0].rows == 100
-    assert found[0].scores == co.evaluate(model, test[1:], secure_sums=True).scores
+    # A party without rows hides nobody; where sums are shown, the others evaluate without it.
+    file, study = tmp_path / "ada" / "party.toml", tmp_path / "study.toml"
+    before = file.read_text(), study.read_text()
+    file.write_text(before[0].replace('test = "test.csv"\n', ""))
+    refusals = [str(one) for one in together(tmp_path, work=evaluate_together)]
+    assert refusals[0] == "refused by bea's and cyd's policy"
+    assert all("secure sums need 3 parties" in one for one in refusals[1:])
+    study.write_text("secure-sums = false\n" + before[1])
+    one = together(tmp_path, work=evaluate_together)[0]
+    assert one.rows == 100
+    assert one.scores == co.evaluate(model, test[1:]).scores
+    file.write_text(before[0])
+    study.write_text(before[1])
     # A policy of few numbers: the AUC is known less well, and the budget holds.
     file = tmp_path / "cyd" / "party.toml"
     file.write_text(file.read_text().replace("policy.budget = inf", "policy.budget = 0.9"))

@@ -299,6 +299,7 @@ PLAIN = {
     "moments.py: NOISE": "how numbers round",
     "methods/second_order/linear.py: (EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY)": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_LASSO": "what auto assumes",
+    "methods/second_order/linear.py: EXPECTED_PASSES": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_SINGLE": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_ROUNDS": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_SPARSE_ROUNDS": "what auto assumes",

@@ -107,32 +107,52 @@ def columns_of(agent: Agent) -> _Columns:
     """What the problem lets these users deviate in."""
     problem, (n, width) = agent.problem, agent.design.shape
     assert isinstance(problem, Shared)
-    d = agent.data.d if math.isfinite(problem.mu) else 0
-    stack = agent.centred.stack if isinstance(agent.centred, CohortDesign) else agent.data.X
-    X = (stack if d else stack[..., :0] if not is_sparse(stack) else stack[:, :0]).astype(float, copy=False)
-    X = X[None] if not is_sparse(X) and X.ndim == 2 else X
-    own = np.append(np.full(d, problem.mu), [problem.nu] if math.isfinite(problem.nu) else [])
-    places = np.append(np.arange(d), [width - 1] if math.isfinite(problem.nu) else []).astype(np.intp)
-    K = None
+    X = _deviating(agent, problem)
+    d = X.shape[-1]
+    own, places = np.full(d, problem.mu), np.arange(d)
+    if math.isfinite(problem.nu):
+        own, places = np.append(own, problem.nu), np.append(places, width - 1)
     if n < len(own):
-        K = (X @ X.T).toarray()[None] if is_sparse(X) else X @ X.transpose(0, 2, 1)
-        K = np.asarray(K) / problem.mu
-        K += 1.0 / problem.nu
-    columns = _Columns(X, own, places, K, None)
-    small = K is None and not is_sparse(X) and n * len(own) <= SMALL
-    return columns._replace(full=np.ascontiguousarray(columns.dense())) if small else columns
+        return _Columns(X, own, places, _products_of_rows(X, problem), None)
+    columns = _Columns(X, own, places, None, None)
+    if is_sparse(X) or n * len(own) > SMALL:
+        return columns
+    return columns._replace(full=np.ascontiguousarray(columns.dense()))
+
+
+def _deviating(agent: Agent, problem: Shared) -> Matrix:
+    """X in the columns whose coefficients may deviate: none if μ is infinite."""
+    X = agent.centred.stack if isinstance(agent.centred, CohortDesign) else agent.data.X
+    if not math.isfinite(problem.mu):
+        X = X[:, :0] if is_sparse(X) else X[..., :0]
+    X = X.astype(float, copy=False)
+    return X[None] if not is_sparse(X) and X.ndim == 2 else X
+
+
+def _products_of_rows(X: Matrix, problem: Shared) -> FloatArray:
+    """A M⁻¹ Aᵀ."""
+    products = (X @ X.T).toarray()[None] if is_sparse(X) else X @ X.transpose(0, 2, 1)
+    K: FloatArray = np.asarray(products) / problem.mu
+    K += 1.0 / problem.nu
+    return K
 
 
 def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
     """The best deviation beside a common model that gives these scores, from another one; or those of a crowd."""
-    alone, weights = common.ndim == 1, agent.data.weights
-    if alone:
-        common, start = common[None], start[None]
+    if common.ndim == 2:
+        return _deviations(agent, common, start)
+    found = _deviations(agent, common[None], start[None])
+    return Own(found.own[0], found.scores[0], found.slopes[0], float(found.value[0]))
+
+
+def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
+    """The best deviations of several users."""
+    weights = agent.data.weights
     loss, y, n, A = agent.loss, np.broadcast_to(agent.exact_labels, common.shape), agent.total, columns_of(agent)
     o = start[:, A.places]
     own = np.zeros((len(common), agent.design.shape[1]))
     if not common.shape[1]:
-        return Own(own[0] if alone else own, *(common[0], np.zeros(0), 0.0))
+        return Own(own, common, np.zeros(common.shape), np.zeros(len(common)))
 
     def of_rows(formula: Callable[[FloatArray, FloatArray], FloatArray], scores: FloatArray, some: Some) -> FloatArray:
         return formula(scores.reshape(-1), y[some].reshape(-1)).reshape(scores.shape)
@@ -175,8 +195,7 @@ def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
         o[live], scores[live], value[live] = o[live] + share[:, None] * way, there[moved], after[moved]
         live = live[(share < 1.0) | (-down > TUNING.solved * scale[live])]
     own[:, A.places] = o
-    found = Own(own, scores, of_rows(loss.gradient, scores, slice(None)), value)
-    return Own(own[0], scores[0], found.slopes[0], float(value[0])) if alone else found
+    return Own(own, scores, of_rows(loss.gradient, scores, slice(None)), value)
 
 
 def _solved(agent: Agent, A: _Columns, D: FloatArray, b: FloatArray) -> FloatArray:

@@ -33,7 +33,8 @@ def read_raw(own: PartyFile, study: Study) -> Table:
 def as_fitted(table: Table, own: PartyFile) -> Table:
     """These columns as a fit would have them, for the page that a party agrees to: labels stand apart."""
     names = table.columns or ()
-    beside = {column for column in own.roles().values() if column is not None}
+    roles = own.roles()
+    beside = {*(roles.pop("labels") or {}).values(), *roles.values()}
     kept = np.array([place for place, name in enumerate(names) if name not in beside], int)
     fitted = Table(table.X[:, kept], columns=tuple(names[place] for place in kept), name=table.name)
     return fitted if own.target is None else replace(fitted, y=np.zeros(table.n))

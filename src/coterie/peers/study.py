@@ -27,7 +27,7 @@ party.toml, at one party:
     data = "clinic.parquet"
     keys = "keys"                       # the folder with key.pem, certificate.pem and authority.pem
     target = "readmitted"               # at the party with the labels; there also weight, and offset or exposure
-                                        # or labels in several: time, event, and perhaps entry and strata
+                                        # for survival: time, event, and perhaps entry and strata
 
 What has to be the same is compared when two parties meet, line by line (`Study.agreement`).
 """
@@ -306,7 +306,9 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     event: str | None = None
     entry: str | None = None
     strata: str | None = None
-    """Labels of several columns, in place of a target (`Kind.labels`)."""
+    """For survival, in place of a target."""
+    labels: dict[str, str] | None = None
+    """Columns of labels by role, in place of a target, for kinds of problems of other packages (`Kind.labels`)."""
     columns: tuple[str, ...] | None = None
     test: float | str | None = None
     """Rows for `coterie evaluate`: a file, or a share of the data that is not fitted to, such as 0.3."""
@@ -320,7 +322,7 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     def roles(self) -> dict[str, Any]:
         """Which columns of its data are labels, or stand beside them, as `read` takes them."""
         labels = {role for kind in kinds() for role in kind.labels.roles if role in self.__struct_fields__}
-        return {role: getattr(self, role) for role in ("weight", "offset", "exposure", *sorted(labels))}
+        return {role: getattr(self, role) for role in ("weight", "offset", "exposure", "labels", *sorted(labels))}
 
 
 T = TypeVar("T", Study, PartyFile)

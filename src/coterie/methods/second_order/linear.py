@@ -56,6 +56,9 @@ EXPECTED_LASSO = 1.5, 4.0
 """Rounds beside `l1` where ℓ'' is constant, and passes over the rows in each."""
 
 
+EXPECTED_PASSES = 6.0
+"""Passes over the rows in a round."""
+WHY = "few rounds suffice"
 PENALTIES_OF = {"products": ("l2", "none"), "active": ("l1", "elasticnet")}
 """Which penalties the ways for many columns are for."""
 SUITING = {name: mode for mode, names in PENALTIES_OF.items() for name in names}
@@ -89,29 +92,10 @@ class Newton(ProximalNewton):
 
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
-        if not _has_curvature(problem.loss):
+        mode = _suiting(problem.penalty.name, sizes.width(problem))
+        if mode is None or not _has_curvature(problem.loss):
             return None
-        d = sizes.width(problem)
-        mode = _suiting(problem.penalty.name, d)
-        if mode is None:
-            return None
-        in_play = min(EXPECTED_SHARE_IN_PLAY * d, EXPECTED_IN_PLAY)
-        m = {"full": d, "active": in_play, "products": 0}[mode]
-        single = sizes.dense and m >= TUNING.single_from and not by_pieces(problem.loss)
-        products = products_work(sizes, m) * (EXPECTED_SINGLE if single else 1.0)
-        pieces = "constant by pieces" if by_pieces(problem.loss) else "any"
-        rounds, passes = EXPECTED_ROUNDS["constant" if problem.loss.quadratic else pieces], 6.0
-        if mode == "active" and problem.loss.quadratic:
-            rounds, passes = EXPECTED_LASSO
-        triangle, work = m * (m + 3) / 2, products + passes * sizes.rows_work
-        steps = 2.0 * root_condition(problem, sizes)  # of conjugate gradients
-        work = 2 * steps * sizes.rows_work if mode == "products" else work
-        both = {"full": (2.5, triangle), "active": (5.0, triangle + 2 * d), "products": (steps, steps * d)}
-        sums, scalars = both[mode]
-        if mode == "active" and sizes.nonzeros <= working_set.TUNING.sparse * sizes.rows * sizes.columns:
-            # Many of the columns in play are rare: a dozen short messages in place of a triangle.
-            rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 4 * d, 15 * sizes.rows_work
-        return Outlook(rounds, sums, scalars, work, "few rounds suffice", equations_work(m))
+        return OUTLOOKS[mode](problem, sizes)
 
     @classmethod
     def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
@@ -184,3 +168,46 @@ def _suiting(penalty: str, width: int) -> str | None:
     """What suits that penalty and that many columns, if anything."""
     suiting = SUITING.get(penalty)
     return "full" if width <= (TUNING.sparse if suiting == "active" else FULL) else suiting
+
+
+def _full_outlook(problem: Problem, sizes: Sizes) -> Outlook:
+    d = sizes.width(problem)
+    work = _moment_work(problem, sizes, d) + EXPECTED_PASSES * sizes.rows_work
+    return Outlook(_expected_rounds(problem.loss), 2.5, d * (d + 3) / 2, work, WHY, equations_work(d))
+
+
+def _active_outlook(problem: Problem, sizes: Sizes) -> Outlook:
+    d = sizes.width(problem)
+    in_play = min(EXPECTED_SHARE_IN_PLAY * d, EXPECTED_IN_PLAY)
+    alone = equations_work(in_play)
+    if sizes.nonzeros <= working_set.TUNING.sparse * sizes.rows * sizes.columns:
+        # Many of the columns in play are rare: a dozen short messages in place of a triangle.
+        return Outlook(EXPECTED_SPARSE_ROUNDS, 15, 4 * d, 15 * sizes.rows_work, WHY, alone)
+    rounds, passes = _expected_rounds(problem.loss), EXPECTED_PASSES
+    if problem.loss.quadratic:
+        rounds, passes = EXPECTED_LASSO
+    work = _moment_work(problem, sizes, in_play) + passes * sizes.rows_work
+    return Outlook(rounds, 5.0, in_play * (in_play + 3) / 2 + 2 * d, work, WHY, alone)
+
+
+def _products_outlook(problem: Problem, sizes: Sizes) -> Outlook:
+    products = 2.0 * root_condition(problem, sizes)
+    scalars, work = products * sizes.width(problem), 2 * products * sizes.rows_work
+    return Outlook(_expected_rounds(problem.loss), products, scalars, work, WHY, equations_work(0))
+
+
+OUTLOOKS = {"full": _full_outlook, "active": _active_outlook, "products": _products_outlook}
+
+
+def _expected_rounds(loss: Loss) -> float:
+    if loss.quadratic:
+        return EXPECTED_ROUNDS["constant"]
+    return EXPECTED_ROUNDS["constant by pieces" if by_pieces(loss) else "any"]
+
+
+def _moment_work(problem: Problem, sizes: Sizes, columns: float) -> float:
+    """What it takes to add up the Hessian of so many columns."""
+    work = products_work(sizes, columns)
+    if sizes.dense and columns >= TUNING.single_from and not by_pieces(problem.loss):
+        return work * EXPECTED_SINGLE
+    return work
