@@ -30,6 +30,7 @@ import coterie as co
 from coterie.bill import Bill
 from coterie.data import split as split_table
 from coterie.estimators.personalized import cross_validated
+from coterie.settings import Settings
 from papers import datasets
 from papers.datasets import Dataset
 from papers.p001_fig6 import best_graph, h_value, introduced_agents, learned_graphs, prices
@@ -75,7 +76,7 @@ def fit(data: Dataset, method: str, graph: Any, count: int | None, seed: int) ->
         **dict.fromkeys(BASELINES, BASELINE_GRIDS),
     }
     grids = special.get(method, GRIDS)
-    problem, _ = cross_validated(co.Personal(count=count, beta=grids["beta"][0]), tables, grids, 3, **how)
+    problem, _ = cross_validated(co.Personal(count=count, beta=grids["beta"][0]), tables, grids, 3, Settings.of(**how))
     result = co.solve(problem, tables, **how)
     return result, {name: getattr(problem, name) for name in GRIDS}
 

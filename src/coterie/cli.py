@@ -2,10 +2,11 @@
 
 A command is a file of its name in `commands/` with a function of that name, and perhaps an `EXAMPLE`, the last line of
 its help; it is found by itself, and imported when it is asked for. It imports nothing that is slow, but says
-`co.solve`: a wrong flag is refused at once. Options that several commands share, and `@taking(question)`, which gives a
-command all options of a problem and its data, are in `commands/options.py`; what is printed, in `commands/output.py`.
-Every command has `--json` with stable keys, and `--config` (a TOML file) if it has options; it ends with a number from
-`commands/exit_codes.py`, and lets `CoterieError`s pass: they are printed here, without a traceback.
+`co.solve`: a wrong flag is refused at once. Options that several commands share are in `commands/options.py`.
+`@taking_question()` in `commands/question.py` gives a command all options of a problem and its data. What is printed is
+in `commands/output.py`. Every command has `--json` with stable keys, and `--config` (a TOML file) if it has options; it
+ends with a number from `commands/exit_codes.py`, and lets `CoterieError`s pass: they are printed here, without a
+traceback.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from coterie.statuses import Status
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 """What every wrong flag, argument or command is; its home differs between versions of typer."""
-HELPERS = ("files", "options", "output", "shell_words")
+HELPERS = ("files", "options", "output", "question", "shell_words")
 """Files in `commands/` that are no command."""
 
 

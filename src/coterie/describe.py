@@ -26,6 +26,7 @@ from coterie.files import without_nan
 from coterie.methods.disclosure import discloses
 from coterie.session.describing import PROBABILITIES, Wish, described
 from coterie.session.parties import Meeting, Operation, Parties, hosted
+from coterie.settings import Placement, Settings
 from coterie.site import Rules, Site
 from coterie.words import Talk, alone
 
@@ -44,8 +45,8 @@ def describe(
     correlation: bool = True,
     minimum: int = 1,
     per_party: bool = False,
-    engine: str | Engine = "local",
-    secure_sums: bool | None = None,
+    engine: str | Engine = Placement.engine,
+    secure_sums: bool | None = Settings.secure_sums,
 ) -> Description:
     """What columns look like over the rows of all parties: counts, means, deviations, quantiles, categories.
 

@@ -28,6 +28,7 @@ from coterie.session.preparing import Prepare, dealt_columns
 from coterie.session.scoring import check_problem, measured, raw_scores
 from coterie.session.setup import check_offset
 from coterie.session.tables import attach_offset
+from coterie.settings import Placement, Settings
 from coterie.site import Rules, Site
 from coterie.words import Sum, Talk, alone
 
@@ -40,13 +41,13 @@ def evaluate(
     data: Any,
     *,
     offset: Any = None,
-    split: str = "samples",
-    agents: int | Sequence[Any] | None = None,
-    engine: str | Engine = "local",
-    secure_sums: bool | None = None,
+    split: str = Placement.split,
+    agents: int | Sequence[Any] | None = Placement.agents,
+    engine: str | Engine = Placement.engine,
+    secure_sums: bool | None = Settings.secure_sums,
     per_party: bool = False,
     minimum: int = 1,
-    same_order: bool = False,
+    same_order: bool = Placement.same_order,
 ) -> Evaluation:
     """How well a model predicts these rows: what all parties' rows give together, from sums and counts.
 

@@ -259,11 +259,7 @@ def path(
     rule      which strength is chosen: "best", or "1se", the strongest within one standard error of the best
     settings  what `solve` takes
     """
-    check_strength(problem)
-    cv = None if cv is None else whole_number("cv", cv, least=2)
-    seed = whole_number("seed", seed, least=0)
-    chosen = None if strengths is None else check_strengths(strengths)
-    search = Search(chosen, whole_number("count", count), cv, _known_rule(rule))
+    search = Search.of(strengths, count, cv, rule)
     return path_of(problem, data, search, Settings.of(split=split, agents=agents, seed=seed, **settings), offset)
 
 
@@ -277,9 +273,20 @@ class Search:
     cv: int | None = None
     rule: str = "best"
 
+    @staticmethod
+    def of(
+        strengths: Sequence[float] | None = None, count: int = COUNT, cv: int | None = None, rule: str = "best"
+    ) -> Search:
+        """The same, if it makes sense."""
+        cv = None if cv is None else whole_number("cv", cv, least=2)
+        rule, count = _known_rule(rule), whole_number("count", count)
+        return Search(None if strengths is None else check_strengths(strengths), count, cv, rule)
+
 
 def path_of(problem: Problem, data: Any, search: Search, settings: Settings, offset: Any = None) -> Path:
     """What `path` does, with settings that are made already."""
+    check_strength(problem)
+    settings = replace(settings, seed=whole_number("seed", settings.seed, least=0))
     placement, cv = settings.placement, search.cv
     split, recipes = placement.split, settings.prepare
     agents = problem.kind.agents(problem, data, placement.agents)

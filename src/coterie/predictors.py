@@ -94,7 +94,7 @@ class Linear(Predictors):
 
     def settings(self) -> dict[str, Any]:
         """The number of columns."""
-        return {"name": "linear", "columns": self.columns} | ({} if self.constant else {"constant": False})
+        return {"name": "linear", "columns": self.columns, "constant": self.constant}
 
 
 @dataclass(frozen=True)

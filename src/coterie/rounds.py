@@ -49,6 +49,10 @@ Keep = Callable[["Outcome"], None]
 AnySteps = Steps | Switching
 
 
+def unwatched(round: int, record: Record | None) -> None:
+    """Watch nothing."""
+
+
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     generous: float = tuned(
@@ -117,7 +121,7 @@ def run(
     checkpoint: Checkpoint | None = None,
     warm: Sequence[Point] | None = None,
     stop_wished: Callable[[], bool] = lambda: False,
-    watch: Watch = lambda t, record: None,
+    watch: Watch = unwatched,
     keep: Keep | None = None,
     sent: dict[str, Any] | None = None,
 ) -> Outcome:

@@ -281,5 +281,5 @@ def _on_tensors(tables: Sequence[Table]) -> set[str] | None:
 def _same_data(before: Certificate, people: Sequence[Participant], problem: AnyProblem) -> bool:
     """Whether that certificate is about the same rows, the same loss and the same columns."""
     then, now = before.settings["problem"], problem.settings()
-    alike = then["loss"] == now["loss"] and then["intercept"] == now["intercept"]
+    alike = then.get("loss") == now.get("loss") and then["intercept"] == now["intercept"]
     return alike and [p.digest for p in before.participants] == [p.digest for p in people]

@@ -280,6 +280,16 @@ def test_compare_takes_all_that_can(shell, patients):
     assert "squared" in err
 
 
+def test_compare_says_once_why_no_method_takes_a_problem(shell, patients, tmp_path):
+    patients.drop(columns="ill").assign(days=patients["patient"] + 1, died=1).to_csv(
+        tmp_path / "times.csv", index=False
+    )
+    columns = ["--time", "days", "--event", "died", "--loss", "cox", "--split", "features"]
+    code, _, err = shell("compare", "times.csv", *columns, "-o", "nowhere")
+    assert code == 3
+    assert " ".join(err.split()).count("survival needs data split by samples") == 1
+
+
 def test_a_report_is_made_again_from_what_was_saved(shell, patients, tmp_path):
     shell("fit", "patients.csv", *FIT, "--agents", 3, "--network", "ring", "-o", "answer")
     page = (tmp_path / "answer" / "report.html").read_text()

@@ -21,6 +21,7 @@ from coterie.estimators.personalized import cross_validated
 from coterie.models import load_model
 from coterie.predictors import Given, Stumps
 from coterie.session.choosing import Candidate, deal_by_class
+from coterie.settings import Settings
 from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
 
 USERS = 6
@@ -129,7 +130,7 @@ def test_cross_validation_keeps_to_training_rows_and_finds_what_matters():
     chosen = max(model.trials_[2:], key=lambda trial: trial["score"])["beta"]
     assert model.beta_ == chosen
     with pytest.raises(co.CoterieError, match="cv must be a whole number from 2"):
-        cross_validated(co.Personal(), [], {}, 1)
+        cross_validated(co.Personal(), [], {}, 1, Settings())
 
 
 def test_drawings():
@@ -399,7 +400,8 @@ def test_fits_of_the_choice_are_those_of_the_method():
     numbers = [co.Table(X[users == k], scores[users == k], name=str(k)) for k in range(4)]
     how = {"split": "users", "seed": 0, "progress": False}
     for data, classes, loss in ((tables, np.unique(y), "logistic"), (numbers, None, "squared")):
-        short, long = (Everybody(data, classes, 3, {**how, "engine": e}) for e in ("local", co.engines.engine("local")))
+        engines = ("local", co.engines.engine("local"))
+        short, long = (Everybody(data, classes, 3, Settings.of(**how, engine=engine)) for engine in engines)
         for mu, nu in ((np.inf, np.inf), (np.inf, 0.1), (0.05, 0.1), (0.05, np.inf)):
             candidate = Candidate("x", co.Shared(loss, "l2", 0.01, mu=mu, nu=nu), {"method": "shared", "tol": 1e-9})
             one, other = short.marks(candidate, 1), long.marks(candidate, 1)

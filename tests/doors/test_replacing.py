@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie.commands.output import show_result, summary
+from coterie.commands.output import Saved, show_result, summary
 from coterie.errors import NumericalError, PartyLost
 from coterie.replacing import FAILED, LAST, place_for, why_kept, why_path_kept
 from coterie.statuses import Status
@@ -143,7 +143,7 @@ def test_every_output_says_why_a_run_ended(status, good, tmp_path, capsys):
     loaded = co.Result.load(folder)
     assert (loaded.reason, loaded.lost_party) == (reason, told["lost_party"])
     page = co.report.write_report(result, tmp_path / "report.html")
-    show_result(result, folder, page, as_json=False)
+    show_result(Saved(result, folder, page), as_json=False)
     printed = " ".join(capsys.readouterr().out.split())
     shown = [str(result), printed]
     if status is not Status.OPTIMAL:

@@ -43,7 +43,9 @@ def test_every_keyword_of_solve_is_a_setting():
     assert DEFAULTS.keys() == KEYWORDS
 
 
-@pytest.mark.parametrize("function", [co.solve, co.path, co.plan, co.evaluate], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "function", [co.solve, co.path, co.plan, co.evaluate, co.describe], ids=lambda one: one.__name__
+)
 def test_functions(function):
     agree({name: one.default for name, one in inspect.signature(function).parameters.items()})
 

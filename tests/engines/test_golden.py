@@ -1,7 +1,7 @@
 """Values that no refactoring may change: what a run is known by, what it sends, and what its certificate says of it.
 
-The numbers were recorded before the set-up of a run was shared by all ways to run; those of "personal-l2" changed when
-its settings stopped calling the ball an l1 ball, and those of "features-intercept" when diffusion began to bring
+The numbers were recorded before the set-up of a run was shared by all ways to run; those of personal runs changed when
+their settings stopped naming a loss and a penalty, and those of "features-intercept" when diffusion began to bring
 columns to one unit, with one more sum, and when the introduction began to count the rows of each class. Proofs of
 low-rank and personal models send a few numbers more since they say what rounding can have taken away. Coefficients are
 not among them: their last bits depend on the machine.
@@ -10,7 +10,6 @@ not among them: their last bits depend on the machine.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ import pytest
 import coterie as co
 from coterie.arrays import digest
 from coterie.files import read_archive
-from coterie.problems.personal.model import PersonalModel
 from coterie.report.sections.settings import problem_facts
 
 rng = np.random.default_rng(0)
@@ -71,9 +69,9 @@ KNOWN = {
     "features": ("d35dfc7cd749f1c4", "ac89ca4552c1e55b", 36, 39040),
     "features-intercept": ("0054bbdcd6cc0afe", "860bbd2fcea9a2af", 180, 52352),
     "low-rank": ("819243169a246006", "f2f8953885953986", 96, 50304),
-    "personal-learned": ("cba030d6fc8c5239", "d5a390528eb92b47", 48, 28672),
-    "personal-l2": ("29c61336a31a44cc", "86afa105439834d7", 48, 28672),
-    "personal-given": ("9ded6133b6fd2d33", "bd0f41cd902a01ff", 96, 33754),
+    "personal-learned": ("f26e248ba632f4f9", "ab7a162f28327007", 48, 28672),
+    "personal-l2": ("f619aaef5cbaf092", "4ef5993954fb38be", 48, 28672),
+    "personal-given": ("30e8339479ac3e44", "b44ea523be58b954", 96, 33754),
 }
 
 
@@ -93,7 +91,8 @@ def test_what_a_run_is_known_by(name, tmp_path):
 def test_a_personal_run_says_which_ball_it_is(tmp_path):
     result, _ = outcome("personal-l2", tmp_path)
     settings = result.certificate.settings["problem"]
-    assert settings["penalty"] == {"name": "l2ball", "radius": 2.0}
+    assert settings.keys() == {"intercept", "personal"}
+    assert settings["personal"]["beta"] == 2.0
     assert settings["personal"]["norm"] == "l2"
     about = co.verify(result.certificate, result.model, RUNS["personal-l2"][1]).about
     written = " ".join([about, *(part for row in problem_facts(result) for part in row)])
@@ -103,17 +102,3 @@ def test_a_personal_run_says_which_ball_it_is(tmp_path):
     assert "logistic" not in written
     assert not hasattr(result.model.problem, "loss")
     assert not hasattr(result.model.problem, "penalty")
-
-
-def test_personal_files_with_the_old_words_still_hold(tmp_path):
-    """Models of norm l2 that were written when the settings still spoke of an l1 ball."""
-    result, _ = outcome("personal-l2", tmp_path)
-    old = {**result.certificate.settings["problem"], "penalty": {"name": "l1ball", "radius": 2.0}}
-    model = replace(result.model, problem=co.Personal.from_settings(old))
-    model = PersonalModel.load(model.save(tmp_path / "model.npz"))
-    settings = {**result.certificate.settings, "problem": old}
-    certificate = replace(result.certificate, settings=settings, model_digest=model.digest())
-    assert model.digest() != result.model.digest()
-    assert model.problem.norm == "l2"
-    assert co.verify(certificate, model, RUNS["personal-l2"][1]).holds
-    assert not co.verify(certificate, result.model, RUNS["personal-l2"][1]).holds

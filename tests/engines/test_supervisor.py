@@ -13,16 +13,18 @@ import pytest
 
 from coterie.bill import Bill
 from coterie.certificate import Bound, Point
+from coterie.engines import Run
 from coterie.engines.processes import RunSpec
 from coterie.engines.supervisor import report, supervise
 from coterie.errors import InvalidProblem, NumericalError, PartyLost
 from coterie.networks import star
 from coterie.rounds import Outcome
+from coterie.settings import Limits
 from coterie.statuses import Status
 from coterie.verdict import Record
 
 NETWORK = star(2, server=True)
-SPEC = RunSpec(None, NETWORK, None, (0, 1), ("ada", "bea"), None, "")
+SPEC = RunSpec(Run((), None, NETWORK, Limits()), (0, 1), ("ada", "bea"), None, "")
 SAVED = replace(SPEC, folder=Path("nowhere"))
 LOST = PartyLost("bea stopped answering", "bea")
 

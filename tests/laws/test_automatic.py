@@ -178,3 +178,37 @@ def test_equations_on_a_plane_are_exact_where_columns_have_large_means():
     np.testing.assert_allclose(left - left @ np.append(c, -1.0) / (c @ c + 1) * np.append(c, -1.0), 0.0, atol=1e-6)
     plain = solver(np.array((E + c).T @ (E + c)), np.zeros(3))[0](np.array([1.0, 2.0, 3.0]))
     assert np.isfinite(plain).all()
+
+
+# -- faces on which a quadratic is flat --------------------------------------------------------------------------------
+
+
+def test_a_weak_threshold_leads_down_a_flat_valley():
+    rng = np.random.default_rng(4)
+    X = (rng.standard_normal((30, 90)) > 0.3).astype(float)
+    y = np.round(2e3 + X[:, :5].sum(axis=1) + 0.3 * rng.standard_normal(30))
+    problem = co.Problem("squared", "l1", 1e-2, intercept=False)
+    result = co.solve(problem, (X, y), agents=3, method="gram", max_rounds=3, progress=False)
+    assert result.status == "optimal"
+    assert (result.model.coef_ != 0).sum() <= 30
+
+
+# -- users' deviations where columns have large means ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [8, 40])
+@pytest.mark.parametrize("mean", [1e4, 1e6])
+@pytest.mark.parametrize("loss", ["squared", "logistic", "poisson"])
+def test_users_deviate_from_a_common_model_of_columns_with_large_means(loss, mean, rows):
+    rng = np.random.default_rng(5)
+    n, d = 4 * rows, 12
+    X = rng.standard_normal((n, d))
+    scores = X @ rng.standard_normal(d) / np.sqrt(d)
+    labels = {"squared": scores + rng.standard_normal(n), "logistic": np.where(scores > 0, 1.0, -1.0)}
+    y = labels.get(loss, rng.poisson(np.exp(scores)).astype(float))
+    table = X + mean * rng.uniform(0.3, 1.0, d)
+    data = table, y, np.arange(n) % 4
+    result = co.solve(co.Shared(loss, "l2", 1e-2, mu=1e-2), data, split="users", progress=False, max_rounds=100)
+    assert result.status == "optimal"
+    assert result.rounds <= 12
+    assert co.verify(result.certificate, result.model, data).holds

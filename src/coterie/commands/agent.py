@@ -53,9 +53,10 @@ def agent(
     if len(found) > 1:
         raise typer.Exit(rehearsal(found, shaken, as_json, without=without or []))
     if predict is not None:
-        from coterie.commands.predict import predict_with_parties
+        from coterie.commands.predict import Wanted, predict_with_parties
 
-        predict_with_parties(found[0], predict, output, as_json, shaken, raw=raw, without=without or [])
+        wanted = Wanted(predict, output, raw=raw, as_json=as_json)
+        predict_with_parties(found[0], wanted, chaos=shaken, without=without or [])
         return
     raise typer.Exit(_fit(found[0], shaken, as_json, yes, without or []))
 
@@ -66,6 +67,11 @@ def party_files(files: list[Path]) -> list[Path]:
     if not found:
         raise InvalidInput(f"there is no */party.toml in {files[0]}; `coterie provision --example` makes some.")
     return found
+
+
+def is_of_party(file: Path) -> bool:
+    """Whether this is a party.toml, or a folder of them."""
+    return file.suffix == ".toml" or file.is_dir()
 
 
 def saying(party: str) -> Callable[[str], None]:
@@ -117,18 +123,24 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -
     saved = output / "inference.json"
     inference = co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
     if as_json:
-        told: dict[str, Any] = {} if inference is None else inference.summary()
-        told |= {} if path is None else {path.knob: path.chosen_strength, "rule": path.rule, "path": path.table()}
-        told |= {} if path is None else {"path_total": vars(path.total)}
-        told |= {} if cost is None else {"cost": cost}
-        print_json({**summary(result), **told, "party": own.party, "output": str(output)})
-    else:
-        for one in filter(None, (path, inference)):
-            console().print(str(one), markup=False, soft_wrap=True)
-        _show(result, output)
-        if cost is not None:
-            console().print(cost, markup=False, soft_wrap=True)
+        told = {**summary(result), **_told(path, inference), **({} if cost is None else {"cost": cost})}
+        print_json({**told, "party": own.party, "output": str(output)})
+        return result.status.exit_code
+    for one in filter(None, (path, inference)):
+        console().print(str(one), markup=False, soft_wrap=True)
+    _show(result, output)
+    if cost is not None:
+        console().print(cost, markup=False, soft_wrap=True)
     return result.status.exit_code
+
+
+def _told(path: co.Path | None, inference: co.Inference | None) -> dict[str, Any]:
+    """What belongs to a fit, under names that do not change."""
+    told: dict[str, Any] = {} if inference is None else inference.summary()
+    if path is not None:
+        told |= {path.knob: path.chosen_strength, "rule": path.rule, "path": path.table()}
+        told["path_total"] = vars(path.total)
+    return told
 
 
 def _cost(file: Path, result: co.Result, without: list[str]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +12,9 @@ from rich.table import Table as RichTable
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.options import Config, Figures, Json, Question, known, question, taking
+from coterie.commands.options import Config, Figures, Json, known
 from coterie.commands.output import console, print_json, show_model, summary
+from coterie.commands.question import Question, taking_question
 from coterie.commands.shell_words import in_shell_words
 from coterie.errors import InvalidProblem
 
@@ -22,7 +24,7 @@ TIMINGS = "timings.json"
 EXAMPLE = "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton -m proximal-2"
 
 
-@taking(question)
+@taking_question()
 def compare(
     question: Question,
     method: Annotated[
@@ -44,40 +46,56 @@ def compare(
     Every method is warmed up before its clock starts. Then they take turns, and the time is that of the median run.
     """
     able = [name for name, entry in co.methods.METHODS.items() if entry.split == question.split]
-    names = list(dict.fromkeys(method)) if method else able
-    speaks = question.settings["engine"].speaks
-    settings = {**question.settings, **question.options}
-    progress = False if as_json else None
-    refusals: dict[str, str] = {}
-    for name in list(names):
-        try:
-            warm_up = {**settings, "max_rounds": 2, "checkpoint": None}
-            co.solve(question.problem, question.data, method=name, progress=False, **warm_up)
-        except InvalidProblem as refusal:
-            if method:
-                raise
-            refusals[name] = in_shell_words(str(refusal), FLAGS)
-            names.remove(name)
-    runs: dict[str, list[co.Result]] = {name: [] for name in names}
-    for turn in range(turns):
-        # Who did not arrive is not asked again: only times of those who did are compared.
-        for name in [name for name in names if turn == 0 or runs[name][0].status.success]:
-            runs[name].append(co.solve(question.problem, question.data, method=name, progress=progress, **settings))
+    wanted = dict.fromkeys(method or able)
+    refused = _warm_up(question, wanted, named=bool(method))
+    names = [name for name in wanted if name not in refused]
+    runs = _in_turns(question, names, turns, False if as_json else None)
     results = {name: sorted(each, key=lambda one: one.seconds)[len(each) // 2] for name, each in runs.items()}
     timings = {name: [one.seconds for one in each] for name, each in runs.items()}
-    if speaks:
-        for name, result in results.items():
-            result.save(output / name)
-        (output / TIMINGS).write_text(json.dumps(timings))
     if not results:
-        raise InvalidProblem("no method can solve this problem: " + " ".join(refusals.values()))
-    if speaks and figures is not None:
-        co.report.save_comparison_figures(results, output / "figures", figures)
-    if speaks:
+        raise InvalidProblem("no method can solve this problem: " + " ".join(dict.fromkeys(refused.values())))
+    if question.engine.speaks:
+        _save(results, timings, output, figures)
         page = co.report.write_comparison(results, output / "report.html", timings)
-        show_comparison(results, refusals, page, as_json, timings)
-    reached = any(result.status.success for result in results.values())
-    raise typer.Exit(0 if reached else max(result.status.exit_code for result in results.values()))
+        show_comparison(results, refused, page, as_json, timings)
+    raise typer.Exit(_exit_code(list(results.values())))
+
+
+def _exit_code(results: list[co.Result]) -> int:
+    if any(result.status.success for result in results):
+        return 0
+    return max(result.status.exit_code for result in results)
+
+
+def _warm_up(question: Question, names: Iterable[str], *, named: bool) -> dict[str, str]:
+    """Run each method for two rounds. Why methods do not take this problem, unless the caller named them."""
+    refused = {}
+    for name in names:
+        try:
+            question.solve(method=name, max_rounds=2, progress=False)
+        except InvalidProblem as refusal:
+            if named:
+                raise
+            refused[name] = in_shell_words(str(refusal), FLAGS)
+    return refused
+
+
+def _in_turns(question: Question, names: list[str], turns: int, progress: bool | None) -> dict[str, list[co.Result]]:
+    """The results of each method. One that did not reach the tolerance is not run again."""
+    runs: dict[str, list[co.Result]] = {name: [] for name in names}
+    for turn in range(turns):
+        for name in names:
+            if turn == 0 or runs[name][0].status.success:
+                runs[name].append(question.solve(method=name, progress=progress))
+    return runs
+
+
+def _save(results: dict[str, co.Result], timings: dict[str, list[float]], output: Path, figures: str | None) -> None:
+    for name, result in results.items():
+        result.save(output / name)
+    (output / TIMINGS).write_text(json.dumps(timings))
+    if figures is not None:
+        co.report.save_comparison_figures(results, output / "figures", figures)
 
 
 def show_comparison(

@@ -10,7 +10,7 @@ from rich.text import Text
 
 import coterie as co
 from coterie.commands.options import Config, Json
-from coterie.commands.output import console, show_result
+from coterie.commands.output import Saved, console, show_result
 
 TOLERANCE = 1e-9
 
@@ -29,7 +29,8 @@ def demo(
     result = co.solve(problem, parties, tol=TOLERANCE, progress=False if as_json else None)
     result.save(output)
     notes = (Text.from_markup(story).plain, check(result))
-    show_result(result, output, co.report.write_report(result, output / "report.html", notes=notes), as_json)
+    page = co.report.write_report(result, output / "report.html", notes=notes)
+    show_result(Saved(result, output, page), as_json)
     if not as_json:
         console().print(notes[1])
     raise typer.Exit(result.status.exit_code)

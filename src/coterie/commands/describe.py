@@ -12,6 +12,7 @@ from coterie.catalogue import names_in
 from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
 from coterie.commands.options import Config, Consent, Deadline, Json, OutputFile, SecureSums, among
 from coterie.commands.output import console, print_json
+from coterie.settings import Placement, Settings
 
 EXAMPLE = "Examples: coterie describe north.csv south.csv --target ill · coterie describe party.toml (at every party)"
 
@@ -39,9 +40,9 @@ def describe(
         int, typer.Option(help="Least number of rows of each party that has any, in a group that is told.")
     ] = 1,
     per_party: Annotated[bool, typer.Option("--per-party", help="Description of every party, too.")] = False,
-    engine: Annotated[str, among(*names_in("engines"))] = "local",
+    engine: Annotated[str, among(*names_in("engines"))] = Placement.engine,
     deadline: Deadline = None,
-    secure_sums: SecureSums = None,
+    secure_sums: SecureSums = Settings.secure_sums,
     output: OutputFile = None,
     yes: Consent = False,
     as_json: Json = False,

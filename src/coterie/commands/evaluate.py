@@ -9,8 +9,8 @@ import typer
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
-from coterie.commands.files import label_roles, numbered, tables
+from coterie.commands.agent import ask_for_consent, is_of_party, party_files, rehearsal, saying
+from coterie.commands.files import label_roles, numbered, paired_by_position, tables
 from coterie.commands.options import (
     Config,
     Consent,
@@ -29,10 +29,10 @@ from coterie.commands.options import (
     Time,
     Weight,
     among,
-    paired_by_position,
 )
 from coterie.commands.output import print_json, show_evaluation
 from coterie.errors import InvalidInput
+from coterie.settings import Placement, Settings
 
 EXAMPLE = (
     "Examples: coterie evaluate coterie-fit/model.npz north-new.csv south-new.csv --target ill · "
@@ -53,7 +53,7 @@ def evaluate(
     ] = None,
     target: Target = None,
     id: Id = None,
-    same_order: SameOrder = False,
+    same_order: SameOrder = Placement.same_order,
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
@@ -61,21 +61,21 @@ def evaluate(
     event: Event = None,
     entry: Entry = None,
     strata: Strata = None,
-    split: Annotated[str, among("samples", "features", also=": how the data is partitioned")] = "samples",
+    split: Annotated[str, among("samples", "features", also=": how the data is partitioned")] = Placement.split,
     per_party: Annotated[bool, typer.Option("--per-party", help="Scores of every party, too.")] = False,
     minimum: Annotated[
         int, typer.Option(help="Least number of rows of each party that has any, in a group that is told.")
     ] = 1,
-    engine: Annotated[str, among(*names_in("engines"))] = "local",
+    engine: Annotated[str, among(*names_in("engines"))] = Placement.engine,
     deadline: Deadline = None,
-    secure_sums: SecureSums = None,
+    secure_sums: SecureSums = Settings.secure_sums,
     output: OutputFile = None,
     yes: Consent = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Evaluate a fitted model on other rows: deviance, accuracy, AUC, calibration, confusion, R²."""
-    if model.suffix == ".toml" or model.is_dir():
+    if is_of_party(model):
         raise typer.Exit(_with_parties([model, *(data or [])], output, as_json, yes))
     if not data:
         raise typer.BadParameter("name the data to evaluate the model on, after the model.")
@@ -103,8 +103,8 @@ def evaluate(
 
 def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bool) -> int:
     """Evaluate the model of a study together with the other parties; several party.toml are all on this machine."""
-    files = party_files([file for file in given if file.suffix == ".toml" or file.is_dir()])
-    data = [file for file in given if file.suffix != ".toml" and not file.is_dir()]
+    files = party_files([file for file in given if is_of_party(file)])
+    data = [file for file in given if not is_of_party(file)]
     if len(data) > (len(files) == 1):
         raise typer.BadParameter("with a party.toml, give one file with your rows, or name it there with `test`.")
     if len(files) > 1:
@@ -115,19 +115,25 @@ def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bo
     own, study = load_party(files[0])
     ask_for_consent(files[0], own, study, yes, show=False)
     found = evaluate_together(own, study, data[0] if data else None, say=saying(own.party))
-    if found is not None and output is not None:
+    if found is None:
+        _show_elsewhere(own.party, as_json)
+        return 0
+    if output is not None:
         found.save(output)
     if as_json:
-        written = None if found is None else str(output or own.output / EVALUATION)
-        scores = (
-            {"scores": None, "headline": ""} if found is None else {**found.summary(), "headline": found.headline()}
-        )
-        print_json({"party": own.party, **scores, "output": written})
-    elif found is None:
-        print("The scores are at the party with the labels.")
+        scores = {**found.summary(), "headline": found.headline()}
+        print_json({"party": own.party, **scores, "output": str(output or own.output / EVALUATION)})
     else:
         show_evaluation(found)
     return 0
+
+
+def _show_elsewhere(party: str, as_json: bool) -> None:
+    """Say that another party has the scores."""
+    if as_json:
+        print_json({"party": party, "scores": None, "headline": "", "output": None})
+    else:
+        print("The scores are at the party with the labels.")
 
 
 def _tables(fitted: Any, data: list[Path], split: str, roles: dict[str, Any]) -> list[co.Table]:

@@ -47,6 +47,15 @@ DOORS = ("time", "event", "entry", "strata")
 """Roles that have an option, and a parameter of `read`, of their own."""
 
 
+def paired_by_position(same_order: bool, id: str | None, split: str) -> bool:
+    """Whether rows are paired by position; refused where they are not paired, or paired by id."""
+    if same_order and id is not None:
+        raise InvalidInput("--id and --same-order both say which rows belong together. Give one.")
+    if same_order and split != "features":
+        raise InvalidInput("--same-order is for --split features, where files hold columns of the same rows.")
+    return same_order
+
+
 def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
     """Names that tell an svmlight file, which says nothing of columns it does not use, how many there are."""
     nameless = {".svm", ".svmlight", ".libsvm"} & set(path.suffixes)
@@ -60,31 +69,45 @@ def tables(
 
     Split by features, one of the files has labels, and what stands beside them.
     """
-    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
-    target, id = roles.get("target"), roles.get("id")
-    how: dict[str, Any] = {"by_columns": split == "features", "on_disk": roles.pop("on_disk", None)}
-    if len(paths) == 1:
-        return co.read(paths[0], columns=wanted, **how, **roles)
-    if split != "features":
-        found = [co.read(path, columns=wanted, **how, **roles) for path in paths]
-        widest = max(table.d for table in found)
-        names = [numbered(path, widest) for path in paths]
-        return [
-            table if own is None else co.read(path, columns=own)
-            for path, table, own in zip(paths, found, names, strict=True)
-        ]
+    wanted, on_disk = listed(columns), roles.pop("on_disk", None)
+    if split == "features" and len(paths) > 1:
+        return _by_columns(paths, wanted, {"by_columns": True, "on_disk": on_disk}, roles)
+    found = [co.read(path, columns=wanted, by_columns=split == "features", on_disk=on_disk, **roles) for path in paths]
+    return found[0] if len(found) == 1 else _as_wide(paths, found)
+
+
+def listed(columns: str | Sequence[str] | None) -> Sequence[str] | None:
+    """The names in a list that is separated by commas."""
+    return [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
+
+
+def _as_wide(paths: list[Path], found: list[co.Table]) -> list[co.Table]:
+    """The tables, those of svmlight files with as many columns as the widest."""
+    widest = max(table.d for table in found)
+    names = [numbered(path, widest) for path in paths]
+    return [
+        table if own is None else co.read(path, columns=own)
+        for path, table, own in zip(paths, found, names, strict=True)
+    ]
+
+
+def _by_columns(
+    paths: list[Path], wanted: Sequence[str] | None, how: dict[str, Any], roles: dict[str, Any]
+) -> list[co.Table]:
+    """A table per file, of which one has labels."""
     found, refusals = [], []
+    bare: dict[str, Any] = {"id": roles.get("id"), "prepare": roles.get("prepare")}
     for path in paths:
         try:
             found.append(co.read(path, **how, **roles))
         except InvalidData as refusal:
             refusals.append(refusal)
-            found.append(co.read(path, id=id, prepare=roles.get("prepare"), **how))
-    if target is not None and len(refusals) == len(paths):
+            found.append(co.read(path, **how, **bare))
+    if roles.get("target") is not None and len(refusals) == len(paths):
         raise refusals[0]
     if wanted is not None:
         found = _only(found, list(wanted))
-    return found if id is None else co.align(found)[0]
+    return found if bare["id"] is None else co.align(found)[0]
 
 
 def entries(
@@ -98,20 +121,20 @@ def entries(
     from coterie.data.entries import pairs_of
     from coterie.session.entries import NamedMatrix
 
-    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else list(columns or ())
+    wanted = tuple(listed(columns) or ())
     if len(wanted) != 2 or target is None:
         raise InvalidInput(
             "--loss completion takes --columns ROW,COLUMN, the two columns that name an entry's place, and --target "
             "COLUMN with its value."
         )
-    found, numbers = [], [target, *([] if weight is None else [weight])]
-    for path in paths:
-        name, cells = path.name.split(".")[0], co.data.read_cells(path, numbers)
-        y, s = (None if role is None else _numbers(cells[role], role, name) for role in (target, weight))
-        found.append((name, pairs_of(named_places(path, wanted), name), (y, s)))
-    matrix = matrix or NamedMatrix.of([pairs for _, pairs, _ in found])
-    parts = [matrix.table(pairs, y, s, columns=tuple(wanted), name=name) for name, pairs, (y, s) in found]
-    return matrix, parts if len(parts) > 1 else parts[0]
+    names = [path.name.split(".")[0] for path in paths]
+    places = [pairs_of(named_places(path, wanted), name) for path, name in zip(paths, names, strict=True)]
+    known = matrix or NamedMatrix.of(places)
+    parts = []
+    for path, name, pairs in zip(paths, names, places, strict=True):
+        values, weights = (_numbers(path, column, name) for column in (target, weight))
+        parts.append(known.table(pairs, values, weights, columns=wanted, name=name))
+    return known, parts if len(parts) > 1 else parts[0]
 
 
 def named_places(path: Path, columns: Sequence[str] | None) -> Any:
@@ -122,10 +145,14 @@ def named_places(path: Path, columns: Sequence[str] | None) -> Any:
     return np.array([[None if cell is None else str(cell) for cell in column] for column in cells.values()], object).T
 
 
-def _numbers(cells: list[Any], column: str, party: str) -> Any:
+def _numbers(path: Path, column: str | None, party: str) -> Any:
+    """The numbers in a column of a file; None without a column."""
     import numpy as np
 
+    if column is None:
+        return None
     try:
+        cells = co.data.read_cells(path, [column])[column]
         return np.array([np.nan if cell is None else float(cell) for cell in cells])
     except (TypeError, ValueError) as error:
         raise InvalidData(f"party {party!r}: column {column!r} holds no numbers: {error}.") from None
@@ -135,7 +162,7 @@ def by_user(
     paths: list[Path], target: str | None, users: str | None, columns: str | Sequence[str] | None
 ) -> list[co.Table]:
     """One table per user: the rows of one file by a column that names them, or one file each."""
-    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
+    wanted = listed(columns)
     if users is None and len(paths) == 1:
         raise InvalidData(
             "one file holds the rows of all users: name the column with the user of each row with --users."

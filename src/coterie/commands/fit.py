@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,18 +20,14 @@ from coterie.commands.options import (
     Figures,
     Folds,
     Json,
-    Question,
     Rule,
     Strengths,
     among,
-    any_strength,
-    knob_of,
-    question,
-    strengths_of,
-    taking,
 )
-from coterie.commands.output import show_result
+from coterie.commands.output import Saved, show_result
+from coterie.commands.question import Question, any_strength, knob_of, strengths_of, taking_question
 from coterie.errors import InvalidData, InvalidInput
+from coterie.settings import Algorithm, Settings
 
 EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
 
@@ -50,14 +46,14 @@ def _strength_to_choose(given: dict[str, Any]) -> None:
     any_strength(given)
 
 
-@taking(question, _strength_to_choose)
+@taking_question(_strength_to_choose)
 def fit(
     question: Question,
     cv: Folds = None,
     strengths: Strengths = None,
     rule: Rule = "best",
-    method: Annotated[str, among("auto", *names_in("methods"))] = "auto",
-    checkpoint: Checkpoint = None,
+    method: Annotated[str, among("auto", *names_in("methods"))] = Algorithm.method,
+    checkpoint: Checkpoint = Settings.checkpoint,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Output folder for model, certificate and report.")
     ] = Path("coterie-fit"),
@@ -95,35 +91,63 @@ def fit(
     config: Config = None,
 ) -> None:
     """Fit a model to data held by several parties. Writes model, certificate and report."""
-    _check_inference(question, inference, weights, correction, per_sd)
+    wanted = StandardErrors(inference, weights, correction, per_sd)
+    wanted.check(question)
     question, held_out = _with_test(question, test or [])
     tried = strengths_of(strengths)
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
-    how: dict[str, Any] = {"method": method, "checkpoint": checkpoint, "progress": False if as_json else None}
-    how |= {**question.settings, **question.options}
-    path = None
+    progress = False if as_json else None
+    settings = question.settings.but(method=method, checkpoint=checkpoint, progress=progress)
+    found = _solved(replace(question, settings=settings), cv, tried, rule)
+    found = wanted.add(question, found)
+    if held_out is not None:
+        found = replace(found, evaluation=_evaluated(question, found.result, held_out))
+    if question.engine.speaks:
+        _write(question, found, output, figures, as_json)
+    if found.refusal is not None and question.engine.speaks:
+        raise found.refusal
+    raise typer.Exit(found.result.status.exit_code)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a question."""
+
+    result: co.Result
+    path: co.Path | None = None
+    inference: co.Inference | None = None
+    evaluation: co.Evaluation | None = None
+    refusal: InvalidData | None = None
+    """Why there are no standard errors. The fit is written all the same."""
+
+
+def _solved(question: Question, cv: int | None, strengths: list[float] | None, rule: str) -> Answer:
+    """One fit, or the one that cross-validation chooses."""
     if cv is None:
-        result = question.named(co.solve(question.problem, question.data, **how))
-    else:
-        path = co.path(question.problem, question.data, tried, cv=cv, rule=rule, **how)
-        path = replace(path, results=tuple(map(question.named, path.results)))
-        result = path.chosen_result
-    found, refusal = None, None
-    if inference is not None:
-        try:
-            found = _inferred(question, result, inference, weights, correction, per_sd)
-        except InvalidData as error:
-            refusal = error  # the fit is written all the same
+        return Answer(question.solve())
+    path = question.path(strengths, cv, rule)
+    return Answer(path.chosen_result, path)
+
+
+def _evaluated(question: Question, result: co.Result, held_out: Any) -> co.Evaluation:
+    """Scores on rows that were held out."""
+    settings = question.settings
+    return co.evaluate(
+        result,
+        held_out,
+        agents=None if isinstance(held_out, list) else result.network.agents,
+        split=question.split,
+        engine=question.engine,
+        secure_sums=settings.secure_sums,
+        same_order=settings.placement.same_order,
+    )
+
+
+def _write(question: Question, found: Answer, output: Path, figures: str | None, as_json: bool) -> None:
+    """Write the answer and its report, and print it."""
     from coterie.replacing import kept_note, place_for, why_kept
 
-    scores = None
-    if held_out is not None:
-        engine, agents = question.settings["engine"], None if isinstance(held_out, list) else result.network.agents
-        given = {"split": question.split, "engine": engine, "secure_sums": question.settings["secure_sums"]}
-        given["same_order"] = question.settings["same_order"]
-        scores = co.evaluate(result, held_out, agents=agents, **given)
-    if not question.settings["engine"].speaks:
-        raise typer.Exit(result.status.exit_code)
+    result, path, scores = found.result, found.path, found.evaluation
     why = why_kept(output, result)
     if why is not None:
         result = replace(result, warnings=(*result.warnings, kept_note(output, why)))
@@ -131,23 +155,29 @@ def fit(
     result.save(output)
     if figures is not None:
         co.report.save_figures(result, output / "figures", figures, evaluation=scores)
-    sections = []
     if path is not None:
         path.save(output / "path")
         co.report.write_path(path, output / "path" / "report.html")
-        sections.append(co.report.path_section(path))
-    if found is not None:
-        found.save(output / "inference.json")
-        sections.append(co.report.inference_section(found))
-    if question.read is not None:
-        sections += question.problem.kind.sections(partial(_strata, question))
+    if found.inference is not None:
+        found.inference.save(output / "inference.json")
     if scores is not None:
         scores.save(output / "evaluation.json")
+    sections = _sections(question, found)
     page = co.report.write_report(result, output / "report.html", sections=sections, evaluation=scores)
-    show_result(result, output, page, as_json and refusal is None, found, path, scores)
-    if refusal is not None:
-        raise refusal
-    raise typer.Exit(result.status.exit_code)
+    as_json = as_json and found.refusal is None
+    show_result(Saved(result, output, page, found.inference, path, scores), as_json)
+
+
+def _sections(question: Question, found: Answer) -> list[Any]:
+    """What the report says besides the fit."""
+    sections: list[Any] = []
+    if found.path is not None:
+        sections.append(co.report.path_section(found.path))
+    if found.inference is not None:
+        sections.append(co.report.inference_section(found.inference))
+    if question.read is not None:
+        sections += question.problem.kind.sections(partial(_strata, question))
+    return sections
 
 
 def _with_test(question: Question, test: list[str]) -> tuple[Question, Any]:
@@ -165,8 +195,7 @@ def _with_test(question: Question, test: list[str]) -> tuple[Question, Any]:
     if question.clusters is not None:
         raise InvalidInput("with --cluster, give a file to --test instead of a share of the rows.")
     several = isinstance(question.data, list)
-    tables = question.data if several else [question.data]
-    kept, held = co.data.hold_out(tables, share, by=question.split, seed=question.settings["seed"])
+    kept, held = co.data.hold_out(question.tables, share, by=question.split, seed=question.settings.seed)
     return replace(question, data=kept if several else kept[0]), held if several else held[0]
 
 
@@ -174,7 +203,7 @@ def _strata(question: Question) -> list[co.Table]:
     """The rows of each party; or of each agent, where agents are strata."""
     if isinstance(question.data, list):
         return question.data
-    agents = question.settings["agents"] or 1
+    agents = question.settings.placement.agents or 1
     return [question.data] if agents == 1 else co.data.split(question.data, "samples", agents)
 
 
@@ -185,44 +214,59 @@ def _share(test: list[str]) -> float | None:
         return None
 
 
-def _inferred(
-    question: Question, result: co.Result, kind: str, weights: str | None, correction: str | None, per_sd: bool
-) -> co.Inference:
-    """Standard errors; their warnings are printed below the table."""
-    clusters = question.clusters if kind == "clustered" else None
-    if clusters is not None and len(clusters) == 1:
-        clusters = clusters[0]
-    with catch_warnings():
-        simplefilter("ignore", UserWarning)
-        return result.inference(kind, clusters, weights=weights, correction=correction, per_sd=per_sd)
+@dataclass(frozen=True)
+class StandardErrors:
+    """Which standard errors are asked for, if any."""
 
+    kind: str | None
+    weights: str | None
+    correction: str | None
+    per_sd: bool
 
-def _check_inference(
-    question: Question, kind: str | None, weights: str | None, correction: str | None, per_sd: bool
-) -> None:
-    """Refused before a long fit rather than after it."""
-    from coterie.session.standard_errors import Question as Asked
-    from coterie.session.standard_errors import check_problem, refuse_fractional
+    def check(self, question: Question) -> None:
+        """Refuse before a long fit rather than after it."""
+        from coterie.session.standard_errors import Question as Asked
+        from coterie.session.standard_errors import check_problem, refuse_fractional
 
-    if kind is None:
-        given = {"--weights": weights, "--correction": correction, "--per-sd": per_sd or None}
+        if self.kind is None:
+            self._check_unused()
+        asked = None if self.kind is None else Asked.of(self.kind, self.weights, self.correction)
+        if (self.kind == "clustered") != (question.clusters is not None):
+            raise InvalidInput("--inference clustered and --cluster COLUMN belong together: give both, or neither.")
+        if asked is None:
+            return
+        check_problem(question.problem, question.split, asked.kind)
+        if self.per_sd and not any("standardise" in line for line in _recipes(question)):
+            raise InvalidInput("--per-sd is for standardised columns: add --prepare standardise, or leave it out.")
+        refuse_fractional(self.weights, sum(map(_fractional_weights, question.tables)))
+
+    def _check_unused(self) -> None:
+        given = {"--weights": self.weights, "--correction": self.correction, "--per-sd": self.per_sd or None}
         if unused := [flag for flag, value in given.items() if value is not None]:
             raise InvalidInput(f"{unused[0]} is for standard errors: add --inference model, say, or leave it out.")
-    else:
-        asked = Asked.of(kind, weights, correction)
-    if (kind == "clustered") != (question.clusters is not None):
-        raise InvalidInput("--inference clustered and --cluster COLUMN belong together: give both, or neither.")
-    if kind is None:
-        return
-    check_problem(question.problem, question.split, asked.kind)
-    if per_sd and not any("standardise" in line for line in _recipes(question)):
-        raise InvalidInput("--per-sd is for standardised columns: add --prepare standardise, or leave it out.")
-    tables = question.data if isinstance(question.data, list) else [question.data]
-    held = [table.weights for table in tables if table.weights is not None]
-    refuse_fractional(weights, sum(int((own != own.round()).sum()) for own in held))
+
+    def add(self, question: Question, found: Answer) -> Answer:
+        """The answer with standard errors. Their warnings are printed below the table."""
+        if self.kind is None:
+            return found
+        clusters: Any = question.clusters if self.kind == "clustered" else None
+        if clusters is not None and len(clusters) == 1:
+            clusters = clusters[0]
+        how: dict[str, Any] = {"weights": self.weights, "correction": self.correction, "per_sd": self.per_sd}
+        try:
+            with catch_warnings():
+                simplefilter("ignore", UserWarning)
+                return replace(found, inference=found.result.inference(self.kind, clusters, **how))
+        except InvalidData as refusal:
+            return replace(found, refusal=refusal)
+
+
+def _fractional_weights(table: co.Table) -> int:
+    weights = table.weights
+    return 0 if weights is None else int((weights != weights.round()).sum())
 
 
 def _recipes(question: Question) -> list[str]:
     """The recipes of the preparation, if there is one."""
-    found: list[str] = question.settings["prepare"].lines() if "prepare" in question.settings else []
-    return found
+    prepare = question.settings.prepare
+    return [] if prepare is None else list(prepare.lines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,32 +63,38 @@ def summary(result: co.Result) -> dict[str, Any]:
     }
 
 
-def show_result(
-    result: co.Result,
-    output: Path,
-    report: Path,
-    as_json: bool,
-    inference: co.Inference | None = None,
-    path: co.Path | None = None,
-    evaluation: co.Evaluation | None = None,
-) -> None:
-    """Status, certificate, bill, and where everything was put."""
-    certificate, bill = result.certificate, result.bill
-    if as_json:
-        files = {"model": output / "model.npz", "certificate": output / "certificate.json", "report": report}
-        told: dict[str, Any] = {} if inference is None else inference.summary()
-        if path is not None:
+@dataclass(frozen=True)
+class Saved:
+    """A result and what belongs to it, and where they are."""
+
+    result: co.Result
+    output: Path
+    report: Path
+    inference: co.Inference | None = None
+    path: co.Path | None = None
+    evaluation: co.Evaluation | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """The same under names that do not change."""
+        told = summary(self.result)
+        if self.inference is not None:
+            told |= self.inference.summary()
+        if (path := self.path) is not None:
             told |= {path.knob: path.chosen_strength, "rule": path.rule, "path": path.table()}
-        told |= {} if evaluation is None else {"evaluation": evaluation.summary()}
-        print_json({**summary(result), **told, **{name: str(path) for name, path in files.items()}})
+        if self.evaluation is not None:
+            told["evaluation"] = self.evaluation.summary()
+        files = {"model": "model.npz", "certificate": "certificate.json"}
+        return {**told, **{name: str(self.output / file) for name, file in files.items()}, "report": str(self.report)}
+
+
+def show_result(saved: Saved, as_json: bool) -> None:
+    """Status, certificate, bill, and where everything was put."""
+    if as_json:
+        print_json(saved.summary())
         return
-    out = console()
-    if path is not None:
-        out.print(str(path), markup=False, soft_wrap=True)
-        sent = co.progress.format_bits(path.total.bits)
-        name = path.knob.capitalize()
-        tried = "radii" if path.knob == "radius" else "strengths"
-        out.print(f"[bold]{name}[/bold]  {path.chosen_strength:.5g}; all {tried} and folds sent {sent}")
+    result, certificate, out = saved.result, saved.result.certificate, console()
+    if saved.path is not None:
+        _show_choice(saved.path)
     colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
     if result.error is not None:
@@ -96,22 +103,40 @@ def show_result(
     out.print("\n".join([result.explanation, *result.warnings]), markup=False)
     out.print(f"[bold]Certificate[/bold]  {certificate.proves}")
     out.print(f"             objective {certificate.primal:.8g}, proven lower bound {certificate.dual:.8g}")
-    if inference is not None:
-        out.print(str(inference), markup=False, soft_wrap=True)
-        if inference.bill is not None:
-            sent = co.progress.format_bits(inference.bill.total.bits)
-            out.print(f"[bold]Standard errors[/bold]  {inference.bill.rounds} round more, {sent}")
-    if evaluation is not None:
+    if saved.inference is not None:
+        _show_inference(saved.inference)
+    if saved.evaluation is not None:
         out.print("[bold]Held out[/bold]  ", end="")
-        show_evaluation(evaluation)
+        show_evaluation(saved.evaluation)
+    _show_bill(result.bill)
+    out.print(f"[bold]Report[/bold]  {saved.report.resolve().as_uri()}", soft_wrap=True)
+
+
+def _show_choice(path: co.Path) -> None:
+    """The table of a path, and what was chosen."""
+    out = console()
+    out.print(str(path), markup=False, soft_wrap=True)
+    sent = co.progress.format_bits(path.total.bits)
+    tried = "radii" if path.knob == "radius" else "strengths"
+    out.print(f"[bold]{path.knob.capitalize()}[/bold]  {path.chosen_strength:.5g}; all {tried} and folds sent {sent}")
+
+
+def _show_inference(found: co.Inference) -> None:
+    out = console()
+    out.print(str(found), markup=False, soft_wrap=True)
+    if found.bill is not None:
+        sent = co.progress.format_bits(found.bill.total.bits)
+        out.print(f"[bold]Standard errors[/bold]  {found.bill.rounds} round more, {sent}")
+
+
+def _show_bill(bill: co.Bill) -> None:
     table = RichTable("purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim")
     for row in bill.table():
         numbers = f"{row['messages']:,}", f"{row['scalars']:,}", co.progress.format_bits(row["bits"])
         table.add_row(row["purpose"], row["word"], *numbers)
     rounds, sent = count(bill.rounds, "round"), co.progress.format_bits(bill.total.bits)
-    out.print(f"[bold]Bill[/bold]  {rounds}, {sent} in total")
-    out.print(table)
-    out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
+    console().print(f"[bold]Bill[/bold]  {rounds}, {sent} in total")
+    console().print(table)
 
 
 def show_model(result: co.Result) -> None:

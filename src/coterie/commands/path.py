@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,28 +16,25 @@ from coterie.commands.options import (
     Figures,
     Folds,
     Json,
-    Question,
     Rule,
     Strengths,
     among,
-    any_strength,
-    question,
-    strengths_of,
-    taking,
 )
 from coterie.commands.output import console, print_json, summary
+from coterie.commands.question import Question, any_strength, strengths_of, taking_question
+from coterie.settings import Algorithm, Settings
 
 EXAMPLE = "Example: coterie path patients.csv --target ill --loss logistic --penalty l1 --cv 5"
 
 
-@taking(question, any_strength, leave_out="strength")
+@taking_question(any_strength, leave_out="strength")
 def path(
     question: Question,
     strengths: Strengths = None,
     cv: Folds = None,
     rule: Rule = "best",
-    method: Annotated[str, among("auto", *names_in("methods"))] = "auto",
-    checkpoint: Checkpoint = None,
+    method: Annotated[str, among("auto", *names_in("methods"))] = Algorithm.method,
+    checkpoint: Checkpoint = Settings.checkpoint,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Output folder: path.json, a folder per strength, and report.")
     ] = Path("coterie-path"),
@@ -49,21 +45,10 @@ def path(
     """Fit a model for every strength of the penalty, each from the last; --cv says which strength is best."""
     chosen = strengths_of(strengths)
     output.mkdir(parents=True, exist_ok=True)
-    found = co.path(
-        question.problem,
-        question.data,
-        chosen,
-        cv=cv,
-        rule=rule,
-        method=method,
-        checkpoint=checkpoint,
-        progress=False if as_json else None,
-        **question.settings,
-        **question.options,
-    )
-    found = replace(found, results=tuple(map(question.named, found.results)))
+    progress = False if as_json else None
+    found = question.path(chosen, cv, rule, method=method, checkpoint=checkpoint, progress=progress)
     notes = []
-    if question.settings["engine"].speaks:
+    if question.engine.speaks:
         from coterie.replacing import kept_note, place_for, why_path_kept
 
         why = why_path_kept(output, found)

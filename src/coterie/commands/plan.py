@@ -9,19 +9,21 @@ from rich.table import Table as RichTable
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.options import Config, Json, Question, known, question, taking
+from coterie.commands.options import Config, Json, known
 from coterie.commands.output import console, print_json
+from coterie.commands.question import Question, taking_question
 from coterie.errors import count
+from coterie.settings import Algorithm
 
 EXAMPLE = (
     "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency 0.05 --bandwidth 2e7"
 )
 
 
-@taking(question)
+@taking_question()
 def plan(
     question: Question,
-    method: Annotated[str, typer.Option(help=f"auto, {known(names_in('methods'))}")] = "auto",
+    method: Annotated[str, typer.Option(help=f"auto, {known(names_in('methods'))}")] = Algorithm.method,
     latency: Annotated[
         float | None, typer.Option(help="Delay of a message between two parties, in seconds (engine local: none).")
     ] = None,
@@ -32,13 +34,14 @@ def plan(
     config: Config = None,
 ) -> None:
     """Estimate rounds, bytes per party and seconds of a fit from a part of the rows."""
-    settings = {name: value for name, value in question.settings.items() if value is not None}
+    from coterie.plan import plan_of
+
     link = None
     if latency is not None or bandwidth is not None:
         from coterie.methods.costs import LINK  # numpy and more, which --help does without
 
         link = (LINK.latency if latency is None else latency, LINK.bandwidth if bandwidth is None else bandwidth)
-    found = co.plan(question.problem, question.data, method=method, link=link, **settings, **question.options)
+    found = plan_of(question.problem, question.data, question.settings.but(method=method, link=link))
     if as_json:
         print_json({**vars(found), "bits": found.bits, "seconds": found.seconds})
         raise typer.Exit
@@ -52,7 +55,7 @@ def plan(
     for what, seconds in (
         (f"{found.turns} hops, and the bytes sent", found.wire_seconds),
         ("computation, all parties at the same time", found.computing_seconds),
-        (f"engine {settings['engine'].name}", found.engine_seconds),
+        (f"engine {question.engine.name}", found.engine_seconds),
         ("total", found.seconds),
     ):
         table.add_row(what, f"{seconds:.2g}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,6 +46,9 @@ def predict(
     config: Config = None,
 ) -> None:
     """Predict with a fitted model. With a party.toml, do it together with the other parties."""
+    kept = [*([] if id is None else [id]), *(keep or ())]
+    wanted = Wanted(data, output, kept, proba, score, raw, as_json)
+    rows = Rows(users, unknown, id, offset, exposure)
     if model.suffix == ".toml":
         from coterie.peers.study import load_party
 
@@ -53,62 +56,120 @@ def predict(
         if study.split == "features":
             if offset is not None or exposure is not None:
                 raise InvalidInput("with a party.toml, that file names the column: offset, or exposure.")
-            kept = [*([] if id is None else [id]), *(keep or ())]
-            beside: dict[str, Any] = {"proba": proba, "score": score, "keep": kept, "without": without or []}
-            predict_with_parties(model, data, output, as_json, raw=raw, **beside)
+            predict_with_parties(model, wanted, without=without or [])
             return
         if without:
             raise InvalidInput("split by samples, every party has the whole model; leave --without out.")
-        model = own.output / "model.npz"  # the whole model: nobody else is needed
+        model = own.output / "model.npz"  # the whole model: no other party is needed
         if offset is None and exposure is None:
-            offset, exposure = own.offset, own.exposure
+            rows = replace(rows, offset=own.offset, exposure=own.exposure)
     if without:
         raise InvalidInput("--without is for a study: give your party.toml in place of the model.")
-    fitted: Any = co.models.load_model(model)
-    if part := getattr(fitted, "part", None):
-        owner = part.partition(" of ")[0]
-        raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")
-    personal = isinstance(fitted, co.models.UserModel)
-    if users is not None and not personal:
-        raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
-    several = isinstance(fitted, co.MulticlassModel)
-    names = fitted.columns or (None if personal else numbered(data, fitted.coef_.shape[1 if several else 0]))
-    if fitted.preparation is not None:
-        names = fitted.preparation.raw
-    roles: dict[str, Any] = {"id": users or (id if names is None else None), "offset": offset, "exposure": exposure}
-    _check_offset(fitted, offset or exposure)
-    table: Any
-    if getattr(fitted, "row_ids", None) is not None:
-        table, whose = named_places(data, fitted.columns), {}
-    else:
-        table = co.read(data, columns=names, prepare=fitted.preparation, **roles)
-        whose = {"users": table.ids, "unknown": unknown} if personal and users is not None else {}
-        if table.offset is not None:
-            whose, table = {"offset": table.offset}, replace(table, offset=None)
-    copied = co.data.read_cells(data, [*([] if id is None else [id]), *(keep or ())])
+    _predict_alone(co.models.load_model(model), rows, wanted)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What columns of new rows mean."""
+
+    users: str | None
+    unknown: str
+    id: str | None
+    offset: str | None
+    exposure: str | None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which file is predicted, and what is written of it, and where."""
+
+    data: Path
+    output: Path | None
+    keep: Sequence[str] = ()
+    proba: bool = False
+    score: bool = False
+    raw: bool = False
+    as_json: bool = False
+
+    @property
+    def place(self) -> str | None:
+        """The file that is written, as text."""
+        return str(self.output) if self.output else None
+
+
+def _predict_alone(fitted: Any, rows: Rows, wanted: Wanted) -> None:
+    _check_model(fitted, rows)
+    table, known = _read(fitted, rows, wanted.data)
+    copied = co.data.read_cells(wanted.data, wanted.keep)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        predictions = fitted.predict(table, **whose).tolist()
+        predictions = fitted.predict(table, **known).tolist()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        scores = partial(fitted.decision_function, table, **whose) if score else None
-        chances = partial(getattr(fitted, "predict_proba", _no_chances), table, **whose) if proba else None
+        scores = partial(fitted.decision_function, table, **known) if wanted.score else None
+        chances = partial(getattr(fitted, "predict_proba", _no_chances), table, **known) if wanted.proba else None
         found = {**copied, "prediction": predictions, **_more(fitted, chances, scores)}
     for warning in said:
         console(stderr=True).print(f"[yellow]warning:[/yellow] {escape(str(warning.message))}", soft_wrap=True)
     if len(found) < len(copied) + 1:
         raise InvalidInput("a kept column is called 'prediction', as the output's own. Rename it.")
-    written = co.files.csv_text(list(found), zip(*found.values(), strict=True), raw=raw)
-    if output is not None:
-        co.files.write_atomically(output, written.encode())
-    if as_json:
-        beside = {name: cells for name, cells in found.items() if name != "prediction"}
-        told = {"columns": beside} if beside else {}
-        print_json({"predictions": predictions, **told, "output": str(output) if output else None})
-    elif output is None:
+    _write(found, wanted)
+
+
+def _check_model(fitted: Any, rows: Rows) -> None:
+    """Refuse parts of a model, and columns that are not for this model."""
+    if part := getattr(fitted, "part", None):
+        owner = part.partition(" of ")[0]
+        raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")
+    if rows.users is not None and not isinstance(fitted, co.models.UserModel):
+        raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
+    _check_offset(fitted, rows.offset or rows.exposure)
+
+
+def _read(fitted: Any, rows: Rows, data: Path) -> tuple[Any, dict[str, Any]]:
+    """The rows, and what else the model is told of them."""
+    if getattr(fitted, "row_ids", None) is not None:
+        return named_places(data, fitted.columns), {}
+    names = _columns_of(fitted, data)
+    id = rows.users or (rows.id if names is None else None)
+    roles: dict[str, Any] = {"id": id, "offset": rows.offset, "exposure": rows.exposure}
+    table = co.read(data, columns=names, prepare=fitted.preparation, **roles)
+    if table.offset is not None:
+        return replace(table, offset=None), {"offset": table.offset}
+    if rows.users is None:
+        return table, {}
+    return table, {"users": table.ids, "unknown": rows.unknown}
+
+
+def _columns_of(fitted: Any, data: Path) -> Sequence[str] | None:
+    """The columns that the model needs; None: all that the file has."""
+    if fitted.preparation is not None:
+        raw: Sequence[str] = fitted.preparation.raw
+        return raw
+    if fitted.columns or isinstance(fitted, co.models.UserModel):
+        return fitted.columns or None
+    several = isinstance(fitted, co.MulticlassModel)
+    return numbered(data, fitted.coef_.shape[1 if several else 0])
+
+
+def _write(found: dict[str, Any], wanted: Wanted) -> None:
+    """Write and print the columns of the output."""
+    predictions = found["prediction"]
+    written = co.files.csv_text(list(found), zip(*found.values(), strict=True), raw=wanted.raw)
+    if wanted.output is not None:
+        co.files.write_atomically(wanted.output, written.encode())
+    if wanted.as_json:
+        print_json({"predictions": predictions, **_beside(found), "output": wanted.place})
+    elif wanted.output is None:
         print(written if len(found) > 1 else written.partition("\n")[2], end="")
     else:
-        console().print(f"{len(predictions)} predictions written to [bold]{output}[/bold].")
+        console().print(f"{len(predictions)} predictions written to [bold]{wanted.output}[/bold].")
+
+
+def _beside(found: dict[str, Any]) -> dict[str, Any]:
+    """All columns of the output but the predictions."""
+    columns = {name: cells for name, cells in found.items() if name != "prediction"}
+    return {"columns": columns} if columns else {}
 
 
 def _check_offset(fitted: Any, column: str | None) -> None:
@@ -140,55 +201,51 @@ def _no_chances(*rows: Any, **whose: Any) -> Any:
     raise InvalidInput("--proba is for models with probabilities of classes: logistic or multinomial.")
 
 
-def predict_with_parties(
-    file: Path,
-    data: Path,
-    output: Path | None,
-    as_json: bool,
-    chaos: Any = None,
-    *,
-    raw: bool = False,
-    proba: bool = False,
-    score: bool = False,
-    keep: Sequence[str] = (),
-    without: Sequence[str] = (),
-) -> None:
+def predict_with_parties(file: Path, wanted: Wanted, *, chaos: Any = None, without: Sequence[str] = ()) -> None:
     """Predict with all parties' parts of the model; the party with the labels gets the answer."""
     from coterie.peers.departure import predict_without
     from coterie.peers.scores import predict_together
     from coterie.peers.study import load_party
 
     own, study = load_party(file, without)
-    copied = co.data.read_cells(data, [name for name in keep if name != study.id])
+    copied = co.data.read_cells(wanted.data, [name for name in wanted.keep if name != study.id])
+    told_by: dict[str, Any] = {"chaos": chaos, "say": saying(own.party), "consent": True}
     cost = None
     if without:
         before, _ = load_party(file)
-        told_by: dict[str, Any] = {"chaos": chaos, "say": saying(own.party), "consent": True}
-        together, cost = predict_without(own, study, before, data, without, **told_by)
+        together, cost = predict_without(own, study, before, wanted.data, without, **told_by)
     else:
-        together = predict_together(own, study, data, chaos=chaos, say=saying(own.party), consent=True)
-    fitted, table, scores = together.model, together.table, together.scores
-    ids = [None] * table.n if table.ids is None else table.ids.tolist()
-    told: dict[str, Any] = {"party": own.party, "ids": ids if scores is not None or table.ids is not None else []}
-    text = "The predictions are at the party with the labels."
-    predictions = None
-    if scores is not None:
-        predictions = fitted.answers(scores).tolist()
-        chances = partial(fitted.probabilities, scores) if proba else None
-        more = _more(fitted, chances, (lambda: scores) if score else None)
-        assert table.rows is not None
-        found = {name: [cells[row] for row in table.rows] for name, cells in copied.items()}
-        found |= {"prediction": predictions, **more}
-        text = written = co.files.csv_text([study.id or "", *found], zip(ids, *found.values(), strict=True), raw=raw)
-        if output is not None:
-            co.files.write_atomically(output, written.encode())
-            text = f"{len(predictions)} predictions written to {output}."
-        if len(found) > 1:
-            told["columns"] = {name: cells for name, cells in found.items() if name != "prediction"}
+        together = predict_together(own, study, wanted.data, **told_by)
+    ids = [] if together.table.ids is None else together.table.ids.tolist()
+    told: dict[str, Any] = {"party": own.party, "ids": ids}
+    text, predictions = "The predictions are at the party with the labels.", None
+    if together.scores is not None:
+        found = _found(together, copied, wanted)
+        told["ids"] = ids or [None] * together.table.n
+        text, predictions = _written(found, told["ids"], study.id or "", wanted), found["prediction"]
+        told |= _beside(found)
     if cost is not None:
         told["cost"] = cost
         console(stderr=True).print(cost, markup=False, soft_wrap=True)
-    if as_json:
-        print_json({**told, "predictions": predictions, "output": str(output) if output else None})
+    if wanted.as_json:
+        print_json({**told, "predictions": predictions, "output": wanted.place})
     else:
         print(text.rstrip("\n"))
+
+
+def _found(together: Any, copied: dict[str, list[Any]], wanted: Wanted) -> dict[str, Any]:
+    """The columns of the output, at the party with the labels."""
+    fitted, scores = together.model, together.scores
+    chances = partial(fitted.probabilities, scores) if wanted.proba else None
+    more = _more(fitted, chances, (lambda: scores) if wanted.score else None)
+    found = {name: [cells[row] for row in together.table.rows] for name, cells in copied.items()}
+    return {**found, "prediction": fitted.answers(scores).tolist(), **more}
+
+
+def _written(found: dict[str, Any], ids: list[Any], id: str, wanted: Wanted) -> str:
+    """The output as text; or, where it is written to a file, how much was written."""
+    written = co.files.csv_text([id, *found], zip(ids, *found.values(), strict=True), raw=wanted.raw)
+    if wanted.output is None:
+        return written
+    co.files.write_atomically(wanted.output, written.encode())
+    return f"{len(found['prediction'])} predictions written to {wanted.output}."

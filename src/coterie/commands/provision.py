@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -41,75 +42,158 @@ def provision(
     config: Config = None,
 ) -> None:
     """Make keys and TLS certificates. Private keys are never copied."""
-    if not (all_local or party is not None or sign or expiry or renew or remove):
+    if party is None and not any((all_local, sign, expiry, renew, remove)):
         raise typer.BadParameter("give one of --party, --sign, --list, --renew, --remove and --all-local")
-    from coterie.peers.disclosure import most_curious
-    from coterie.peers.example import write_example
-    from coterie.peers.pinning import pin
-    from coterie.peers.pinning import remove as remove_party
     from coterie.peers.study import load_study
-    from coterie.transport.keys import AUTHORITY, CERTIFICATE, fingerprint, make_authority, make_request, provide_all
-    from coterie.transport.keys import sign as sign_request
 
-    if example and study.exists():
-        raise InvalidInput(f"{study} exists already, and the example would overwrite it.")
     if example:
-        write_example(study)
+        _write_example(study)
     known = load_study(study)
-    folder = keys or study.parent
-    made: list[Path] = []
-    keys_of: dict[str, str] = {}
+    office = Office(study, known.name, known.names, keys or study.parent, days)
     if all_local:
-        made = [own / CERTIFICATE for own in provide_all(folder, known.name, known.names, days).values()]
-        pin(study, {own.parent.name: fingerprint(own.read_bytes()) for own in made})
-        text = "Keys and TLS certificates for all parties, as a test. For real use, each party makes its own key."
+        done = _make_all(office)
     elif expiry:
-        keys_of = _last_days(folder, known.names)
-        text = "Sign for longer, at the coordinator: coterie provision study.toml --renew NAME"
+        done = _last_days(office)
     elif remove:
-        remove_party(study, remove)
-        text = f"{study} is without {remove} now. Send it to all parties: whoever has it refuses {remove}."
+        done = _remove(study, remove)
     elif party is not None:
         known.index(party)
-        made = [make_request(folder / party if keys is None else folder, party)]
-        keys_of[party] = fingerprint(made[0].read_bytes())
-        text = f"Send {made[0]} to the coordinator. The key next to it stays here."
+        done = _request(office, keys, party)
     else:
-        authority = make_authority(folder / "coordinator", known.name, days)
-        for request in [*(sign or ()), *(folder / "signed" / name / CERTIFICATE for name in renew or ())]:
-            name, certificate = sign_request(folder / "coordinator", request.read_bytes(), known.names, days)
-            keys_of[name], place = fingerprint(certificate), folder / "signed" / name / CERTIFICATE
-            if not replace and place.exists() and fingerprint(place.read_bytes()) != keys_of[name]:
-                raise InvalidInput(
-                    f"{place} belongs to another key. Ask {name} which key is theirs; if it is SHA-256 "
-                    f"{keys_of[name]}, sign with --replace."
-                )
-            made.append(co.files.write_atomically(place, certificate, public=True))
-            co.files.write_atomically(folder / "signed" / name / AUTHORITY, authority.read_bytes(), public=True)
-        pin(study, keys_of)
-        text = (
-            "Send each party its certificate.pem and authority.pem. The party puts them next to its key.\n"
-            f"{study} holds these keys now: send it to all parties."
-        )
+        done = _sign(office, Requests(sign or [], renew or [], replace))
     if as_json:
-        known = load_study(study)
-        print_json({"study": str(study), "run_id": known.run_id, "made": [str(path) for path in made], "keys": keys_of})
-        return
+        _tell(study, done)
+    else:
+        _show(study, done)
+
+
+def _write_example(study: Path) -> None:
+    from coterie.peers.example import write_example
+
+    if study.exists():
+        raise InvalidInput(f"{study} exists already, and the example would overwrite it.")
+    write_example(study)
+
+
+@dataclass(frozen=True)
+class Office:
+    """Where keys of a study are made and signed, and for how long."""
+
+    study: Path
+    name: str
+    parties: list[str]
+    folder: Path
+    days: int
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What is to be signed."""
+
+    files: list[Path]
+    renewed: list[str]
+    """Parties whose keys were signed before."""
+    replace: bool
+    """Whether another key may have been signed for a name."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done: a text that says what to do next, files, and fingerprints of keys."""
+
+    text: str
+    made: list[Path] = field(default_factory=list)
+    keys_of: dict[str, str] = field(default_factory=dict)
+    discloses: bool = True
+    """Whether to say what the study discloses."""
+
+
+def _make_all(office: Office) -> Done:
+    """Make everything for all parties."""
+    from coterie.peers.pinning import pin
+    from coterie.transport.keys import CERTIFICATE, fingerprint, provide_all
+
+    folders = provide_all(office.folder, office.name, office.parties, office.days).values()
+    made = [own / CERTIFICATE for own in folders]
+    pin(office.study, {own.parent.name: fingerprint(own.read_bytes()) for own in made})
+    text = "Keys and TLS certificates for all parties, as a test. For real use, each party makes its own key."
+    return Done(text, made)
+
+
+def _remove(study: Path, party: str) -> Done:
+    """Take a party out of the study."""
+    from coterie.peers.pinning import remove
+
+    remove(study, party)
+    text = f"{study} is without {party} now. Send it to all parties: whoever has it refuses {party}."
+    return Done(text, discloses=False)
+
+
+def _request(office: Office, keys: Path | None, party: str) -> Done:
+    """Make one party's key, and a request to sign it."""
+    from coterie.transport.keys import fingerprint, make_request
+
+    request = make_request(keys or office.folder / party, party)
+    text = f"Send {request} to the coordinator. The key next to it stays here."
+    return Done(text, [request], {party: fingerprint(request.read_bytes())})
+
+
+def _sign(office: Office, requests: Requests) -> Done:
+    """Sign requests, and keys that were signed before."""
+    from coterie.peers.pinning import pin
+    from coterie.transport.keys import AUTHORITY, CERTIFICATE, fingerprint, make_authority, sign
+
+    signed, coordinator = office.folder / "signed", office.folder / "coordinator"
+    authority = make_authority(coordinator, office.name, office.days)
+    done = Done(
+        "Send each party its certificate.pem and authority.pem. The party puts them next to its key.\n"
+        f"{office.study} holds these keys now: send it to all parties."
+    )
+    for request in [*requests.files, *(signed / name / CERTIFICATE for name in requests.renewed)]:
+        name, certificate = sign(coordinator, request.read_bytes(), office.parties, office.days)
+        key, place = fingerprint(certificate), signed / name / CERTIFICATE
+        if not requests.replace and place.exists() and fingerprint(place.read_bytes()) != key:
+            raise InvalidInput(
+                f"{place} belongs to another key. Ask {name} which key is theirs; if it is SHA-256 {key}, sign with "
+                "--replace."
+            )
+        done.keys_of[name] = key
+        done.made.append(co.files.write_atomically(place, certificate, public=True))
+        co.files.write_atomically(signed / name / AUTHORITY, authority.read_bytes(), public=True)
+    pin(office.study, done.keys_of)
+    return done
+
+
+def _tell(study: Path, done: Done) -> None:
+    from coterie.peers.study import load_study
+
+    made = [str(path) for path in done.made]
+    print_json({"study": str(study), "run_id": load_study(study).run_id, "made": made, "keys": done.keys_of})
+
+
+def _show(study: Path, done: Done) -> None:
+    from coterie.peers.disclosure import most_curious
+    from coterie.peers.study import load_study
+
     out = console()
-    for path in made:
+    for path in done.made:
         out.print(str(path), markup=False, soft_wrap=True)
-    for name, digits in keys_of.items():
+    for name, digits in done.keys_of.items():
         out.print(f"The key of {name} has SHA-256 {digits}", markup=False, highlight=False, soft_wrap=True)
-    out.print(text)
-    if not (expiry or remove):
-        short = f"In this study the most curious party could compute: {most_curious(known)}."
+    out.print(done.text)
+    if done.discloses:
+        short = f"In this study the most curious party could compute: {most_curious(load_study(study))}."
         out.print(f"{short} See `coterie agent --show`.", markup=False)
 
 
-def _last_days(folder: Path, parties: list[str]) -> dict[str, str]:
+def _last_days(office: Office) -> Done:
     """The key of each party whose TLS certificate is here, and until when it is valid."""
     from coterie.transport.keys import CERTIFICATE, fingerprint, valid_until
 
-    places = [*(folder / name / CERTIFICATE for name in parties), *sorted(folder.glob(f"signed/*/{CERTIFICATE}"))]
+    folder = office.folder
+    places = [folder / name / CERTIFICATE for name in office.parties]
+    places += sorted(folder.glob(f"signed/*/{CERTIFICATE}"))
     found = {place.parent.name: place.read_bytes() for place in places if place.exists()}
-    return {name: f"{fingerprint(shown)}, valid until {valid_until(shown):%Y-%m-%d}" for name, shown in found.items()}
+    keys = {name: f"{fingerprint(shown)}, valid until {valid_until(shown):%Y-%m-%d}" for name, shown in found.items()}
+    text = "Sign for longer, at the coordinator: coterie provision study.toml --renew NAME"
+    return Done(text, keys_of=keys, discloses=False)

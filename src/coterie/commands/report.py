@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 import coterie as co
 from coterie.commands.compare import TIMINGS, show_comparison
 from coterie.commands.options import Config, Figures, Json
-from coterie.commands.output import show_result
+from coterie.commands.output import Saved, show_result
 from coterie.commands.path import show_path
 from coterie.errors import InvalidInput
 
@@ -31,27 +32,33 @@ def report(
     """Write the report of a saved answer again, and its figures as files."""
     page = output or answer / "report.html"
     if (answer / "certificate.json").is_file():
-        result = co.Result.load(answer)
-        tested = answer / "evaluation.json"
-        scores = co.Evaluation.load(tested) if tested.is_file() else None
-        if scores is not None and scores.model != result.certificate.model_digest:
-            scores = None  # of a model that was here before
-        if figures is not None:
-            co.report.save_figures(result, answer / "figures", figures, evaluation=scores)
-        saved = answer / "inference.json"
-        found = co.Inference.load(saved) if saved.is_file() else None
-        path = _path_of(result, answer / "path")
-        sections = [] if path is None else [co.report.path_section(path)]
-        sections += [] if found is None else [co.report.inference_section(found)]
-        written = co.report.write_report(result, page, notes=note or (), sections=sections, evaluation=scores)
-        show_result(result, answer, written, as_json, found, path, scores)
-        return
-    if (answer / "path.json").is_file():
+        _report_fit(answer, page, note or (), figures, as_json)
+    elif (answer / "path.json").is_file():
         path = co.Path.load(answer)
         if figures is not None:
             co.report.save_path_figures(path, answer / "figures", figures)
         show_path(path, answer, co.report.write_path(path, page), as_json)
-        return
+    else:
+        _report_comparison(answer, page, figures, as_json)
+
+
+def _report_fit(answer: Path, page: Path, notes: Sequence[str], figures: str | None, as_json: bool) -> None:
+    result = co.Result.load(answer)
+    tested, saved = answer / "evaluation.json", answer / "inference.json"
+    scores = co.Evaluation.load(tested) if tested.is_file() else None
+    if scores is not None and scores.model != result.certificate.model_digest:
+        scores = None  # of a model that was here before
+    if figures is not None:
+        co.report.save_figures(result, answer / "figures", figures, evaluation=scores)
+    found = co.Inference.load(saved) if saved.is_file() else None
+    path = _path_of(result, answer / "path")
+    sections = [] if path is None else [co.report.path_section(path)]
+    sections += [] if found is None else [co.report.inference_section(found)]
+    written = co.report.write_report(result, page, notes=notes, sections=sections, evaluation=scores)
+    show_result(Saved(result, answer, written, found, path, scores), as_json)
+
+
+def _report_comparison(answer: Path, page: Path, figures: str | None, as_json: bool) -> None:
     results = {file.parent.name: co.Result.load(file.parent) for file in sorted(answer.glob("*/certificate.json"))}
     if not results:
         raise InvalidInput(f"{answer} has no certificate.json: give the folder that coterie fit or compare wrote.")

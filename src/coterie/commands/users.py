@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from coterie.commands.files import by_user
 from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, in_panels, pairs
 from coterie.commands.output import console, print_json, show_model, summary
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
+from coterie.settings import Algorithm, Placement, Settings
 
 if TYPE_CHECKING:
     from coterie.report.users import UserRow
@@ -26,7 +27,7 @@ EXAMPLE = (
     "Examples: coterie users phones.csv --users phone --target likes --test new.csv --cv 3 · "
     "coterie users --model coterie-fit/model.npz --users phone --target likes --test new.csv -o users.csv"
 )
-AUTO = "auto"
+AUTO = Algorithm.method
 PATIENT = {"local_steps": 10, "alternations": 3, "begin": "global"}
 """Parameters of methods that suit a command; --option sets others. Only models of dada begin somewhere."""
 ENDS = 10
@@ -68,12 +69,12 @@ def users(
     network: Annotated[
         str, among("learned", *names_in("networks"), also=", or a file of edges: which users are similar")
     ] = "learned",
-    engine: Annotated[str, among(*names_in("engines"))] = "local",
+    engine: Annotated[str, among(*names_in("engines"))] = Placement.engine,
     deadline: Deadline = None,
     option: Options = None,
     tol: Annotated[float, typer.Option(help="Relative duality gap at which the run stops.")] = 1e-2,
     max_rounds: Annotated[int, typer.Option(help="Maximum number of rounds.")] = 500,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = Settings.seed,
     save: Annotated[
         Path | None, typer.Option(help="Output folder for model and certificate, as `coterie fit` writes them.")
     ] = None,
@@ -93,70 +94,146 @@ def users(
     one for each, or boosted ones close to those of similar users. Accuracy is the share of correct predictions: on the
     training data (train) and on the test data (test).
     """
-    numbers, options = _numbers(beta, mu, lam, cv is not None), pairs(option)
-    if method == AUTO and numbers:
-        method = "dada"
-    from coterie.estimators.personalized import GRIDS, check_graph, cross_validated
+    numbers, options = _numbers({"beta": beta, "mu": mu, "lam": lam}, cv is not None), pairs(option)
     from coterie.report.users import FORMATS, accuracy_by_user, write_rows
 
     if output is not None and output.suffix not in FORMATS:
         raise UnknownName("kind of table", output.suffix, FORMATS)
-    result: co.Result | None = None
-    trials: list[Trial] = []
+    rows = Rows(data or [], test or [], target, users, columns)
     if model is not None:
-        if not (data or test):
-            raise InvalidInput("there are no rows to test the model on: give --test new.csv, or the training data.")
-        fitted: Any = _saved(model)
-        train, kept = (by_user(part, target, users, fitted.columns or columns) if part else [] for part in (data, test))
-    elif data:
-        train = by_user(data, target, users, columns)
-        names = train[0].columns
-        if test and users is None:
-            kept = [co.read(path, target=target, columns=names) for path in test]
-        else:
-            kept = by_user(test, target, users, names) if test else []
-        known = [part.name for part in fields(co.Personal)]
-        own: dict[str, Any] = {name: options.pop(name) for name in known if name in options}
-        chosen = co.engines.engine(engine, deadline)
-        problem = co.Personal(**{"constant": True} | own | {name: values[0] for name, values in numbers.items()})
-        how = {
-            "split": "users", "method": method, "network": network, "engine": chosen, "tol": tol,
-            "max_rounds": max_rounds, "seed": seed, "progress": False if as_json else None,
-            **_suiting(method), **options,
-        }  # fmt: skip
-        if method in (AUTO, "shared"):
-            if strange := sorted(options.keys() - {"local_steps", "alternations", "sample", "begin"}):
-                raise InvalidInput(f"--method {method} takes no {strange[0]!r}; name the method that does.")
-            check_graph(method, network)
-            result, trials = _chosen_fit(problem, train, {**PATIENT, **how}, cv)
-        elif cv is not None:
-            problem, trials = cross_validated(problem, train, {**GRIDS, **numbers}, cv, **how)
-        result = result or co.solve(problem, train, **how)
-        fitted = result.model
-        if not chosen.speaks:
-            raise typer.Exit(result.status.exit_code)
-        if save is not None:
-            from coterie.replacing import kept_note, place_for, why_kept
-
-            why = why_kept(save, result)
-            if why is not None:
-                result = replace(result, warnings=(*result.warnings, kept_note(save, why)))
-            result.save(place_for(save, why))
+        answer = _tested(model, rows)
     else:
-        raise InvalidInput("there is nothing to fit: give a file of rows, or a saved model with --model and --test.")
-    rows = accuracy_by_user(fitted, train, kept, unknown=unknown)
+        runner, progress = co.engines.engine(engine, deadline), False if as_json else None
+        settings = Settings.of(split="users", network=network, method=method, engine=runner, seed=seed)
+        settings = settings.but(tol=tol, max_rounds=max_rounds, progress=progress)
+        answer = _fitted(Asked.of(settings, numbers, options, cv), rows)
+        if not runner.speaks:
+            raise typer.Exit(answer.exit_code)
+        answer = answer.saved(save)
+    found = accuracy_by_user(answer.model, answer.train, answer.test, unknown=unknown)
     if output is not None:
-        write_rows(rows, output)
-    code = 0 if result is None else result.status.exit_code
+        write_rows(found, output)
     if as_json:
-        _tell(rows, fitted, result, trials, output)
+        _tell(found, answer, output)
     else:
-        _show(rows, fitted, result, trials, output, everybody)
-    raise typer.Exit(code)
+        _show(found, answer, output, everybody)
+    raise typer.Exit(answer.exit_code)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Files of rows, and what their columns mean."""
+
+    data: list[Path]
+    test: list[Path]
+    target: str | None
+    users: str | None
+    columns: str | None
+
+    def tables(self, files: list[Path], columns: Any) -> list[co.Table]:
+        """A table for each user."""
+        return by_user(files, self.target, self.users, columns) if files else []
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be fitted, and how."""
+
+    settings: Settings
+    numbers: dict[str, tuple[float, ...]]
+    """Values of beta, mu and lam; several where one is chosen."""
+    personal: dict[str, Any]
+    """Other parameters of boosted models."""
+    cv: int | None
+
+    @staticmethod
+    def of(settings: Settings, numbers: dict[str, tuple[float, ...]], options: dict[str, Any], cv: int | None) -> Asked:
+        """The same, from options that are parameters of boosted models or of the method."""
+        names = {one.name for one in fields(co.Personal)} & options.keys()
+        personal = {name: options[name] for name in names}
+        left = {name: value for name, value in options.items() if name not in names}
+        method = settings.algorithm.method
+        if method == AUTO and numbers:
+            method = "dada"
+        if method in (AUTO, "shared"):
+            if strange := sorted(left.keys() - {"local_steps", "alternations", "sample", "begin"}):
+                raise InvalidInput(f"--method {method} takes no {strange[0]!r}; name the method that does.")
+            left = {**PATIENT, **left}
+        algorithm = replace(settings.algorithm, method=method, options={**_suiting(method), **left})
+        return Asked(replace(settings, algorithm=algorithm), numbers, personal, cv)
+
+    def problem(self) -> co.Personal:
+        """The boosted models that are asked for."""
+        first = {name: values[0] for name, values in self.numbers.items()}
+        return co.Personal(**{"constant": True, **self.personal, **first})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A model for every user, and the rows that it is tested on."""
+
+    model: co.models.UserModel
+    train: list[co.Table]
+    test: list[co.Table]
+    result: co.Result | None = None
+    trials: Sequence[Trial] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """How the command ends."""
+        return 0 if self.result is None else self.result.status.exit_code
+
+    def saved(self, folder: Path | None) -> Answer:
+        """The same, once it is written to a folder, if there is one. A better result that is there stays."""
+        if folder is None:
+            return self
+        from coterie.replacing import kept_note, place_for, why_kept
+
+        result = self.result
+        assert result is not None
+        why = why_kept(folder, result)
+        if why is not None:
+            result = replace(result, warnings=(*result.warnings, kept_note(folder, why)))
+        result.save(place_for(folder, why))
+        return replace(self, result=result)
+
+
+def _tested(model: Path, rows: Rows) -> Answer:
+    """A saved model. Nothing is fitted."""
+    if not (rows.data or rows.test):
+        raise InvalidInput("there are no rows to test the model on: give --test new.csv, or the training data.")
+    fitted = _saved(model)
+    columns = fitted.columns or rows.columns
+    return Answer(fitted, rows.tables(rows.data, columns), rows.tables(rows.test, columns))
+
+
+def _fitted(asked: Asked, rows: Rows) -> Answer:
+    """The model that is asked for, or the best of several."""
+    if not rows.data:
+        raise InvalidInput("there is nothing to fit: give a file of rows, or a saved model with --model and --test.")
+    from coterie.estimators.personalized import GRIDS, check_graph, cross_validated
+    from coterie.solve import fit
+
+    train = rows.tables(rows.data, rows.columns)
+    names = train[0].columns
+    if rows.test and rows.users is None:
+        kept = [co.read(path, target=rows.target, columns=names) for path in rows.test]
+    else:
+        kept = rows.tables(rows.test, names)
+    problem, settings = asked.problem(), asked.settings
+    trials: list[Trial] = []
+    if settings.algorithm.method in (AUTO, "shared"):
+        check_graph(settings.algorithm.method, settings.network)
+        result, trials = _chosen_fit(problem, train, settings, asked.cv)
+        return Answer(result.model, train, kept, result, trials)
+    if asked.cv is not None:
+        problem, trials = cross_validated(problem, train, {**GRIDS, **asked.numbers}, asked.cv, settings)
+    result = fit(problem, train, settings)
+    return Answer(result.model, train, kept, result, trials)
 
 
 def _chosen_fit(
-    problem: co.Personal, train: Sequence[co.Table], how: dict[str, Any], cv: int | None
+    problem: co.Personal, train: Sequence[co.Table], settings: Settings, cv: int | None
 ) -> tuple[co.Result, list[Trial]]:
     """The model that does best on rows kept back, of linear ones and, for auto, of boosted ones; and what was tried."""
     import numpy as np
@@ -165,9 +242,9 @@ def _chosen_fit(
     from coterie.session.choosing import BOOSTED, FOLDS, LINEAR
 
     classes = np.unique(np.concatenate([table.y for table in train if table.y is not None]))
-    wanted = LINEAR if how["method"] == "shared" else (*LINEAR, *BOOSTED)
-    chosen = choose(train, classes, folds=cv or FOLDS, personal=problem, wanted=wanted, how=how)
-    return chosen_fit(chosen, train, how), chosen.trials
+    wanted = LINEAR if settings.algorithm.method == "shared" else (*LINEAR, *BOOSTED)
+    chosen = choose(train, classes, folds=cv or FOLDS, personal=problem, wanted=wanted, settings=settings)
+    return chosen_fit(chosen, train, settings), chosen.trials
 
 
 def _saved(path: Path) -> co.models.UserModel:
@@ -184,10 +261,10 @@ def _suiting(method: str) -> dict[str, Any]:
     return {name: value for name, value in PATIENT.items() if name in known}
 
 
-def _numbers(beta: str | None, mu: str | None, lam: str | None, several: bool) -> dict[str, tuple[float, ...]]:
+def _numbers(given: dict[str, str | None], several: bool) -> dict[str, tuple[float, ...]]:
     """What was given, as numbers; more than one each only if there is a choice between them."""
     found = {}
-    for name, written in (("beta", beta), ("mu", mu), ("lam", lam)):
+    for name, written in given.items():
         if written is None:
             continue
         try:
@@ -215,61 +292,68 @@ def _chosen(model: co.models.UserModel) -> dict[str, float]:
     return {name: getattr(model.problem, name) for name in (*GRIDS, "nu") if hasattr(model.problem, name)}
 
 
-def _tell(
-    rows: Sequence[UserRow],
-    model: co.models.UserModel,
-    result: co.Result | None,
-    trials: Sequence[Trial],
-    output: Path | None,
-) -> None:
-    print_json(
-        {
-            **({} if result is None else summary(result)),
-            "users": list(rows),
-            "accuracy": _spreads(rows),
-            "parameters": {name: str(x) if x == float("inf") else x for name, x in _chosen(model).items()},
-            "trials": [{name: str(x) if x == float("inf") else x for name, x in trial.items()} for trial in trials],
-            "output": str(output) if output else None,
-        }
-    )
+def _tell(rows: Sequence[UserRow], answer: Answer, output: Path | None) -> None:
+    """Print everything as JSON."""
+    told: dict[str, Any] = {} if answer.result is None else summary(answer.result)
+    told |= {
+        "users": list(rows),
+        "accuracy": _spreads(rows),
+        "parameters": _plain(_chosen(answer.model)),
+        "trials": [_plain(trial) for trial in answer.trials],
+        "output": str(output) if output else None,
+    }
+    print_json(told)
 
 
-def _show(
-    rows: Sequence[UserRow], model: co.models.UserModel, result: co.Result | None, trials: Sequence[Trial],
-    output: Path | None, everybody: bool,
-) -> None:  # fmt: skip
+def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Infinite numbers as text, which JSON has no number for."""
+    return {name: str(x) if x == float("inf") else x for name, x in numbers.items()}
+
+
+def _show(rows: Sequence[UserRow], answer: Answer, output: Path | None, everybody: bool) -> None:
     out = console()
-    if result is not None:
-        show_model(result)
-        out.print(result.explanation, markup=False)
-        advice = "" if result.status.success else f"  {result.status.advice}"
-        out.print(f"[bold]{result.status}[/bold]  {result.certificate.proves}{advice}")
-        reasons = [] if result.error is None else [result.reason]
-        for line in [*reasons, *result.warnings]:
-            out.print(line, markup=False, soft_wrap=True)
+    if answer.result is not None:
+        _show_fit(answer.result)
+    trials = answer.trials
     tried = f", the best of {len(trials)} that were tried" if trials else ""
-    out.print("  ".join(f"{name} {value:g}" for name, value in _chosen(model).items()) + tried)
+    out.print("  ".join(f"{name} {value:g}" for name, value in _chosen(answer.model).items()) + tried)
+    whole = everybody or len(rows) <= 2 * ENDS + 1
+    _show_users(rows, None if whole else ENDS)
+    for name, found in _spreads(rows).items():
+        if found is not None:
+            told = ", ".join(f"{part.replace('_', ' ')} {value:.3f}" for part, value in found.items())
+            out.print(f"[bold]{name}[/bold]  {told}")
+    if output is not None:
+        out.print(f"{len(rows)} users written to [bold]{escape(str(output))}[/bold].", soft_wrap=True)
+    elif not whole:
+        out.print("[dim]--all shows every user, -o users.csv writes them to a file.[/dim]")
+
+
+def _show_fit(result: co.Result) -> None:
+    out = console()
+    show_model(result)
+    out.print(result.explanation, markup=False)
+    advice = "" if result.status.success else f"  {result.status.advice}"
+    out.print(f"[bold]{result.status}[/bold]  {result.certificate.proves}{advice}")
+    reasons = [] if result.error is None else [result.reason]
+    for line in [*reasons, *result.warnings]:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _show_users(rows: Sequence[UserRow], cut: int | None) -> None:
+    """A row for each user, the worst first; or only for as many of the worst and of the best."""
     judged = "test" if any(row["test"] is not None for row in rows) else "train"
     ordered = sorted(rows, key=lambda row: (row[judged] is None, row[judged] or 0.0))
     table = RichTable("user", box=None, header_style="dim")
     for heading in ("rows", "train", "test rows", "test", "neighbours", "confidence"):
         table.add_column(heading, justify="right")
-    cut = None if everybody or len(ordered) <= 2 * ENDS + 1 else ENDS
     for row in ordered[:cut]:
         table.add_row(*_cells(row))
     if cut is not None:
         table.add_row(f"[dim]… {len(ordered) - 2 * cut} more[/dim]")
         for row in ordered[-cut:]:
             table.add_row(*_cells(row))
-    out.print(table)
-    for name, found in _spreads(rows).items():
-        if found is not None:
-            told = ", ".join(f"{part.replace('_', ' ')} {value:.3f}" for part, value in found.items())
-            out.print(f"[bold]{name}[/bold]  {told}")
-    if cut is not None and output is None:
-        out.print("[dim]--all shows every user, -o users.csv writes them to a file.[/dim]")
-    if output is not None:
-        out.print(f"{len(rows)} users written to [bold]{escape(str(output))}[/bold].", soft_wrap=True)
+    console().print(table)
 
 
 def _cells(row: UserRow) -> list[str]:

@@ -10,9 +10,9 @@ import typer
 from rich.markup import escape
 
 import coterie as co
-from coterie.commands.agent import party_files, rehearsal, saying
+from coterie.commands.agent import is_of_party, party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
-from coterie.commands.files import by_user, entries, label_roles, tables
+from coterie.commands.files import by_user, entries, label_roles, paired_by_position, tables
 from coterie.commands.options import (
     Columns,
     Config,
@@ -27,10 +27,10 @@ from coterie.commands.options import (
     Target,
     Time,
     Weight,
-    paired_by_position,
 )
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
+from coterie.settings import Placement
 
 if TYPE_CHECKING:
     from coterie.verify import Verification
@@ -58,7 +58,7 @@ def verify(
     ] = None,
     target: Target = None,
     id: Id = None,
-    same_order: SameOrder = False,
+    same_order: SameOrder = Placement.same_order,
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
@@ -79,41 +79,41 @@ def verify(
     run.json and inference.json next to the certificate are compared, too.
     """
     given = [certificate, *([] if model is None else [model]), *(data or [])]
-    if all(file.suffix == ".toml" or file.is_dir() for file in given):
+    if all(map(is_of_party, given)):
         raise typer.Exit(_with_parties(party_files(given), as_json))
     if model is None or not data:
         raise typer.BadParameter(
             f"{len(given)} {'file was' if len(given) == 1 else 'files were'} given, but the command takes {EXPECTED}."
         )
     document = co.Certificate.load(certificate)
+    _refuse_part(document)
+    split = document.settings["split"]
+    paired_by_position(same_order, id, split)
+    fitted: Any = co.models.load_model(model)
+    roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
+    roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
+    stored = _stored(certificate, model)
+    if cluster is not None and id is not None:
+        raise InvalidInput("--cluster is for rows that need no --id. Leave one of the two out.")
+    if split == "users":
+        parts: Any = by_user(data, target, users, columns)
+    elif getattr(fitted, "row_ids", None) is not None:
+        parts = _entries(fitted, data, columns, target, weight)
+    else:
+        roles["id"] = cluster or id
+        parts = tables(data, split, columns, prepare=fitted.preparation, **roles)
+        parts, stored["clusters"] = _without_clusters(parts, cluster)
+    found = co.verify(document, fitted, parts, **stored)
+    raise typer.Exit(_shown(replace(found, unchecked=(*found.unchecked, *_other_files(certificate))), as_json))
+
+
+def _refuse_part(document: co.Certificate) -> None:
+    """Refuse a certificate of which other organisations hold parts."""
     if "parts" in document.settings:
         raise InvalidInput(
             "this certificate comes from a study between organisations, and each party holds a part of the proof: run "
             "`coterie verify party.toml` at every party."
         )
-    split = document.settings["split"]
-    personal = split == "users"
-    paired_by_position(same_order, id, split)
-    fitted: Any = co.models.load_model(model)
-    roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
-    roles["prepare"] = fitted.preparation
-    roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
-    stored = _stored(certificate, model)
-    if cluster is not None and id is not None:
-        raise InvalidInput("--cluster is for rows that need no --id. Leave one of the two out.")
-    if getattr(fitted, "row_ids", None) is not None:
-        from coterie.session.entries import NamedMatrix
-
-        names: Any = NamedMatrix(fitted.row_ids, fitted.column_ids)
-        parts = entries(data, columns or fitted.columns, target, weight, names)[1]
-    elif personal:
-        parts = by_user(data, target, users, columns)
-    elif cluster is None:
-        parts = tables(data, split, columns, **roles)
-    else:
-        parts, stored["clusters"] = _without_clusters(tables(data, split, columns, **{**roles, "id": cluster}))
-    found = co.verify(document, fitted, parts, **stored)
-    raise typer.Exit(_shown(replace(found, unchecked=(*found.unchecked, *_other_files(certificate))), as_json))
 
 
 def _stored(certificate: Path, model: Path) -> dict[str, Any]:
@@ -138,12 +138,22 @@ def _other_files(certificate: Path) -> list[str]:
     return found
 
 
-def _without_clusters(parts: co.Table | list[co.Table]) -> tuple[co.Table | list[co.Table], Any]:
-    """The tables without the column of clusters, and that column."""
+def _without_clusters(parts: co.Table | list[co.Table], column: str | None) -> tuple[co.Table | list[co.Table], Any]:
+    """The tables without the column of clusters, and that column, if there is one."""
+    if column is None:
+        return parts, None
     several = parts if isinstance(parts, list) else [parts]
     clusters = [part.ids for part in several]
     bare = [replace(part, ids=None) for part in several]
     return (bare, clusters) if isinstance(parts, list) else (bare[0], clusters[0])
+
+
+def _entries(fitted: Any, data: list[Path], columns: str | None, target: str | None, weight: str | None) -> Any:
+    """Entries of a matrix by the names that the model knows."""
+    from coterie.session.entries import NamedMatrix
+
+    names = NamedMatrix(fitted.row_ids, fitted.column_ids)
+    return entries(data, columns or fitted.columns, target, weight, names)[1]
 
 
 def _with_parties(files: list[Path], as_json: bool) -> int:

@@ -16,7 +16,7 @@ from coterie.data.remote import Rows, Source
 from coterie.errors import InvalidData
 from coterie.installation import extra_command
 from coterie.networks import Network
-from coterie.rounds import Conversation, Keep, Outcome, Watch
+from coterie.rounds import Conversation, Keep, Outcome, Watch, unwatched
 from coterie.rounds import run as take_rounds
 from coterie.settings import Limits
 from coterie.steps import Steps, Transport
@@ -38,7 +38,7 @@ class Run:
     checkpoint: Checkpoint | None = None
     warm: Sequence[Point] | None = None
     """Where each agent starts, if not at the beginning."""
-    watch: Watch = lambda t, record: None
+    watch: Watch = unwatched
     secure_sums: bool = False
     """Whether sums are of whole numbers, and between organisations masked."""
     sent: dict[str, Any] | None = None

@@ -19,11 +19,8 @@ from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
-from coterie.networks import Network
-from coterie.rounds import Conversation, Keep, Outcome, Watch
-from coterie.settings import Limits
-from coterie.steps import Steps, Transport
-from coterie.switching import Switching
+from coterie.rounds import Keep, Outcome, Watch, unwatched
+from coterie.steps import Transport
 from coterie.threads import one_blas_thread
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
@@ -42,9 +39,8 @@ VERSIONS = 3
 class RunSpec:
     """What all processes are told."""
 
-    steps: Steps | Switching | Conversation
-    network: Network
-    limits: Limits
+    run: Run
+    """The run, without its agents and what only whoever started it needs."""
     process_of: tuple[int, ...]
     """The process of each agent."""
     names: tuple[str, ...]
@@ -54,9 +50,6 @@ class RunSpec:
     identity: str
     pace: float | None = None
     """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock."""
-    secure_sums: bool = False
-    sent: dict[str, Any] | None = None
-    """What was sent before the run."""
 
     @staticmethod
     def of(run: Run, processes: int, pace: float | None = None) -> RunSpec:
@@ -71,8 +64,8 @@ class RunSpec:
         if run.checkpoint is not None:
             folder = run.checkpoint.folder.absolute()
             identity = run.checkpoint.identity
-        told = folder, identity, pace, run.secure_sums, run.sent
-        spec = RunSpec(run.steps, run.network, run.limits, process_of, run.names, *told)
+        bare = replace(run, agents=(), checkpoint=None, warm=None, watch=Run.watch)
+        spec = RunSpec(bare, process_of, run.names, folder, identity, pace)
         if folder is not None:
             _refuse_other_layout(folder, spec)
         return spec
@@ -144,14 +137,14 @@ def work(
     transport: Transport,
     *,
     stop_wished: Callable[[], bool] = lambda: False,
-    watch: Watch = lambda t, record: None,
+    watch: Watch = unwatched,
     keep: Keep | None = None,
 ) -> Outcome:
     """The whole run, as one process sees it, with one thread for linear algebra."""
     agents = [with_data(agent) for agent in own.agents]
     saved = spec.checkpoint(own.process)
     with one_blas_thread():
-        run = Run(agents, spec.steps, spec.network, spec.limits, saved, own.warm, watch, sent=spec.sent)
+        run = replace(spec.run, agents=agents, checkpoint=saved, warm=own.warm, watch=watch)
         return run.on(transport, stop_wished, keep)
 
 
@@ -178,19 +171,19 @@ def live(
     process = own.process
     neighbours: Sequence[int] = range(spec.processes)
     # Agents that wake up one by one may ask any other agent.
-    if keys is not None and not spec.steps.asynchronous:
-        neighbours = Layout(spec.network, spec.process_of, process).partners
+    if keys is not None and not spec.run.steps.asynchronous:
+        neighbours = Layout(spec.run.network, spec.process_of, process).partners
     names = [spec.called(other) for other in range(spec.processes)]
     links = GrpcMesh(process, neighbours, run_id, keys or TrustedCluster(), deadline, names=names, listen=f"{host}:0")
     try:
         links.connect(meet(links.address))
         links.wait()
         transport = driver_on(spec, process, links)
-        if spec.secure_sums and keys is not None:
+        if spec.run.secure_sums and keys is not None:
             from coterie.transport.broadcast import SignedBroadcast
             from coterie.transport.secure_sums import meet as meet_in_secret
 
-            transport.collectives.sums = meet_in_secret(SignedBroadcast(links, spec.network))
+            transport.collectives.sums = meet_in_secret(SignedBroadcast(links, spec.run.network))
         outcome = work(spec, own, transport, stop_wished=stop_wished, keep=keep)
     except BaseException as error:
         links.close(str(error), error.party if isinstance(error, PartyLost) else "")
@@ -202,8 +195,8 @@ def live(
 
 def driver_on(spec: RunSpec, process: int, links: Links) -> Driver:
     """A transport for that process, on those links."""
-    collectives = PointToPoint(spec.network, links, spec.process_of, process, spec.names)
-    return Driver(Bill(spec.network), collectives, spec.pace, secure_sums=spec.secure_sums)
+    collectives = PointToPoint(spec.run.network, links, spec.process_of, process, spec.names)
+    return Driver(Bill(spec.run.network), collectives, spec.pace, secure_sums=spec.run.secure_sums)
 
 
 def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:

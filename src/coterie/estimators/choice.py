@@ -30,19 +30,20 @@ from coterie.session.choosing import (
 )
 from coterie.session.choosing import choose as choose_with
 from coterie.session.folds import only, without
-from coterie.solve import solve
+from coterie.settings import Limits, Settings
+from coterie.solve import fit
 
-EXACT = {"tol": 1e-6, "max_rounds": 2000}
+EXACT = {"tol": Limits.tol, "max_rounds": 2000}
 """Of the last fit of linear models, which takes a few rounds more."""
 
 
 class Everybody:
     """All users: their rows, and which are kept back in which fold."""
 
-    def __init__(self, tables: Sequence[Table], classes: npt.NDArray[Any] | None, folds: int, how: Mapping[str, Any]):
-        self.tables, self.classes, self.how, self.folds = tables, classes, how, folds
-        seed, stratified = how.get("seed", 0), classes is not None
-        fold_of = [deal_by_class(table, index, folds, seed, stratified) for index, table in enumerate(tables)]
+    def __init__(self, tables: Sequence[Table], classes: npt.NDArray[Any] | None, folds: int, settings: Settings):
+        self.tables, self.classes, self.settings, self.folds = tables, classes, settings, folds
+        stratified = classes is not None
+        fold_of = [deal_by_class(table, index, folds, settings.seed, stratified) for index, table in enumerate(tables)]
         self._parts = [
             [(without(table, own, fold), only(table, own, fold)) for table, own in zip(tables, fold_of, strict=True)]
             for fold in range(folds)
@@ -61,15 +62,14 @@ class Everybody:
     def marks(self, candidate: Candidate, fold: int) -> Marks:
         parts, key = self._parts[fold], (candidate.problem.kind.name, fold)
         positive = None if self.classes is None else self.classes[1]
-        if self.how.get("engine", "local") == "local" and suits(candidate.problem, self.tables):
+        if self.settings.placement.engine == "local" and suits(candidate.problem, self.tables):
             if fold not in self._direct:
                 self._direct[fold] = Direct(parts, positive)
             assert isinstance(candidate.problem, Shared)
             return self._direct[fold].marks(candidate.problem)
-        warm = {"warm_start": self._last[key]} if key in self._last and candidate.problem.kind.name == "shared" else {}
-        result: Result = solve(
-            candidate.problem, [kept for kept, _ in parts], **{**self.how, **QUICK, **candidate.how, **warm}
-        )
+        before = self._last.get(key) if candidate.problem.kind.name == "shared" else None
+        settings = self.settings.but(**{**QUICK, **candidate.how})
+        result: Result = fit(candidate.problem, [kept for kept, _ in parts], settings, warm_start=before)
         self._last[key] = result
         found = np.array([marks_of(result.model, held, positive) for _, held in parts])
         return Marks(found[:, 0], found[:, 1], found[:, 2], result.bill.total.bits)
@@ -87,22 +87,27 @@ def choose(
     penalty: Mapping[str, Any] | None = None,
     personal: Personal | None = None,
     wanted: Sequence[str] = (*LINEAR, *BOOSTED),
-    how: Mapping[str, Any],
+    settings: Settings,
 ) -> Choice:
     """The candidate that does best on rows kept back at these users."""
-    settings = {name: how[name] for name in ("split", "engine", "seed") if name in how}
-    holder = Everybody(tables, classes, whole_number("cv", folds, least=2), {"progress": False, **settings})
+    folds = whole_number("cv", folds, least=2)
+    holder = Everybody(tables, classes, folds, _of_every_candidate(settings).but(progress=False))
     scale, boosted = Scale.of(sums_of(tables)), personal if classes is not None else None
     return choose_with(
-        holder, scale, holder.usable(), loss=loss, penalty=penalty, personal=boosted, wanted=wanted, how=how
+        holder, scale, holder.usable(), loss=loss, penalty=penalty, personal=boosted, wanted=wanted, settings=settings
     )
 
 
-def chosen_fit(chosen: Choice, tables: Sequence[Table], how: Mapping[str, Any]) -> Result:
+def _of_every_candidate(settings: Settings) -> Settings:
+    """What candidates have in common: their methods, and parameters of these, are their own."""
+    return replace(Settings(), placement=settings.placement, seed=settings.seed, progress=settings.progress)
+
+
+def chosen_fit(chosen: Choice, tables: Sequence[Table], settings: Settings) -> Result:
     """The choice, fitted to all rows."""
     candidate = chosen.candidate
-    settings = {name: how[name] for name in ("split", "engine", "seed", "tol", "max_rounds", "progress") if name in how}
     exact = EXACT if candidate.problem.kind.name == "shared" else {}
-    result: Result = solve(candidate.problem, list(tables), **{**settings, **exact, **candidate.how})
-    # Nobody asked for the method of the choice.
+    settings = replace(_of_every_candidate(settings), limits=settings.limits).but(**{**exact, **candidate.how})
+    result: Result = fit(candidate.problem, list(tables), settings)
+    # The method of the choice was not asked for.
     return replace(result, explanation=f"{result.explanation.replace(', as asked for', '')} {chosen}")

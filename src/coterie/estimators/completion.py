@@ -13,12 +13,13 @@ from sklearn.utils.validation import _check_sample_weight, check_array, check_co
 from coterie.arrays import FloatArray, whole_number
 from coterie.data.entries import pairs_of
 from coterie.errors import InvalidData
-from coterie.estimators.distributed import Distributed, explained, seed_of, warn_unless_optimal
-from coterie.path import Path, path
+from coterie.estimators.distributed import Distributed, explained, warn_unless_optimal
+from coterie.path import Path, Search, path_of
 from coterie.problem import Problem
 from coterie.problems.kind import Kind
 from coterie.session.entries import NamedMatrix
-from coterie.solve import solve
+from coterie.settings import Settings
+from coterie.solve import fit
 
 QUICK = {"tol": 1e-3, "max_rounds": 60, "inner": 5, "space": 20}
 """Of the fits that only choose a radius: a share of the labels' variance that is below that of most noise."""
@@ -102,27 +103,27 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
             shape=matrix.shape,
             stages=self.stages,
         )
-        how = {name: getattr(self, name) for name in ("network", "method", "engine", "acceleration", "tol", "threads")}
-        how |= {"max_rounds": self.max_rounds, "checkpoint": self.checkpoint, "secure_sums": self.secure_sums}
-        how |= {"agents": self._agents(table.n), "seed": seed_of(self.random_state)}
+        settings = self._settings().but(agents=self._agents(table.n))
         if one is None:
-            quick = {**how, **QUICK, "checkpoint": None, "cv": whole_number("cv", self.cv, least=2)}
-            tried = (
-                _searched(problem, table, quick)
-                if self.radius is None
-                else path(problem, table, list(self.radius), **quick)
-            )
+            tried = self._tried(problem, table, settings.but(**QUICK, checkpoint=None))
             self.path_ = replace(tried, results=tuple(map(matrix.named, tried.results)))
             best = tried.best_result
-            result = matrix.named(solve(best.model.problem, table, warm_start=best, **how))
+            result = matrix.named(fit(best.model.problem, table, settings, warm_start=best))
         else:
             before = getattr(self, "result_", None) if self.warm_start else None
             same = before is not None and before.model.problem.loss == problem.loss
-            result = matrix.named(solve(problem, table, warm_start=before if same else None, **how))
+            result = matrix.named(fit(problem, table, settings, warm_start=before if same else None))
         warn_unless_optimal(result, stacklevel=5)
         self._results = (result,)
         self._keep([result])
         self._take([result.model], None, one=True)
+
+    def _tried(self, problem: Problem, table: Any, settings: Settings) -> Path:
+        """The radii that cross-validation compares."""
+        cv = whole_number("cv", self.cv, least=2)
+        if self.radius is None:
+            return _searched(problem, table, settings, cv)
+        return path_of(problem, table, Search.of(list(self.radius), cv=cv), settings)
 
     def _agents(self, entries: int) -> Any:
         count = Kind.pieces if self.agents is None else self.agents
@@ -142,21 +143,25 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
         return entries
 
 
-def _searched(problem: Problem, table: Any, how: dict[str, Any]) -> Path:
+def _searched(problem: Problem, table: Any, settings: Settings, cv: int) -> Path:
     """Radii that double while they help; then closer ones around the best, each from the one before.
 
     What stages come to depends on where they begin: the model of a smaller radius is the better start.
     """
-    radii, tried = [], [path(problem, table, count=1, **how)]
+
+    def scored(radii: list[float]) -> Path:
+        return path_of(problem, table, Search.of(radii, cv=cv), settings)
+
+    radii, tried = [], [path_of(problem, table, Search.of(count=1, cv=cv), settings)]
     while True:
         radii.append(tried[-1].strengths[0])
         means = [float(np.mean(np.asarray(one.scores))) for one in tried]
         best = int(np.argmin(means))
         if best < len(tried) - 1 or len(tried) == DOUBLINGS:
             break
-        tried.append(path(problem, table, [2.0 * radii[-1]], **how))
+        tried.append(scored([2.0 * radii[-1]]))
     around = [radii[best] * 2.0 ** (step / STEPS) for step in range(-STEPS, STEPS + 1)]
-    found = path(problem, table, around, **how)
+    found = scored(around)
     return replace(found, validation=sum((one.validation for one in tried), found.validation))
 
 

@@ -34,7 +34,8 @@ from coterie.methods import Method
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.tables import gather
-from coterie.solve import solve
+from coterie.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
+from coterie.solve import fit as solve_with
 
 E = TypeVar("E", bound=type[Any])
 SECTIONS = ("Parameters", "Attributes")
@@ -104,17 +105,17 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     n_features_in_, feature_names_in_ : what was seen in `fit`
     """
 
-    agents: Any = None
-    network: Any = None
-    method: str | Method = "auto"
-    engine: str | Engine = "local"
-    acceleration: str = "auto"
-    tol: float = 1e-6
-    max_rounds: int = 10_000
+    agents: Any = Placement.agents
+    network: Any = Settings.network
+    method: str | Method = Algorithm.method
+    engine: str | Engine = Placement.engine
+    acceleration: str = Algorithm.acceleration
+    tol: float = Limits.tol
+    max_rounds: int = Limits.max_rounds
     warm_start: bool = False
-    checkpoint: str | Path | None = None
-    secure_sums: bool | None = None
-    threads: int | None = None
+    checkpoint: str | Path | None = Settings.checkpoint
+    secure_sums: bool | None = Settings.secure_sums
+    threads: int | None = Placement.threads
     random_state: Any = None
 
     _reading: ClassVar[Mapping[str, Any]] = {}
@@ -204,19 +205,19 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         offset: FloatArray | None = None,
     ) -> list[Result]:
         """Split the rows over the agents as the parameters say, and solve the problem once for each kind of labels."""
-        seed = seed_of(self.random_state)
+        settings = self._settings()
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(map(str, names))
         numbered = Table(X, np.arange(X.shape[0]), weights, columns=columns, offset=offset)
         most = X.shape[self.split == "features"]
         family = problem.kind
         agents = family.agents(problem, numbered, self.agents)
-        tables = gather(numbered, self.split, _at_most(agents, most, family.pieces), seed)
+        tables = gather(numbered, self.split, _at_most(agents, most, family.pieces), settings.seed)
         kind: Any = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
         warm = self.warm_start and kind == getattr(self, "_kind", None)
         previous = self._results if warm else [None] * len(labels)
         datasets = [[t if t.y is None else replace(t, y=y[t.y]) for t in tables] for y in labels]
-        results = self._solve_each(problem, datasets, None, previous, seed)
+        results = self._solve_each(problem, datasets, settings.but(agents=None), previous)
         self._kind = kind
         return results
 
@@ -226,7 +227,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
             raise InvalidProblem("warm_start is for arrays; for Rows use co.solve(..., warm_start=result).")
         if getattr(self, "class_weight", None) is not None:
             raise InvalidProblem("class_weight is for arrays; give Rows a column of weights: co.Rows(..., weight=).")
-        (result,) = self._solve_each(problem, [rows], self.agents, [None], seed_of(self.random_state))
+        (result,) = self._solve_each(problem, [rows], self._settings(), [None])
         self._kind = None
         self.n_features_in_ = result.model.coef_.shape[0]
         if result.model.columns is not None:
@@ -236,32 +237,21 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         return result
 
     def _solve_each(
-        self, problem: Problem, datasets: Sequence[Any], agents: Any, previous: Sequence[Result | None], seed: int
+        self, problem: Problem, datasets: Sequence[Any], settings: Settings, previous: Sequence[Result | None]
     ) -> list[Result]:
         """Solve the problem for each of the datasets, tell the callbacks, and keep what came of it."""
         context = None
         if hasattr(self, "_init_callback_context"):
             context = self._init_callback_context(max_subtasks=len(datasets)).call_on_fit_task_begin(estimator=self)
-        how = {name: getattr(self, name) for name in ("split", "network", "method", "engine", "acceleration", "tol")}
         results = []
         for place, data in enumerate(datasets):
             task = None
             if context is not None:
                 task = context.subcontext(task_name="problem", max_subtasks=None).call_on_fit_task_begin(estimator=self)
             with _own_words():
-                result = solve(
-                    problem,
-                    data,
-                    agents=agents,
-                    max_rounds=self.max_rounds,
-                    seed=seed,
-                    checkpoint=self._checkpoint(place, len(datasets)),
-                    warm_start=previous[place],
-                    secure_sums=self.secure_sums,
-                    threads=self.threads,
-                    callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
-                    **how,
-                )
+                watched = each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None
+                own = settings.but(checkpoint=self._checkpoint(place, len(datasets)), callback=watched)
+                result = solve_with(problem, data, own, warm_start=previous[place])
             if task is not None:
                 task.call_on_fit_task_end(estimator=self)
             results.append(result)
@@ -272,6 +262,11 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         self._results = tuple(results)
         self._keep(results)
         return results
+
+    def _settings(self) -> Settings:
+        """The settings that the parameters ask for."""
+        shared = {name: getattr(self, name) for name in KEYWORDS if hasattr(self, name)}
+        return Settings.of(**shared, seed=seed_of(self.random_state))
 
     def _checked(self, X: Any) -> Matrix:
         """X as it was in `fit`: the columns, dense or sparse, in single or double precision."""

@@ -31,14 +31,15 @@ from coterie.result import Result
 from coterie.session.choosing import BOOSTED, FOLDS, LINEAR
 from coterie.session.folds import deal_folds
 from coterie.session.tables import gather
-from coterie.solve import solve
+from coterie.settings import Algorithm, Limits, Placement, Settings
+from coterie.solve import fit
 
 GRIDS: dict[str, tuple[float, ...]] = {"beta": (1.0, 10.0, 100.0), "mu": (0.3, 1.0, 3.0), "lam": (3.0, 10.0, 30.0)}
 """What `cv` tries where a single number is given."""
 
 DEFAULT, ALONE = "dada", "local"
 """The boosted method where nothing else is asked for, and for a single user."""
-AUTO = "auto"
+AUTO = Algorithm.method
 NOBODY = "\x00nobody"
 """Whose rows are where nobody said whose they are: those of a user that was not fitted."""
 Parameters = dict[str, float]
@@ -60,7 +61,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _fit_linear(self, tables: Sequence[Table], how: dict[str, Any], classes: Any, wanted: Sequence[str]) -> Result:
+    def _fit_linear(self, tables: Sequence[Table], settings: Settings, classes: Any, wanted: Sequence[str]) -> Result:
         """Choose among those and what `_boosted` says, and fit the choice to all rows."""
         penalty = {"penalty": self.penalty}
         if self.l1_ratio is not None:
@@ -74,10 +75,10 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
             penalty=penalty,
             personal=self._boosted(),
             wanted=wanted,
-            how=how,
+            settings=settings,
         )
         self.choice_, self.trials_ = chosen.candidate.choice, chosen.trials
-        return chosen_fit(chosen, tables, how)
+        return chosen_fit(chosen, tables, settings)
 
     def _boosted(self) -> Personal | None:
         """The problem of boosted models, where they are candidates."""
@@ -134,7 +135,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     beta: Any = 10.0
     mu: Any = 1.0
     lam: Any = 10.0
-    network: Any = "learned"
+    network: Any = LEARNED
     method: str = AUTO
     penalty: str = "l2"
     l1_ratio: float | None = None
@@ -143,7 +144,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     alternations: int = 3
     begin: str = "global"
     constant: bool = True
-    engine: Any = "local"
+    engine: Any = Placement.engine
     tol: float = 1e-2
     max_rounds: int = 500
     cv: int | None = None
@@ -171,7 +172,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
             )
         labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
         tables = gather((X, y, labels), "users", None)
-        how = {**self._how(), "network": self.network if len(tables) > 1 else "learned"}
+        settings = self._settings().but(network=self.network if len(tables) > 1 else LEARNED)
         if self.method in (AUTO, "shared"):
             wanted = LINEAR if self.method == "shared" or is_sparse(X) else (*LINEAR, *BOOSTED)
             check_graph(self.method, self.network)
@@ -180,9 +181,9 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
                     f"the labels have one class, {self.classes_.tolist()[0]!r}. A classifier needs two classes: add "
                     "rows of another one, of any user."
                 )
-            result = self._fit_linear(tables, how, self.classes_, wanted)
+            result = self._fit_linear(tables, settings, self.classes_, wanted)
         else:
-            result = self._fit_boosted(tables, how)
+            result = self._fit_boosted(tables, settings)
         warn_unless_optimal(result, stacklevel=3)
         self._keep(result)
         self.beta_, self.mu_, self.lam_ = (getattr(self.model_.problem, name, None) for name in GRIDS)
@@ -192,32 +193,24 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
         beta, mu, lam = (_first(getattr(self, name), name, self.cv) for name in GRIDS)
         return Personal(self.predictors, count=self.count, beta=beta, mu=mu, lam=lam, constant=self.constant)
 
-    def _fit_boosted(self, tables: Sequence[Table], how: dict[str, Any]) -> Result:
+    def _fit_boosted(self, tables: Sequence[Table], settings: Settings) -> Result:
         problem = self._boosted()
         if len(tables) == 1 and self.method == DEFAULT:
-            how["method"] = ALONE
+            settings = settings.but(method=ALONE)
         if self.cv is not None:
             grids = {name: _several(getattr(self, name), name) for name in GRIDS}
-            problem, self.trials_ = cross_validated(problem, tables, grids, self.cv, **how)
-        result: Result = solve(problem, tables, **how)
+            problem, self.trials_ = cross_validated(problem, tables, grids, self.cv, settings)
+        result: Result = fit(problem, tables, settings)
         self.choice_ = self.method
         return result
 
-    def _how(self) -> dict[str, Any]:
+    def _settings(self) -> Settings:
         entry = _entry(self.method)
         wanted = ("local_steps", *(("alternations", "sample") if entry.uses_network else ()))
         wanted += ("begin",) if entry.name == DEFAULT else ()
         options = {part.name: getattr(self, part.name) for part in fields(entry) if part.name in wanted}
         entry(**options)  # refuses what makes no sense, also where it turns out that nobody needs it
-        return {
-            "split": "users",
-            "method": self.method,
-            "engine": self.engine,
-            "tol": self.tol,
-            "max_rounds": self.max_rounds,
-            "seed": seed_of(self.random_state),
-            **options,
-        }
+        return _settings_of(self, method=self.method, **options)
 
     @property
     def graph_(self) -> nx.Graph:
@@ -272,8 +265,8 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc
     loss: str = field(default="squared", kw_only=False)
     penalty: str = "l2"
     l1_ratio: float | None = None
-    engine: Any = "local"
-    tol: float = 1e-6
+    engine: Any = Placement.engine
+    tol: float = Limits.tol
     max_rounds: int = 2000
     cv: int | None = None
     unknown: str = "common"
@@ -288,9 +281,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc
         X, y = checked(self, X, y, dtype=np.float64, accept_sparse="csr", y_numeric=True)
         labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
         tables = gather((X, y.astype(float), labels), "users", None)
-        how = {"split": "users", "engine": self.engine, "seed": seed_of(self.random_state)}
-        how |= {"tol": self.tol, "max_rounds": self.max_rounds}
-        result = self._fit_linear(tables, how, None, LINEAR)
+        result = self._fit_linear(tables, _settings_of(self), None, LINEAR)
         warn_unless_optimal(result, stacklevel=3)
         self._keep(result)
         return self
@@ -313,8 +304,8 @@ def cross_validated(
     problem: Personal,
     tables: Sequence[Table],
     grids: Mapping[str, Sequence[float]],
-    folds: int = 3,
-    **how: Any,
+    folds: int,
+    settings: Settings,
 ) -> tuple[Personal, list[Parameters]]:
     """The problem with the parameters that do best on rows kept back, and everything that was tried.
 
@@ -322,12 +313,11 @@ def cross_validated(
     and, for a learned graph, λ are chosen first, then β. Personal linear models keep the β that they have.
     """
     folds = whole_number("cv", folds, least=2)
-    entry, trials = _entry(how.get("method", DEFAULT)), []
+    entry, trials = _entry(settings.algorithm.method), []
     changed: Any = entry().adapted(problem)[1]
     linear = changed.norm != problem.norm
     problem = problem if linear else problem.on(tables)
-    network = how.get("network", "learned")
-    lams = grids["lam"] if isinstance(network, str) and network == "learned" else (problem.lam,)
+    lams = grids["lam"] if _is_learned(settings.network) else (problem.lam,)
     stages: list[tuple[tuple[str, ...], list[tuple[float, ...]]]] = []
     if entry.uses_network:
         stages.append((("mu", "lam"), list(itertools.product(grids["mu"], lams))))
@@ -338,7 +328,7 @@ def cross_validated(
         if len(candidates) > 1:
             for values in candidates:
                 changed = problem.but(**dict(zip(names, values, strict=True)))
-                score = _kept_back(changed, tables, folds, how)
+                score = _kept_back(changed, tables, folds, settings)
                 found.append({**dict(zip(names, values, strict=True)), "score": score})
             winner = max(found, key=lambda trial: trial["score"])
         else:
@@ -348,16 +338,15 @@ def cross_validated(
     return problem, trials
 
 
-def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapping[str, Any]) -> float:
+def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, settings: Settings) -> float:
     """The share of right answers on rows that were kept back, over all users and folds."""
     right, rows = 0, 0
     classes = np.unique(np.concatenate([table.y for table in tables if table.y is not None]))
-    fold_of = deal_folds(tables, "users", folds, how.get("seed", 0), classes)
+    fold_of = deal_folds(tables, "users", folds, settings.seed, classes)
     for fold in range(folds):
         parts = [t.take_rows(np.flatnonzero(own != fold)) for t, own in zip(tables, fold_of, strict=True)]
-        result: Result = solve(
-            problem, [replace(part, name=t.name) for part, t in zip(parts, tables, strict=True)], **how
-        )
+        named = [replace(part, name=t.name) for part, t in zip(parts, tables, strict=True)]
+        result: Result = fit(problem, named, settings)
         for table, own in zip(tables, fold_of, strict=True):
             kept = np.flatnonzero(own == fold)
             if kept.size and table.y is not None:
@@ -369,8 +358,19 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapp
 
 def check_graph(method: str, network: Any) -> None:
     """Refuse a collaboration graph where no candidate has one; the default says nothing."""
-    if method == "shared" and not (network is None or (isinstance(network, str) and network == LEARNED)):
+    if method == "shared" and not _is_learned(network):
         Shared().kind.check_network(network)
+
+
+def _is_learned(network: Any) -> bool:
+    """Whether the collaboration graph is learned, which is the default."""
+    return network is None or (isinstance(network, str) and network == LEARNED)
+
+
+def _settings_of(estimator: Any, **more: Any) -> Settings:
+    """The settings that an estimator's parameters ask for."""
+    limits = {"tol": estimator.tol, "max_rounds": estimator.max_rounds}
+    return Settings.of(split="users", engine=estimator.engine, seed=seed_of(estimator.random_state), **limits, **more)
 
 
 def _entry(method: str) -> type[Method[Any, Any]]:

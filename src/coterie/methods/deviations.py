@@ -34,6 +34,10 @@ from coterie.tuning import Tuning, tuned
 class _Tuning(Tuning):
     steps: int = tuned(100, "Newton's steps at most.", "measured: 12 suffice on har and school")
     solved: float = tuned(1e-22, "Share of the loss of a last squared decrement.", "rounding: the slopes' ε, squared")
+    solved_far: float = tuned(1e-17, "... where columns have large means.", "rounding: scores of means of 1e6, squared")
+    far: float = tuned(100.0, "Means of columns are large if they are this many times their spread.")
+    passes: int = tuned(3, "How often what a dual lacks is looked for.", "rounding: each gives some digits")
+    flattest: float = tuned(1e-12, "The least curvature of a score that all rows share.", "rounding: straight losses")
     enough: float = tuned(1e-4, "Share of the linear decrease that a step needs.", "paper: Armijo 1966")
     halvings: int = tuned(40, "How often a step is halved.", "rounding: 2⁻⁴⁰ of a step changes nothing")
 
@@ -71,13 +75,16 @@ class _Columns(NamedTuple):
     """A M⁻¹ Aᵀ, where there are fewer rows than columns."""
     full: FloatArray | None
     """A itself, if it is dense and small."""
+    centred: FloatArray | None = None
+    """[X − c, 1] for the means c of the columns, where these are large."""
+    centre: FloatArray | None = None
 
     def of(self, users: npt.NDArray[np.intp]) -> _Columns:
         """Those of some of the users."""
         if is_sparse(self.X) or len(users) == len(self.X):
             return self
-        some = [None if part is None else part[users] for part in (self.K, self.full)]
-        return _Columns(self.X[users], self.own, self.places, *some)
+        K, full, centred = (None if part is None else part[users] for part in (self.K, self.full, self.centred))
+        return _Columns(self.X[users], self.own, self.places, K, full, centred, self.centre)
 
     def forward(self, o: FloatArray) -> FloatArray:
         d = self.X.shape[-1]
@@ -112,6 +119,9 @@ def columns_of(agent: Agent) -> _Columns:
     own, places = np.full(d, problem.mu), np.arange(d)
     if math.isfinite(problem.nu):
         own, places = np.append(own, problem.nu), np.append(places, width - 1)
+    about_means = _about_means(agent, _Columns(X, own, places, None, None))
+    if about_means is not None:
+        return about_means
     if n < len(own):
         return _Columns(X, own, places, _products_of_rows(X, problem), None)
     columns = _Columns(X, own, places, None, None)
@@ -135,6 +145,18 @@ def _products_of_rows(X: Matrix, problem: Shared) -> FloatArray:
     K: FloatArray = np.asarray(products) / problem.mu
     K += 1.0 / problem.nu
     return K
+
+
+def _about_means(agent: Agent, columns: _Columns) -> _Columns | None:
+    """The same about the columns' means, where these are large."""
+    X, centre, lengths = columns.X, agent.known.centre, agent.known.lengths
+    if centre is None or lengths is None or is_sparse(X) or not 0 < X.shape[-1] < len(columns.own):
+        return None
+    means = agent.total * float(centre @ centre)
+    if float(lengths.sum()) - means >= means / TUNING.far**2:
+        return None
+    centred = np.concatenate([X - centre, np.ones((*X.shape[:2], 1))], axis=2)
+    return columns._replace(centred=centred, centre=centre)
 
 
 def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
@@ -166,14 +188,13 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
     scores, value = at(A, o, slice(None))
     scale = np.abs(value) + agent.weight * 1e-300
     live = np.arange(len(common))
+    solved = TUNING.solved if A.centred is None else TUNING.solved_far
     for _ in range(TUNING.steps if o.shape[1] else 0):
         if not live.size:
             break
         B, u = A.of(live), scores[live]
-        slope = B.adjoint(agent.weighted(of_rows(loss.gradient, u, live))) + n * A.own * o[live]
         bends = agent.weighted(of_rows(loss.curvature, u, live))
-        way = -_solved(agent, B, bends / n, slope / n)
-        down = np.vecdot(slope, way)
+        way, down = _way(agent, B, agent.weighted(of_rows(loss.gradient, u, live)), bends, o[live])
         if not (down < 0).all():
             live, way, down = live[down < 0], way[down < 0], down[down < 0]
             if not live.size:
@@ -193,9 +214,58 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
         moved[short] = False
         live, way, down, share = live[moved], way[moved], down[moved], share[moved]
         o[live], scores[live], value[live] = o[live] + share[:, None] * way, there[moved], after[moved]
-        live = live[(share < 1.0) | (-down > TUNING.solved * scale[live])]
+        live = live[(share < 1.0) | (-down > solved * scale[live])]
     own[:, A.places] = o
     return Own(own, scores, of_rows(loss.gradient, scores, slice(None)), value)
+
+
+def best_dual(agent: Agent, here: Own) -> FloatArray:
+    """The slopes at that deviation as they would be without the rounding of scores, where columns have large means.
+
+    There a score is known to few digits. What its slope lacks for q = −M o is found as the next step, unrounded.
+    """
+    A = columns_of(agent)
+    if A.centred is None or not here.scores.size:
+        return here.slopes
+    alone = here.own.ndim == 1
+    own, scores, v = (part[None] if alone else part for part in (here.own, here.scores, here.slopes))
+    y = np.broadcast_to(agent.exact_labels, scores.shape)
+    curvature = agent.loss.curvature(scores.reshape(-1), y.reshape(-1)).reshape(scores.shape)
+    for _ in range(TUNING.passes):
+        way, _ = _way(agent, A, agent.weighted(v), agent.weighted(curvature), own[:, A.places])
+        v = v + curvature * A.forward(way)
+    return v[0] if alone else v
+
+
+def _way(agent: Agent, A: _Columns, v: FloatArray, bends: FloatArray, o: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Newton's step from that deviation, where s ∘ ℓ' is v and s ∘ ℓ'' is bends; and how steeply the value falls."""
+    n = agent.total
+    if A.centred is not None:
+        return _way_about_means(A, v, bends, n, o)
+    slope = A.adjoint(v) + n * A.own * o
+    way = -_solved(agent, A, bends / n, slope / n)
+    return way, np.vecdot(slope, way)
+
+
+def _way_about_means(
+    A: _Columns, v: FloatArray, bends: FloatArray, n: float, o: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The same in the coordinates δ and γ = β + ⟨c, δ⟩, in which only the price of β is steep:
+
+    (Z̃ᵀDZ̃ + diag(μ, 0) + ν a aᵀ)⁻¹ b = p − r ν ⟨a, p⟩ / (1 + ν ⟨a, r⟩)       a = (−c, 1),  p = (…)⁻¹ b,  r = (…)⁻¹ a
+    """
+    assert A.centred is not None
+    assert A.centre is not None
+    Z, a, price = A.centred, np.append(-A.centre, 1.0), float(A.own[-1])
+    ridge = np.append(A.own[:-1], 0.0)
+    slope = (Z.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0] / n + ridge * o + price * o[:, -1:] * a
+    G = (Z.transpose(0, 2, 1) * (bends / n)[:, None, :]) @ Z
+    G[:, (k := np.arange(G.shape[1])), k] += ridge
+    G[:, -1, -1] = np.maximum(G[:, -1, -1], TUNING.flattest)
+    p, r = _positive(G.copy(), slope), _positive(G, np.broadcast_to(a, slope.shape).copy())
+    intercept = (p @ a) / (1.0 + price * (r @ a))
+    found = -(p - price * intercept[:, None] * r)
+    return np.column_stack([found[:, :-1], -intercept]), n * np.vecdot(slope, found)
 
 
 def _solved(agent: Agent, A: _Columns, D: FloatArray, b: FloatArray) -> FloatArray:

@@ -166,7 +166,10 @@ def _by_coordinates(
         turns = min(most, 2 ** min(attempt, 30))
         free = _to_the_face_minimum(turns, should_stop, careful, H, slope, w, z, ridge, threshold, lower, upper)
         if np.array_equal(free, before) and left > 0.5 * best:
-            break
+            pull, places = -slope - H @ (z - w) - ridge * z - threshold * np.sign(z), np.flatnonzero(free)
+            if careful or not _down_a_flat_valley(H, ridge, pull, threshold, places).any():
+                break
+            careful = True
         before, best = free, left
     return z
 
@@ -187,7 +190,7 @@ def _to_the_face_minimum(
     """Solve for the coordinates of z that are free, those that meet 0 or a bound on the way stay there: who is free.
 
     Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin the valley is, unless
-    the turns are fewer: then it is the descent's turn again. A careful agent also goes along a valley in which the
+    the turns are fewer: then it is the descent's turn again. `careful` steps also go along a valley in which the
     quadratic is flat, where a small threshold alone says which way is down, until a coordinate meets 0 or a bound.
     """
     sign = np.sign(z) * (threshold > 0)
@@ -199,7 +202,7 @@ def _to_the_face_minimum(
             break
         pull, here = -slope - H @ (z - w) - ridge * z - threshold * sign, z[places]
         if careful:
-            flat = _down_a_flat_valley(H[places[:, None], places], ridge[places], pull[places], threshold[places])
+            flat = _down_a_flat_valley(H, ridge, pull, threshold, places)
             end = np.where(flat > 0, high[places], low[places])
             shares = np.divide(end - here, flat, out=np.full(len(flat), np.inf), where=flat != 0)
             share = float(shares.min())
@@ -221,8 +224,11 @@ def _to_the_face_minimum(
     return still
 
 
-def _down_a_flat_valley(H: FloatArray, ridge: FloatArray, pull: FloatArray, threshold: FloatArray) -> FloatArray:
-    """The part of a pull along which the quadratic does not bend; zeros if it is rounding."""
+def _down_a_flat_valley(
+    H: FloatArray, ridge: FloatArray, pull: FloatArray, threshold: FloatArray, places: npt.NDArray[np.intp]
+) -> FloatArray:
+    """The part of the pull on these coordinates along which the quadratic does not bend; zeros if it is rounding."""
+    H, ridge, pull, threshold = H[places[:, None], places], ridge[places], pull[places], threshold[places]
     diagonal = H.diagonal() + ridge
     scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros(len(H)), where=diagonal > 0)
     A = H * scale * scale[:, None]

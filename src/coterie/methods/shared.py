@@ -24,7 +24,7 @@ from coterie.errors import InvalidProblem, NumericalError
 from coterie.losses import Loss
 from coterie.methods import lbfgs, searched_rows
 from coterie.methods.costs import Sizes
-from coterie.methods.deviations import Own, deviation
+from coterie.methods.deviations import Own, best_dual, columns_of, deviation
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.lbfgs import QuasiNewton
 from coterie.methods.quasi_newton import Memory
@@ -92,7 +92,7 @@ class SharedModels(QuasiNewton):
         )
         price = agent.total * _prices(agent)
         bends = np.where(np.isfinite(price), bends * (1.0 / (1.0 + bends / price)), bends)
-        adjoint = agent.centred.adjoint(agent.weighted(here.slopes))
+        adjoint = agent.centred.adjoint(agent.weighted(best_dual(agent, here)))
         heard = yield Sum(np.concatenate([bends, adjoint, np.array([here.value]).T], axis=-1))
         return State(shared_result(heard, searched_rows.started, agent, w, heard), here.own)
 
@@ -117,13 +117,16 @@ class _Along:
     """What a user sees along a way of the common model: its own part is at its best everywhere."""
 
     def __init__(self, agent: Agent, state: State, p: FloatArray):
-        self.agent, self.own = agent, state.own
+        self.agent, self.before, self.own = agent, state.own, state.own
         self.scores, self.image = agent.centred.forward(state.common.w), agent.centred.forward(p)
+        # What all scores of a user have in common, its deviation takes back: so it begins where its rows stand.
+        common = self.image.sum(axis=-1) / max(self.image.shape[-1], 1)
+        self.back = np.multiply.outer(common, _raised(agent)[0])
 
     def _at(self, step: float) -> Own | None:
         """Its own part at its best; None after a step so long that it cannot be found."""
         try:
-            return deviation(self.agent, self.scores + step * self.image, self.own)
+            return deviation(self.agent, self.scores + step * self.image, self.before - step * self.back)
         except NumericalError:
             return None
 
@@ -131,7 +134,7 @@ class _Along:
         here = self._at(step)
         if here is None:
             return np.full((*self.scores.shape[:-1], self.agent.design.shape[1] + 1), np.inf)
-        adjoint = self.agent.centred.adjoint(self.agent.weighted(here.slopes))
+        adjoint = self.agent.centred.adjoint(self.agent.weighted(best_dual(self.agent, here)))
         seen = np.concatenate([adjoint, np.array([here.value]).T], axis=-1)
         if np.isfinite(seen).all():
             self.own = here.own
@@ -158,10 +161,29 @@ def _prices(agent: Agent) -> FloatArray:
     assert isinstance(problem, Shared)
     prices = np.full(agent.design.shape[1], problem.mu)
     if agent.design.intercept:
-        prices[-1] = problem.nu * agent.known.unit**2
+        prices[-1] = _raised(agent)[1] * agent.known.unit**2
     return prices
 
 
+def _raised(agent: Agent) -> tuple[FloatArray, float]:
+    """The cheapest deviation that raises scores by 1, and its price; where columns have large means c, it is in them.
+
+    Its price is then 1 / (1/ν + ‖c‖²/μ).
+    """
+    problem, centre = agent.problem, columns_of(agent).centre
+    assert isinstance(problem, Shared)
+    way = np.zeros(agent.design.shape[1])
+    if centre is None:
+        return way, problem.nu
+    way[:-1], way[-1] = centre / problem.mu, 1.0 / problem.nu
+    size = float(centre @ way[:-1]) + float(way[-1])
+    return way / size, 1.0 / size
+
+
 def shared_point(agent: Agent, w: FloatArray, own: FloatArray) -> Point:
-    """The user's deviation, and then the common model as people know it."""
-    return Point(np.concatenate([own, np.broadcast_to(agent.centred.plain(w), own.shape)], axis=-1))
+    """The user's deviation, and then the common model as people know it; with a dual, where scores round too much."""
+    v = None
+    if columns_of(agent).centre is not None:
+        here = deviation(agent, agent.centred.forward(w), own)
+        own, v = here.own, best_dual(agent, here)
+    return Point(np.concatenate([own, np.broadcast_to(agent.centred.plain(w), own.shape)], axis=-1), v)

@@ -43,7 +43,7 @@ from coterie.peers.session import (
 from coterie.peers.study import PartyFile, Study
 from coterie.replacing import kept_note, place_for, why_kept
 from coterie.result import Result
-from coterie.rounds import Watch
+from coterie.rounds import Watch, unwatched
 from coterie.statuses import Status
 from coterie.transport.grpc_mesh import Restarted
 
@@ -123,7 +123,7 @@ def fit_together(
     table: Table | None = None,
     chaos: Chaos | None = None,
     say: Say = lambda text: None,
-    watch: Watch = lambda t, record: None,
+    watch: Watch = unwatched,
     stop_wished: Callable[[], bool] = lambda: False,
     consent: Consent = None,
 ) -> Result:

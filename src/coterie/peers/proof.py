@@ -181,8 +181,10 @@ def _brought(
     """What this party claims, and what it puts on the table for it; what it compared is noted."""
     study, settings = session.study, certificate.settings
     graph = study.make_network()
-    penalty = settings["problem"]["penalty"]
-    strength = None if study.path is None else float(penalty[knob(penalty)])
+    strength = None
+    if study.path is not None:
+        penalty = settings["problem"]["penalty"]
+        strength = float(penalty[knob(penalty)])
     problem = with_offset(study.make_problem(strength).with_classes(classes), parts)
     if problem.kind.graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
@@ -243,9 +245,10 @@ def _objections(
     if (study.prepare is None) != (model.preparation is None):
         objections.append("its model is prepared otherwise than the study says")
     tried = None if study.path is None else study.path.strengths
-    penalty = certificate.settings["problem"]["penalty"]
-    if tried is not None and penalty[knob(penalty)] not in tried:
-        objections.append(f"its certificate is about a {knob(penalty)} that is not in [path]")
+    if tried is not None:
+        penalty = certificate.settings["problem"]["penalty"]
+        if penalty[knob(penalty)] not in tried:
+            objections.append(f"its certificate is about a {knob(penalty)} that is not in [path]")
     # A plain digest, without a secret of the party's own, is of the same data.
     if certificate.participants[me].digest not in (commitment(session.own, study, table), table.digest()):
         objections.append("its data is not the data that was certified")

@@ -21,16 +21,16 @@ from coterie.data.labels import Labels
 from coterie.data.table import party_error
 from coterie.errors import InvalidData, InvalidInput
 from coterie.losses import Fit
-from coterie.networks import Network
 from coterie.problem import AnyProblem, Problem
-from coterie.problems.stats import Stats
-from coterie.rounds import Outcome
 from coterie.words import Talk
 
 if TYPE_CHECKING:
     from coterie.methods import Method
     from coterie.models.model import Model
+    from coterie.networks import Network
+    from coterie.problems.stats import Stats
     from coterie.result import Result
+    from coterie.rounds import Outcome
 
 Classes = npt.NDArray[Any] | None
 Ask = Callable[[Sequence[Callable[[], Any]]], list[Any]]
@@ -287,6 +287,8 @@ class Kind(ABC, Generic[K, M]):
     @property
     def stats(self) -> Stats[K]:
         """How good scores are, and standard errors. It is loaded when it is asked for."""
+        from coterie.problems.stats import Stats
+
         return Stats()
 
     def losses_at(self, agent: Agent[K], w: FloatArray) -> float:
@@ -366,6 +368,8 @@ class Kind(ABC, Generic[K, M]):
 
     def proven_network(self, model: M, settings: Mapping[str, Any], agents: int) -> Network:
         """Where the network says who is alike: the one that a proof used."""
+        from coterie.networks import Network
+
         return Network(sp.csr_array((agents, agents)))
 
 

@@ -13,14 +13,15 @@ from coterie.arrays import FloatArray, precision_of, stored
 from coterie.certificate import Participant, Point
 from coterie.data.table import columns_of
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.problems.kind import SHOWN, Ask, Classes, Kind, M, Shown, said_of_intercept, said_of_penalty, spelt
-from coterie.rounds import Outcome
 from coterie.words import Sum, Talk
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from coterie.networks import Network
+    from coterie.rounds import Outcome
 
     Q = TypeVar("Q", bound=Problem[Any])
 else:

@@ -35,6 +35,7 @@ from coterie.data import Table
 from coterie.errors import InvalidProblem
 from coterie.problems.personal.problem import Personal
 from coterie.problems.shared.problem import Shared
+from coterie.settings import Settings
 
 Trial = dict[str, Any]
 """What was tried: `choice`, its parameters, `score` (accuracy, or minus the mean square error, averaged over users),
@@ -310,11 +311,15 @@ def linear_candidates(contest: Contest, loss: Any, penalty: Mapping[str, Any], w
 
 
 def boosted_candidates(
-    contest: Contest, problem: Personal, how: Mapping[str, Any], wanted: Sequence[str], linear: Tried
+    contest: Contest, problem: Personal, settings: Settings, wanted: Sequence[str], linear: Tried
 ) -> Tried:
     """The one with most right answers: the linear model, or a boosted one, or linear ones near similar users'."""
-    learning = {name: how[name] for name in ("network", "sample", "alternations") if name in how}
-    steps, start = ({name: how[name] for name in (wanted,) if name in how} for wanted in ("local_steps", "begin"))
+    options = settings.algorithm.options
+    steps, start, learning = (
+        {name: options[name] for name in names if name in options}
+        for names in (("local_steps",), ("begin",), ("sample", "alternations"))
+    )
+    learning["network"] = settings.network
     entries: dict[str, Callable[[], Candidate]] = {
         "global": lambda: Candidate("global", problem, {"method": "global"}),
         "local": lambda: Candidate("local", problem, {"method": "local", **steps}),
@@ -346,7 +351,7 @@ def choose(
     penalty: Mapping[str, Any] | None = None,
     personal: Personal | None = None,
     wanted: Sequence[str] = (*LINEAR, *BOOSTED),
-    how: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
 ) -> Choice:
     """The candidate that does best on rows kept back; without enough rows for that, a common model with deviations.
 
@@ -361,7 +366,7 @@ def choose(
     contest = Contest(holder, scale)
     best = linear_candidates(contest, loss, penalty, wanted)
     if personal is not None:
-        best = boosted_candidates(contest, personal, how or {}, wanted, best)
+        best = boosted_candidates(contest, personal, settings or Settings(), wanted, best)
     candidate, share = best.candidate, 1.0 - 1.0 / holder.folds
     if candidate.choice in LINEAR:
         prices = {name: value * share for name, value in candidate.parameters.items()}

@@ -17,7 +17,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.methods.deviations import deviation, reduced
+from coterie.methods.deviations import best_dual, deviation, reduced
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.searched_rows import bends_of
 from coterie.methods.second_order.newton import ProximalNewton, State
@@ -43,7 +43,7 @@ class UserOracle(Oracle):
 
     @property
     def gradient(self) -> FloatArray:
-        return self.agent.centred.adjoint(self.agent.weighted(self._best.slopes))
+        return self.agent.centred.adjoint(self.agent.weighted(best_dual(self.agent, self._best)))
 
     def hessian(self, *more: FloatArray) -> FloatArray:
         curvature = self.agent.loss.curvature(self._best.scores, self.agent.exact_labels)

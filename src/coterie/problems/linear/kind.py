@@ -9,7 +9,6 @@ from coterie.arrays import FloatArray
 from coterie.certificate import ANY, Bound, Point
 from coterie.losses import LOSSES, Loss
 from coterie.problem import Problem
-from coterie.problems.linear import proof
 from coterie.problems.linear.model import LinearModel
 from coterie.problems.one_score import OneScoreKind
 from coterie.words import Talk
@@ -40,14 +39,20 @@ class LinearKind(OneScoreKind[Problem[Loss], LinearModel]):
         return problem.loss.moves_with_labels
 
     def introduce(self, agent: Agent[Problem[Loss]]) -> Talk[Facts]:
+        from coterie.problems.linear import proof
+
         return proof.introduce(agent)
 
     def certify(
         self, agent: Agent[Problem[Loss]], point: Point, target: float = 0.0, radius: float | None = ANY
     ) -> Talk[Bound]:
+        from coterie.problems.linear import proof
+
         return proof.certify(agent, point, target, radius)
 
     def dual_at(self, agent: Agent[Problem[Loss]], w: FloatArray) -> FloatArray | None:
+        from coterie.problems.linear import proof
+
         return proof.dual_at(agent, w)
 
     @property

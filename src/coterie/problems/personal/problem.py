@@ -145,21 +145,12 @@ class Personal(AnyProblem):
         return self.but(predictors=Stumps.spread(lower, upper, self.count, self.constant))
 
     def settings(self) -> dict[str, Any]:
-        """Everything that defines the problem, as plain values; of one that was read from a file, what it said there.
-
-        The names of loss and penalty are those of files since the first version, with the norm that is meant.
-        """
-        if (written := vars(self).get("written")) is not None:
-            return dict(written)
-        own = {
-            name: getattr(self, name) for name in ("count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
-        }
-        # Older files have no word for these, and stay what they were.
+        """Everything that defines the problem, as plain values."""
+        names = ("count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
+        own = {name: getattr(self, name) for name in names}
         own |= {name: True for name in ("constant", "hinge") if getattr(self, name)}
-        named = self.predictors if isinstance(self.predictors, str) else self.predictors.settings()
-        ball = {"name": f"{self.norm}ball", "radius": self.beta}
-        alike = {"loss": {"name": "logistic"}, "penalty": ball, "intercept": False}
-        return {**alike, "personal": {**own, "predictors": named}}
+        own["predictors"] = self.predictors if isinstance(self.predictors, str) else self.predictors.settings()
+        return {"intercept": False, "personal": own}
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> Personal:
@@ -172,14 +163,12 @@ class Personal(AnyProblem):
                 case "stumps":
                     named = Stumps(tuple(parts["columns"]), tuple(parts["thresholds"]))
                 case "linear":
-                    named = Linear(parts["columns"], parts.get("constant", True))
+                    named = Linear(parts["columns"], parts["constant"])
                 case other:
                     raise InvalidProblem(
                         f"base predictors of the kind {other!r} are not kept in files; give them again."
                     )
-        problem = Personal(named, **own)
-        object.__setattr__(problem, "written", settings)
-        return problem
+        return Personal(named, **own)
 
 
 def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:

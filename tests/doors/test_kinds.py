@@ -1,0 +1,68 @@
+"""What depends on the kind of a problem is in its folder: elsewhere no kind is compared by name or class."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import coterie
+from coterie.problems import NAMES
+
+ROOT = Path(coterie.__file__).parent
+CLASSES = {"Problem", "AnyProblem", "Personal", "Shared", "Model", "UserModel"}
+CLASSES |= {"LinearModel", "LowRankModel", "MulticlassModel", "PersonalModel", "SharedModel", "SurvivalModel"}
+
+ALLOWED = {
+    "solve.py": "a wrong first argument is refused",
+    "evaluate.py": "a wrong first argument is refused",
+    "report/figures.py": "a page is also made of models that are not of this package",
+    "report/sections/model.py": "a page is also made of models that are not of this package",
+    "report/users.py": "a table by user has columns that only personal models know",
+    "commands/baseline.py": "the command is for survival models",
+    "commands/predict.py": "--users is for models of users, and coefficients have another shape for several classes",
+    "commands/users.py": 'the command is for models of users, and "shared" is a method',
+    "estimators/choice.py": "the estimator chooses between two kinds",
+    "estimators/direct.py": "a fast path of the estimator, for one kind",
+    "estimators/personalized.py": 'the estimator is for two kinds, and "shared" is a method',
+    "session/choosing.py": '"shared" is a method',
+    "peers/choice.py": '"shared" is a method',
+    "peers/answer.py": "only linear models have parts",
+    "peers/scores.py": "only linear models have parts",
+    "methods/deviations.py": "a method of one kind",
+    "methods/perso_linear.py": "a method of one kind",
+    "methods/personal_baselines.py": "a method of one kind",
+    "methods/shared.py": "a method of one kind",
+}
+"""Files outside of `problems` that ask for a kind, and why."""
+
+
+def names_a_kind(node):
+    """Whether a comparison has the name of a kind on either side."""
+    if not isinstance(node, ast.Compare):
+        return False
+    return any(isinstance(part, ast.Constant) and part.value in NAMES for part in ast.walk(node))
+
+
+def asks_for_a_class(node):
+    """Whether an `isinstance` is about a class of problems or models."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"):
+        return False
+    named = {getattr(part, "id", getattr(part, "attr", None)) for part in ast.walk(node.args[1])}
+    return bool(named & CLASSES)
+
+
+def asks_for_a_kind(text):
+    return any(names_a_kind(node) or asks_for_a_class(node) for node in ast.walk(ast.parse(text)))
+
+
+def test_no_kind_is_asked_for_outside_of_problems():
+    files = {str(path.relative_to(ROOT)): path for path in ROOT.rglob("*.py")}
+    asking = {name for name, path in files.items() if asks_for_a_kind(path.read_text())}
+    assert {name for name in asking if not name.startswith("problems/")} == set(ALLOWED)
+
+
+def test_what_the_check_finds():
+    assert asks_for_a_kind('problem.kind.name == "linear"')
+    assert asks_for_a_kind('agent.problem.kind.name in ("low-rank", "shared")')
+    assert asks_for_a_kind("isinstance(model, co.MulticlassModel | UserModel)")
+    assert not asks_for_a_kind("problem.kind.prepares and isinstance(loss, Huber)")
