@@ -1,16 +1,18 @@
-"""Write the table of methods in docs/disclosure.md, from what the methods state."""
+"""Write the tables in docs/disclosure.md, from what methods, operations and broadcasts declare."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from coterie.methods import METHODS
+from coterie.peers.broadcasts import BROADCASTS
+from coterie.peers.disclosure import OPERATIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "disclosure.md"
-BEGIN, END = "<!-- made by scripts/disclosure_table.py -->\n", "<!-- end -->\n"
+END = "<!-- end -->\n"
 
 
-def table() -> str:
+def methods() -> str:
     """One line for all methods that say the same."""
     lines = ["| methods | what a party sends | what who sees it can compute | with secure sums |", "|---|---|---|---|"]
     facts = {method.disclosure: None for method in sorted(METHODS.values(), key=lambda one: (one.split, one.name))}
@@ -21,11 +23,31 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def broadcasts() -> str:
+    """One line for every message that is told to all, in the order in which they are sent."""
+    lines = ["| message | sent by | what it says |", "|---|---|---|"]
+    lines += [f"| {one.about} | {', '.join(one.operations)} | {one.sent} |" for one in BROADCASTS]
+    return "\n".join(lines) + "\n"
+
+
+def operations() -> str:
+    """One line for every query and protocol of the operations that are declared as such."""
+    lines = ["| operation | split by | what a party sends |", "|---|---|---|"]
+    for operation in OPERATIONS:
+        for one in operation.discloses:
+            splits = ", ".join(split for split in one.splits if split in operation.splits)
+            lines.append(f"| `coterie {operation.name}` | {splits} | {one.disclosure.sent} |")
+    return "\n".join(dict.fromkeys(lines)) + "\n"
+
+
 def page(text: str) -> str:
-    """The page with the table as it is now."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + BEGIN + table() + END + after
+    """The page with the tables as they are now."""
+    for table in (methods, broadcasts, operations):
+        begin = f"<!-- {table.__name__}: made by scripts/disclosure_table.py -->\n"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(END)
+        text = before + begin + table() + END + after
+    return text
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Organisation(Parties):
     transport: InProcess
 
     def ask(self, query, kind):
-        name = self.declared(query)
+        name = self.declared(query).__name__
         mine = msgspec.msgpack.encode(query(self.site))
         told = self.point.lay_down(self.site.index, f"ask {name}", mine)
         return [msgspec.msgpack.decode(one, type=kind) for one in told]
@@ -72,7 +72,7 @@ class Organisation(Parties):
         return replace(self, site=site, cards=self.cards if cards is None else cards)
 
     def run_protocol(self, protocol, purpose="rounds"):
-        name = self.declared(protocol)
+        name = self.declared(protocol).__name__
 
         def converse(talks):
             found = self.transport.converse(talks, purpose)

@@ -155,6 +155,7 @@ class Evaluate(Operation[Evaluation | None]):
 
     name: ClassVar[str] = "evaluate"
     file: ClassVar[str] = "evaluation"
+    splits: ClassVar[tuple[str, ...]] = ("samples", "features")
     needs_rows: ClassVar[bool] = False
     discloses: ClassVar = (
         scored,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,15 +13,17 @@ from tests.engines.workers import Workers
 from tests.harness import among
 
 import coterie as co
-from coterie.describe import RAW, Describe
+from coterie.describe import RAW, Describe, raw_columns
 from coterie.errors import InvalidData
 from coterie.evaluate import Evaluate
 from coterie.methods.disclosure import discloses
 from coterie.session.describing import Wish
 from coterie.session.parties import Meeting, Operation, hosted
+from coterie.session.preparing import Prepare
 from coterie.site import Rules
 
 RULES = Rules(5, per_party=True)
+COLUMNS = ("age", "visits", "city", "dose")
 RAWS = [co.read(part, name=f"party {k}", prepare=RAW) for k, part in enumerate(PARTS)]
 
 
@@ -103,3 +106,24 @@ def test_what_is_not_declared_is_refused():
 def test_a_list_without_parties_is_refused(ask):
     with pytest.raises(InvalidData, match="there are no parties"):
         ask([])
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
+def test_a_preparation_is_the_same_everywhere(secure):
+    recipes = co.Preparation(
+        "impute, standardise", text="one-hot(5)", columns={"age": "spline(3)", "visits": "min-max"}
+    )
+    operation = Prepare(recipes, "samples")
+    tables = [replace(raw_columns(table, None, COLUMNS), y=np.ones(table.n)) for table in RAWS]
+    meeting = Meeting(prepare=recipes, secure_sums=secure, network="star")
+    found = []
+    for engine, data in (("local", tables), (Workers(), [partial(same, table) for table in tables])):
+        with hosted(operation, data, meeting, engine) as parties:
+            found.append(operation.together(parties))
+    expected = [site.data for site in found[0].parties.sites]
+    found += among(operation, tables, secure_sums=secure)
+    for one in found[1:]:
+        assert one.prepared == found[0].prepared
+        assert one.sent == found[0].sent
+    for one, table in zip(found[2:], expected, strict=True):
+        np.testing.assert_array_equal(one.parties.site.data.X, table.X)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from coterie.bill import Bill
 from coterie.data import Table, read
 from coterie.data.summary import TableSummary
 from coterie.describe import RAW
 from coterie.errors import InvalidInput
+from coterie.peers.broadcasts import AGREEMENT, DONE, Broadcast
 from coterie.peers.chaos import Chaos
-from coterie.peers.consent import Consent, require
 from coterie.peers.policy import Account, agree_on_limits, agree_to_begin
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
 from coterie.peers.study import PartyFile, Study
 from coterie.session.parties import Operation, Parties
-from coterie.site import Rules, Site
+from coterie.site import NO_RULES, Rules, Site
 from coterie.words import Talk
 
 T = TypeVar("T")
@@ -41,9 +42,12 @@ class Among(Parties):
     def begin(session: Session, operation: Operation[Any], table: Table) -> Among:
         """Begin if all policies allow it: match rows, compare cards, agree on the strictest rules."""
         study = session.study
-        agree_to_begin(session, table.n, empty=not operation.needs_rows and study.split == "samples")
+        if operation.governed:
+            agree_to_begin(session, table.n, empty=not operation.needs_rows and study.split == "samples")
         table = matched(session, table) if operation.matches else table
         cards = summaries(session, table)
+        if not operation.governed:
+            return Among.of(session, operation, table, cards, Account(session.own.party, math.inf), NO_RULES)
         account = Account.of(session, cards[session.me])
         rules = Rules(*agree_on_limits(session, cards))
         return Among.of(session, operation, table, cards, account, rules)
@@ -64,7 +68,9 @@ class Among(Parties):
         return Among(operation, study.split, cards, rules, Bill(session.network), session, site, account)
 
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
-        return self.session.all_gather(query(self.site), self.declared(query), kind)
+        declared = self.declared(query)
+        message = Broadcast(declared.__name__, declared.disclosure.sent, (self.session.purpose,))
+        return self.session.all_gather(query(self.site), message, kind)
 
     def look(self, query: Callable[[Site], T]) -> list[T | None]:
         own = query(self.site)
@@ -85,17 +91,8 @@ class Among(Parties):
         return found
 
     def agree(self, value: str, otherwise: str) -> None:
-        if len({*self.session.all_gather(value, "agreement", str)}) > 1:
+        if len({*self.session.all_gather(value, AGREEMENT, str)}) > 1:
             raise InvalidInput(otherwise)
-
-
-class Saved(Protocol):
-    """What an operation comes to."""
-
-    def save(self, path: Any) -> Any: ...
-
-
-F = TypeVar("F", bound=Saved | None)
 
 
 def own_columns(own: PartyFile) -> Table:
@@ -112,18 +109,22 @@ class Part:
     chaos: Chaos | None = None
     say: Say = lambda text: None
 
-    def take(self, operation: Operation[F], table: Table, page: Callable[[], str], consent: Consent) -> F:
-        """Take part, with consent to that page; what comes of it is written to a file of the operation's name."""
-        own = self.own
-        table = operation.alone(table)
-        require(own, self.study, page(), consent)
+    def take(
+        self, operation: Operation[T], table: Table, before: Callable[[Session], None] = lambda session: None
+    ) -> T:
+        """Take part with what `alone` made of its table; a result with a file is written to the party's folder.
 
-        def work(session: Session) -> F:
-            found = operation.together(Among.begin(session, operation, table))
-            if found is not None:
+        before    what else all parties do first, when they have met
+        """
+        own = self.own
+
+        def work(session: Session) -> T:
+            before(session)
+            found: Any = operation.together(Among.begin(session, operation, table))
+            if operation.file and found is not None:
                 own.output.mkdir(parents=True, exist_ok=True)
                 found.save(own.output / f"{operation.file}.json")
-            session.all_gather(True, "done", bool)
-            return found
+            session.all_gather(True, DONE, bool)
+            return found  # type: ignore[no-any-return]
 
         return in_session(own, self.study, operation.name, work, self.say, self.chaos, table.digest())

@@ -15,6 +15,7 @@ from coterie.errors import CoterieError, InvalidData, PartyLost
 from coterie.files import staged, write_atomically
 from coterie.inference import Inference
 from coterie.path import Path
+from coterie.peers.broadcasts import PARTS
 from coterie.peers.session import Session
 from coterie.peers.signatures import signed_by_all
 from coterie.peers.study import Study
@@ -108,7 +109,7 @@ def _bill(bill: Bill) -> dict[str, Any]:
 
 
 def _signed(session: Session, result: Result, told: dict[str, Any] | None = None) -> Result:
-    parts = session.all_gather(result.model.digest(), "parts", str)
+    parts = session.all_gather(result.model.digest(), PARTS, str)
     certificate = _with_parts(result.certificate, session.study, parts, told or {})
     model = result.model
     if isinstance(model, LinearModel) and model.part is not None:

@@ -14,20 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from coterie.certificate import Certificate
 from coterie.errors import InvalidInput
-from coterie.evaluate import with_labels
-from coterie.models import load_model
+from coterie.peers.among import Among
+from coterie.peers.broadcasts import FITTED_WITHOUT
 from coterie.peers.chaos import Chaos
 from coterie.peers.consent import Consent
 from coterie.peers.party import read_new
-from coterie.peers.scores import Predictions, parts_summed, predict_together
-from coterie.peers.session import Say, Session, matched
+from coterie.peers.prediction import ObjectiveOfParts, Predictions
+from coterie.peers.scores import name_of_model, own_model, predict_together
+from coterie.peers.session import Say, Session
 from coterie.peers.study import PartyFile, Study
 from coterie.result import Result
-from coterie.session.scoring import raw_scores
 
 
 def cost_of_refit(before: Path, result: Result, gone: Sequence[str]) -> str | None:
@@ -56,14 +55,12 @@ def predict_without(
     holder = own if fitted else msgspec.structs.replace(own, output=before.output)
     costs: list[str] = []
 
-    def agree(session: Session) -> None:
-        if len({*session.all_gather(fitted, "fitted without", bool)}) > 1:
+    def before_predicting(session: Session) -> None:
+        if len({*session.all_gather(fitted, FITTED_WITHOUT, bool)}) > 1:
             names = " ".join(f"--without {name}" for name in gone)
             raise InvalidInput(
                 f"some parties have fitted again and others not: `coterie agent party.toml {names}` at all."
             )
-
-    def beside(session: Session) -> None:
         if fitted:
             costs.append(_from_files(before.output, own.output, gone) or "")
             return
@@ -72,23 +69,18 @@ def predict_without(
             old = Certificate.load(before.output / "certificate.json")
             costs.append(_compared(gone, objective, old.primal, [old.participants[0].rows, rows]))
 
-    found = predict_together(holder, study, data, chaos=chaos, say=say, before=agree, beside=beside, consent=consent)
+    how: dict[str, Any] = {"chaos": chaos, "say": say, "consent": consent}
+    found = predict_together(holder, study, data, before=before_predicting, **how)
     return found, (costs[0] or None) if costs and found.scores is not None else None
 
 
 def _objective(session: Session, own: PartyFile, study: Study) -> tuple[float | None, int]:
     """P of the parts that are left, on the rows that they were fitted to, at the party with the labels."""
-    model: Any = load_model(own.output / "model.npz")
-    table = matched(session, read_new(own, study, own.data, labelled=True))
-    penalty = model.problem.penalty.value(model.coef_)
-    told = parts_summed(session, np.append(raw_scores(model, table) + model.intercept_, penalty), table.n)
-    if told is None:
-        return None, table.n
-    here = with_labels(table, model)
-    assert here.y is not None
-    total = float(here.n) if here.weights is None else float(here.weights.sum())
-    losses = model.problem.loss.value(told[:-1], here.y.astype(float), here.weights)
-    return float(model.problem.primal(losses, total, float(told[-1]))), here.n
+    asked = ObjectiveOfParts(own_model(own), own.target, name_of_model(own))
+    table = read_new(own, study, own.data, labelled=True)
+    objective: float | None
+    objective, rows = asked.together(Among.begin(session, asked, table))
+    return objective, rows
 
 
 def _from_files(before: Path, after: Path, gone: Sequence[str]) -> str | None:

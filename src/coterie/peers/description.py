@@ -11,7 +11,7 @@ from coterie.describe import Describe
 from coterie.description import Description
 from coterie.peers.among import Part, own_columns
 from coterie.peers.chaos import Chaos
-from coterie.peers.consent import Consent
+from coterie.peers.consent import Consent, require
 from coterie.peers.disclosure import disclosure
 from coterie.peers.session import Say
 from coterie.peers.study import PartyFile, Study
@@ -53,12 +53,10 @@ def describe_together(
     consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
               Not needed where the party agreed to the same page before.
     """
-    asked, table = describing(own, study)
-
-    def page() -> str:
-        return disclosure(study, own.party, as_fitted(asked.alone(table), own))
-
-    found = Part(own, study, chaos, say).take(asked, table, page, consent)
+    asked, raw = describing(own, study)
+    table = asked.alone(raw)
+    require(own, study, disclosure(study, own.party, as_fitted(table, own)), consent)
+    found = Part(own, study, chaos, say).take(asked, table)
     if study.split == "samples":
         return found
     return replace(found, parties={name: one for name, one in found.parties.items() if name != own.party})

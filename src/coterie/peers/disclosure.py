@@ -9,6 +9,8 @@ from coterie.describe import Describe
 from coterie.errors import InvalidInput
 from coterie.evaluate import Evaluate
 from coterie.methods import METHODS, Method
+from coterie.peers.broadcasts import sent_to_all
+from coterie.peers.prediction import ObjectiveOfParts, Predict
 from coterie.session.choosing import FITS, FOLDS
 from coterie.session.information import Information
 from coterie.session.parties import Operation
@@ -22,7 +24,7 @@ _PROOF = {
     "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
-OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, Evaluate)
+OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, Evaluate, Predict, ObjectiveOfParts)
 """What parties can do together besides a fit; each states itself what it tells."""
 _NOT_SENT = {
     "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
@@ -30,6 +32,29 @@ _NOT_SENT = {
     "users": "rows, labels.",
     "shared": "rows, labels, dual vectors, how this party deviates from the common model, which is the same for all.",
 }
+
+
+def _listed(told: list[str]) -> list[str]:
+    return [f"  - {text}" for text in told]
+
+
+def _told_for(operation: type[Operation[Any]], study: Study) -> list[str]:
+    """What an operation sends to all parties, and what they add up."""
+    matching = _ids(study) if operation.matches else []
+    return [*matching, *sent_to_all(study, operation.name), *operation.page(study.split)]
+
+
+def _ids(study: Study) -> list[str]:
+    """What is sent to match rows."""
+    if study.id is None or study.split != "features":
+        return []
+    how = "keyed hashes of the ids: parties can test guesses, outsiders cannot"
+    if study.psi:
+        how = (
+            "encrypted ids for a private set intersection: ids that both sides have become known, and a parent can "
+            "test a suspected id by adding it to its own"
+        )
+    return [f"{how} (column {study.id!r}); in the end all know which ids are common to all"]
 
 
 def candidates(study: Study) -> dict[str, type[Method]]:
@@ -77,22 +102,11 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         f"Model: {problem.kind.described(problem.settings())}.",
         "",
         "Sent once, to all parties:",
-        "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",
-        "  - a commitment to the data, which tells nothing without nonce.txt, and that stays here",
-        "  - in the end a digest of its own model; both go into the certificate",
-        "  - digests of the sums in its snapshots, and of the run that its earlier result and its model come from",
+        *_listed([*_ids(study), *sent_to_all(study, "fit")]),
+        "",
+        "Sent once, added up:",
     ]
-    if study.id is not None:
-        how = (
-            "encrypted ids for a private set intersection: ids that both sides have become known, and a parent can "
-            "test a suspected id by adding it to its own"
-            if study.psi
-            else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
-        )
-        lines.append(f"  - {how} (column {study.id!r}); in the end all know which ids are common to all")
-    if study.same_order:
-        lines += ["  - keyed hashes of the column names, to find names that two parties have: parties can test guesses"]
-    lines += [f"  - {line}" for line in problem.kind.introduction(problem, study.messages)]
+    lines += _listed(list(problem.kind.introduction(problem, study.messages)))
     if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
@@ -103,20 +117,12 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += ["  - sums of squares and products of its own changes of State, a few numbers, added up"]
     lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.messages]}"]
     lines += [*_path(study), *_choice(study), *_inference(study)]
-    if study.split == "features":
-        lines += ["", "Sent to predict:"]
-        lines += [
-            "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up",
-            "  - with --without, the same of the rows that were fitted, and its own penalty, added up",
-        ]
     for operation in OPERATIONS:
-        told = operation.page(study.split) or ["nothing"]
-        lines += ["", f"Sent by `coterie {operation.name}`:", *(f"  - {text}" for text in told)]
+        if study.split in operation.splits:
+            lines += ["", f"Sent to {operation.name}, by `coterie {operation.name}`:"]
+            lines += _listed(_told_for(operation, study))
     lines += ["", "Sent to verify, by `coterie verify`:"]
-    lines += [
-        "  - ids and numbers of rows as above, the numbers of its own certificate and a digest of it, what is wrong "
-        "with its own files; then once more what a certificate needs"
-    ]
+    lines += _listed([*_ids(study), *sent_to_all(study, "verify"), "once more what a certificate needs"])
     lines += [
         "",
         f"Not sent: {_NOT_SENT.get(problem.kind.name, _NOT_SENT[study.split])}",
@@ -204,18 +210,12 @@ def _inference(study: Study) -> list[str]:
         f"  - {Information.disclosure.sent}" if study.inference == "clustered" else f"  - {_SUMS[kind]}",
         f"  - who sees it can compute: {Information.disclosure.learned}",
     ]
-    if study.inference == "clustered":
+    if study.inference == "clustered" and study.correction in (None, "CR2"):
         lines += [
-            "  - to all parties: keyed hashes of its clusters, in their order. Parties can test guesses",
-            "  - to all parties: whether a cluster that others have, too, has fewer rows here than minimum-count. Then "
-            "there are no standard errors",
+            '  - with fewer than 30 clusters, each at one party, or correction = "CR2": for every coefficient a '
+            "matrix of products of its clusters' Hessians, added up over its clusters. Of a single cluster here, "
+            "it is a function of that cluster's Hessian"
         ]
-        if study.correction in (None, "CR2"):
-            lines += [
-                '  - with fewer than 30 clusters, each at one party, or correction = "CR2": for every coefficient a '
-                "matrix of products of its clusters' Hessians, added up over its clusters. Of a single cluster here, "
-                "it is a function of that cluster's Hessian. Before that, to all parties, whether its budget has room"
-            ]
     return lines
 
 

@@ -17,6 +17,7 @@ from coterie.data.prepared import Prepared
 from coterie.data.summary import TableSummary
 from coterie.engines.processes import VERSIONS
 from coterie.errors import PartyLost, ProtocolError
+from coterie.peers.broadcasts import CHECKPOINTS, COMMITMENTS
 from coterie.peers.nonce import commitment
 from coterie.peers.policy import Account, agree_on_methods
 from coterie.peers.preparing import prepare_own
@@ -98,7 +99,7 @@ class Fits:
         table, parts = ready.table, ready.parts
         say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
         allowed, later = agree_on_methods(session, parts, ready.held)
-        digests = session.all_gather(commitment(own, study, table), "digests", str)
+        digests = session.all_gather(commitment(own, study, table), COMMITMENTS, str)
         people = tuple(
             Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
         )
@@ -181,7 +182,7 @@ class Fits:
         If there are no such snapshots, all parties remove theirs, and begin again.
         """
         names, mine = self.session.study.names, {} if saved is None else saved.marks(HEARD)
-        told = self.session.all_gather(mine, "checkpoints", dict[int, str])
+        told = self.session.all_gather(mine, CHECKPOINTS, dict[int, str])
         if not any(told):
             return
         common = [round for round in told[0] if all(round in marks for marks in told)]

@@ -24,6 +24,7 @@ from coterie.data import Table
 from coterie.errors import CoterieError, InvalidData
 from coterie.inference import Inference
 from coterie.networks import star
+from coterie.peers.broadcasts import CLUSTER_KEYS, CLUSTERS, ROOM, ROWS_OF_CLUSTERS
 from coterie.peers.fits import Fits
 from coterie.peers.session import Session, check_totals
 from coterie.peers.study import PartyFile
@@ -107,16 +108,16 @@ def check_table(own: PartyFile, certificate: Certificate, model: Any, facts: Fac
 def _have_room(fits: Fits, numbers: int) -> bool:
     """Whether the budgets of all parties leave room for that many numbers."""
     mine = bool(fits.account.told + numbers <= fits.account.allowance)
-    return all(fits.session.all_gather(mine, "room", bool))
+    return all(fits.session.all_gather(mine, ROOM, bool))
 
 
 def _clusters(session: Session, table: Table) -> tuple[tuple[npt.NDArray[np.intp], ...], tuple[int, ...], int]:
     """The cluster of every row that is here, which clusters several parties have, and how many there are."""
     assert table.ids is not None
     labels, place = np.unique(table.ids, return_inverse=True)
-    nonces = session.all_gather(secrets.token_bytes(32), "cluster keys", bytes)
+    nonces = session.all_gather(secrets.token_bytes(32), CLUSTER_KEYS, bytes)
     key = hashlib.sha256(b"".join(nonces)).digest()
-    told = session.all_gather([_hashed(key, label) for label in labels.tolist()], "clusters", list[bytes])
+    told = session.all_gather([_hashed(key, label) for label in labels.tolist()], CLUSTERS, list[bytes])
     known: dict[bytes, int] = {}
     numbers = [np.array([known.setdefault(one, len(known)) for one in own], np.intp) for own in told]
     here = tuple(own[place] if party == session.me else own[:0] for party, own in enumerate(numbers))
@@ -134,7 +135,7 @@ def _refuse_few_rows(session: Session, mine: npt.NDArray[np.intp], shared: tuple
     told = np.isin(mine, shared)
     groups = [*np.bincount(mine[told], minlength=1).tolist(), int((~told).sum()) if shared else 0]
     refused = bool(small(groups, session.own.policy.minimum_count).any())
-    heard = session.all_gather(refused, "rows of clusters", bool)
+    heard = session.all_gather(refused, ROWS_OF_CLUSTERS, bool)
     if against := [name for name, one in zip(session.study.names, heard, strict=True) if one]:
         raise InvalidData(
             f"clusters have rows at several parties, and {' and '.join(against)} would have to tell a sum over fewer "

@@ -25,6 +25,7 @@ from coterie.data.prepared import Prepared
 from coterie.errors import InvalidData, InvalidInput, NumericalError, PartyLost, ProtocolError
 from coterie.models import load_model
 from coterie.peers.answer import Answer, run_in, write_failure
+from coterie.peers.broadcasts import EARLIER_RESULTS, WRITTEN
 from coterie.peers.chaos import Chaos
 from coterie.peers.choice import choose_together
 from coterie.peers.consent import Consent, require
@@ -159,7 +160,7 @@ def fit_together(
         if result.error is None:
             # Nobody leaves before everybody has written: until here a restarted party finds all others. For one whose
             # disk is full nobody waits: the others have theirs.
-            session.all_gather(not unwritten, "written", bool)
+            session.all_gather(not unwritten, WRITTEN, bool)
         else:
             leave(session.links, result.error)
         return answer
@@ -187,7 +188,7 @@ def _placed(session: Session, answer: Answer, say: Say) -> Answer:
     why = why_kept(output, result)
     if result.error is None:
         held = [why is not None, run_in(output)]
-        told = session.all_gather(held, "earlier results", tuple[bool, str])
+        told = session.all_gather(held, EARLIER_RESULTS, tuple[bool, str])
         runs = {run for _, run in told}
         if not all(stays for stays, _ in told) or len(runs) > 1 or "" in runs:
             why = None

@@ -32,6 +32,7 @@ from coterie.errors import InvalidInput, PartyLost, Refused, UnknownName
 from coterie.files import append
 from coterie.methods import METHODS, Method
 from coterie.methods.costs import first_order
+from coterie.peers.broadcasts import LIMITS, METHODS_ALLOWED, POLICIES
 from coterie.peers.disclosure import candidates
 from coterie.problem import Problem
 from coterie.session.choosing import FITS, FOLDS
@@ -260,7 +261,7 @@ def agree_to_begin(session: Session, rows: int, *, empty: bool = False) -> None:
     """
     policy = session.own.policy
     mine = policy.objection(session.study, policy.minimum_rows if empty and not rows else rows)
-    _refuse(session, session.all_gather(mine is None, "policies", bool), mine)
+    _refuse(session, session.all_gather(mine is None, POLICIES, bool), mine)
 
 
 def agree_on_methods(
@@ -269,7 +270,7 @@ def agree_on_methods(
     """The methods that all policies allow, and those that may follow another one."""
     found, after = (session.own.policy.allows(session.study, parts, session.me, held, later) for later in (False, True))
     mine = tuple([name for name, objection in which.items() if not objection] for which in (found, after))
-    heard = session.all_gather(mine, "allowed", tuple[list[str], list[str]])
+    heard = session.all_gather(mine, METHODS_ALLOWED, tuple[list[str], list[str]])
     told = [one for one, _ in heard]
     _refuse(session, [bool(one) for one in told], "; ".join(dict.fromkeys(found.values())))
     common = set.intersection(*map(set, told))
@@ -284,7 +285,7 @@ def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[in
     policy = session.own.policy
     objection = policy.exposes(session.study, parts, session.me)
     mine = objection is None, float(policy.minimum_count), policy.allowance(session.study, parts[session.me])
-    told = session.all_gather(mine, "limits", tuple[bool, float, float])
+    told = session.all_gather(mine, LIMITS, tuple[bool, float, float])
     _refuse(session, [agreed for agreed, _, _ in told], objection)
     return int(max(minimum for _, minimum, _ in told)), min(room for _, _, room in told)
 

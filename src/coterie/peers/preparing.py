@@ -21,6 +21,7 @@ from coterie.data.recipes import Preparation
 from coterie.data.summary import TableSummary
 from coterie.data.table import party_error
 from coterie.peers.among import Among
+from coterie.peers.broadcasts import LEAST_ROWS
 from coterie.peers.policy import Account
 from coterie.peers.session import Session, prepare_table
 from coterie.problem import AnyProblem
@@ -61,7 +62,7 @@ def prepare_own(session: Session, table: Table) -> Ready:
         return Ready(table, parts, classes, Account.of(session, parts[session.me]), parts, found.prepared)
     table, parts, classes = prepare_table(session, table, problem)
     account = Account.of(session, parts[session.me])
-    least = max(session.all_gather(session.own.policy.minimum_count, "least rows of a group", int))
+    least = max(session.all_gather(session.own.policy.minimum_count, LEAST_ROWS, int))
     found = asked.together(Among.of(session, asked, table, parts, account, Rules(least)))
     table, wide = _as_fitted(found.parties.site.data, parts)
     return Ready(table, wide, classes, account, parts, found.prepared, found.sent)

@@ -36,6 +36,7 @@ from coterie.data.table import in_order
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, ProtocolError
 from coterie.methods import METHODS
 from coterie.models import load_model
+from coterie.peers.broadcasts import CLAIMS, DONE, STANDARD_ERRORS
 from coterie.peers.chaos import Chaos
 from coterie.peers.consent import Consent, require_for_study
 from coterie.peers.disclosure import disclosure
@@ -111,7 +112,7 @@ def verify_together(
 
     def work(session: Session) -> Verification:
         found = _verify(session, table, certificate, model, damage)
-        session.all_gather(True, "verified", bool)
+        session.all_gather(True, DONE, bool)
         return found
 
     return in_session(own, study, "verify", work, say, chaos)
@@ -146,7 +147,7 @@ def _verify(
             claim, brought = _brought(session, table, parts, classes, certificate, model, compared)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             claim = Claim([f"its certificate lacks what a proof needs ({type(error).__name__})"])
-    claims = session.all_gather(claim, "claims", Claim)
+    claims = session.all_gather(claim, CLAIMS, Claim)
     heard = [(name, text) for name, one in zip(names, claims, strict=True) for text in one.objections]
     objections = [f"{name}: {printable(text)}" for name, text in heard]
     objections += _apart(names, claims)
@@ -160,7 +161,7 @@ def _verify(
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
         objections += [f"{name}: {printable(text)}" for text in one.unsigned]
     late = check_table(session.own, certificate, model, facts, compared)
-    everybodys = session.all_gather([text[:LONGEST] for text in late], "standard errors", list[str])
+    everybodys = session.all_gather([text[:LONGEST] for text in late], STANDARD_ERRORS, list[str])
     for name, texts in zip(names, everybodys, strict=True):
         objections += [f"{name}: {printable(text)}" for text in texts]
     about = described(brought[0].problem, brought[0].split, certificate.participants)

@@ -28,6 +28,7 @@ from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.peers.align import HASH_BYTES, aligned
+from coterie.peers.broadcasts import CARDS, NAME_KEYS, NAMES, RANGES, TOTALS, Broadcast
 from coterie.peers.chaos import Chaos
 from coterie.peers.nonce import secret
 from coterie.peers.study import PartyFile, Study
@@ -70,13 +71,15 @@ class Session:
         """Which agent this party is."""
         return self.links.me
 
-    def all_gather(self, mine: object, about: str, kind: type[T]) -> list[T]:
-        """What everybody has to tell about something, in the order of the agents."""
-        parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), about)
+    def all_gather(self, mine: object, message: Broadcast, kind: type[T]) -> list[T]:
+        """What everybody has to tell, in the order of the agents; what is not declared for this purpose is refused."""
+        if self.purpose not in message.operations or not message.applies(self.study):
+            raise AssertionError(f"{self.purpose}: {message.about!r} is not on the page that the parties agreed to")
+        parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), message.about)
         try:
             return [msgspec.msgpack.decode(part, type=kind) for part in parts]
         except msgspec.MsgspecError as error:
-            raise ProtocolError(f"{about}: a party sent an unexpected payload ({error}).") from error
+            raise ProtocolError(f"{message.about}: a party sent an unexpected payload ({error}).") from error
 
 
 # -- meeting -----------------------------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ def check_totals(session: Session, transport: Driver) -> None:
     """Refuse what came of totals that were not the same at all parties."""
     transcript = transport.collectives.transcript
     assert transcript is not None
-    heard = session.all_gather(transcript.hexdigest(), "totals", str)
+    heard = session.all_gather(transcript.hexdigest(), TOTALS, str)
     others = [name for name, one in zip(session.study.names, heard, strict=True) if one != heard[0]]
     if others:
         raise ProtocolError(
@@ -181,10 +184,10 @@ def refuse_equal_names(session: Session, table: Table) -> None:
     Keyed hashes of the names travel, with a key that is new for every meeting: parties can test guesses, outsiders
     cannot.
     """
-    nonces = session.all_gather(secrets.token_bytes(32), "name keys", bytes)
+    nonces = session.all_gather(secrets.token_bytes(32), NAME_KEYS, bytes)
     key = hashlib.sha256(b"".join(hashlib.sha256(nonce).digest() for nonce in nonces)).digest()
     own = {hmac.digest(key, name.encode(), "sha256")[:HASH_BYTES]: name for name in table.columns or ()}
-    held = [set(hashes) for hashes in session.all_gather(sorted(own), "names", list[bytes])]
+    held = [set(hashes) for hashes in session.all_gather(sorted(own), NAMES, list[bytes])]
     for (first, one), (second, other) in itertools.combinations(zip(session.study.names, held, strict=True), 2):
         if both := one & other:
             mine = ", ".join(repr(own[name]) for name in sorted(both) if name in own)
@@ -201,7 +204,7 @@ def summaries(session: Session, table: Table, *, classification: bool = False) -
     mine = msgspec.structs.replace(mine, name="", header="" if session.study.split == "features" else mine.header)
     if len(mine.classes) > MOST_CLASSES:
         raise InvalidData(f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes.")
-    parts = session.all_gather(mine, "cards", TableSummary)
+    parts = session.all_gather(mine, CARDS, TableSummary)
     return [msgspec.structs.replace(part, name=name) for part, name in zip(parts, session.study.names, strict=True)]
 
 
@@ -226,7 +229,7 @@ def with_predictors(session: Session, problem: AnyProblem, table: Table) -> Any:
         return family.for_tables(problem, [table])  # which refuses weights where there can be none
     X = table.X.toarray() if is_sparse(table.X) else table.X
     mine = [X.min(axis=0).tolist(), X.max(axis=0).tolist()] if table.n else []
-    ranges = [np.array(part).reshape(-1, table.d) for part in session.all_gather(mine, "ranges", list[list[float]])]
+    ranges = [np.array(part).reshape(-1, table.d) for part in session.all_gather(mine, RANGES, list[list[float]])]
     return family.for_tables(problem, [Table(part, name="range") for part in ranges])
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from coterie.certificate import Certificate
 from coterie.errors import ProtocolError
+from coterie.peers.broadcasts import SIGNATURES
 from coterie.peers.session import Session
 from coterie.transport.keys import check_signature, known_key, signature
 from coterie.transport.security import MutualTLS
@@ -29,7 +30,7 @@ def signed_by_all(session: Session, certificate: Certificate) -> Certificate:
     """The certificate with everybody's signature; one that does not fit these numbers is refused by name."""
     security = _keys(session)
     mine = Signed(security.certificate, signature(security, certificate.statement()))
-    everybodys = session.all_gather(mine, "signatures", Signed)
+    everybodys = session.all_gather(mine, SIGNATURES, Signed)
     written = {
         name: {"tls": one.tls.decode(), "signature": base64.b64encode(one.signature).decode()}
         for name, one in zip(session.study.names, everybodys, strict=True)

@@ -35,6 +35,7 @@ from coterie.data.summary import TableSummary, check_together
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData
+from coterie.methods.disclosure import SPLITS
 from coterie.networks import Network
 from coterie.rounds import Conversation
 from coterie.session.setup import make_network, wants_secure_sums
@@ -56,8 +57,12 @@ class Operation(ABC, Generic[T]):
     """What it comes to, as a noun: the name of a file."""
     discloses: ClassVar[tuple[Callable[..., Any], ...]]
     """All its queries and protocols: any other is refused."""
+    splits: ClassVar[tuple[str, ...]] = SPLITS
+    """How data may be split."""
     matches: ClassVar[bool] = True
     """Split by features, whether rows are matched by their ids first."""
+    governed: ClassVar[bool] = True
+    """Whether the parties' policies have a say: a party that asks for new rows of its own tells nothing of others."""
     needs_rows: ClassVar[bool] = True
     """Whether a policy's least number of rows is meant for a party that comes without any, too."""
 
@@ -116,14 +121,14 @@ class Parties(ABC):
         """Refuse tables that do not fit together."""
         check_together(self.cards, self.split, labels=labels)
 
-    def declared(self, asked: Callable[..., Any]) -> str:
-        """The name of a query or protocol, if the operation declares it."""
+    def declared(self, asked: Callable[..., Any]) -> Any:
+        """The query or protocol itself, without arguments, if the operation declares it."""
         known = bare(asked)
         if known not in self.operation.discloses or self.split not in known.splits:
             raise AssertionError(
                 f"{self.operation.name}: {known.__name__} is not among what it discloses, split by {self.split}"
             )
-        return str(known.__name__)
+        return known
 
 
 def bare(function: Callable[..., Any]) -> Any:

@@ -107,7 +107,7 @@ class PointToPoint(Collectives):
             tree = self.network.tree(agent)
             upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
             return self._climbed(messages, tag, upwards, agent)
-        total = self._served(messages, tag)
+        total = self._served(messages, tag, to_one=True)
         holder = self.process_of[agent]
         server = self.process_of[0]
         if holder != server and self.process == server:
@@ -149,7 +149,7 @@ class PointToPoint(Collectives):
         mixed: FloatArray = self._mixing.product(operator.matrix, rows)
         return mixed[operator.wanted]
 
-    def _served(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+    def _served(self, messages: Sequence[FloatArray], tag: Tag, to_one: bool = False) -> FloatArray:
         """The sum of all messages in the order of the agents. All processes send theirs to the process of agent 0."""
         server = self.process_of[0]
         if self.process != server:
@@ -163,6 +163,8 @@ class PointToPoint(Collectives):
             if agent not in heard:
                 agents = self.layout.agents_of[owner]
                 stack = self._expected(owner, tag, len(agents) * size, dtype).reshape(len(agents), size)
+                if to_one:
+                    self._refuse_not_finite(stack, owner, tag)
                 heard |= zip(agents, stack, strict=True)
             message = heard.pop(agent)
             if total is None:
@@ -200,12 +202,21 @@ class PointToPoint(Collectives):
                     continue
             else:
                 below = self._expected(self.process_of[child], tag, size, dtype)
+                if upwards is not None:
+                    self._refuse_not_finite(below, self.process_of[child], tag)
             if parent not in partial:
                 partial[parent] = own[parent].copy()
             self.sums.add(partial[parent], below)
         if root in partial:
             return partial[root]
         return messages[0]
+
+    def _refuse_not_finite(self, message: npt.NDArray[Any], process: int, tag: Tag) -> None:
+        """Of a total that one agent hears, only who adds up a message can say who sent it."""
+        if message.dtype.kind == "f" and (wrong := int(np.count_nonzero(~np.isfinite(message)))):
+            raise ProtocolError(
+                f"{tag.word}: {self.called(process)} sent {wrong} of {message.size} numbers that are not finite."
+            )
 
     def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
         """The messages, all of one size, of the agents here and of the agents elsewhere with a neighbour here."""

@@ -38,8 +38,7 @@ class PersonalKind(Kind[Personal, PersonalModel]):
         return proof.introduce(agent)
 
     def introduction(self, problem: Personal, messages: str) -> list[str]:
-        ranges = "for stumps, the least and the largest value of each column"
-        return [ranges, "the number of rows, and the loss of the zero model, added up"]
+        return ["the number of rows, and the loss of the zero model, added up"]
 
     def certify(
         self, agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = ANY
