@@ -45,7 +45,10 @@ def is_tensor(x: object) -> bool:
 
 def precision_of(X: Matrix) -> np.dtype[Any]:
     """The precision of a model of these rows."""
-    return tensors.dtype_of(X) if is_tensor(X) else X.dtype
+    if is_tensor(X):
+        return tensors.dtype_of(X)
+    precision: np.dtype[Any] = X.dtype
+    return precision
 
 
 def stored(coefficients: FloatArray, precision: np.dtype[Any]) -> FloatArray:
@@ -54,12 +57,16 @@ def stored(coefficients: FloatArray, precision: np.dtype[Any]) -> FloatArray:
     A model is what was certified: a run that needed double precision is not rounded afterwards.
     """
     kept: FloatArray = coefficients.astype(precision)
-    return kept if np.array_equal(kept, coefficients, equal_nan=True) else coefficients.astype(float)
+    if np.array_equal(kept, coefficients, equal_nan=True):
+        return kept
+    return coefficients.astype(float)
 
 
 def namespace(x: object) -> Any:
     """numpy, or torch for a tensor: formulas of what both have work where the numbers lie."""
-    return sys.modules["torch"] if is_tensor(x) else np
+    if is_tensor(x):
+        return sys.modules["torch"]
+    return np
 
 
 def host(x: Any) -> Any:
@@ -82,7 +89,10 @@ class _Shared:
     """What one function made of one message; whoever holds the lock computes it."""
 
     def __init__(self, code: CodeType, message: weakref.ref[FloatArray], key: object):
-        self.code, self.message, self.key, self.lock = code, message, key, RLock()
+        self.code = code
+        self.message = message
+        self.key = key
+        self.lock = RLock()
         self.results: list[Any] = []
 
 
@@ -126,7 +136,9 @@ def _forget(place: int, message: weakref.ref[FloatArray]) -> None:
 
 def as_number(value: object) -> float:
     """The value as a float, and NaN, which passes no comparison, for what is not a number."""
-    return float(value) if isinstance(value, Real) else math.nan
+    if isinstance(value, Real):
+        return float(value)
+    return math.nan
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
@@ -148,7 +160,8 @@ def digest(*things: object) -> str:
             if not csr.has_canonical_format:
                 csr = csr.copy()
                 csr.sum_duplicates()
-            indptr, indices = csr.indptr.astype("<i8"), csr.indices.astype("<i8")
+            indptr = csr.indptr.astype("<i8")
+            indices = csr.indices.astype("<i8")
             h.update(bytes.fromhex(digest("sparse", str(csr.shape), indptr, indices, csr.data)))
         else:
             array = np.ascontiguousarray(host(thing))
@@ -189,7 +202,8 @@ class Design:
     """
 
     def __init__(self, X: Matrix, intercept: bool = False):
-        self.X, self.intercept = X, intercept
+        self.X = X
+        self.intercept = intercept
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + intercept)
         self._tensor = is_tensor(X)
         self.dtype = precision_of(X)
@@ -210,7 +224,9 @@ class Design:
         """`forward` where X is a tensor: the scores stay beside it."""
         plain = self.plain(w)
         scores = tensors.product(self.X, plain[: self.X.shape[1]])
-        return scores + float(plain[-1]) if self.intercept else scores
+        if self.intercept:
+            return scores + float(plain[-1])
+        return scores
 
     def _product(self, w: FloatArray) -> FloatArray:
         """X w."""
@@ -227,7 +243,8 @@ class Design:
         if not widened and len(pieces) == 1:
             return product(self.X, w)
         scores: FloatArray = np.empty(self.shape[0], np.result_type(self.dtype, w.dtype))
-        multiply, w = cast(Any, widened_rows), np.ascontiguousarray(w)
+        multiply = cast(Any, widened_rows)
+        w = np.ascontiguousarray(w)
 
         def fill(rows: slice) -> None:
             if widened:
@@ -241,7 +258,8 @@ class Design:
     def _pieces(self) -> list[slice]:
         """Dense rows that several threads may work on at the same time; which ones depends on nothing but the data."""
         if self._cuts is None:
-            n, count = self.shape[0], min(self.X.size // PIECE, PIECES)
+            n = self.shape[0]
+            count = min(self.X.size // PIECE, PIECES)
             rows = max(n, 1)
             if count > 1 and self.X.flags.c_contiguous:
                 rows = -(-n // (count * SUMMED_ROWS)) * SUMMED_ROWS
@@ -326,7 +344,9 @@ class Design:
 
     def offset(self, w: FloatArray) -> float:
         """What w adds to every score beside X w: the intercept, as people know it."""
-        return float(w[-1]) if self.intercept else 0.0
+        if self.intercept:
+            return float(w[-1])
+        return 0.0
 
     def plain(self, w: FloatArray) -> FloatArray:
         """The same model in the coordinates that people know."""
@@ -354,7 +374,8 @@ class Design:
             terms = squares if weights is None else squares * weights[rows]
             result = np.bincount(columns, terms, self.X.shape[1]).astype(float, copy=False)
         elif weights is None and self.dtype == np.float32 and self.X.flags.c_contiguous:
-            result, add = np.zeros(self.X.shape[1]), cast(Any, widened_squares)
+            result = np.zeros(self.X.shape[1])
+            add = cast(Any, widened_squares)
             add(self.X, WIDENED_ROWS, result)
         elif weights is None:
             result = np.einsum("ij,ij->j", self.X, self.X, dtype=float)
@@ -364,8 +385,11 @@ class Design:
 
     def _places(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Row and column of every stored number of a sparse matrix."""
-        along, across = np.repeat(np.arange(len(self.X.indptr) - 1), np.diff(self.X.indptr)), self.X.indices
-        return (along, across) if self.X.format == "csr" else (across, along)
+        along = np.repeat(np.arange(len(self.X.indptr) - 1), np.diff(self.X.indptr))
+        across = self.X.indices
+        if self.X.format == "csr":
+            return along, across
+        return across, along
 
     def squared_lengths(self) -> FloatArray:
         """‖x_j‖² of every column."""
@@ -383,7 +407,8 @@ class Design:
         weight = np.ones(n) if scale is None else scale
         vector = np.random.default_rng(0).standard_normal(d)
         vector /= np.linalg.norm(vector)
-        previous, beta = np.zeros(d), 0.0
+        previous = np.zeros(d)
+        beta = 0.0
         diagonal: list[float] = []
         off: list[float] = []
         estimate = 0.0
@@ -400,7 +425,8 @@ class Design:
                 break
             estimate = top
             off.append(beta)
-            previous, vector = vector, image / beta
+            previous = vector
+            vector = image / beta
         return estimate * (1 + tolerance)
 
 
@@ -415,7 +441,8 @@ class CentredDesign(Design):
 
     def __init__(self, X: Matrix, intercept: bool, centre: FloatArray, unit: float = 1.0):
         super().__init__(X, intercept)
-        self.centre, self.unit = centre, unit
+        self.centre = centre
+        self.unit = unit
         self._stored = Design(X, True)
 
     def offset(self, w: FloatArray) -> float:
@@ -449,7 +476,8 @@ class CentredDesign(Design):
         return stored
 
     def squared_lengths(self) -> FloatArray:
-        squares, n = super().squared_lengths().astype(float), self.shape[0]
+        squares = super().squared_lengths().astype(float)
+        n = self.shape[0]
         own = squares[: self.centre.size]
         constant = n * self.centre**2
         own -= constant

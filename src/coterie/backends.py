@@ -32,7 +32,9 @@ DEVICE_BLOCK = 1 << 26
 
 def backend(X: Any) -> NumpyBackend | TorchBackend:
     """Who computes with arrays like X."""
-    return TorchBackend(X) if is_tensor(X) else NumpyBackend(X)
+    if is_tensor(X):
+        return TorchBackend(X)
+    return NumpyBackend(X)
 
 
 class NumpyBackend:
@@ -75,7 +77,9 @@ class NumpyBackend:
     def gram(self, X: Any, Y: Any) -> Any:
         """Xᵀ Y as a dense array."""
         product = X.T @ Y
-        return product.toarray() if is_sparse(product) else product
+        if is_sparse(product):
+            return product.toarray()
+        return product
 
     def gram_square(self, X: Any, R: Any) -> float:
         """‖Xᵀ R‖²_F = ⟨X Xᵀ, R Rᵀ⟩, by the smaller of the two matrices."""
@@ -178,7 +182,9 @@ def _row_blocks(n: int, m: int, *, numbers: int = BLOCK) -> list[slice]:
 
 
 def _raised(A: Any, b: Any) -> Any:
-    return A if b is None else A + b
+    if b is None:
+        return A
+    return A + b
 
 
 def _softmax(A: FloatArray, out: FloatArray) -> None:
@@ -208,7 +214,8 @@ class TorchBackend:
         import torch
 
         self.torch: Any = torch
-        self.device, self.stored = X.device, X.dtype
+        self.device = X.device
+        self.stored = X.dtype
         self.summed: Any = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
         self.dtype: np.dtype[Any] = np.dtype(np.float64 if self.summed == torch.float64 else np.float32)
         self.fast = X.device.type == "cuda"
@@ -272,7 +279,9 @@ class TorchBackend:
         v = v / v.norm() if bool(v.any()) else self.torch.eye(1, len(v), dtype=v.dtype, device=self.device)[0]
         u = tall @ v
         u = u / u.norm() if bool(u.any()) else self.torch.eye(1, len(u), dtype=u.dtype, device=self.device)[0]
-        return (self.to_numpy(v), self.to_numpy(u)) if wide else (self.to_numpy(u), self.to_numpy(v))
+        if wide:
+            return self.to_numpy(v), self.to_numpy(u)
+        return self.to_numpy(u), self.to_numpy(v)
 
     def scaled_rows(self, X: Any, factors: Any) -> Any:
         return X * factors.to(X.dtype).reshape(-1, *(1,) * (X.ndim - 1))
@@ -282,7 +291,9 @@ class TorchBackend:
         if M.dtype == v.dtype:
             return M @ v
         if v.ndim == 1:
-            return self._kernels().row_products(M, v) if self.fast else (M.to(v.dtype) * v).sum(1)
+            if self.fast:
+                return self._kernels().row_products(M, v)
+            return (M.to(v.dtype) * v).sum(1)
         return self.torch.cat([block.to(v.dtype) @ v for block in M.split(BLOCK)])
 
     def adjoint(self, M: Any, z: Any) -> Any:
@@ -290,7 +301,9 @@ class TorchBackend:
         if M.dtype == z.dtype:
             return M.T @ z
         if z.ndim == 1:
-            return self._kernels().column_products(M, z) if self.fast else (M.to(z.dtype) * z[:, None]).sum(0)
+            if self.fast:
+                return self._kernels().column_products(M, z)
+            return (M.to(z.dtype) * z[:, None]).sum(0)
         return self.gram(M, z)
 
     def count(self, labels: Any, z: Any, classes: int) -> Any:

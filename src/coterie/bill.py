@@ -1,6 +1,6 @@
-"""The bill: the only file that counts communication.
+"""The bill: it alone counts communication.
 
-What a word costs follows from the network:
+The cost of a word depends on the network:
 
 | word             | with a server                        | on a graph with m agents and E edges                      |
 |------------------|--------------------------------------|-----------------------------------------------------------|
@@ -30,7 +30,7 @@ PURPOSES = ("preparation", "setup", "rounds", "tuning", "proof")
 
 @dataclass(frozen=True)
 class Cost:
-    """So much was sent: messages, numbers, bits."""
+    """A communication cost: numbers of messages, scalars and bits."""
 
     messages: int = 0
     scalars: int = 0
@@ -56,9 +56,11 @@ class Bill:
         # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
         self._apart: dict[tuple[str, str], list[list[int]]] = {}
         self._rounds: list[list[int]] = []
-        """Rounds in a row that sent alike: how many, and how many numbers each; most runs have few such rows."""
-        self._scalars, self._bits, self._before = 0, 0, 0
-        """Numbers and bits of the rounds so far, and the numbers of those that are over."""
+        """Runs of rounds with equal traffic: the number of rounds, and the numbers sent by each."""
+        self._scalars = 0
+        self._bits = 0
+        self._before = 0
+        """Numbers and bits of the rounds so far, and the numbers of completed rounds."""
 
     # -- counting, called by transports -------------------------------------------------------------------------------
 
@@ -76,7 +78,7 @@ class Bill:
             self._bits += 8 * itemsize * sent
 
     def send(self, purpose: str, word: str, agent: int, messages: int, scalars: int, bits: int) -> None:
-        """One agent sent so much with `word`."""
+        """Add what one agent sent with `word`."""
         table = self._apart.get((purpose, word))
         if table is None:
             # Plain numbers: gossip counts every message, and an array takes five times as long to add to.
@@ -92,7 +94,7 @@ class Bill:
     def entries(
         self, purpose: str, word: str, agent: int, copies: int, plain: int, entries: int, length: int, itemsize: int = 8
     ) -> None:
-        """One agent sent copies of a message with `plain` numbers and so many entries of a vector of that length.
+        """One agent sent copies of a message with `plain` numbers and `entries` entries of a vector of that length.
 
         An entry is a number and its place: Z + ⌈log₂ length⌉ bits.
         """
@@ -100,7 +102,7 @@ class Bill:
         self.send(purpose, word, agent, copies, copies * (plain + entries), copies * each)
 
     def exchange(self, purpose: str, messages: Sequence[tuple[int, int]]) -> None:
-        """Each agent sent each neighbour a message of so many numbers of so many bytes."""
+        """Each agent sent each neighbour a message; `messages` has its size and bytes per number, by agent."""
         if len(set(messages)) == 1:
             self.say(purpose, "Exchange", *messages[0])
             return
@@ -110,7 +112,8 @@ class Bill:
 
     def end_round(self) -> None:
         """A round is over."""
-        sent, self._before = self._scalars - self._before, self._scalars
+        sent = self._scalars - self._before
+        self._before = self._scalars
         if self._rounds and self._rounds[-1][1] == sent:
             self._rounds[-1][0] += 1
         else:
@@ -120,12 +123,12 @@ class Bill:
 
     @property
     def network(self) -> Network:
-        """What carried the messages; for personal models not the graph of who is alike."""
+        """The network of the messages; for personal models this is not the collaboration graph."""
         return self._network
 
     @property
     def rounds(self) -> int:
-        """How many rounds were run."""
+        """The number of rounds."""
         return sum(count for count, _ in self._rounds)
 
     @property
@@ -150,19 +153,19 @@ class Bill:
 
     @property
     def per_purpose(self) -> dict[str, Cost]:
-        """What each purpose cost, for those that cost something."""
+        """The cost of each purpose with messages."""
         costs = {purpose: self._cost(purpose) for purpose in PURPOSES}
         return {purpose: cost for purpose, cost in costs.items() if cost.messages}
 
     @property
     def per_word(self) -> dict[str, Cost]:
-        """What each word cost, over all purposes."""
+        """The cost of each word, over all purposes."""
         words = sorted({word for _, word in (*self._alike, *self._apart)})
         return {word: self._cost(*PURPOSES, word=word) for word in words}
 
     @property
     def per_agent(self) -> list[Cost]:
-        """What each agent sent; with a server, its own account is the last."""
+        """The cost of each agent; with a server, its cost is the last."""
         accounts = self._network.agents + self._network.server
         sent = np.zeros((accounts, 3), np.int64)
         for (_, word), entry in self._alike.items():
@@ -228,10 +231,14 @@ class Bill:
         once; the busiest sender sets the pace.
         """
         hops = 2 * self._network.tree().depth
-        turns = sum(utterances * (hops if word == "Sum" else 1) for (_, word), (utterances, *_) in self._alike.items())
+        turns = 0
+        for (_, word), (utterances, _, _) in self._alike.items():
+            turns += utterances * (hops if word == "Sum" else 1)
         for (_, word), table in self._apart.items():
-            at_once = np.maximum(self._links.get(word, 1), 1) if word == "Exchange" else 1
-            turns += int((np.array(table, np.int64)[:, 0] // at_once).max())
+            sent = np.array(table, np.int64)[:, 0]
+            if word == "Exchange":
+                sent = sent // np.maximum(self._links.get(word, 1), 1)
+            turns += int(sent.max())
         busiest = max(self.per_agent, key=lambda cost: cost.bits, default=Cost())
         return busiest.seconds(latency, bandwidth, turns)
 
@@ -276,22 +283,24 @@ class Bill:
             (purpose, word): [list(map(int, row)) for row in table] for purpose, word, table in state["apart"]
         }
         self._rounds = [[count, sent] for count, sent in state["rows"]]
-        self._scalars, self._bits, self._before = self.scalars, self.bits, self.scalars
+        self._scalars = self.scalars
+        self._bits = self.bits
+        self._before = self.scalars
 
     def _cost(self, *purposes: str, word: str | None = None) -> Cost:
         messages = scalars = bits = 0
         for (purpose, said), (utterances, size, bits_each) in self._alike.items():
             if purpose in purposes and word in (None, said):
                 links = self._copies[said]
-                messages, scalars, bits = (
-                    messages + links * utterances,
-                    scalars + links * size,
-                    bits + links * bits_each,
-                )
+                messages = messages + links * utterances
+                scalars = scalars + links * size
+                bits = bits + links * bits_each
         for (purpose, said), table in self._apart.items():
             if purpose in purposes and word in (None, said):
                 sent = np.array(table, np.int64).sum(axis=0)
-                messages, scalars, bits = messages + int(sent[0]), scalars + int(sent[1]), bits + int(sent[2])
+                messages = messages + int(sent[0])
+                scalars = scalars + int(sent[1])
+                bits = bits + int(sent[2])
         return Cost(messages, scalars, bits)
 
 

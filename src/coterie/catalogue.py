@@ -48,7 +48,8 @@ class Entries(Mapping[str, E], Generic[E]):
     """Entries of one kind by name, sorted: those that a package's modules define, and those that were registered."""
 
     def __init__(self, package: str, kind: str):
-        self._package, self._kind = package, kind
+        self._package = package
+        self._kind = kind
         self._added: dict[str, E] = {}
         _CATALOGUES.append(self)
 
@@ -86,7 +87,9 @@ class Entries(Mapping[str, E], Generic[E]):
     def __getitem__(self, name: str) -> E:
         try:
             if name in self:
-                return self._own[name] if name in self._own else self._added[name]
+                if name in self._own:
+                    return self._own[name]
+                return self._added[name]
         except TypeError:  # not even hashable
             pass
         raise self.unknown(name)
@@ -148,7 +151,8 @@ class Catalogue(Entries[type[T]], Generic[T]):
 
     def __init__(self, package: str, base: Any, what: str, /, **allowed: Sequence[str]):
         super().__init__(package, what)
-        self._base, self._allowed = base, allowed
+        self._base = base
+        self._allowed = allowed
 
     def takes(self, thing: object) -> bool:
         return inspect.isclass(thing) and issubclass(thing, self._base)
@@ -267,4 +271,6 @@ def names_in(folder: str, file: str = "*") -> tuple[str, ...]:
     if file == "*":
         files += here.glob(f"problems/*/{folder}.py")
     found = [name for path in files for name in pattern.findall(path.read_text("utf-8"))]
-    return tuple(sorted(name.lower().replace("_", "-") for name in found)) if folder in ENTRY else tuple(sorted(found))
+    if folder in ENTRY:
+        return tuple(sorted(name.lower().replace("_", "-") for name in found))
+    return tuple(sorted(found))

@@ -1,4 +1,5 @@
-"""Checkpoints: everybody's State at the end of a round, written so that a crash at any moment leaves a whole one.
+"""Checkpoints: the States of all agents at the end of a round, written so that a crash at any moment leaves a whole
+one.
 
 A checkpoint is one `.npz` file per round (plain arrays and a JSON header, never pickle) in a folder that belongs to
 one run: the header carries the digest of the problem, the method, the data and the seed, and another run's folder is
@@ -35,7 +36,7 @@ class Snapshot:
     points: dict[str, list[Point]] = field(default_factory=dict)
     """and by name the points that they are about."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """Arrays by name: what the transport keeps beside the States."""
+    """Arrays of the transport, by name."""
     next_look: int | None = None
     """The round after which the next certificate was due."""
     said_gap: float | None = None
@@ -50,7 +51,9 @@ class Checkpoint:
     """A folder of snapshots of one run, the two newest kept."""
 
     def __init__(self, folder: str | Path, identity: str, keep: int = 2):
-        self.folder, self.identity, self.keep = Path(folder), identity, keep
+        self.folder = Path(folder)
+        self.identity = identity
+        self.keep = keep
         self._warnings: tuple[str, ...] = ()
 
     def save(self, snapshot: Snapshot) -> Path:
@@ -177,7 +180,8 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
         return tuple(_put_together(part, arrays, classes) for part in plain["tuple"])
     if "value" in plain:
         return plain["value"]
-    own, inner = classes[0], classes[1:]
+    own = classes[0]
+    inner = classes[1:]
     if {part.name for part in fields(own)} != set(plain["state"]):
         raise InvalidInput("the checkpoint was written by another version of coterie. Use an empty folder.")
     return own(**{name: _put_together(part, arrays, inner) for name, part in plain["state"].items()})

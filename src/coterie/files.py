@@ -150,7 +150,9 @@ def plain_cell(value: object) -> str:
     try:
         float(text)
     except ValueError:
-        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+        if text.startswith(("=", "+", "-", "@", "\t", "\r")):
+            return f"'{text}"
+        return text
     return text
 
 
@@ -190,7 +192,9 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_nan(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
+        if math.isnan(value):
+            return None
+        return str(value)
     return value
 
 

@@ -1,4 +1,4 @@
-"""The commands that install what is missing, for the interpreter that is running."""
+"""Commands that install missing packages for the running interpreter."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ def install_command(*packages: str) -> str:
 
 
 def extra_command(extra: str) -> str:
-    """The command that installs that extra of Coterie for the interpreter in use."""
+    """The command that installs an extra of Coterie for the interpreter in use."""
     return install_command(own_package(extra))
 
 
 def own_package(extra: str = "") -> str:
-    """What pip is told to install: of a clone its folder, else the package that is installed already."""
+    """The package for pip: the folder of a clone, otherwise the name of the installed package."""
     package = "coterie"
     if (CLONE / "pyproject.toml").is_file() and (CLONE / "src" / "coterie").is_dir():
         package = "." if Path.cwd() == CLONE else str(CLONE)
-    return f"{package}[{extra}]" if extra else package
+    if extra:
+        return f"{package}[{extra}]"
+    return package
 
 
 def pip_install() -> str:
-    """The beginning of every such command."""
+    """The first words of every such command."""
     return f"{shlex.quote(sys.executable or 'python')} -m pip install"

@@ -1,4 +1,4 @@
-"""A live line while data is read and a run lasts: rows, then rounds, gap, bits. Silent where nobody is looking."""
+"""A live line while data is read and a run lasts: rows, then rounds, gap, bits. Silent unless a terminal shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAUSE_SECONDS = 0.1
 
 
 Show = Callable[[Callable[[float], Text], float], None]
-"""Show a line, made of the seconds since the beginning, unless another one was shown less than so many seconds ago."""
+"""Shows a line, given the seconds since the beginning, but not too soon after the last one."""
 
 
 def somebody_looks(wanted: bool | None) -> bool:

@@ -31,7 +31,9 @@ class _Crew:
     """The threads of one `cores`: they are started when there is work for them."""
 
     def __init__(self, count: int):
-        self.count, self.lock, self.things = count, Lock(), ExitStack()
+        self.count = count
+        self.lock = Lock()
+        self.things = ExitStack()
         self.pool: ThreadPoolExecutor | None = None
         self.working = 1
         """Threads that are at work, the one that began included."""
@@ -64,7 +66,9 @@ _crew: ContextVar[_Crew | None] = ContextVar("crew", default=None)
 
 def all_cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -83,24 +87,27 @@ def cores(count: int | None) -> Iterator[None]:
 
 
 def spread(function: Callable[[S], T], pieces: Sequence[S], numbers: float) -> list[T]:
-    """The function of every piece, each of which works through about so many numbers, in the order of the pieces.
+    """The values of the function for all pieces, in their order. `numbers` is the amount of numbers per piece.
 
-    Of several pieces that fail, the first raises, as if they were done one after the other. A piece may `spread` its
-    own work in turn: who waits for others works, so nobody waits in vain.
+    If several pieces fail, the first one raises, as in a loop. A piece may itself call `spread`: threads that wait for
+    others work on pieces, so that there is no deadlock.
     """
     crew = _crew.get()
     if crew is None or numbers < WORTH:
         return [function(piece) for piece in pieces]
     crew.settle_down()
-    helpers = crew.helpers(len(pieces)) if len(pieces) > 1 else 0
+    helpers = 0
+    if len(pieces) > 1:
+        helpers = crew.helpers(len(pieces))
     if not helpers:
         return [function(piece) for piece in pieces]
     assert crew.pool is not None
-    waiting, results = deque(enumerate(pieces)), [None] * len(pieces)
+    waiting = deque(enumerate(pieces))
+    results = [None] * len(pieces)
     failures: dict[int, BaseException] = {}
 
     def work() -> None:
-        # Pieces are begun in order: those before one that failed have been begun, and those after it are not missed.
+        # Pieces begin in order: when one fails, all before it have begun, and those after it are not needed.
         while not failures:
             try:
                 place, piece = waiting.popleft()

@@ -137,6 +137,14 @@ def test_nothing_from_another_organisation_is_unpickled(room):
                 assert not names & {"pickle", "cloudpickle", "marshal", "shelve"}, f"{path.name} can unpickle"
 
 
+def test_no_kernel_is_too_complex():
+    """Compiled loops may be longer than other functions, for which pyproject.toml has the limit."""
+    limits = ("--isolated", "--select", "C901", "--config", "lint.mccabe.max-complexity=20")
+    command = [sys.executable, "-m", "ruff", "check", *limits, ROOT / "kernels"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
 def test_public_names_are_complete_and_sorted():
     assert coterie.__all__ == sorted(coterie.__all__)
     assert set(coterie._HOME) == set(coterie.__all__) - {"networks"}

@@ -36,14 +36,16 @@ def align(tables: Sequence[Table], *, duplicates: Literal["error", "first"] = "e
     keys = [_unique(table, duplicates) for table in tables]
     common = reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), (key.ids for key in keys))
     if common.size == 0:
-        listed = "; ".join(
-            f"party {table.name!r} has {table.n} ids" + (f", e.g. {key.ids[0]!s}" if table.n else "")
-            for table, key in zip(tables, keys, strict=True)
-        )
+        shown = []
+        for table, key in zip(tables, keys, strict=True):
+            example = f", e.g. {key.ids[0]!s}" if table.n else ""
+            shown.append(f"party {table.name!r} has {table.n} ids{example}")
+        listed = "; ".join(shown)
         raise InvalidData(f"no id occurs at every party ({listed}). Check that all use the same column as id.")
-    aligned = [
-        table.take_rows(key.rows[np.searchsorted(key.ids, common)]) for table, key in zip(tables, keys, strict=True)
-    ]
+    aligned = []
+    for table, key in zip(tables, keys, strict=True):
+        places = np.searchsorted(key.ids, common)
+        aligned.append(table.take_rows(key.rows[places]))
     return aligned, order_digest(aligned[0])
 
 

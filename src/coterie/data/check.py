@@ -1,6 +1,6 @@
-"""Refuse what cannot be learned from, before the first message; the error names party, column, count and fix.
+"""Refuse invalid data before the first message; the error names party, column, count and fix.
 
-`validated` looks at one party alone (all that a party between organisations may do), `validated_all` at all of them
+`validated` checks the table of one party (an organisation can check no other), `validated_all` checks all tables
 together, and `encode_labels` turns any two labels into −1 and +1.
 """
 
@@ -10,7 +10,7 @@ import numbers
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,18 +28,18 @@ from coterie.threads import spread
 SPLITS = ("features", "samples", "users")
 
 MOST = 10
-"""How many classes an error lists, and above how many they may well be numbers."""
+"""Number of classes that an error lists; with more of them, labels may be meant as numbers."""
 SHARES = (
     "Labels between 0 and 1 look like shares of rows, and this loss takes one of two classes per row. Give each row "
     "twice: with label 1 and its share times its count as weight, and with label 0 and the rest as weight. Leave out "
     "rows of weight 0."
 )
-"""What to do with proportions as labels."""
+"""The fix for labels that are proportions."""
 _BLOCK = 1 << 20
 FIRST = 8
-"""Rows that show of most columns that they are not too small."""
-ROOM = 10.0
-"""How far sizes stay from those whose squares are no longer numbers of full precision."""
+"""Number of rows that are enough for most columns to show that they are not too small."""
+SAFETY = 10.0
+"""Factor between accepted sizes and those whose squares lose precision."""
 
 
 def validated(table: Table, *, classification: bool | None) -> Table:
@@ -52,41 +52,48 @@ def validated(table: Table, *, classification: bool | None) -> Table:
 
 
 def _validated(table: Table, classification: bool | None) -> tuple[Table, float]:
-    """The same, and the sum of all x², which shows that all are finite."""
+    """The table of `validated`, and the sum of all x²."""
     if table.texts:
-        raise party_error(
-            table.name, f"column {next(iter(table.texts))!r} holds text. Prepare it with one-hot, or leave it out."
-        )
+        column = next(iter(table.texts))
+        raise party_error(table.name, f"column {column!r} holds text. Prepare it with one-hot, or leave it out.")
     table = replace(table, X=_float_matrix(table))
     if table.columns is not None and len(table.columns) != table.d:
         raise party_error(table.name, f"has {table.d} columns but {len(table.columns)} column names. Give each one.")
     squares = _finite_squares(table)
-    table = replace(
-        table,
-        y=_labels(table, classification),
-        weights=_weights(table),
-        offset=None if table.offset is None else valid_offset(table.offset, table.name, table.n),
-        ids=None if table.ids is None else plain_ids(table.ids, table.name),
-    )
-    beside = {noun: getattr(table, field) for noun, field in BESIDE.items()}
-    for noun, values in {"label": table.y, **beside, "id": table.ids}.items():
-        if values is not None and len(values) != table.n:
-            fix = f"Give one {noun} per row."
-            raise party_error(table.name, f"has {table.n} rows but the number of {noun}s is {len(values)}. {fix}")
-        if values is not None and noun in BESIDE and table.y is None and table.n:
-            fix = f"Give the {noun}s to the party with the labels."
-            raise party_error(table.name, f"has {table.n} {noun}s but no labels. {fix}")
+    offset = table.offset
+    if offset is not None:
+        offset = valid_offset(offset, table.name, table.n)
+    ids = table.ids
+    if ids is not None:
+        ids = plain_ids(ids, table.name)
+    table = replace(table, y=_labels(table, classification), weights=_weights(table), offset=offset, ids=ids)
+    _refuse_unequal_lengths(table)
     return table, squares
 
 
+def _refuse_unequal_lengths(table: Table) -> None:
+    """Refuse labels, weights, offsets or ids that do not have one value per row, or that need labels."""
+    with_labels = {noun: getattr(table, field) for noun, field in BESIDE.items()}
+    for noun, values in {"label": table.y, **with_labels, "id": table.ids}.items():
+        if values is None:
+            continue
+        if len(values) != table.n:
+            fix = f"Give one {noun} per row."
+            raise party_error(table.name, f"has {table.n} rows but the number of {noun}s is {len(values)}. {fix}")
+        if noun in BESIDE and table.y is None and table.n:
+            fix = f"Give the {noun}s to the party with the labels."
+            raise party_error(table.name, f"has {table.n} {noun}s but no labels. {fix}")
+
+
 def validated_all(tables: Sequence[Table], *, split: str, classification: bool | None) -> list[Table]:
-    """All parties' tables, each `validated`, and fitting together for data that is split in that way."""
+    """The tables of all parties, each `validated`, and checked together for this split."""
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
     checked = [_validated(table, classification) for table in told_apart(tables)]
-    tables, squares = [table for table, _ in checked], [own for _, own in checked]
+    tables = [table for table, _ in checked]
+    squares = [own for _, own in checked]
     summaries = [TableSummary.of(table) for table in tables]
     check_together(summaries, split)
     shape = common_shape(summaries)
@@ -95,8 +102,11 @@ def validated_all(tables: Sequence[Table], *, split: str, classification: bool |
     if by_features:
         _refuse_other_orders(tables)
     held = list(zip(tables, squares, strict=True))
-    for group in [[one] for one in held] if by_features else [held]:
-        _refuse_sizes(group)
+    if by_features:
+        for one in held:
+            _refuse_sizes([one])
+    else:
+        _refuse_sizes(held)
     return tables
 
 
@@ -108,44 +118,59 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
     """
     if not classification:
         return list(tables), None
-    labels = {k: plain(table.y, table.name, "label") for k, table in enumerate(tables) if table.y is not None}
+    labels = _plain_labels(tables)
     labels = {k: values for k, values in labels.items() if values.size}
     if not labels:
         raise InvalidData("there are no labels at any party. Give labels with two different values.")
     _refuse_mixed_labels({tables[k].name: values for k, values in labels.items()})
     classes, counts = _classes_of(np.concatenate(list(labels.values())))
     if len(classes) != 2:
-        shown = [f"{label!r} ({count} rows)" for label, count in zip(classes.tolist(), counts, strict=True)]
-        listed = ", ".join(shown[:MOST]) + (f", and {len(shown) - MOST} more" if len(shown) > MOST else "")
-        parties = ", ".join(repr(tables[k].name) for k in labels)
-        if len(classes) == 1:
-            fix = "A classifier needs two classes: add rows of the other one."
-        else:
-            fix = "This loss takes two: use loss multinomial, which takes several, or merge some."
-            if are_shares(classes):
-                fix = SHARES
-            elif len(classes) > MOST and not is_text(classes):
-                fix += " To predict numbers, use a regression loss such as squared."
-        raise InvalidData(
-            f"the labels ({parties}) have {len(classes)} class{'es' * (len(classes) > 1)}: {listed}. {fix}"
-        )
+        raise _not_two_classes([tables[k].name for k in labels], classes, counts)
+    already_encoded = classes.tolist() == [-1.0, 1.0]
     encoded = list(tables)
     for k, table in enumerate(tables):
-        if table.y is not None and not (table.y.dtype == np.float64 and classes.tolist() == [-1.0, 1.0]):
-            positive = labels[k] == classes[1] if k in labels else np.empty(0, bool)
-            encoded[k] = replace(table, y=np.where(positive, 1.0, -1.0))
+        if table.y is None or (already_encoded and table.y.dtype == np.float64):
+            continue
+        y = np.empty(0)
+        if k in labels:
+            y = np.where(labels[k] == classes[1], 1.0, -1.0)
+        encoded[k] = replace(table, y=y)
     return encoded, classes
 
 
+def _plain_labels(tables: Sequence[Table]) -> dict[int, npt.NDArray[Any]]:
+    """The labels of each party that has some, by the place of the party."""
+    return {k: plain(table.y, table.name, "label") for k, table in enumerate(tables) if table.y is not None}
+
+
+def _not_two_classes(parties: Sequence[str], classes: npt.NDArray[Any], counts: npt.NDArray[np.intp]) -> InvalidData:
+    shown = [f"{label!r} ({count} rows)" for label, count in zip(classes.tolist(), counts, strict=True)]
+    listed = ", ".join(shown[:MOST])
+    if len(shown) > MOST:
+        listed += f", and {len(shown) - MOST} more"
+    if len(classes) == 1:
+        fix = "A classifier needs two classes: add rows of the other one."
+    elif are_shares(classes):
+        fix = SHARES
+    else:
+        fix = "This loss takes two: use loss multinomial, which takes several, or merge some."
+        if len(classes) > MOST and not is_text(classes):
+            fix += " To predict numbers, use a regression loss such as squared."
+    names = ", ".join(map(repr, parties))
+    noun = "class" if len(classes) == 1 else "classes"
+    return InvalidData(f"the labels ({names}) have {len(classes)} {noun}: {listed}. {fix}")
+
+
 def are_shares(classes: npt.NDArray[Any]) -> bool:
-    """Whether these labels are numbers from 0 to 1, some of them in between."""
+    """Whether these labels are numbers from 0 to 1, and some are neither 0 nor 1."""
     if is_text(classes):
         return False
-    return bool(classes.min() >= 0 and classes.max() <= 1 and ((classes > 0) & (classes < 1)).any())
+    between = (classes > 0) & (classes < 1)
+    return bool(classes.min() >= 0 and classes.max() <= 1 and between.any())
 
 
 def _classes_of(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-    """The different labels, sorted, and how many there are of each; of two numbers it is known without sorting."""
+    """The distinct labels, sorted, and their counts; two distinct numbers need no sorting."""
     if not is_text(labels):
         ends = np.array([labels.min(), labels.max()])
         counts = np.array([np.count_nonzero(labels == end) for end in ends])
@@ -161,27 +186,30 @@ def encode_classes(
 
     These are all labels of all parties, sorted, unless they are given: then a label outside them is refused.
     """
-    labels = {k: plain(table.y, table.name, "label") for k, table in enumerate(tables) if table.y is not None}
+    labels = _plain_labels(tables)
     for k, values in labels.items():
         if values.ndim != 1:
-            raise party_error(
-                tables[k].name, f"the labels have shape {values.shape}. Give one class per row, not a row of them."
-            )
+            fix = "Give one class per row, not a row of them."
+            raise party_error(tables[k].name, f"the labels have shape {values.shape}. {fix}")
     _refuse_mixed_labels({tables[k].name: values for k, values in labels.items() if values.size})
     if classes is None:
-        classes = np.unique(np.concatenate(list(labels.values()))) if labels else np.empty(0)
+        classes = np.empty(0)
+        if labels:
+            classes = np.unique(np.concatenate(list(labels.values())))
     if len(classes) < 2:
         raise InvalidData(f"the labels have {len(classes)} class(es). A classifier needs two or more.")
     order = np.argsort(classes, kind="stable")
     encoded = list(tables)
     for k, values in labels.items():
-        place = order[np.minimum(np.searchsorted(classes[order], values), len(classes) - 1)]
+        found = np.searchsorted(classes[order], values)
+        place = order[np.minimum(found, len(classes) - 1)]
         outside = np.flatnonzero(classes[place] != values)
         if outside.size:
+            row = outside[0]
             raise party_error(
                 tables[k].name,
-                f"{are(outside.size, 'label')} outside the {len(classes)} classes (first at row {outside[0]}: "
-                f"{values[outside[0]].item()!r}). Drop those rows, or add the class.",
+                f"{are(outside.size, 'label')} outside the {len(classes)} classes (first at row {row}: "
+                f"{values[row].item()!r}). Drop those rows, or add the class.",
             )
         encoded[k] = replace(tables[k], y=place.astype(np.float64))
     return encoded, classes
@@ -193,18 +221,17 @@ def encode_classes(
 def _float_matrix(table: Table) -> Matrix:
     X = table.X
     if is_tensor(X):
-        if X.ndim != 2 or not X.is_floating_point() or str(X.layout) != "torch.strided":
-            found = f"shape {tuple(X.shape)} and type {X.dtype}"
-            raise party_error(table.name, f"X is a tensor of {found}. Give two dimensions of floats, dense.")
-        return X.detach()
+        return _float_tensor(table)
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         counts = np.ma.getmaskarray(X).reshape(len(X), -1).sum(axis=0)
         j = int(np.argmax(counts > 0))
         raise party_error(table.name, f"{table.column_name(j)} has {counts[j]} masked values. Drop or impute them.")
-    X = X if is_sparse(X) else np.asarray(X)
+    if not is_sparse(X):
+        X = np.asarray(X)
+    if X.ndim == 1:
+        raise party_error(table.name, "X has 1 dimension, not 2. For a single column use X.reshape(-1, 1).")
     if X.ndim != 2:
-        fix = "For a single column use X.reshape(-1, 1)." if X.ndim == 1 else "Give one row per sample."
-        raise party_error(table.name, f"X has {X.ndim} dimension{'s' * (X.ndim != 1)}, not 2. {fix}")
+        raise party_error(table.name, f"X has {X.ndim} dimensions, not 2. Give one row per sample.")
     if X.dtype.kind not in "biuf":
         raise _not_numbers(replace(table, X=X))
     if is_sparse(X):
@@ -214,8 +241,17 @@ def _float_matrix(table: Table) -> Matrix:
         return X.astype(precision, copy=False)
 
 
+def _float_tensor(table: Table) -> Any:
+    X = table.X
+    if X.ndim != 2 or not X.is_floating_point() or str(X.layout) != "torch.strided":
+        found = f"shape {tuple(X.shape)} and type {X.dtype}"
+        raise party_error(table.name, f"X is a tensor of {found}. Give two dimensions of floats, dense.")
+    return X.detach()
+
+
 def _not_numbers(table: Table) -> InvalidData:
-    X, kind = table.X, table.X.dtype.kind
+    X = table.X
+    kind = table.X.dtype.kind
     if kind == "c":
         return party_error(
             table.name,
@@ -238,10 +274,9 @@ def _not_numbers(table: Table) -> InvalidData:
                 f"numbers (first at row {odd[0]}: {values[odd[0]]!r}). Encode or drop them; text that spells numbers "
                 "becomes numbers with X.astype(float).",
             )
+    first = table.column_name(0) if X.shape[1] else "no column"
     return party_error(
-        table.name,
-        f"X holds {X.size} numbers as objects, from {table.column_name(0) if X.shape[1] else 'no column'} on. "
-        "Convert with X.astype(float).",
+        table.name, f"X holds {X.size} numbers as objects, from {first} on. Convert with X.astype(float)."
     )
 
 
@@ -249,9 +284,9 @@ def _finite_squares(table: Table) -> float:
     """The sum of all x²; refuses a table in which not all of them are finite."""
     X = table.X
     if is_tensor(X):
-        X = X if all(bool(block.isfinite().all()) for _, block in tensors.blocks(X)) else host(X)
-        if is_tensor(X):
+        if all(bool(block.isfinite().all()) for _, block in tensors.blocks(X)):
             return 0.0
+        X = host(X)
     squares = _squares(X.data if is_sparse(X) else X)
     if not np.isnan(squares):
         return squares
@@ -266,7 +301,11 @@ def _finite_squares(table: Table) -> float:
         first = np.argmin(np.isfinite(X[:, j]))
     others = np.count_nonzero(counts) - 1
     what = "value that is" if counts[j] == 1 else "values that are"
-    more = f", and {others} other column{'s have' if others > 1 else ' has'} some too" if others else ""
+    more = ""
+    if others == 1:
+        more = ", and 1 other column has some too"
+    elif others:
+        more = f", and {others} other columns have some too"
     raise party_error(
         table.name,
         f"{table.column_name(j)} has {counts[j]} {what} not finite (first at row {first}){more}. "
@@ -278,7 +317,7 @@ def _squares(x: FloatArray) -> float:
     """The sum of all x², or NaN if not all of them are finite, without a mask of x's size.
 
     NaN and ±∞ make every sum of squares NaN or ∞, so a block with a finite one is clean. Squares of finite values may
-    overflow: only then is the block looked at value by value.
+    overflow: only then every value of the block is checked.
     """
     blocks = list(_blocks(x))
     counted = counting(_squares_of, "checking", len(blocks), len(x))
@@ -287,7 +326,9 @@ def _squares(x: FloatArray) -> float:
 
 def _squares_of(block: FloatArray) -> float:
     squares = float(np.vdot(block, block))
-    return squares if np.isfinite(squares) or np.isfinite(block).all() else np.nan
+    if np.isfinite(squares) or np.isfinite(block).all():
+        return squares
+    return np.nan
 
 
 def _blocks(x: FloatArray) -> Iterator[FloatArray]:
@@ -340,8 +381,10 @@ def valid_offset(offset: object, party: str, rows: int) -> FloatArray:
 
 
 def _in_double_precision(table: Table, values: npt.NDArray[Any], noun: str) -> FloatArray:
-    """The numbers in double precision, whatever that of X is; refused where methods that go by X's cannot hold them."""
-    precision = np.dtype(np.float64) if is_tensor(table.X) else table.X.dtype
+    """The numbers in double precision. Refuses numbers that are too large for the precision of X, which methods use."""
+    precision = np.dtype(np.float64)
+    if not is_tensor(table.X):
+        precision = table.X.dtype
     with np.errstate(over="ignore"):
         too_large = int(np.count_nonzero(~np.isfinite(values.astype(precision, copy=False))))
     if too_large:
@@ -353,15 +396,18 @@ def _in_double_precision(table: Table, values: npt.NDArray[Any], noun: str) -> F
 
 
 def told_apart(tables: Sequence[Table]) -> list[Table]:
-    """Parties of the same name get their number behind it, so that errors can tell them apart."""
+    """Add a number to the names of parties with the same name, so that errors can tell them apart."""
     names = names_told_apart([table.name for table in tables])
-    return [
-        table if table.name == name else replace(table, name=name) for table, name in zip(tables, names, strict=True)
-    ]
+    renamed = []
+    for table, name in zip(tables, names, strict=True):
+        if table.name != name:
+            table = replace(table, name=name)
+        renamed.append(table)
+    return renamed
 
 
 def names_told_apart(names: Sequence[str]) -> list[str]:
-    """The same, for names alone."""
+    """Add its number to each name that occurs several times."""
     times = Counter(names)
     return [f"{name} {k}" if times[name] > 1 else name for k, name in enumerate(names)]
 
@@ -369,45 +415,78 @@ def names_told_apart(names: Sequence[str]) -> list[str]:
 def _refuse_sizes(held: list[tuple[Table, float]]) -> None:
     """Refuse a column, or labels, so small that all squares vanish, or so large that their sum is infinite.
 
-    Beside every table stands the sum of its squares. Every method and every certificate adds up squares. Numbers may be
-    tiny at one party if they are not at another, and a column of zeros is a column.
+    `held` has each table with the sum of its squares. All methods and certificates sum squares. Numbers may be tiny at
+    one party if they are not at another. A column of zeros is accepted.
     """
     held = [(table, squares) for table, squares in held if table.n]
     tables = [table for table, _ in held]
     if not tables:
         return
     precision = np.finfo(np.result_type(*(precision_of(table.X) for table in tables)))
-    least = ROOM * float(precision.tiny) ** 0.5
-    most = (float(precision.max) / sum(table.n for table in tables)) ** 0.5 / ROOM
-    sizes = np.array([_column_sizes(table.X, least, squares <= most**2) for table, squares in held])
-    labels = [table.y for table in tables if table.y is not None and table.y.dtype.kind == "f"]
-    for values, holders in ((sizes, tables), (np.array([[np.abs(y).max(initial=0.0)] for y in labels]), None)):
-        largest = values.max(axis=0, initial=0.0)
-        wrong = np.flatnonzero(((largest > 0) & (largest < least)) | (largest > most))
-        if not wrong.size:
-            continue
-        j = wrong[0]
-        size, k = float(largest[j]), int(values[:, j].argmax())
-        who = holders[k] if holders else next(table for table in tables if table.y is labels[k])
-        what = f"{who.column_name(j)} has" if holders else "the labels have"
-        others = f" ({are(wrong.size - 1, 'other column')} like it)" if wrong.size > 1 else ""
-        small = size < least
-        effect = "the squares of these vanish" if small else "the sum of their squares is too large"
-        factor = 10.0 ** abs(round(np.log10(size)))
-        raise party_error(
-            who.name,
-            f"{what} numbers of size {size:.0e} at most{others}: {effect} in {precision.dtype}. "
-            f"{'Multiply' if small else 'Divide'} them by {factor:.0e}.",
-        )
+    least = SAFETY * float(precision.tiny) ** 0.5
+    most = (float(precision.max) / sum(table.n for table in tables)) ** 0.5 / SAFETY
+    sizes = [_column_sizes(table.X, least, squares <= most**2) for table, squares in held]
+    wrong = _wrong_sizes(np.array(sizes), least, most)
+    if wrong is not None:
+        holder = tables[wrong.party]
+        column = holder.column_name(wrong.column)
+        raise party_error(holder.name, f"{column} has {wrong.describe(least, str(precision.dtype))}")
+    largest_labels = []
+    for table in tables:
+        if table.y is not None and table.y.dtype.kind == "f":
+            largest_labels.append(np.abs(table.y).max(initial=0.0))
+        else:
+            largest_labels.append(0.0)
+    wrong = _wrong_sizes(np.array(largest_labels)[:, None], least, most)
+    if wrong is not None:
+        holder = tables[wrong.party]
+        raise party_error(holder.name, f"the labels have {wrong.describe(least, str(precision.dtype))}")
+
+
+class _WrongSize(NamedTuple):
+    """The first column whose largest number is out of range."""
+
+    column: int
+    party: int
+    """The place of the party with the largest number."""
+    size: float
+    columns: int
+    """The number of columns out of range."""
+
+    def describe(self, least: float, precision: str) -> str:
+        others = ""
+        if self.columns > 1:
+            others = f" ({are(self.columns - 1, 'other column')} like it)"
+        effect = "the sum of their squares is too large"
+        fix = "Divide"
+        if self.size < least:
+            effect = "the squares of these vanish"
+            fix = "Multiply"
+        factor = 10.0 ** abs(round(np.log10(self.size)))
+        size = f"{self.size:.0e}"
+        return f"numbers of size {size} at most{others}: {effect} in {precision}. {fix} them by {factor:.0e}."
+
+
+def _wrong_sizes(sizes: FloatArray, least: float, most: float) -> _WrongSize | None:
+    """The first column of `sizes` (a row per party) whose largest entry is above `most`, or below `least` but not 0."""
+    largest = sizes.max(axis=0, initial=0.0)
+    too_small = (largest > 0) & (largest < least)
+    wrong = np.flatnonzero(too_small | (largest > most))
+    if not wrong.size:
+        return None
+    j = int(wrong[0])
+    return _WrongSize(j, int(sizes[:, j].argmax()), float(largest[j]), wrong.size)
 
 
 def _column_sizes(X: Matrix, least: float, small: bool) -> FloatArray:
-    """The largest |x| of every column, or of its first rows, or 0, if nothing is extreme: that is found out faster."""
+    """The largest |x| of every column; if no number is extreme, which is faster to find out, that of its first rows or
+    0.
+    """
     if is_tensor(X):
         return tensors.largest(X)
-    sizes, numbers = np.zeros(X.shape[1]), X.data if is_sparse(X) else X
+    sizes = np.zeros(X.shape[1])
     if is_sparse(X):
-        if not small or any(float(np.abs(block).min(initial=np.inf)) < least for block in _blocks(numbers)):
+        if not small or any(float(np.abs(block).min(initial=np.inf)) < least for block in _blocks(X.data)):
             np.maximum.at(sizes, X.indices, np.abs(X.data))
         return sizes
     np.abs(X[:FIRST]).max(axis=0, initial=0, out=sizes)
@@ -417,7 +496,7 @@ def _column_sizes(X: Matrix, least: float, small: bool) -> FloatArray:
 
 
 def _refuse_other_orders(tables: Sequence[Table]) -> None:
-    """Ids, where there are some, name the same row everywhere."""
+    """Refuse ids that name different rows at two parties."""
     refuse_mixed_ids(tables)
     named = [(table.name, table.ids) for table in tables if table.ids is not None]
     for other, ids in named:

@@ -38,13 +38,16 @@ def _names(values: Names, party: str, side: str) -> Names:
     if values.dtype.kind in "biufU":
         return values
     cells = values.tolist()
-    return np.array([str(cell) for cell in cells]) if any(isinstance(cell, str) for cell in cells) else np.array(cells)
+    if any(isinstance(cell, str) for cell in cells):
+        return np.array([str(cell) for cell in cells])
+    return np.array(cells)
 
 
 def places_of(names: Names, known: Names) -> npt.NDArray[np.intp]:
     """The place of every name among the known ones; −1 for others. Numbers and words are compared as words."""
     if (known.dtype.kind == "U") != (names.dtype.kind == "U"):
-        names, known = names.astype(str), known.astype(str)
+        names = names.astype(str)
+        known = known.astype(str)
     order = np.argsort(known, kind="stable")
     at = np.minimum(np.searchsorted(known, names, sorter=order), len(known) - 1)
     places = order[at]

@@ -103,7 +103,9 @@ def precision_of(series: Mapping[str, Series], chosen: tuple[str, ...]) -> np.dt
 def cells(series: Series, roles: Roles, party: str) -> Raw:
     """A column of X, and, for a preparation, the different texts where it has text."""
     column = f"column {series.name!r}"
-    return (_numbers(series, party, column), None) if roles.prepare is None else raw_series(series, party, column)
+    if roles.prepare is None:
+        return _numbers(series, party, column), None
+    return raw_series(series, party, column)
 
 
 def table_of(
@@ -115,10 +117,10 @@ def table_of(
     party: str,
 ) -> Table:
     """The table of X and of those series that have another role."""
-    values = {
-        role: column_values(series[column], party, f"column {column!r}", {"target": "label"}.get(role, role))
-        for role, column in roles.named.items()
-    }
+    values = {}
+    for role, column in roles.named.items():
+        noun = "label" if role == "target" else role
+        values[role] = column_values(series[column], party, f"column {column!r}", noun)
     if "exposure" in values:
         values["offset"] = logarithms(values["exposure"], party, roles.named["exposure"])
     beside: dict[str, Any] = {field: values[role] for role, field in BESIDE.items() if role in values}

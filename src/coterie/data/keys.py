@@ -36,7 +36,9 @@ FIX = "Leave it out of the columns, or, if it names the rows, name it as their i
 
 def noted(table: Table) -> Table:
     """The table with notes about columns that look like keys, unless they were looked for already."""
-    return table if table.notes is not None else replace(table, notes=tuple(_notes(table)))
+    if table.notes is not None:
+        return table
+    return replace(table, notes=tuple(_notes(table)))
 
 
 def all_noted(tables: Sequence[Table], split: str) -> list[Table]:
@@ -55,14 +57,18 @@ def shortened(notes: Iterable[str]) -> list[str]:
     """Every note once; of many, the first ones and how many more there are."""
     every = [*dict.fromkeys(notes)]
     more = len(every) - MOST_NOTES
-    return every if more <= 0 else [*every[:MOST_NOTES], f"{more} more columns of parties look like keys."]
+    if more <= 0:
+        return every
+    return [*every[:MOST_NOTES], f"{more} more columns of parties look like keys."]
 
 
 def warn_caller(notes: Iterable[str]) -> None:
     """Warn whoever called the library: a warning names the line of the caller's own program."""
-    level, frame = 2, sys._getframe(1)
+    level = 2
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("coterie."):
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     for note in shortened(notes):
         warnings.warn(note, DataWarning, stacklevel=level)
 
@@ -70,7 +76,8 @@ def warn_caller(notes: Iterable[str]) -> None:
 def _notes(table: Table) -> list[str]:
     if not _is_matrix(table):
         return []
-    names, notes = column_names(table), _indices(table)
+    names = column_names(table)
+    notes = _indices(table)
     for place in _whole_and_different(table):
         values = _values(table, place)
         if place not in notes and _is_key(values):
@@ -130,11 +137,13 @@ def _whole_and_different(table: Table) -> set[int]:
             return set()
         rows = rows[:, places].toarray()
     else:
-        places, rows = np.arange(table.d), np.asarray(host(rows))
+        places = np.arange(table.d)
+        rows = np.asarray(host(rows))
     if rows.dtype.kind not in "biuf":
         return set()
     whole = _are_whole(rows).all(axis=0)
-    places, rows = places[whole], np.sort(rows[:, whole], axis=0)
+    places = places[whole]
+    rows = np.sort(rows[:, whole], axis=0)
     return {*places[(rows[1:] != rows[:-1]).all(axis=0)].tolist()}
 
 

@@ -1,4 +1,4 @@
-"""Where in a CSV file a wrong value is: errors count rows from 0, people see lines of a file, the header first."""
+"""The place of a wrong value in a CSV file: errors count rows from 0, readers see lines of a file, the header first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NOUNS = {"label": "target", "weight": "weight", "exposure": "exposure", "offset": "offset", "event": "event"}
 NOUNS |= {"time": "time", "enters": "entry", "id": "id"}
-"""What errors call a value, and the role of its column."""
+"""The noun for a value in errors, and the role of its column."""
 
 
 @dataclass(frozen=True)
@@ -33,37 +33,52 @@ class Origin:
     named: Mapping[str, str] = field(default_factory=dict)
     """The columns of labels, weights and so on, by their roles."""
     rows: npt.NDArray[np.intp] | None = None
-    """Which rows of the file are left; None: all."""
+    """The remaining rows of the file; None: all."""
 
     def taken(self, rows: Any) -> Origin:
-        """That of some of its rows."""
-        return replace(self, rows=np.asarray(rows) if self.rows is None else self.rows[rows])
+        """The origin of some of the rows."""
+        if self.rows is None:
+            return replace(self, rows=np.asarray(rows))
+        return replace(self, rows=self.rows[rows])
 
     def told(self, message: str) -> str:
         """The message with the file, line, column and value in place of the number of a row."""
         found = re.search(r"\brow (\d+)(\))?", message)
         if found is None:
             return message
-        row = int(found[1]) if self.rows is None else int(self.rows[int(found[1])])
+        row = self._row_of_file(int(found[1]))
         named = re.search(r"column '([^']+)'", message)
-        roles = (role for noun, role in NOUNS.items() if re.search(rf"\b{noun}", message) and role in self.named)
-        column = named[1] if named else next((self.named[role] for role in roles), None)
+        column = named[1] if named else self._column_of_noun(message)
         line, cell = self._cell(row, column)
         if line is None:
             return message
         place = f"line {line} of {self.file}"
         if column is not None and not named:
             place += f", column {column!r}"
-        if found[2] and cell is not None:
-            place += f": {cell!r}" if cell.strip() else ": an empty cell"
+        closing = found[2] or ""
+        if closing:
+            place += _shown(cell)
         rest = message[found.end() :]
         if rest.startswith(" has") and place.endswith("'"):
             place += ","
-        rest = rest.replace(" of column", ", column", 1) if rest.startswith(" of column") else rest
-        return message[: found.start()] + place + (found[2] or "") + rest
+        if rest.startswith(" of column"):
+            rest = ", column" + rest.removeprefix(" of column")
+        return message[: found.start()] + place + closing + rest
+
+    def _row_of_file(self, row: int) -> int:
+        if self.rows is None:
+            return row
+        return int(self.rows[row])
+
+    def _column_of_noun(self, message: str) -> str | None:
+        """The column of the labels, weights and so on that the message names."""
+        for noun, role in NOUNS.items():
+            if role in self.named and re.search(rf"\b{noun}", message):
+                return self.named[role]
+        return None
 
     def _cell(self, row: int, column: str | None) -> tuple[int | None, str | None]:
-        """The line of that row, and what it has in that column."""
+        """The line of a row, and its cell in a column."""
         import pyarrow as pa
 
         with pa.input_stream(str(self.file)) as stream, io.TextIOWrapper(stream, "utf-8-sig", "replace") as text:
@@ -79,9 +94,17 @@ class Origin:
         return None, None
 
 
+def _shown(cell: str | None) -> str:
+    if cell is None:
+        return ""
+    if not cell.strip():
+        return ": an empty cell"
+    return f": {cell!r}"
+
+
 @contextmanager
 def naming_lines(*tables: Table) -> Iterator[None]:
-    """Let errors about rows of these tables name the line of the file, where they were read from one."""
+    """Let errors about rows of these tables name the line of the CSV file from which they were read."""
     try:
         yield
     except InvalidData as error:
@@ -93,7 +116,7 @@ def naming_lines(*tables: Table) -> Iterator[None]:
 
 
 def encoding_error(path: Path, party: str) -> InvalidData | None:
-    """The error about a text file that is not UTF-8: the first line that shows it. None if it is."""
+    """The error about a text file that is not UTF-8, with the first line that is not; None for a UTF-8 file."""
     import pyarrow as pa
 
     with pa.input_stream(str(path)) as stream:

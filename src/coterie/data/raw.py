@@ -19,7 +19,9 @@ Raw: TypeAlias = tuple[FloatArray, tuple[str, ...] | None]
 
 def spelt(number: float) -> str:
     """A number as a text that a file would have."""
-    return str(int(number)) if float(number).is_integer() else repr(float(number))
+    if float(number).is_integer():
+        return str(int(number))
+    return repr(float(number))
 
 
 def raw_series(series: Series, party: str, column: str) -> Raw:

@@ -13,7 +13,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from coterie.errors import InvalidInput, UnknownName
 from coterie.problems import kinds
 
 SNIFFED = 100_000
-"""So many characters of a CSV file say how it is separated."""
+"""Number of bytes of a CSV file from which its separator is found."""
 TUPLES = "(X, y), (X, y, weights) or (X, y, weights, offset)"
 
 
@@ -83,13 +83,19 @@ def read(
     _check_labels(named)
     wanted = None if columns is None else tuple(map(str, columns))
     roles = Roles(named, wanted, zero_based, prepare, by_columns or prepare is not None, on_disk)
+    return _read(source, roles, name)
+
+
+def _read(source: Any, roles: Roles, name: str | None) -> Table:
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
         return _read_path(path, roles, name or path.name.split(".")[0])
     if isinstance(source, Table):
         _refuse_roles(roles, "a Table", name or source.name)
         table = source if name is None else replace(source, name=name)
-        return table if roles.columns is None else replace(table, columns=roles.columns)
+        if roles.columns is None:
+            return table
+        return replace(table, columns=roles.columns)
     party = name or "data"
     if isinstance(source, tuple):
         return _read_tuple(source, roles, party)
@@ -99,11 +105,19 @@ def read(
     frame = as_frame(source, party)
     if frame is not None:
         return read_frame(frame, roles, party)
+    return _read_array(source, roles, party)
+
+
+def _read_array(source: Any, roles: Roles, party: str) -> Table:
     _refuse_roles(roles, "an array", party)
-    X = canonical_csr(source) if is_sparse(source) else np.asanyarray(source)
-    if prepare is not None and X.ndim == 2 and X.dtype.kind in "OUT":
+    if is_sparse(source):
+        return Table(X=canonical_csr(source), columns=roles.columns, name=party)
+    X = np.asanyarray(source)
+    if roles.prepare is not None and X.ndim == 2 and X.dtype.kind in "OUT":
         return _read_objects(X, roles.columns, party)
-    return Table(X=np.asarray(X) if isinstance(X, np.matrix) else X, columns=roles.columns, name=party)
+    if isinstance(X, np.matrix):
+        X = np.asarray(X)
+    return Table(X=X, columns=roles.columns, name=party)
 
 
 def _check_labels(named: Mapping[str, str]) -> None:
@@ -126,7 +140,9 @@ def read_party(given: Any, index: int, **how: Any) -> Table:
     """One party's data of several, read as `read` does it; without a name of its own it is called by its place."""
     name = None if isinstance(given, Table | str | os.PathLike) else f"party {index}"
     table = read(given, name=name, **how)
-    return replace(table, name=f"party {index}") if table.name == "data" else table
+    if table.name == "data":
+        return replace(table, name=f"party {index}")
+    return table
 
 
 def _refuse_roles(roles: Roles, what: str, party: str) -> None:
@@ -145,11 +161,11 @@ def _read_tuple(source: tuple[Any, ...], roles: Roles, party: str) -> Table:
     if taken:
         raise InvalidInput(f"party {party!r}: the labels or weights are in the tuple and in {taken[0]}=. Give one.")
     table = read(source[0], columns=roles.columns, name=party, prepare=roles.prepare, **roles.named)
-    found: dict[str, Any] = {
-        field: values_of(values, party, {"target": "label"}.get(role, role))
-        for (role, field), values in zip(places.items(), source[1:], strict=False)
-        if values is not None
-    }
+    found: dict[str, Any] = {}
+    for (role, field), values in zip(places.items(), source[1:], strict=False):
+        if values is not None:
+            noun = "label" if role == "target" else role
+            found[field] = values_of(values, party, noun)
     return replace(table, **found)
 
 
@@ -178,8 +194,11 @@ def _read_path(path: Path, roles: Roles, party: str) -> Table:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise party_error(party, f"the file {str(path)!r} {what}. Check the path, or name one file.")
-    endings = path.suffixes[:-1] if path.suffix in (".bz2", ".gz") else path.suffixes
-    reader = _READERS.get(endings[-1].lower() if endings else "")
+    endings = path.suffixes
+    if path.suffix in (".bz2", ".gz"):
+        endings = endings[:-1]
+    ending = endings[-1].lower() if endings else ""
+    reader = _READERS.get(ending)
     if reader is None:
         known = ", ".join(sorted(_READERS))
         raise party_error(party, f"cannot tell from its name what the file {str(path)!r} is. Known endings: {known}.")
@@ -188,7 +207,6 @@ def _read_path(path: Path, roles: Roles, party: str) -> Table:
 
 def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, list[Any]]:
     """Columns of a file as they are, to be copied: text of a CSV, values of Parquet and Arrow, None if missing."""
-    import pyarrow as pa
 
     if not names:
         return {}
@@ -197,18 +215,34 @@ def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, 
     kinds = {ending.lower() for ending in path.suffixes}
     if not kinds & {".csv", *ENDINGS}:
         raise party_error(party, f"the file {str(path)!r} has no named columns to copy. Give CSV, Parquet or Arrow.")
-    streamed = bool(kinds & {*ENDINGS})
-    try:
-        table = read_columns(path) if streamed else _csv_columns(path, dict.fromkeys(names, pa.string()))
-        if not streamed:
-            _refuse_bytes(table, path, party)
-    except (pa.ArrowException, OSError) as error:
-        other = None if streamed else encoding_error(path, party)
-        raise other or unreadable(path, party, path.suffix[1:] if streamed else "CSV", error) from error
+    if kinds & {*ENDINGS}:
+        table = _parquet_or_arrow(path, party)
+    else:
+        table = _csv_texts(path, names, party)
     for name in names:
         if name not in table.column_names:
             raise party_error(party, str(UnknownName("column", name, table.column_names)))
     return {name: table.column(name).to_pylist() for name in names}
+
+
+def _parquet_or_arrow(path: Path, party: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        return read_columns(path)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, party, path.suffix[1:], error) from error
+
+
+def _csv_texts(path: Path, names: Sequence[str], party: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        table = _csv_columns(path, dict.fromkeys(names, pa.string()))
+        _refuse_bytes(table, path, party)
+    except (pa.ArrowException, OSError) as error:
+        raise encoding_error(path, party) or unreadable(path, party, "CSV", error) from error
+    return table
 
 
 def _csv_columns(path: Path, types: dict[str, Any], **more: Any) -> Any:
@@ -217,7 +251,9 @@ def _csv_columns(path: Path, types: dict[str, Any], **more: Any) -> Any:
 
     separator, rest = _separator(path)
     # Where fields are separated by semicolons, numbers may have decimal commas.
-    decimal = "," if separator == ";" and re.search(r"(^|[;\n])-?\d+,\d+(;|\r?\n|$)", rest) else "."
+    decimal = "."
+    if separator == ";" and re.search(r"(^|[;\n])-?\d+,\d+(;|\r?\n|$)", rest):
+        decimal = ","
     return csv.read_csv(
         path,
         parse_options=csv.ParseOptions(delimiter=separator),
@@ -226,12 +262,16 @@ def _csv_columns(path: Path, types: dict[str, Any], **more: Any) -> Any:
 
 
 def _separator(path: Path) -> tuple[str, str]:
-    """What separates the fields of a CSV file, and some of its lines after the first."""
+    """The separator of the fields of a CSV file, and some of its lines after the first."""
     import pyarrow as pa
 
     with pa.input_stream(str(path)) as file:
         first, _, rest = file.read(SNIFFED).decode("utf-8", "replace").partition("\n")
-    return next((mark for mark in ";\t" if mark in first and "," not in first), ","), rest
+    if "," not in first:
+        for mark in ";\t":
+            if mark in first:
+                return mark, rest
+    return ",", rest
 
 
 def _refuse_bytes(table: Any, path: Path, party: str) -> None:
@@ -250,8 +290,12 @@ def _read_csv(path: Path, roles: Roles, party: str) -> Table:
     import pyarrow as pa
 
     # Ids and categories are read as text first: "007" is not 7.
-    categories = () if roles.prepare is None else roles.prepare.texts
-    types = dict.fromkeys([*categories, *([roles.named["id"]] if "id" in roles.named else [])], pa.string())
+    categories: Iterable[str] = ()
+    if roles.prepare is not None:
+        categories = roles.prepare.texts
+    types = dict.fromkeys(categories, pa.string())
+    if "id" in roles.named:
+        types[roles.named["id"]] = pa.string()
     try:
         table = _csv_columns(path, types, strings_can_be_null=True)
     except (pa.ArrowException, OSError) as error:
@@ -263,8 +307,10 @@ def _read_csv(path: Path, roles: Roles, party: str) -> Table:
     origin = Origin(path, _separator(path)[0], roles.named)
     with naming_lines(Table(np.empty((0, 0)), name=party, origin=origin)):
         read_table = read_frame(nw.from_native(table, eager_only=True), roles, party)
-    read_table = replace(read_table, origin=origin)
-    return replace(read_table, ids=None if read_table.ids is None else _integers_if_spelt_so(read_table.ids))
+    ids = read_table.ids
+    if ids is not None:
+        ids = _integers_if_spelt_so(ids)
+    return replace(read_table, origin=origin, ids=ids)
 
 
 def _integers_if_spelt_so(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -272,7 +318,9 @@ def _integers_if_spelt_so(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
         numbers = ids.astype(np.int64)
     except (ValueError, OverflowError):
         return ids
-    return numbers if np.array_equal(numbers.astype(str), ids) else ids
+    if np.array_equal(numbers.astype(str), ids):
+        return numbers
+    return ids
 
 
 def _read_svmlight(path: Path, roles: Roles, party: str) -> Table:
@@ -290,7 +338,7 @@ def _read_svmlight(path: Path, roles: Roles, party: str) -> Table:
 
 
 def _read_npz(path: Path, roles: Roles, party: str) -> Table:
-    """Dense: X. Sparse: data, indices, indptr, shape (CSR). Beside either: y, weights, offset, ids, columns."""
+    """Dense: X. Sparse: data, indices, indptr, shape (CSR). With either: y, weights, offset, ids, columns."""
     _refuse_roles(roles, "an .npz archive", party)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -308,7 +356,9 @@ def _read_npz(path: Path, roles: Roles, party: str) -> Table:
         raise party_error(
             party, f"the file {str(path)!r} has neither X nor {', '.join(sparse)} of a CSR matrix, but {found}."
         )
-    names = roles.columns or (tuple(map(str, arrays["columns"])) if "columns" in arrays else None)
+    names = roles.columns
+    if not names and "columns" in arrays:
+        names = tuple(map(str, arrays["columns"]))
     beside = {field: arrays[field] for field in BESIDE.values() if field in arrays}
     return Table(X=X, y=arrays.get("y"), ids=arrays.get("ids"), columns=names, name=party, roles=(), **beside)
 

@@ -49,7 +49,9 @@ class Step:
         if self.flag:
             given += ["mean"] * (self.name == "impute" and not given)
             given.append("indicator" if self.name == "impute" else "drop-first")
-        return f"{self.name}({', '.join(given)})" if given else self.name
+        if given:
+            return f"{self.name}({', '.join(given)})"
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,18 @@ class Preparation:
     _defaults: tuple[tuple[Step, ...], tuple[Step, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not (
-            isinstance(self.numbers, str) and isinstance(self.text, str) and isinstance(self.columns, Mapping)
-        ) or not all(isinstance(part, str) for item in self.columns.items() for part in item):
+        columns: Any = self.columns
+        given: list[Any] = [self.numbers, self.text]
+        if isinstance(columns, Mapping):
+            given += [*columns.keys(), *columns.values()]
+        if not isinstance(columns, Mapping) or not all(isinstance(part, str) for part in given):
             raise InvalidInput(
                 "a preparation takes recipes as text: co.Preparation('standardise', text='one-hot(10)', "
                 "columns={'age': 'spline(5)'})."
             )
         recipes = {name: recipe_of(recipe, name) for name, recipe in self.columns.items()}
-        numbers, text = recipe_of(self.numbers, "numbers"), recipe_of(self.text, "text") if self.text else ()
+        numbers = recipe_of(self.numbers, "numbers")
+        text = recipe_of(self.text, "text") if self.text else ()
         if any(step.name == "one-hot" for step in numbers):
             raise InvalidInput(
                 f"numbers = {self.numbers!r}: one-hot is for text; name the columns of numbers it is for."
@@ -104,7 +109,7 @@ class Preparation:
 
     @staticmethod
     def from_settings(settings: Mapping[str, Any]) -> Preparation:
-        """What a certificate says of one."""
+        """The preparation with the settings that a certificate has."""
         return Preparation.of({name: value for name, value in settings.items() if name != "numbers_given"})
 
     @staticmethod
@@ -154,10 +159,14 @@ def _from_lines(lines: Iterable[str]) -> Preparation:
     for line in lines:
         name, colon, recipe = line.rpartition(":")
         if colon:
-            place, key, value = found["columns"], name.strip(), recipe.strip()
+            place = found["columns"]
+            key = name.strip()
+            value = recipe.strip()
         else:
             first = recipe_of(line, "prepare")[0]
-            place, key, value = found, "text" if first.name == "one-hot" else "numbers", line.strip()
+            place = found
+            key = "text" if first.name == "one-hot" else "numbers"
+            value = line.strip()
         if key in place:
             raise InvalidInput(
                 f"there are two recipes for {key}: {place[key]!r} and {value!r}. Join them with a comma."

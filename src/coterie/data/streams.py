@@ -47,7 +47,8 @@ class _Parquet:
         import pyarrow.parquet as pq
 
         self.file = pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
-        self.schema, self.rows = self.file.schema_arrow, self.file.metadata.num_rows
+        self.schema = self.file.schema_arrow
+        self.rows = self.file.metadata.num_rows
 
     def blocks(self, names: Sequence[str], rows: int) -> Iterator[Any]:
         """Arrow tables of so many rows, with those columns."""
@@ -128,10 +129,7 @@ def _whole(source: _Parquet | _Arrow, names: Sequence[str]) -> Any:
 
 
 def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> Table:
-    # pandas stores a frame's nameless index beside its columns; it is no feature.
-    known = [name for name in source.schema.names if not name.startswith("__index_level_")]
-    if twice := sorted({name for name in known if known.count(name) > 1}):
-        raise party_error(party, f"{path} has more than one column called {', '.join(twice)}. Rename them.")
+    known = _known_columns(source, path, party)
     types = _series(_empty(source.schema).select(known))
     chosen = chosen_columns(types, roles, party)
     beside = _series(_whole(source, [*dict.fromkeys(roles.named.values())]))
@@ -146,7 +144,8 @@ def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> T
     for j, name in enumerate(chosen):
         if name not in plain:
             X[:, j], found = cells(_series(_whole(source, [name]))[name], roles, party)
-            texts |= {} if found is None else {name: found}
+            if found is not None:
+                texts[name] = found
     table = table_of(X, chosen, texts, beside, roles, party)  # labels that are missing are found before X is filled
     try:
         _fill(X, source, plain, [chosen.index(name) for name in plain], f"reading {path.name}", roles, party)
@@ -158,8 +157,17 @@ def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> T
     return table
 
 
+def _known_columns(source: _Parquet | _Arrow, path: Path, party: str) -> list[str]:
+    """The columns of a file without the nameless index that pandas stores as a column; refuses repeated names."""
+    known = [name for name in source.schema.names if not name.startswith("__index_level_")]
+    twice = sorted({name for name in known if known.count(name) > 1})
+    if twice:
+        raise party_error(party, f"{path} has more than one column called {', '.join(twice)}. Rename them.")
+    return known
+
+
 def _vectors(source: _Parquet | _Arrow, names: Sequence[str], path: Path, roles: Roles, party: str) -> Matrix:
-    """The columns side by side where some hold vectors; sparse ones stay sparse."""
+    """The matrix of columns of which some hold vectors; sparse vectors stay sparse."""
     X: Any = None
     parts: list[Matrix] = []
     end = 0
@@ -168,19 +176,24 @@ def _vectors(source: _Parquet | _Arrow, names: Sequence[str], path: Path, roles:
             part, _ = matrix_of(block)
         except InvalidData as error:
             raise party_error(party, str(error)) from None
-        if X is None and not parts and not is_sparse(part):
-            shape = source.rows, part.shape[1]
-            X = empty_matrix(shape, part.dtype, by_columns=roles.by_columns, on_disk=roles.on_disk)
-        width = parts[0].shape[1] if parts else part.shape[1] if X is None else X.shape[1]
+        if X is None and not parts:
+            width = part.shape[1]
+            if not is_sparse(part):
+                X = empty_matrix((source.rows, width), part.dtype, by_columns=roles.by_columns, on_disk=roles.on_disk)
         if part.shape[1] != width:
             raise party_error(party, f"vectors of {path} have {width} and {part.shape[1]} numbers. Give all the same.")
-        start, end = end, end + block.num_rows
+        start = end
+        end = end + block.num_rows
         if X is None:
             parts.append(csr_array(part))
         else:
             X[start:end] = part.toarray() if is_sparse(part) else part
         tell(f"reading {path.name}", end, source.rows)
-    return X if X is not None else vstack(parts, "csr") if parts else np.empty((0, 0))
+    if X is not None:
+        return X
+    if parts:
+        return vstack(parts, "csr")
+    return np.empty((0, 0))
 
 
 def _fill(
@@ -197,7 +210,9 @@ def _fill(
         some = names[first : first + AT_ONCE]
         end = 0
         for block in source.blocks(some, BLOCK // AT_ONCE):
-            series, start, end = _series(block), end, end + block.num_rows
+            series = _series(block)
+            start = end
+            end = end + block.num_rows
             for name, j in zip(some, places[first:], strict=False):
                 X[start:end, j], _ = cells(series[name], roles, party)
             tell(stage, (first * source.rows + len(some) * end) // len(names), source.rows)

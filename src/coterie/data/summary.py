@@ -1,7 +1,7 @@
-"""What can be said of a party's table without showing a row, and the checks that it takes for all parties together.
+"""The summary of a party's table, which shows no row, and the checks of all summaries together.
 
-They are the same for tables that are here, on a cluster, and at other organisations; between those, the names of the
-columns stay at home, and only their digest travels.
+The checks are the same for tables in this process, on a cluster, and at other organisations. Organisations send only a
+digest of their column names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAME = "Give every party the same columns in the same order"
 
 
 class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the parties tell each other of their tables before anything is computed."""
+    """The description of a table that parties exchange before they compute."""
 
     name: str
     rows: int
@@ -32,19 +32,19 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     single: bool
     """Whether it is float32."""
     outputs: list[int] | None
-    """The shape of one row's label; None: there are no labels."""
+    """The shape of one row's label; None without labels."""
     classes: list[str | float] = []
-    """The different labels, where they are classes."""
+    """The distinct labels, if they are classes."""
     header: str = ""
     """The digest of the column names."""
     names: tuple[str, ...] | None = None
-    """The column names, where they may be known."""
+    """The column names, if they may be known."""
     open_ended: bool = False
     """Whether columns after the last may have been left out, see `Table`."""
     independence: float | None = None
-    """How independent its columns are, see `Table`, where that may be known."""
+    """How independent its columns are (see `Table`), if that may be known."""
     beside: tuple[str, ...] = ()
-    """What stands beside the labels: fields of a `Table`, weights excepted, which concern nobody else."""
+    """The fields of the `Table` that belong to the labels, without weights, which concern only their party."""
     roles: tuple[str, ...] | None = None
     """For a file or a data frame, the columns of labels and so on, where names may be known, ..."""
     has_ids: bool = False
@@ -54,20 +54,29 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(
         table: Table, *, classification: bool = False, names: bool = True, independence: bool = False
     ) -> TableSummary:
-        """The summary of a table; without `names`, of its column names only the digest.
+        """The summary of a table; without `names`, only the digest of its column names.
 
-        How independent its columns are is looked at only if that is asked for: it takes some microseconds.
+        `independence` asks for the independence of its columns, which takes some microseconds.
         """
         y = table.y
+        header = ""
+        if not names and table.columns is not None:
+            header = digest(json.dumps(table.columns))
+        classes: list[str | float] = []
+        if y is not None and classification:
+            classes = np.unique(y).tolist()
+        outputs = None
+        if y is not None:
+            outputs = list(y.shape[1:])
         return TableSummary(
             name=table.name,
             rows=table.n,
             columns=table.d,
             nonzeros=table.nonzeros,
             single=precision_of(table.X) == np.float32,
-            outputs=None if y is None else list(y.shape[1:]),
-            classes=np.unique(y).tolist() if y is not None and classification else [],
-            header="" if names or table.columns is None else digest(json.dumps(table.columns)),
+            outputs=outputs,
+            classes=classes,
+            header=header,
             names=table.columns if names else None,
             open_ended=table.open_ended,
             independence=table.independence if independence else None,
@@ -78,11 +87,15 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_together(parties: Sequence[TableSummary], split: str, *, labels: bool = True) -> None:
-    """Refuse tables that do not fit together for data that is split in that way; `labels`: and have to have some."""
-    if not any(party.rows for party in parties) or not any(party.columns for party in parties):
-        what = "columns" if any(party.rows for party in parties) else "rows"
+    """Refuse tables that do not fit together for this split and, with `labels`, tables without the labels it needs."""
+    missing = None
+    if not any(party.rows for party in parties):
+        missing = "rows"
+    elif not any(party.columns for party in parties):
+        missing = "columns"
+    if missing is not None:
         names = ", ".join(repr(party.name) for party in parties)
-        raise InvalidData(f"no party has any {what} ({names}). Give at least one party data.")
+        raise InvalidData(f"no party has any {missing} ({names}). Give at least one party data.")
     if split == "features":
         _check_features(parties)
     else:
@@ -90,12 +103,12 @@ def check_together(parties: Sequence[TableSummary], split: str, *, labels: bool 
 
 
 def common_shape(parties: Sequence[TableSummary]) -> tuple[int, int]:
-    """The most rows, and the most columns, that any of them has."""
+    """The largest number of rows, and of columns, of a party."""
     return max(party.rows for party in parties), max(party.columns for party in parties)
 
 
 def in_common_shape(table: Table, shape: tuple[int, int], split: str) -> Table:
-    """The table as it stands among the others: an empty one gets their shape, an open-ended one its last columns."""
+    """The table in the shape of the others: an empty one gets their shape, an open-ended one its last columns."""
     rows, columns = shape
     if not table.n and not table.d:
         empty = (rows, 0) if split == "features" else (0, columns)
@@ -105,11 +118,13 @@ def in_common_shape(table: Table, shape: tuple[int, int], split: str) -> Table:
     if table.open_ended and table.d < columns:
         X = table.X
         table = replace(table, X=sp.csr_array((X.data, X.indices, X.indptr), shape=(table.n, columns)))
-    return table if table.y is not None or table.n else replace(table, y=np.empty(0))
+    if table.y is not None or table.n:
+        return table
+    return replace(table, y=np.empty(0))
 
 
 def refuse_unequal_rows(names: Sequence[str], rows: Sequence[int]) -> None:
-    """Split by features, all parties have the same rows."""
+    """Refuse parties with different numbers of rows, for a split by features."""
     for name, count in zip(names, rows, strict=True):
         if count != rows[0]:
             fix = "Match the rows by id (align(tables), or id in a study), or give every party the same rows."
@@ -121,8 +136,12 @@ def _check_features(parties: Sequence[TableSummary]) -> None:
     refuse_unequal_rows([party.name for party in parties], [party.rows for party in parties])
     holders = [party.name for party in parties if party.outputs is not None]
     if len(holders) != 1:
-        count = f"at {len(holders)} parties: {', '.join(holders)}" if holders else "at no party"
-        fix = "Leave them out elsewhere." if holders else "Give it (X, y), or name the label column with target=."
+        if holders:
+            count = f"at {len(holders)} parties: {', '.join(holders)}"
+            fix = "Leave them out elsewhere."
+        else:
+            count = "at no party"
+            fix = "Give it (X, y), or name the label column with target=."
         raise InvalidData(
             f"labels {count}. Split by features, exactly one party has the labels (and weights and offsets). {fix}"
         )
@@ -133,36 +152,54 @@ def _check_samples(parties: Sequence[TableSummary], labels: bool) -> None:
     first = next((party for party in full if party.names is not None or party.header), full[0])
     for party in full:
         _refuse_other_names(first, party)
-    widest = max(full, key=lambda party: party.columns)
-    # An svmlight file ends with the last column that has an entry; all others must be as wide as the widest.
-    short = next((party for party in full if party.columns < widest.columns and not party.open_ended), None)
-    if short is not None:
-        one, other = sorted((short, widest), key=full.index)
-        raise party_error(other.name, f"has {other.columns} columns but party {one.name!r} has {one.columns}. {SAME}.")
-    unlabelled = [f"party {party.name!r} ({party.rows} rows)" for party in full if party.rows and party.outputs is None]
+    _check_widths(full)
+    with_rows = [party for party in full if party.rows]
+    unlabelled = [f"party {party.name!r} ({party.rows} rows)" for party in with_rows if party.outputs is None]
     if unlabelled and labels:
         raise InvalidData(
             f"there are no labels at {', '.join(unlabelled)}. Split by samples, every party labels its own rows: give "
             "(X, y), or name the label column with target=."
         )
-    labelled = [party for party in full if party.outputs is not None and party.rows]
+    labelled = [party for party in with_rows if party.outputs is not None]
     for party in labelled:
-        here, there = (math.prod(one.outputs or []) for one in (party, labelled[0]))
-        if here != there:
+        _check_same_labels(party, labelled[0])
+
+
+def _check_widths(full: Sequence[TableSummary]) -> None:
+    """Refuse tables of different widths.
+
+    An svmlight file may be narrower: it ends with the last column with an entry.
+    """
+    widest = max(full, key=lambda party: party.columns)
+    for short in full:
+        if short.columns < widest.columns and not short.open_ended:
+            one, other = sorted((short, widest), key=full.index)
             raise party_error(
-                party.name,
-                f"the labels have {here} columns but those of party {labelled[0].name!r} have {there}. Give all "
-                "the same ones.",
+                other.name, f"has {other.columns} columns but party {one.name!r} has {one.columns}. {SAME}."
             )
-        for field in {*party.beside} ^ {*labelled[0].beside}:
-            with_it, without = (party, labelled[0]) if field in party.beside else (labelled[0], party)
-            raise party_error(
-                without.name, f"has no {field}, but party {with_it.name!r} has. Give all parties one, or none."
-            )
+
+
+def _check_same_labels(party: TableSummary, first: TableSummary) -> None:
+    """Refuse labels with another number of columns, or other fields (such as an offset), than the first party has."""
+    here = math.prod(party.outputs or [])
+    there = math.prod(first.outputs or [])
+    if here != there:
+        raise party_error(
+            party.name,
+            f"the labels have {here} columns but those of party {first.name!r} have {there}. Give all the same ones.",
+        )
+    for field in {*party.beside} ^ {*first.beside}:
+        with_it, without = first, party
+        if field in party.beside:
+            with_it, without = party, first
+        raise party_error(
+            without.name, f"has no {field}, but party {with_it.name!r} has. Give all parties one, or none."
+        )
 
 
 def _refuse_other_names(first: TableSummary, other: TableSummary) -> None:
-    known, found = first.names, other.names
+    known = first.names
+    found = other.names
     if first.header and other.header and first.header != other.header:
         raise party_error(
             other.name,
@@ -172,16 +209,21 @@ def _refuse_other_names(first: TableSummary, other: TableSummary) -> None:
     if known is None or found is None or known == found:
         return
     if sorted(known) == sorted(found):
-        j = next(j for j in range(len(known)) if known[j] != found[j])
+        j = 0
+        while known[j] == found[j]:
+            j += 1
         raise party_error(
             other.name,
             f"has the {len(known)} columns of party {first.name!r} in a different order (first, column {j} is "
             f"{found[j]!r} here and {known[j]!r} there). {SAME}: read them with columns=[...].",
         )
-    alone = {first.name: [c for c in known if c not in found], other.name: [c for c in found if c not in known]}
-    only = "; ".join(
-        f"{len(names)} only at party {party!r}, e.g. {names[0]!r}" for party, names in alone.items() if names
-    )
-    raise party_error(
-        other.name, f"has other columns than party {first.name!r} ({only or 'some names repeat'}). {SAME}."
-    )
+    differences = [_only_at(first.name, known, found), _only_at(other.name, found, known)]
+    only = "; ".join(filter(None, differences)) or "some names repeat"
+    raise party_error(other.name, f"has other columns than party {first.name!r} ({only}). {SAME}.")
+
+
+def _only_at(party: str, names: Sequence[str], elsewhere: Sequence[str]) -> str:
+    alone = [name for name in names if name not in elsewhere]
+    if not alone:
+        return ""
+    return f"{len(alone)} only at party {party!r}, e.g. {alone[0]!r}"

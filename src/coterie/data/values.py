@@ -13,7 +13,9 @@ from coterie.data.table import party_error
 
 def are(count: int, noun: str) -> str:
     """How many there are: "1 label is", "3 labels are"."""
-    return f"{count} {noun} is" if count == 1 else f"{count} {noun}s are"
+    if count == 1:
+        return f"{count} {noun} is"
+    return f"{count} {noun}s are"
 
 
 def is_text(values: npt.NDArray[Any]) -> bool:

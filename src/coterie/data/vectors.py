@@ -1,4 +1,4 @@
-"""Vectors in columns of Arrow tables, as Parquet files, Spark and Ray have them: one column, many numbers a row.
+"""Vectors in columns of Arrow tables, from Parquet files, Spark and Ray: one column with many numbers per row.
 
 | a column of                               | is                                                              |
 |-------------------------------------------|-----------------------------------------------------------------|
@@ -33,18 +33,15 @@ def is_vector(kind: Any) -> bool:
 
 
 def matrix_of(batch: Any) -> tuple[Matrix, bool]:
-    """The columns side by side, sparse if there are sparse vectors among them; and whether all are of numbers."""
+    """The matrix of the columns, sparse if some hold sparse vectors, and whether all columns are of numbers."""
     if any(is_vector(kind) for kind in batch.schema.types):
         blocks = [_numbers(batch.column(name), name) for name in batch.column_names]
-        if any(map(sp.issparse, blocks)):
-            columns = [sp.csr_array(block if block.ndim == 2 else block[:, None]) for block in blocks]
-            return sp.csr_array(sp.hstack(columns, "csr")) if len(columns) > 1 else columns[0], False
-        return blocks[0] if len(blocks) == 1 else np.column_stack(blocks), False
+        return _joined(blocks), False
     for name in batch.column_names:
         _check_numbers(batch.column(name), name)
     kinds = [np.dtype(kind.to_pandas_dtype()) for kind in batch.schema.types]
     X = np.empty((batch.num_rows, len(kinds)), np.result_type(*kinds) if kinds else float)
-    # A few rows at a time: what is written side by side was read a moment ago.
+    # A few rows at a time, so that the memory that is written together is in the cache.
     for first in range(0, batch.num_rows, ROWS_AT_A_TIME):
         piece = batch.slice(first, ROWS_AT_A_TIME)
         for place, column in enumerate(piece.columns):
@@ -52,11 +49,25 @@ def matrix_of(batch: Any) -> tuple[Matrix, bool]:
     return X, True
 
 
+def _joined(blocks: list[Matrix]) -> Matrix:
+    """The columns and matrices as one matrix."""
+    if any(map(sp.issparse, blocks)):
+        columns = [sp.csr_array(block if block.ndim == 2 else block[:, None]) for block in blocks]
+        if len(columns) == 1:
+            return columns[0]
+        return sp.csr_array(sp.hstack(columns, "csr"))
+    if len(blocks) == 1:
+        return blocks[0]
+    return np.column_stack(blocks)
+
+
 def labels_of(column: Any, name: str) -> Any:
     """A column of labels: numbers, texts, or a vector of numbers for each row."""
     if is_vector(column.type):
         found = _numbers(column, name)
-        return found.toarray() if sp.issparse(found) else found
+        if sp.issparse(found):
+            return found.toarray()
+        return found
     return np.asarray(column.to_numpy())
 
 
@@ -85,11 +96,13 @@ def _sparse_vectors(column: Any, name: str) -> Matrix:
     _refuse_missing(column, name)
     kinds = {field.name for field in column.type}
     dense = column.field("type").to_numpy() == 1 if "type" in kinds else np.zeros(len(column), bool)
-    values, lengths = column.field("values"), _lengths(column.field("values"))
+    values = column.field("values")
+    lengths = _lengths(column.field("values"))
     flat = values.flatten().to_numpy()
     widths = np.where(dense, lengths, column.field("size").fill_null(0).to_numpy())
     _refuse_lengths(widths, name)
-    n, d = len(column), int(widths[0])
+    n = len(column)
+    d = int(widths[0])
     if dense.all():
         return flat.reshape(n, d)
     starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -98,7 +111,9 @@ def _sparse_vectors(column: Any, name: str) -> Matrix:
     indices[np.repeat(dense, lengths)] = np.tile(np.arange(d, dtype=np.int32), int(dense.sum()))
     X = sp.csr_array((flat, indices, starts), shape=(n, d))
     # An entry of a sparse row takes 12 bytes, one of a dense row 8.
-    return X if 1.5 * len(flat) < n * d else X.toarray()
+    if 1.5 * len(flat) < n * d:
+        return X
+    return X.toarray()
 
 
 def _lengths(column: Any) -> npt.NDArray[np.int64]:
@@ -123,6 +138,7 @@ def _refuse_missing(column: Any, name: str) -> None:
 
 
 def _refuse_lengths(lengths: npt.NDArray[np.int64], name: str) -> None:
-    least, most = int(lengths.min()), int(lengths.max())
+    least = int(lengths.min())
+    most = int(lengths.max())
     if least != most:
         raise InvalidData(f"the vectors of column {name!r} have {least} to {most} numbers. Give all the same.")
