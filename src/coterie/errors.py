@@ -37,7 +37,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "box": ("bounded", "bounds", "constraints"),
     "consensus": ("admm",),
     "cox": (
-        "coxnet", "coxph", "coxphfitter", "coxphsurvivalanalysis", "hazard", "partial_likelihood", "ph", "phreg",
+        "coxnet", "cph", "coxph", "coxphfitter", "coxphsurvivalanalysis", "hazard", "partial_likelihood", "ph", "phreg",
         "proportional_hazards", "stcox", "survival",
     ),
     "elasticnet": ("elastic", "elastic_net", "enet", "glmnet", "l1_l2", "l1l2"),
@@ -79,17 +79,53 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
 spelling leads from one to the other."""
 BOTH = {"l1": "absolute", "l2": "squared", "lasso": "squared", "ridge": "squared", "elasticnet": "squared"}
 """Names of penalties that stand for a loss where a loss is asked for."""
+ABSENT = {
+    "loss": (
+        (
+            ("nb", "nb2", "nbreg", "negbin", "negative_binomial", "negativebinomial"),
+            "'poisson' models the same mean, and robust standard errors allow for more variance.",
+        ),
+        (("tweedie",), "Use 'poisson' for counts, or 'gamma' for amounts above 0."),
+        (("glm",), "Name the family: 'squared' (gaussian), 'logistic' (binomial), 'poisson' or 'gamma'."),
+        (("classification", "classifier"), "Use 'logistic' for two classes, or 'multinomial' for more."),
+        (("regression", "regressor"), "Use 'squared', or 'huber' and 'absolute' where a few labels are far off."),
+        (("lasso",), "The lasso is the loss 'squared' with penalty='l1'."),
+        (("ridge",), "Ridge regression is the loss 'squared' with penalty='l2'."),
+        (("enet", "elastic_net", "elasticnet"), "The elastic net is the loss 'squared' with penalty='elasticnet'."),
+        (("tv",), "That is a penalty, and it is not here: none of the penalties is on differences of coefficients."),
+    ),
+    "penalty": (
+        (
+            ("tv", "fused", "fused_lasso", "total_variation", "trend"),
+            "None of the penalties is on differences of coefficients. 'group' keeps columns together, and 'l1' sets "
+            "single ones to 0.",
+        ),
+        (("l0", "mcp", "scad"), "That penalty is not convex, so no certificate is possible. Use 'l1'."),
+    ),
+}
+"""What to use for losses and penalties that are not here, in one sentence."""
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A question with the known names that are close to this one; empty, if none is."""
     plain = {one.lower(): one for one in sorted(known)}
-    asked = re.sub(r"[\s.-]+", "_", str(name).strip().lower())
+    asked = _underscored(name)
     meant = [here for here, others in ELSEWHERE.items() if asked in others and here in plain]
     meant = meant or [here for here in (BOTH.get(asked),) if here in plain and asked not in plain]
     near = meant or difflib.get_close_matches(str(name).lower(), plain, n=3, cutoff=0.6)
     close = [plain[one] for one in near]
     return f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def instead_of(kind: str, name: object) -> str:
+    """What to use for a loss or a penalty that is not here; empty, if nothing is known of it."""
+    asked = _underscored(name)
+    found = [sentence for names, sentence in ABSENT.get(kind, ()) if asked in names]
+    return "".join(found)
+
+
+def _underscored(name: object) -> str:
+    return re.sub(r"[\s.-]+", "_", str(name).strip().lower())
 
 
 def shortened(text: str, most: int) -> str:
@@ -145,8 +181,11 @@ class UnknownName(InvalidInput):
 
     def __init__(self, kind: str, name: object, known: Iterable[str], advice: str = "", wrong: str = ""):
         known = sorted(known)
-        hint = did_you_mean(name, known) or f"Known: {', '.join(known) or 'none'}. {advice}".rstrip()
-        super().__init__(f"there is no {kind} called {name!r}. {hint} {wrong}".rstrip())
+        instead = instead_of(kind, name)
+        hint = " ".join(filter(None, [did_you_mean(name, known), instead]))
+        hint = hint or f"Known: {', '.join(known) or 'none'}. {advice}".rstrip()
+        said = " ".join(filter(None, [hint, wrong]))
+        super().__init__(f"there is no {kind} called {name!r}. {said}")
         self.kind, self.name, self.advice = kind, name, f"{advice} {wrong}".strip()
 
 

@@ -29,7 +29,8 @@ def told(shell):
 # -- names of other libraries ------------------------------------------------------------------------------------------
 
 MEANT = {
-    "coxph": "cox", "softmax": "multinomial", "binomial": "logistic", "gaussian": "squared", "ols": "squared",
+    "coxph": "cox", "cph": "cox",
+    "softmax": "multinomial", "binomial": "logistic", "gaussian": "squared", "ols": "squared",
     "lad": "absolute", "logit": "logistic", "svm": "hinge", "median": "absolute", "mse": "squared", "mae": "absolute",
     "log_loss": "logistic", "cross-entropy": "logistic", "normal": "squared", "linear": "squared", "lasso": "squared",
     "quantreg": "quantile", "PHReg": "cox", "Least Squares": "squared", "l1": "absolute",
@@ -46,6 +47,25 @@ def test_losses_of_other_libraries_are_known(name):
 def test_penalties_of_other_libraries_are_known(name, meant):
     with pytest.raises(UnknownName, match=f"Did you mean '{meant}"):
         co.Problem("squared", name, intercept=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("negbin", "'poisson' models the same mean"),
+        ("lasso", "'squared' with penalty='l1'"),
+        ("glm", "Name the family"),
+    ],
+)
+def test_losses_that_are_not_here_have_a_sentence(name, sentence):
+    with pytest.raises(UnknownName, match=sentence):
+        co.Problem(name)
+
+
+@pytest.mark.parametrize(("name", "sentence"), [("tv", "differences of coefficients"), ("SCAD", "is not convex")])
+def test_penalties_that_are_not_here_have_a_sentence(name, sentence):
+    with pytest.raises(UnknownName, match=sentence):
+        co.Problem("squared", name)
 
 
 def test_no_synonym_is_a_name_of_something_else():

@@ -152,6 +152,16 @@ def test_every_field_of_the_run_is_compared(fits, tmp_path):
         assert "run.json" in said or "different runs" in said, (what, said)
 
 
+@pytest.mark.parametrize("name", ["evaluation.json", "choice.json", "bill.json", "path"])
+def test_a_file_that_is_not_checked_is_named(fits, tmp_path, name):
+    copied(fits, "model", tmp_path)
+    assert f"not checked: {name}" not in verified(fits, tmp_path, "--columns", "age,dose")[1]
+    (tmp_path / name).mkdir() if name == "path" else (tmp_path / name).write_text("{}")
+    code, said = verified(fits, tmp_path, "--columns", "age,dose")
+    assert code == 0
+    assert f"not checked: {name}" in said
+
+
 def test_in_python_the_other_files_are_given(fits, tmp_path):
     result, table = co.Result.load(fits / "model"), co.Inference.load(fits / "model" / "inference.json")
     data = FRAME[["age", "dose"]], FRAME.ill

@@ -330,6 +330,19 @@ def test_a_party_that_comes_again_with_other_rows_does_not_reset_the_budgets_of_
     assert together(tmp_path, data("samples", classification=True, n=150, d=3))[1].status == "optimal"
 
 
+def test_a_party_whose_own_rows_changed_keeps_its_count(tmp_path):
+    write_study(tmp_path, policy=ANYTHING, **{**STUDY, "tol": 1e-9})
+    file = tmp_path / "bea" / "party.toml"
+    file.write_text(file.read_text().replace("policy.budget = inf", "policy.budget = 1.5"))
+    ends = []
+    for changed in range(4):
+        tables = data("samples", classification=True, n=150, d=3)
+        tables[1].X[changed] += 1.0
+        ends.append(together(tmp_path, tables)[1])
+    assert ends[0].status == "optimal"
+    assert "more than the 300 that its budget allows" in str(getattr(ends[-1], "error", None) or ends[-1])
+
+
 # -- a total that was changed ------------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,14 @@ EXPECTED = (
     "own party.toml alone"
 )
 
+OTHER_FILES = {
+    "bill.json": "which says what was sent",
+    "choice.json": "which says what was tried",
+    "evaluation.json": "which `coterie evaluate` computes again from the held-out rows",
+    "path/": "in which every strength has a certificate of its own",
+}
+"""Files of a fit that the command does not check, and why."""
+
 
 def verify(
     certificate: Annotated[
@@ -129,13 +137,8 @@ def _stored(certificate: Path, model: Path) -> dict[str, Any]:
 
 
 def _other_files(certificate: Path) -> list[str]:
-    """What else lies there, and what computes it again."""
-    found = []
-    if (certificate.parent / "evaluation.json").is_file():
-        found.append("evaluation.json, which `coterie evaluate` computes again from the held-out rows")
-    if (certificate.parent / "path").is_dir():
-        found.append("path/, in which every strength has a certificate of its own")
-    return found
+    """What else of a fit lies there, and is not checked here."""
+    return [f"not checked: {name}, {why}" for name, why in OTHER_FILES.items() if (certificate.parent / name).exists()]
 
 
 def _without_clusters(parts: co.Table | list[co.Table], column: str | None) -> tuple[co.Table | list[co.Table], Any]:

@@ -127,4 +127,4 @@ class Part:
             session.all_gather(True, DONE, bool)
             return found  # type: ignore[no-any-return]
 
-        return in_session(own, self.study, operation.name, work, self.say, self.chaos, table.digest())
+        return in_session(own, self.study, operation.name, work, self.say, self.chaos)

@@ -166,7 +166,7 @@ def fit_together(
         return answer
 
     try:
-        answer = in_session(own, study, "fit", work, say, chaos, table.digest())
+        answer = in_session(own, study, "fit", work, say, chaos)
     except (NumericalError, PartyLost, ProtocolError) as error:
         write_failure(own.output, error)
         raise

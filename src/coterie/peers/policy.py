@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 SHARE = 1 / 3
 """Numbers told for each number held, at most, as in DataSHIELD's nfilter.glm."""
 FOLDER = "told"
-"""Next to the party's key: how many numbers it has told, a file for each study, purpose and table."""
+"""Next to the party's key: how many numbers it has told, a file for each study and purpose."""
 MARK = 16
 """Bytes of the digest of a message."""
 RECORD = struct.Struct(f"<Q{MARK}s")
@@ -194,8 +194,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
 class Account:
     """Counts what a party says of its own rows, and ends its part before it has said more than its policy allows.
 
-    The count is kept on disk, so that a restart, of whichever party, does not begin at 0 again. A message that is said
-    again bit by bit, after the same totals, tells nothing new, and counts once: `context` is a digest of the totals.
+    The count is kept on disk, so that a restart, of whichever party, does not begin at 0 again, nor do other rows of
+    this party: most of them may be those of the first run. A message that is said again bit by bit, after the same
+    totals, tells nothing new, and counts once: `context` is a digest of the totals.
     """
 
     def __init__(self, party: str, allowance: float, file: Path | None = None):
@@ -212,7 +213,7 @@ class Account:
         """The account of this party for what the parties met for, with these rows."""
         own, study = session.own, session.study
         allowance = own.policy.allowance(study, mine)
-        file = own.keys / FOLDER / f"{study.run_id}-{session.purpose}-{session.held[:16]}"
+        file = own.keys / FOLDER / f"{study.run_id}-{session.purpose}"
         return Account(own.party, allowance, None if math.isinf(allowance) else file)
 
     def count(self, message: FloatArray) -> None:

@@ -63,8 +63,6 @@ class Session:
     broadcast: SignedBroadcast
     purpose: str = "fit"
     """What the parties met for."""
-    held: str = ""
-    """The digest of this party's own table, as it came: nothing that others say changes it."""
 
     @property
     def me(self) -> int:
@@ -92,9 +90,8 @@ def in_session(
     work: Callable[[Session], T],
     say: Say,
     chaos: Chaos | None,
-    held: str = "",
 ) -> T:
-    """Meet the others and do that work, as often as a party is restarted; `held`: the digest of this party's table."""
+    """Meet the others and do that work, as often as a party is restarted."""
     network, me, pins = study.carrying(), study.index(own.party), study.pins()
     neighbours = study.neighbours(me)
     make = GrpcMesh if chaos is None else chaos.streams
@@ -121,7 +118,7 @@ def in_session(
                 broadcast = SignedBroadcast(links, network)
                 broadcast.introduce()
                 say(f"keys: {'; '.join(f'{name} {key}' for name, key in pins.items())}")
-                return work(Session(own, study, links, network, broadcast, purpose, held))
+                return work(Session(own, study, links, network, broadcast, purpose))
             except Restarted as restarted:
                 say(str(restarted))
                 links.begin_again()
