@@ -135,12 +135,12 @@ def test_tables_at_workers_are_refused_from_what_is_known_of_them():
     prepare = partial(prepare_tables, problem=RIDGE, split="features")
     sources = [lambda: co.read(ALONE[0], target="y", name="bank"), lambda: co.read(ALONE[1], name="shop")]
     with pytest.raises(InvalidData, match=r"'bank' and of party 'shop'.*same_order=True"):
-        remote_tables(sources, Local(), prepare, "features", False)
-    tables, _ = remote_tables(sources, Local(), prepare, "features", False, same_order=True)
+        remote_tables(sources, Local(), prepare, "features", RIDGE)
+    tables, _ = remote_tables(sources, Local(), prepare, "features", RIDGE, same_order=True)
     assert tables[1].fetch().n == N
     twice = [sources[0], lambda: co.read(ALONE[0][["a"]], name="shop")]
     with pytest.raises(InvalidData, match="column 'a' is at party 'bank' and at party 'shop'"):
-        remote_tables(twice, Local(), prepare, "features", False, same_order=True)
+        remote_tables(twice, Local(), prepare, "features", RIDGE, same_order=True)
 
 
 def test_the_shell_asks_for_an_id_or_for_the_order(run):
@@ -301,7 +301,7 @@ def test_a_party_at_a_worker_is_warned_of_its_own_columns():
     prepare = partial(prepare_tables, problem=RIDGE, split="samples")
     sources = [lambda: (np.column_stack([X[:30], IDS[:30]]), Y[:30]), lambda: (np.column_stack([X, X[:, 0]]), Y)]
     with pytest.warns(DataWarning, match="party 'party 0': column 4") as warned:
-        tables, _ = remote_tables(sources, Local(), prepare, "samples", False)
+        tables, _ = remote_tables(sources, Local(), prepare, "samples", RIDGE)
     assert len(warned) == 1
     assert len(tables[0].notes) == 1
 

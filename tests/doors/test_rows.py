@@ -69,7 +69,7 @@ def test_all_classes_are_known_everywhere_however_many():
     parts = [partial(made, np.arange(0, 1500)), partial(made, np.arange(1200, 2600))]
     problem = co.Problem("multinomial", "traceball", radius=1.0)
     prepare = partial(prepare_tables, problem=problem, split="samples")
-    tables, classes = remote_tables(parts, Elsewhere(), prepare, "samples", True)
+    tables, classes = remote_tables(parts, Elsewhere(), prepare, "samples", problem)
     np.testing.assert_array_equal(classes, np.arange(2600))
     np.testing.assert_array_equal(tables[1].fetch().y, np.arange(1200, 2600))
 
@@ -87,8 +87,9 @@ def wide(seed):
 
 
 def test_a_table_elsewhere_is_as_large_as_it_is_there():
-    prepare = partial(prepare_tables, problem=co.Problem("squared", "l2", 1e-2, intercept=False), split="samples")
-    tables, _ = remote_tables([partial(wide, 0), partial(wide, 1)], Elsewhere(), prepare, "samples", False)
+    problem = co.Problem("squared", "l2", 1e-2, intercept=False)
+    prepare = partial(prepare_tables, problem=problem, split="samples")
+    tables, _ = remote_tables([partial(wide, 0), partial(wide, 1)], Elsewhere(), prepare, "samples", problem)
     there, here = (
         [TableSummary.of(one, independence=True) for one in them] for them in (tables, [one.fetch() for one in tables])
     )
