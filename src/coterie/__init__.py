@@ -18,7 +18,7 @@ from importlib.metadata import version
 
 if typing.TYPE_CHECKING:
     from coterie import data, engines, methods, networks, report
-    from coterie.api import demo, doctor, progress
+    from coterie.api import demo, doctor, progress, sinks
     from coterie.api.describe import describe
     from coterie.api.description import Description
     from coterie.api.evaluate import evaluate
@@ -188,6 +188,7 @@ _MODULES = {
     "penalties": "numerics.penalties",
     "progress": "api.progress",
     "report": "report",
+    "sinks": "api.sinks",
     "tasks": "problems.low_rank.tasks",
 }
 """The modules that are public as a whole, as in `co.losses.LOSSES`."""

@@ -18,7 +18,7 @@ from coterie.numerics.arrays import Matrix, digest, host, is_sparse
 from coterie.numerics.losses.huber import Huber
 from coterie.problems.problem import P, Problem
 
-MOST_LETTERS = 60
+MOST_LETTERS = 80
 """Length of a list of classes in an output."""
 
 
