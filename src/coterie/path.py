@@ -165,7 +165,7 @@ class Path:
         heads = {self.knob: 12, "objective": 14, "relative gap": 14, used: 9, "rounds": 8}
         heads |= {} if self.scores is None else {"cv loss": 12, "cv error": 12}
         problem = self.results[0].model.problem
-        lines = [f"Model: {problem.kind.words(problem)}."]
+        lines = [f"Model: {problem.kind.words(problem)}.", *(f"  {note}" for note in self.results[0].notes())]
         lines += ["".join(f"{head:>{width}}" for head, width in heads.items())]
         for place, row in enumerate(self.table()):
             cells = [f"{row[head]:.5g}" if isinstance(row[head], float) else f"{row[head]}" for head in heads]

@@ -139,6 +139,8 @@ class Result(Generic[M]):
         if counts is not None:
             weighted = sum(counts) != self._rows
             notes.append(f"{self.model.counted(counts)}{' (sums of weights)' if weighted else ''}")
+        elif self.model.classes_ is not None:
+            notes.append("rows per class: not counted, because no message of this run has them (see coterie describe)")
         if units := self.model.units():
             notes.append(units)
         return notes

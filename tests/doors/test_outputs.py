@@ -96,6 +96,19 @@ def test_events_are_counted_where_columns_are_split_and_where_users_deviate():
     assert COUNTED in str(co.solve(co.Shared("logistic"), users, split="users"))
 
 
+def test_a_run_without_counts_says_so():
+    y = LABELS["text"]
+    by_columns = [NUMBERS[:, :1], (NUMBERS[:, 1:], y)]
+    problem = co.Problem("logistic", "l2", 0.1, intercept=False)
+    assert "rows per class: not counted" in str(co.solve(problem, by_columns, split="features", same_order=True))
+
+
+def test_a_path_says_what_is_modelled():
+    found = co.path(co.Problem("logistic", "l2", 0.1), (NUMBERS, LABELS["text"]), [0.1, 0.2])
+    assert "modelled class: control (reference: case)" in str(found)
+    assert COUNTED in str(found)
+
+
 def test_events_of_survival_times_and_rows_of_classes_are_counted():
     time, died = RNG.exponential(size=120), RNG.random(120) < 0.6
     fit = co.solve(co.Problem("cox", "l2", 0.1), (NUMBERS, co.survival_labels(time, died)))
