@@ -98,6 +98,12 @@ def other_part_and_certificate(folder):
     parts = certificate.settings["parts"] | {"cyd": changed.digest()}
     settings = {**certificate.settings, "parts": parts}
     replace(certificate, settings=settings, model_digest=changed.digest()).save(file)
+    return changed
+
+
+def other_part_certificate_and_run(folder):
+    changed = other_part_and_certificate(folder)
+    resealed_run(folder / "cyd" / "result" / "run.json", model=changed.digest())
 
 
 def in_certificate(change, *names):
@@ -189,7 +195,14 @@ FORGERIES = {
     ),
     "a number of a part": (flip_a_number, ["cyd: its model.npz was changed after it was written"]),
     "a part, written again": (other_part, ["cyd: its model.npz is not the one that was certified"]),
-    "a part and its certificate": (other_part_and_certificate, ["ada, bea differs from that of cyd"]),
+    "a part and its certificate": (
+        other_part_and_certificate,
+        [
+            "ada, bea differs from that of cyd",
+            "cyd: its run.json was changed after it was written, or is of another run",
+        ],
+    ),
+    "a part, its certificate and its run": (other_part_certificate_and_run, ["ada, bea differs from that of cyd"]),
     "a certificate": (edit_certificate, ["bea: its certificate.json was changed after it was written"]),
     "a gap, sealed again": (
         in_certificate(half_the_gap, "bea"),
