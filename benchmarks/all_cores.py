@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 import coterie as co
-from coterie.threads import all_cores
+from coterie.numerics.threads import all_cores
 
 STRENGTH, ENOUGH, ROWS_AT_A_TIME = 1e-4, 1e-6, 100_000
 TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)

@@ -30,13 +30,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for benchmarks/
 
 import coterie as co
 from benchmarks.auto_problems import SETS, Case
-from coterie import arrays, rounds
 from coterie.data import Table, split
 from coterie.data.summary import TableSummary
 from coterie.methods import METHODS
-from coterie.session.method_choice import Circumstances, MethodChoice
-from coterie.session.setup import make_link, make_network, sizes_of
-from coterie.settings import Algorithm
+from coterie.numerics import arrays
+from coterie.run import rounds
+from coterie.run.method_choice import Circumstances, MethodChoice
+from coterie.run.settings import Algorithm
+from coterie.run.setup import make_link, make_network, sizes_of
 
 LINKS = {"memory": None, "1 ms, 10 Gbit/s": (1e-3, 1e10), "20 ms, 100 Mbit/s": (0.02, 1e8)}
 TOLERANCE = 1e-6

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from coterie.bill import Bill
 from coterie.networks import complete, star
+from coterie.run.bill import Bill
+from coterie.run.collectives import Mix, Sum
 from coterie.transport.in_process import InProcess
-from coterie.words import Mix, Sum
 
 
 def best_of_each(

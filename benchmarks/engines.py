@@ -47,10 +47,10 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 import coterie as co
-from coterie.certificate import Point
 from coterie.engines import ENGINES
 from coterie.methods import Method
-from coterie.words import Mix, Sum
+from coterie.run.certificate import Point
+from coterie.run.collectives import Mix, Sum
 
 AGENTS, ROUNDS, BLOCKS, REPEATS = 8, 150, 3, 3
 CORES = min(AGENTS, os.cpu_count() or 1)

@@ -22,14 +22,14 @@ from typing import NamedTuple
 import numpy as np
 
 import coterie as co
-from coterie.arrays import FloatArray
-from coterie.bill import Bill
-from coterie.certificate import introduce
 from coterie.data import Table, read
 from coterie.data import split as split_table
 from coterie.methods import method
 from coterie.networks import Network, complete, erdos_renyi, lattice, path, ring, star
-from coterie.session.setup import make_agents
+from coterie.numerics.arrays import FloatArray
+from coterie.run.bill import Bill
+from coterie.run.certificate import introduce
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 

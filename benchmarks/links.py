@@ -23,8 +23,9 @@ from queue import SimpleQueue
 import grpc.aio
 import numpy as np
 
-from coterie.bill import Bill
 from coterie.networks import Network, complete, expander, star
+from coterie.run.bill import Bill
+from coterie.run.collectives import Exchange, Sum
 from coterie.transport.driver import Driver
 from coterie.transport.frames import Header, Kind, decode, encode
 from coterie.transport.grpc_mesh import GrpcMesh
@@ -32,7 +33,6 @@ from coterie.transport.keys import load_keys, provide_all
 from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.security import TrustedCluster
-from coterie.words import Exchange, Sum
 
 
 def say(word):

@@ -29,12 +29,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import coterie as co
-from coterie.bill import Bill
 from coterie.data import Table
 from coterie.methods import method
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
-from coterie.session.tables import prepare_tables
+from coterie.run.bill import Bill
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
+from coterie.run.tables import prepare_tables
 from coterie.transport.in_process import InProcess
 
 Shards = list[tuple[Any, Any]]

@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 import coterie as co
-from coterie.agent import Agent
-from coterie.bill import Bill
-from coterie.certificate import certify
 from coterie.data import Table
 from coterie.methods import method
-from coterie.rounds import introduced
+from coterie.run.agent import Agent
+from coterie.run.bill import Bill
+from coterie.run.certificate import certify
+from coterie.run.rounds import introduced
 from coterie.transport.in_process import InProcess
 
 FULL = (1_281_167, 2048, 1000)

@@ -31,7 +31,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.threads import all_cores
+from coterie.numerics.threads import all_cores
 
 STRENGTH, ENOUGH = 1e-4, 1e-6
 TOLERANCES = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)

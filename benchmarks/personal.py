@@ -27,10 +27,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for papers/
 
 import coterie as co
-from coterie.bill import Bill
 from coterie.data import split as split_table
 from coterie.estimators.personalized import cross_validated
-from coterie.settings import Settings
+from coterie.run.bill import Bill
+from coterie.run.settings import Settings
 from papers import datasets
 from papers.datasets import Dataset
 from papers.p001_fig6 import best_graph, h_value, introduced_agents, learned_graphs, prices

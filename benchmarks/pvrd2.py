@@ -22,13 +22,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for papers/
 
 from coterie import Problem
-from coterie.bill import Bill
-from coterie.certificate import introduce
 from coterie.data import encode_labels, validated_all
 from coterie.methods import method as find_method
 from coterie.networks import Network, ring
-from coterie.session.setup import make_agents
-from coterie.session.tables import gather
+from coterie.run.bill import Bill
+from coterie.run.certificate import introduce
+from coterie.run.setup import make_agents
+from coterie.run.tables import gather
 from coterie.transport.in_process import InProcess
 from papers import datasets
 

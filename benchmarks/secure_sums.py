@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from coterie.bill import Bill
 from coterie.networks import Network, from_edges, star
+from coterie.run.bill import Bill
+from coterie.run.collectives import Sum
 from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh
@@ -28,7 +29,6 @@ from coterie.transport.keys import load_keys, provide_all
 from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.secure_sums import meet
-from coterie.words import Sum
 
 SECONDS = 8.0
 """About how long each size is measured."""

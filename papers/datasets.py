@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import Matrix
 from coterie.data.table import Table, canonical_csr
 from coterie.errors import CorruptFile, InvalidInput, MissingData
+from coterie.numerics.arrays import Matrix
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -11,11 +11,11 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import scale
 
+from coterie.api.result import Result
+from coterie.api.solve import solve
 from coterie.errors import InvalidProblem
 from coterie.methods import METHODS
-from coterie.problem import Problem
-from coterie.result import Result
-from coterie.solve import solve
+from coterie.problems.problem import Problem
 from papers.study import Claim, Curve, Numbers, Study, spent
 
 if TYPE_CHECKING:

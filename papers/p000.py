@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.api.result import Result
+from coterie.api.solve import solve
 from coterie.data import Table, read
 from coterie.data import split as split_table
 from coterie.networks import Network, complete, erdos_renyi, geometric, lattice, star
-from coterie.problem import Problem
-from coterie.result import Result
-from coterie.solve import solve
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import Problem
 from papers.study import Curve, spent
 
 PAPER = "000: Decentralized feature-distributed optimization (Ancelin, Bahmani, Romberg)"

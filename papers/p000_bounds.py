@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
-from coterie.methods.graph_cp_paper import steepness
+from coterie.api.solve import solve
+from coterie.methods.published.graph_cp_paper import steepness
 from coterie.networks import Network, complete, ring, star
-from coterie.problem import Problem
-from coterie.solve import solve
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import Problem
 from papers.p000 import PAPER
 from papers.study import Claim, Curve, Numbers, Study, spent
 

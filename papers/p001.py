@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.api.result import Result
+from coterie.api.solve import solve
 from coterie.data import split as split_table
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.personal.problem import Personal
-from coterie.result import Result
-from coterie.solve import solve
 from papers.datasets import Dataset
 from papers.study import Claim, Curve, Numbers, spent
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.stats import spearmanr
 
-from coterie.arrays import FloatArray
+from coterie.numerics.arrays import FloatArray
 from papers import datasets
 from papers.datasets import Dataset
 from papers.p001 import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.numerics.arrays import FloatArray
 from papers import datasets
 from papers.datasets import Dataset
 from papers.p001 import (

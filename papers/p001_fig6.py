@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.optimize import minimize
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
-from coterie.bill import Bill
 from coterie.data import Table
 from coterie.data import split as split_table
-from coterie.kernels.boosting import log_sum
-from coterie.methods.dada import Dada, Phase, State
 from coterie.networks import star
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.kernels.boosting import log_sum
+from coterie.problems.personal.methods.dada import Dada, Phase, State
 from coterie.problems.personal.problem import Personal, confidence, margins
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
-from coterie.session.tables import gather, prepare_tables
+from coterie.run.agent import Agent
+from coterie.run.bill import Bill
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
+from coterie.run.tables import gather, prepare_tables
 from coterie.transport.gossip import Gossip
 from coterie.transport.in_process import InProcess
 from papers import datasets

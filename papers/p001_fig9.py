@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
 from coterie.data import split as split_table
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.personal.problem import Personal
 from papers import datasets
 from papers.datasets import Dataset

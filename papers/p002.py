@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from coterie.api.result import Result
+from coterie.api.solve import solve
 from coterie.data import Table
 from coterie.errors import MissingData
-from coterie.problem import Problem
-from coterie.result import Result
-from coterie.solve import solve
+from coterie.problems.problem import Problem
 from papers import datasets
 from papers.study import Claim, Curve, Numbers, spent
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.problem import Problem
+from coterie.problems.problem import Problem
 from papers.p002 import PAPER, classification_data, gap_curve, run_rule
 from papers.study import Claim, Curve, Numbers, Study
 

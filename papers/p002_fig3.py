@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.problem import Problem
+from coterie.problems.problem import Problem
 from papers import datasets
 from papers.p002 import EXACT, LINEARISED, OURS, PAPER, SIMPLER, compared, family_claims
 from papers.study import Claim, Curve, Numbers, Study

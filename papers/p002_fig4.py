@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.problem import Problem
+from coterie.problems.problem import Problem
 from papers.p002 import EXACT, LINEARISED, OURS, PAPER, RISES, classification_data, compared, family_claims, unrest
 from papers.study import Claim, Numbers, Study
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.api.result import Result
+from coterie.api.solve import solve
 from coterie.networks import ring
-from coterie.problem import Problem
-from coterie.result import Result
-from coterie.solve import solve
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import Problem
 from papers import datasets
 from papers.study import Claim, Curve, Numbers, Study, spent
 

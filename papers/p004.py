@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import FloatArray, is_tensor
-from coterie.problem import Problem
-from coterie.result import Result
-from coterie.solve import solve
+from coterie.api.result import Result
+from coterie.api.solve import solve
+from coterie.numerics.arrays import FloatArray, is_tensor
+from coterie.problems.problem import Problem
 from papers.study import Curve, spent
 
 PAPER = "004: Distributed Frank-Wolfe for low-rank matrices (Zheng, Bellet, Gallinari)"

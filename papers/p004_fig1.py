@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.stats import spearmanr
 
-from coterie.problem import Problem
+from coterie.problems.problem import Problem
 from papers.p004 import METHODS, OURS, PAPER, POWERS, located, low_rank_data, objective, placed, run
 from papers.study import Claim, Curve, Numbers, Study
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
-from coterie.problem import Problem
+from coterie.api.result import Result
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.low_rank.model import LowRankModel
-from coterie.result import Result
+from coterie.problems.problem import Problem
 from papers.p004 import METHODS, OURS, PAPER, located, low_rank_data, objective, placed, run
 from papers.study import Claim, Curve, Numbers, Study
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, host, is_tensor
 from coterie.errors import MissingData
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, host, is_tensor
+from coterie.problems.problem import Problem
 from papers import p004
 from papers.p004 import BASELINES, METHODS, OURS, PAPER, POWERS, gpu, located, objective
 from papers.p004_fig2 import errors_at

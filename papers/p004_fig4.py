@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from coterie.arrays import FloatArray, host
+from coterie.api.result import Result
 from coterie.data import Table
 from coterie.errors import MissingData
-from coterie.problem import Problem
-from coterie.result import Result
-from coterie.tasks import Task
+from coterie.numerics.arrays import FloatArray, host
+from coterie.problems.low_rank.tasks import Task
+from coterie.problems.problem import Problem
 from papers.p004 import PAPER, gpu, objective, run
 from papers.p004_fig3 import ON_A_GPU, picture_features, picture_tensors
 from papers.study import Claim, Curve, Numbers, Study, spent

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from coterie.problem import Problem
+from coterie.problems.problem import Problem
 from papers.p004 import METHODS, PAPER, low_rank_data, run
 from papers.study import Claim, Curve, Numbers, Study, spent
 

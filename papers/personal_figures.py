@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.personal.model import PersonalModel
 
 if TYPE_CHECKING:

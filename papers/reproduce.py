@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
+from coterie.data.archives import write_atomically
 from coterie.errors import CorruptFile
-from coterie.files import write_atomically
 from papers.study import CAUSES, Numbers, Study
 
 PAPER_SIZE = "-paper"

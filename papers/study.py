@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
-from coterie.result import Result
+from coterie.api.result import Result
+from coterie.numerics.arrays import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from coterie.methods import METHODS
-from coterie.peers.broadcasts import BROADCASTS
-from coterie.peers.disclosure import OPERATIONS
+from coterie.study.broadcasts import BROADCASTS
+from coterie.study.disclosure import OPERATIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "disclosure.md"
 END = "<!-- end -->\n"

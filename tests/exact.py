@@ -5,7 +5,7 @@ from __future__ import annotations
 import mpmath as mp
 import numpy as np
 
-from coterie.problem import Problem
+from coterie.problems.problem import Problem
 
 DIGITS = 60
 SMOOTH = ("squared", "logistic", "squared_hinge", "huber", "poisson", "gamma")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from coterie.bill import Bill
 from coterie.data.summary import TableSummary
 from coterie.networks import star
-from coterie.session.parties import Parties
-from coterie.site import NO_RULES, Rules, Site
+from coterie.run.bill import Bill
+from coterie.run.parties import Parties
+from coterie.run.site import NO_RULES, Rules, Site
 from coterie.transport.in_process import InProcess
 
 

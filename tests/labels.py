@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.losses import LOSSES
+from coterie.numerics.losses import LOSSES
 
 
 def labels_for(loss: str, numbers: np.ndarray, signs: np.ndarray | None = None) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 
-from coterie.problem import Problem
+from coterie.problems.problem import Problem
 
 
 def pooled_optimum(problem: Problem, X, y, weights=None) -> tuple[np.ndarray, float, float]:

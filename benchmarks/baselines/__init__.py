@@ -14,12 +14,12 @@ import numpy as np
 
 import coterie as co
 from benchmarks.problems import Case
-from coterie.agent import Agent
-from coterie.bill import Bill
 from coterie.data import Table, split
 from coterie.networks import Network
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
+from coterie.run.agent import Agent
+from coterie.run.bill import Bill
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 __all__ = ["local_slope", "local_smoothness", "run"]

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import is_sparse
-from coterie.kernels.coordinate_descent import coordinate_descent
-from coterie.words import Mix, Talk
+from coterie.numerics.arrays import is_sparse
+from coterie.numerics.kernels.coordinate_descent import coordinate_descent
+from coterie.run.agent import Agent
+from coterie.run.collectives import Mix, Talk
 
 __all__ = ["Cola"]
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.words import Mix, Sum, Talk
+from coterie.run.agent import Agent
+from coterie.run.collectives import Mix, Sum, Talk
 
 __all__ = ["DualExtra"]
 

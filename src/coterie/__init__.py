@@ -15,33 +15,25 @@ import sys
 import typing
 from importlib import import_module
 from importlib.metadata import version
-from types import ModuleType
 
 if typing.TYPE_CHECKING:
-    from coterie import (
-        data,
-        demo,
-        doctor,
-        engines,
-        files,
-        losses,
-        methods,
-        models,
-        networks,
-        penalties,
-        progress,
-        report,
-        tasks,
-    )
-    from coterie.agent import Agent
-    from coterie.bill import Bill
+    from coterie import data, engines, methods, networks, report
+    from coterie.api import demo, doctor, progress, sinks
+    from coterie.api.describe import describe
+    from coterie.api.description import Description
+    from coterie.api.evaluate import evaluate
+    from coterie.api.evaluation import Evaluation
+    from coterie.api.inference import Inference
+    from coterie.api.path import Path, path
+    from coterie.api.plan import Plan, plan
+    from coterie.api.result import Result
+    from coterie.api.solve import solve
+    from coterie.api.verify import verify
     from coterie.catalogue import register
-    from coterie.certificate import Certificate, Point
     from coterie.data import Table, align, read
-    from coterie.data.recipes import Preparation
+    from coterie.data import archives as files
+    from coterie.data.preparation.recipes import Preparation
     from coterie.data.remote import Rows
-    from coterie.describe import describe
-    from coterie.description import Description
     from coterie.engines import Engine
     from coterie.errors import CoterieError
     from coterie.estimators import (
@@ -54,31 +46,29 @@ if typing.TYPE_CHECKING:
         PersonalizedClassifier,
         PersonalizedRegressor,
     )
-    from coterie.evaluate import evaluate
-    from coterie.evaluation import Evaluation
-    from coterie.inference import Inference
-    from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
     from coterie.networks import Network
-    from coterie.path import Path, path
-    from coterie.penalties import Penalty
-    from coterie.plan import Plan, plan
-    from coterie.problem import Problem
+    from coterie.numerics import losses, penalties
+    from coterie.numerics.losses import Loss
+    from coterie.numerics.penalties import Penalty
+    from coterie.problems import models
     from coterie.problems.kind import Kind
     from coterie.problems.linear.model import LinearModel
+    from coterie.problems.low_rank import tasks
     from coterie.problems.low_rank.model import LowRankModel
     from coterie.problems.multiclass.model import MulticlassModel
     from coterie.problems.personal.model import PersonalModel
     from coterie.problems.personal.problem import Personal
+    from coterie.problems.problem import Problem
     from coterie.problems.shared.model import SharedModel
     from coterie.problems.shared.problem import Shared
     from coterie.problems.survival.labels import survival_labels
     from coterie.problems.survival.model import Baseline, SurvivalModel
-    from coterie.result import Result
-    from coterie.solve import solve
-    from coterie.statuses import Status
-    from coterie.verify import verify
-    from coterie.words import Ask, Exchange, Mix, Sum, Talk
+    from coterie.run.agent import Agent
+    from coterie.run.bill import Bill
+    from coterie.run.certificate import Certificate, Point
+    from coterie.run.collectives import Ask, Exchange, Mix, Sum, Talk
+    from coterie.run.statuses import Status
 
 __version__ = version("coterie")
 
@@ -142,75 +132,77 @@ __all__ = [
 ]
 
 _NAMES_OF = {
-    "agent": "Agent",
-    "bill": "Bill",
+    "api.describe": "describe",
+    "api.description": "Description",
+    "api.evaluate": "evaluate",
+    "api.evaluation": "Evaluation",
+    "api.inference": "Inference",
+    "api.path": "Path path",
+    "api.plan": "Plan plan",
+    "api.result": "Result",
+    "api.solve": "solve",
+    "api.verify": "verify",
     "catalogue": "register",
-    "certificate": "Certificate Point",
     "data": "Table align read",
-    "data.recipes": "Preparation",
+    "data.preparation.recipes": "Preparation",
     "data.remote": "Rows",
     "engines": "Engine",
     "errors": "CoterieError",
-    "estimators": "CoxRegressor LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor "
-    "MatrixCompleter PersonalizedClassifier PersonalizedRegressor",
-    "describe": "describe",
-    "description": "Description",
-    "evaluate": "evaluate",
-    "evaluation": "Evaluation",
-    "inference": "Inference",
-    "losses": "Loss",
+    "estimators": "CoxRegressor LinearClassifier LinearRegressor LowRankClassifier "
+    "LowRankRegressor MatrixCompleter PersonalizedClassifier PersonalizedRegressor",
     "methods": "Disclosure Method",
     "networks": "Network",
-    "path": "Path path",
-    "penalties": "Penalty",
-    "plan": "Plan plan",
-    "problem": "Problem",
+    "numerics.losses": "Loss",
+    "numerics.penalties": "Penalty",
     "problems.kind": "Kind",
     "problems.linear.model": "LinearModel",
     "problems.low_rank.model": "LowRankModel",
     "problems.multiclass.model": "MulticlassModel",
     "problems.personal.model": "PersonalModel",
     "problems.personal.problem": "Personal",
+    "problems.problem": "Problem",
     "problems.shared.model": "SharedModel",
     "problems.shared.problem": "Shared",
     "problems.survival.labels": "survival_labels",
     "problems.survival.model": "Baseline SurvivalModel",
-    "result": "Result",
-    "solve": "solve",
-    "statuses": "Status",
-    "verify": "verify",
-    "words": "Ask Exchange Mix Sum Talk",
+    "run.agent": "Agent",
+    "run.bill": "Bill",
+    "run.certificate": "Certificate Point",
+    "run.collectives": "Ask Exchange Mix Sum Talk",
+    "run.statuses": "Status",
 }
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 """The module of each public name."""
 
-
-class _Package(ModuleType):
-    """`co.solve` is the function, also after somebody has imported the module of that name."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if isinstance(value, ModuleType) and _HOME.get(name) == name:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+_MODULES = {
+    "data": "data",
+    "demo": "api.demo",
+    "doctor": "api.doctor",
+    "engines": "engines",
+    "errors": "errors",
+    "files": "data.archives",
+    "losses": "numerics.losses",
+    "methods": "methods",
+    "models": "problems.models",
+    "networks": "networks",
+    "penalties": "numerics.penalties",
+    "progress": "api.progress",
+    "report": "report",
+    "sinks": "api.sinks",
+    "tasks": "problems.low_rank.tasks",
+}
+"""The modules that are public as a whole, as in `co.losses.LOSSES`."""
 
 if not typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> typing.Any:
-        if name.startswith("_"):
-            raise AttributeError(f"module 'coterie' has no attribute {name!r}")
-        if name not in _HOME:
-            try:
-                return import_module(f"coterie.{name}")
-            except ModuleNotFoundError as error:
-                if error.name != f"coterie.{name}":
-                    raise
-                raise AttributeError(
-                    f"module 'coterie' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
-                ) from None
-        globals()[name] = value = getattr(import_module(f"coterie.{_HOME[name]}"), name)
+        if name in _HOME:
+            value = getattr(import_module(f"coterie.{_HOME[name]}"), name)
+        elif name in _MODULES:
+            value = import_module(f"coterie.{_MODULES[name]}")
+        else:
+            raise AttributeError(f"module 'coterie' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        globals()[name] = value
         return value
 
     def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """What is known by name: the files of a folder, and what extensions register.
 
-`Catalogue("coterie.losses", Loss, "loss")` imports every module of `coterie.losses` and collects the concrete
+`Catalogue("coterie.numerics.losses", Loss, "loss")` imports every module of that package. It collects the concrete
 subclasses of `Loss` by their `name`. The command line, the documentation table and the law tests all read from here, so
 a new file is the only change a new loss, penalty or method needs.
 
@@ -36,7 +36,7 @@ RESERVED = ("auto", "learned")
 
 ENTRY = {
     "networks": r"^def ([a-z]\w*)\(agents\b[^)]*\) -> Network:",
-    "acceleration": r"^class ([A-Z]\w*)\(Wrapper\[",
+    "numerics/acceleration": r"^class ([A-Z]\w*)\(Wrapper\[",
 }
 """How an entry is written where it is not a class with a `name`."""
 
@@ -269,7 +269,7 @@ def names_in(folder: str, file: str = "*") -> tuple[str, ...]:
     here = Path(__file__).parent
     files = [*(here / folder).rglob(f"{file}.py")] if "*" not in folder else [*here.glob(f"{folder}/{file}.py")]
     if file == "*":
-        files += here.glob(f"problems/*/{folder}.py")
+        files += [*here.glob(f"problems/*/{folder}.py"), *here.glob(f"problems/*/{folder}/*.py")]
     found = [name for path in files for name in pattern.findall(path.read_text("utf-8"))]
     if folder in ENTRY:
         return tuple(sorted(name.lower().replace("_", "-") for name in found))

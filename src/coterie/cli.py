@@ -34,7 +34,7 @@ from coterie.commands.exit_codes import BUG, EXIT_CODES, REFUSED, USAGE, VERIFIC
 from coterie.commands.output import console, print_json
 from coterie.commands.shell_words import in_shell_words
 from coterie.errors import CorruptFile, CoterieError, DataWarning, InvalidInput, MissingExtra, NotRegistered, PartyLost
-from coterie.statuses import Status
+from coterie.run.statuses import Status
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 """What every wrong flag, argument or command is; its home differs between versions of typer."""

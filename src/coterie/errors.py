@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from coterie.installation import extra_command
-from coterie.statuses import Status
+from coterie.run.statuses import Status
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "absolute": (

@@ -22,10 +22,10 @@ import scipy.sparse as sp
 import coterie as co
 from coterie.engines.local import Local
 from coterie.errors import CoterieError
-from coterie.peers.nonce import secret
-from coterie.peers.party import fit_together
-from coterie.peers.pinning import pin
-from coterie.peers.study import load_party
+from coterie.study.nonce import secret
+from coterie.study.party import fit_together
+from coterie.study.pinning import pin
+from coterie.study.study import load_party
 from coterie.transport.keys import fingerprint, provide_all
 
 NAMES = ("ada", "bea", "cyd")

@@ -10,8 +10,8 @@ import subprocess
 
 import pytest
 
-from coterie.result import Result
-from coterie.statuses import Status
+from coterie.api.result import Result
+from coterie.run.statuses import Status
 from tests.chaos.parties import NAMES, data, processes, write_data, write_study
 from tests.chaos.test_faults import LONG, assert_same_bits, undisturbed, until
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie import rounds
+from coterie.api.result import Result
 from coterie.errors import InvalidInput, PartyLost
-from coterie.peers.chaos import Chaos
-from coterie.result import Result
-from coterie.statuses import Status
+from coterie.run import rounds
+from coterie.run.statuses import Status
+from coterie.study.chaos import Chaos
 from coterie.transport import edge, grpc_mesh
 from tests.chaos.parties import NAMES, Network, data, processes, same_secrets, together, write_data, write_study
 

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import coterie as co
 from coterie import cli
-from coterie.checkpoint import Checkpoint, Snapshot
+from coterie.data.archives import csv_text, read_archive, write_archive
 from coterie.errors import CorruptFile, CoterieError, InvalidInput
-from coterie.files import csv_text, read_archive, write_archive
-from coterie.models import load_model
+from coterie.problems.models import load_model
+from coterie.run.checkpoint import Checkpoint, Snapshot
 from coterie.transport.keys import load_keys, make_authority, make_request, provide_all, sign
 from tests.chaos.test_decoder import ODD, changed
 
@@ -90,7 +90,7 @@ def odd_header(kept, dice):
 
     kept.put(kept.written)
     if kept.kind == "certificate":
-        from coterie.certificate.document import _seal
+        from coterie.run.certificate.document import _seal
 
         content = json.loads(kept.written)
         content.pop("seal")

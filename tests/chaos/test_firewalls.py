@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from coterie.errors import InvalidInput
-from coterie.peers.study import load_study
+from coterie.study.study import load_study
 from tests.chaos.parties import NAMES, data, free_ports, together, write_study
 from tests.chaos.test_faults import LONG, assert_same_bits, undisturbed
 

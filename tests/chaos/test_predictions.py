@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from coterie.statuses import Status
+from coterie.run.statuses import Status
 from tests.chaos.parties import NAMES, data, together, write_data, write_study
 
 pytestmark = pytest.mark.chaos
@@ -17,7 +17,7 @@ LIAR = """
 import sys
 import numpy as np
 from coterie.cli import main
-from coterie.peers import prediction as party
+from coterie.study import prediction as party
 from coterie.transport.driver import Driver
 
 honest = party.raw_scores

@@ -14,10 +14,10 @@ import time
 
 import pytest
 
+from coterie.api.result import Result
 from coterie.errors import InvalidInput
-from coterie.peers.study import load_party
-from coterie.result import Result
-from coterie.statuses import Status
+from coterie.run.statuses import Status
+from coterie.study.study import load_party
 from coterie.transport.gate import MOST
 from tests.chaos.parties import NAMES, Network, Party, data, free_ports, processes, together, write_data, write_study
 from tests.chaos.test_faults import LONG, assert_same_bits, footprint, undisturbed, until
@@ -94,7 +94,7 @@ def test_a_connection_that_falls_silent_is_dialled_again_in_time(tmp_path, turns
 FLOOD = """
 import sys, time
 import grpc, numpy as np
-from coterie.peers.study import load_party
+from coterie.study.study import load_party
 from coterie.transport.frames import Header, Kind, encode
 from coterie.transport.grpc_mesh import METHOD
 from coterie.transport.security import server_name

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import coterie as co
 from coterie.data import Table, align, encode_labels, read, split, validated, validated_all
 from coterie.errors import InvalidData, InvalidInput
-from coterie.statuses import Status
+from coterie.run.statuses import Status
 
 Y = np.array([1.0, -1.0, 1.0])
 

@@ -10,9 +10,9 @@ from tests.papers.test_004_completion import alternating, made
 from typer.testing import CliRunner
 
 import coterie as co
+from coterie.api.entries import NamedMatrix
 from coterie.cli import app
 from coterie.errors import InvalidData
-from coterie.session.entries import NamedMatrix
 
 SHAPE = (24, 18)
 RNG = np.random.default_rng(0)

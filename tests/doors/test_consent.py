@@ -9,12 +9,12 @@ from tests.chaos.parties import data, write_data, write_study
 from typer.testing import CliRunner
 
 from coterie import cli
-from coterie.arrays import digest
 from coterie.errors import InvalidInput, Refused
-from coterie.peers.consent import ask_once
-from coterie.peers.disclosure import disclosure, most_curious
-from coterie.peers.party import read_own
-from coterie.peers.study import load_party, load_study
+from coterie.numerics.arrays import digest
+from coterie.study.consent import ask_once
+from coterie.study.disclosure import disclosure, most_curious
+from coterie.study.party import read_own
+from coterie.study.study import load_party, load_study
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 import coterie as co
 from coterie.cli import app
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, PartyLost, Refused
-from coterie.peers.description import as_fitted, describe_together, read_raw
-from coterie.peers.disclosure import disclosure
-from coterie.peers.party import read_own
-from coterie.peers.study import load_party
+from coterie.study.description import as_fitted, describe_together, read_raw
+from coterie.study.disclosure import disclosure
+from coterie.study.party import read_own
+from coterie.study.study import load_party
 
 RNG = np.random.default_rng(2)
 N = 300

@@ -41,12 +41,12 @@ from tests.pages import (
 
 import coterie as co
 from coterie import cli
-from coterie.bill import PURPOSES
 from coterie.engines import ENGINES
-from coterie.losses import LOSSES
 from coterie.methods import METHODS
 from coterie.networks import MIXING_RULES, TOPOLOGIES
-from coterie.penalties import PENALTIES
+from coterie.numerics.losses import LOSSES
+from coterie.numerics.penalties import PENALTIES
+from coterie.run.bill import PURPOSES
 
 TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

@@ -14,8 +14,8 @@ import pytest
 from tests.engines.clusters import MPI_ENVIRONMENT
 
 from coterie import installation
+from coterie.api.doctor import EXTRAS, PACKAGES, Finding, lines_to_type
 from coterie.commands.exit_codes import REFUSED
-from coterie.doctor import EXTRAS, PACKAGES, Finding, lines_to_type
 from coterie.engines import ENGINES
 from coterie.installation import extra_command, own_package
 

@@ -25,8 +25,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as co
 from coterie.estimators import LinearClassifier, LinearRegressor, LowRankClassifier, LowRankRegressor
-from coterie.losses.huber import Huber
-from coterie.penalties.box import Box
+from coterie.numerics.losses.huber import Huber
+from coterie.numerics.penalties.box import Box
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 5))

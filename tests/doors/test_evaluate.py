@@ -17,13 +17,13 @@ from sklearn import metrics
 from typer.testing import CliRunner
 
 import coterie as co
-from coterie.bill import Bill
 from coterie.cli import app
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.networks import star
-from coterie.session.curves import curves
+from coterie.run.bill import Bill
+from coterie.run.collectives import alone
+from coterie.stats.curves import curves
 from coterie.transport.in_process import InProcess
-from coterie.words import alone
 
 RNG = np.random.default_rng(5)
 N = 600

@@ -13,8 +13,8 @@ import pytest
 
 import coterie as co
 from coterie.errors import NumericalError, arithmetic
-from coterie.losses import LOSSES
 from coterie.methods import METHODS
+from coterie.numerics.losses import LOSSES
 
 PENALTIES = {
     "none": {},

@@ -25,10 +25,10 @@ import coterie as co
 from coterie import catalogue
 from coterie.catalogue import EXTENSIONS, GROUP, unregister
 from coterie.errors import CorruptFile, InvalidInput, InvalidProblem, NotRegistered, UnknownName
-from coterie.losses.hinge import Hinge
-from coterie.losses.logistic import Logistic
-from coterie.losses.squared import Squared
-from coterie.penalties.l2 import L2
+from coterie.numerics.losses.hinge import Hinge
+from coterie.numerics.losses.logistic import Logistic
+from coterie.numerics.losses.squared import Squared
+from coterie.numerics.penalties.l2 import L2
 
 PACKAGE = Path(__file__).parents[1] / "extension_package"
 RNG = np.random.default_rng(0)
@@ -398,7 +398,7 @@ BROKEN = "import package_that_is_not_there\n"
 CLASS = """
 from dataclasses import dataclass
 from typing import ClassVar
-from coterie.losses.squared import Squared
+from coterie.numerics.losses.squared import Squared
 
 @dataclass(frozen=True)
 class Other(Squared):

@@ -19,12 +19,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import coterie as co
-from coterie import progress
+from coterie.api import progress
 from coterie.cli import app
 from coterie.data import on_disk, streams
 from coterie.data.on_disk import is_on_disk
 from coterie.errors import InvalidData
-from coterie.stages import listening
+from coterie.run.stages import listening
 
 METHODS = [("gram", "squared"), ("newton", "logistic"), ("proximal-2", "logistic"), ("lbfgs-rows", "logistic")]
 

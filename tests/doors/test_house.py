@@ -1,4 +1,4 @@
-"""The house stands straight: imports point downwards, public names are complete, sorted and documented."""
+"""Imports point downwards; public names are complete, sorted and documented."""
 
 from __future__ import annotations
 
@@ -18,42 +18,50 @@ from coterie import estimators
 
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
-    {"choices", "statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
-    | {"installation", "problems", "settings", "stages", "threads"},
-    {"losses", "penalties", "networks", "data", "predictors", "here", "tasks", "moments"}
-    | {"problems/*/loss", "problems/*/labels", "problems/*/risk_sets", "problems/*/concordance"},
-    {"words", "site"},
-    {"problem", "agent", "crowd", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict"}
-    | {"problems/*/problem", "problems/users", "problems/*/view", "problems/*/likelihood"}
-    | {"problems/proof", "problems/*/proof", "acceleration", "switching"},
+    {"errors", "catalogue", "choices", "installation", "problems", "data/archives"}
+    | {"run/settings", "run/stages", "run/statuses"}
+    | {"numerics/arrays", "numerics/backends", "numerics/factors", "numerics/kernels", "numerics/threads"}
+    | {"numerics", "numerics/tuning"},
+    {"data", "networks", "numerics/losses", "numerics/penalties", "numerics/local_loss", "stats/moments"}
+    | {"problems/*/labels", "problems/*/loss", "problems/*/risk_sets", "problems/*/concordance"}
+    | {"problems/*/predictors", "problems/*/tasks"},
+    {"run/collectives", "run/site"},
+    {"run", "run/certificate", "numerics/acceleration", "problems/problem", "problems/proof", "problems/users"}
+    | {"problems/*/problem", "problems/*/view", "problems/*/likelihood", "problems/*/proof"},
     {"transport"},
     {"methods", "engines", "problems/*/methods"},
-    {"models", "inference", "evaluation", "description", "problems/*/model"},
-    {"problems/kind", "problems/rows", "problems/one_score", "problems/stats", "result"},
-    {"session", "comparison", "problems/*/stats"},
-    {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate", "describe", "replacing"},
-    {"estimators", "report", "demo", "doctor", "peers", "problems/*/report", "problems/*/kind"},
+    {"api/description", "api/evaluation", "api/inference", "problems/models", "problems/*/model"},
+    {"api/result", "problems/kind", "problems/one_score", "problems/rows", "problems/stats"},
+    {"stats", "run/finish", "run/groups", "run/method_choice", "run/parties", "run/remote", "run/setup", "run/tables"}
+    | {"api/comparison", "api/entries", "problems/*/stats"},
+    {"api"},
+    {"estimators", "report", "study", "api/demo", "api/doctor", "problems/*/kind", "problems/*/report"},
     {"commands"},
     {"cli", "__main__"},
 ]
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+"""Files that import from their own layer and from those above it in this list; the most specific entry counts."""
+LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 STRANGERS = [("methods", "engines"), ("methods", "transport"), ("engines", "methods"), ("transport", "methods")]
-STRANGERS += [("losses", "penalties"), ("penalties", "losses")]
+STRANGERS += [("numerics/losses", "numerics/penalties"), ("numerics/penalties", "numerics/losses")]
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
 
 
-def room_of(path: Path) -> str:
-    return room_of_name(("coterie", *path.relative_to(ROOT).with_suffix("").parts))
+KINDS_OF_PROBLEMS = {path.parent.name for path in ROOT.glob("problems/*/kind.py")}
 
 
-def room_of_name(parts: tuple[str, ...]) -> str:
-    """A folder, or a file at the top; of kinds of problems, what the file is: labels are low, and reports are high."""
-    if parts[1] != "problems" or parts[-1] == "__init__" or len(parts) == 2:
-        return parts[1]
-    kinds = {path.parent.name for path in ROOT.glob("problems/*/kind.py")}
-    if parts[2] not in kinds:
-        return f"problems/{parts[2]}" if (ROOT / "problems" / f"{parts[2]}.py").exists() else "problems"
-    return f"problems/*/{parts[3]}" if len(parts) > 3 else "problems"
+def part_of(path: Path) -> str:
+    return part_of_name(("coterie", *path.relative_to(ROOT).with_suffix("").parts))
+
+
+def part_of_name(parts: tuple[str, ...]) -> str:
+    """The entry of LAYERS for a module, or for a name in one: of a kind of problem, the role of the file."""
+    places = parts[1:]
+    if places[0] == "problems" and len(places) > 2 and places[1] in KINDS_OF_PROBLEMS:
+        places = ("problems", "*", *places[2:])
+    for end in range(len(places), 0, -1):
+        if "/".join(places[:end]) in LEVEL:
+            return "/".join(places[:end])
+    return places[0]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -69,23 +77,23 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name} imports relatively"
             found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
-    return {room_of_name(tuple(name.split("."))) for name in found if name and name.startswith("coterie.")}
+    return {part_of_name(tuple(name.split("."))) for name in found if name and name.startswith("coterie.")}
 
 
 def test_imports_point_downwards():
     for path in MODULES:
-        room, where = room_of(path), path.relative_to(ROOT)
-        assert room in LEVEL, f"{room} has no place in LAYERS"
+        part, where = part_of(path), path.relative_to(ROOT)
+        assert part in LEVEL, f"{part} has no place in LAYERS"
         for other in imports_of(path) & LEVEL.keys():
-            assert LEVEL[other] <= LEVEL[room], f"{where} imports {other}, which is above it"
-            assert (room, other) not in STRANGERS, f"{where} must not know {other}"
+            assert LEVEL[other] <= LEVEL[part], f"{where} imports {other}, which is above it"
+            assert (part, other) not in STRANGERS, f"{where} must not know {other}"
 
 
 def test_only_commands_reach_for_the_whole_package():
     """`co.anything` is an import that the test above does not see."""
     for path in MODULES:
         whole = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import) for n in n.names]
-        assert room_of(path) == "commands" or "coterie" not in [name.name for name in whole], path
+        assert part_of(path) == "commands" or "coterie" not in [name.name for name in whole], path
 
 
 def loaded_with(path: Path) -> set[Path]:
@@ -128,9 +136,9 @@ def test_transports_are_siblings():
         assert not transport.__abstractmethods__
 
 
-@pytest.mark.parametrize("room", ["transport", "peers"])
-def test_nothing_from_another_organisation_is_unpickled(room):
-    for path in (ROOT / room).glob("*.py"):
+@pytest.mark.parametrize("part", ["transport", "study"])
+def test_nothing_from_another_organisation_is_unpickled(part):
+    for path in (ROOT / part).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = {alias.name for alias in node.names} | {getattr(node, "module", "")}
@@ -155,7 +163,7 @@ def test_public_names_are_complete_and_sorted():
 
 
 def test_names_that_are_functions_and_modules_are_the_functions():
-    code = "import coterie.solve, coterie.path, coterie.plan, coterie.verify, coterie as co\n"
+    code = "import coterie.api.solve, coterie.api.path, coterie.api.plan, coterie.api.verify, coterie as co\n"
     code += "assert all(map(callable, (co.solve, co.path, co.plan, co.verify)))"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -164,7 +172,7 @@ def test_an_attribute_that_is_not_there():
     with pytest.raises(AttributeError, match="has no attribute 'slove'"):
         _ = coterie.slove
     assert not hasattr(coterie, "_nothing")
-    assert coterie.losses.LOSSES["squared"]
+    assert coterie.numerics.losses.LOSSES["squared"]
 
 
 def test_public_names_are_documented():
@@ -180,14 +188,14 @@ def test_public_names_are_documented():
                 assert inspect.getdoc(member), f"{name}.{attribute} has no docstring"
 
 
-def test_the_picture_shows_every_room_at_its_level():
-    picture = ElementTree.parse(ROOT.parents[1] / "docs" / "rooms.svg").getroot()
+def test_the_picture_shows_every_part_at_its_level():
+    picture = ElementTree.parse(ROOT.parents[1] / "docs" / "layers.svg").getroot()
     bold = [
         text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text") if text.get("font-size") == "16"
     ]
-    drawn = [room for line in bold for room in line.split(" · ")]
+    drawn = [part for line in bold for part in line.split(" · ")]
     assert sorted(drawn) == sorted(set(LEVEL) - {"__main__"})
-    levels = [min(LEVEL[room], LEVEL["commands"]) for room in drawn]
+    levels = [min(LEVEL[part], LEVEL["commands"]) for part in drawn]
     assert levels == sorted(levels, reverse=True)
 
 

@@ -12,10 +12,10 @@ from tests.chaos.parties import NAMES, data, together, write_study
 
 import coterie as co
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.losses import LOSSES
-from coterie.peers.disclosure import disclosure
-from coterie.peers.study import load_party, load_study
+from coterie.numerics.losses import LOSSES
 from coterie.report.call import solve_call
+from coterie.study.disclosure import disclosure
+from coterie.study.study import load_party, load_study
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((80, 4)) + 1.0

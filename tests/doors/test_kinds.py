@@ -13,8 +13,8 @@ CLASSES = {"Problem", "AnyProblem", "Personal", "Shared", "Model", "UserModel"}
 CLASSES |= {"LinearModel", "LowRankModel", "MulticlassModel", "PersonalModel", "SharedModel", "SurvivalModel"}
 
 ALLOWED = {
-    "solve.py": "a wrong first argument is refused",
-    "evaluate.py": "a wrong first argument is refused",
+    "api/solve.py": "a wrong first argument is refused",
+    "api/evaluate.py": "a wrong first argument is refused",
     "report/figures.py": "a page is also made of models that are not of this package",
     "report/sections/model.py": "a page is also made of models that are not of this package",
     "report/users.py": "a table by user has columns that only personal models know",
@@ -24,14 +24,10 @@ ALLOWED = {
     "estimators/choice.py": "the estimator chooses between two kinds",
     "estimators/direct.py": "a fast path of the estimator, for one kind",
     "estimators/personalized.py": 'the estimator is for two kinds, and "shared" is a method',
-    "session/choosing.py": '"shared" is a method',
-    "peers/choice.py": '"shared" is a method',
-    "peers/answer.py": "only linear models have parts",
-    "peers/scores.py": "only linear models have parts",
-    "methods/deviations.py": "a method of one kind",
-    "methods/perso_linear.py": "a method of one kind",
-    "methods/personal_baselines.py": "a method of one kind",
-    "methods/shared.py": "a method of one kind",
+    "stats/choosing.py": '"shared" is a method',
+    "study/choice.py": '"shared" is a method',
+    "study/answer.py": "only linear models have parts",
+    "study/scores.py": "only linear models have parts",
 }
 """Files outside of `problems` that ask for a kind, and why."""
 

@@ -11,8 +11,8 @@ import pytest
 import coterie as co
 from coterie.commands.exit_codes import EXIT_CODES
 from coterie.errors import BOTH, ELSEWHERE, UnknownName
-from coterie.losses import LOSSES
-from coterie.penalties import PENALTIES
+from coterie.numerics.losses import LOSSES
+from coterie.numerics.penalties import PENALTIES
 
 
 @pytest.fixture

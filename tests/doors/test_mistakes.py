@@ -149,7 +149,7 @@ def test_a_mistake_is_answered_with_its_fix(name):
 
 
 def test_a_missing_extra_is_named():
-    code = "import sys; sys.modules['mlflow'] = None; import coterie.sinks; coterie.sinks.mlflow()"
+    code = "import sys; sys.modules['mlflow'] = None; import coterie.api.sinks; coterie.api.sinks.mlflow()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode
     assert f"{sys.executable} -m pip install " in done.stderr

@@ -16,9 +16,9 @@ import coterie as co
 from coterie.data.keys import LEAST_ROWS, noted
 from coterie.engines.local import Local
 from coterie.errors import DataWarning, InvalidData, InvalidInput
-from coterie.peers.study import load_study
-from coterie.session.remote import remote_tables
-from coterie.session.tables import gather, prepare_tables
+from coterie.run.remote import remote_tables
+from coterie.run.tables import gather, prepare_tables
+from coterie.study.study import load_study
 
 N = 60
 RANDOM = np.random.default_rng(0)

@@ -15,12 +15,12 @@ from sklearn.metrics import log_loss
 from typer.testing import CliRunner
 
 import coterie as co
-from coterie.bill import Cost
 from coterie.cli import app
 from coterie.engines import Engine
 from coterie.engines.local import Local
 from coterie.engines.processes import with_data
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, InvalidProblem, UnknownName
+from coterie.run.bill import Cost
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 15))
@@ -110,7 +110,7 @@ def test_no_fold_takes_the_last_row_of_a_class(split, cv):
 
 
 def test_a_class_with_one_row_is_refused_before_the_path_starts(monkeypatch):
-    monkeypatch.setattr(sys.modules["coterie.path"], "fit", lambda *_, **__: pytest.fail("the path has started"))
+    monkeypatch.setattr(sys.modules["coterie.api.path"], "fit", lambda *_, **__: pytest.fail("the path has started"))
     y = np.where(np.arange(40) == 33, "rare", "usual")
     with pytest.raises(InvalidData, match=r"'rare' has 1 row, at party 'party 1'.*leave cv out"):
         co.path(co.Problem("logistic", "l2", 1.0, intercept=False), [(X[:20], y[:20]), (X[20:40], y[20:])], [1.0], cv=3)

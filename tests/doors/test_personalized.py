@@ -18,10 +18,10 @@ import coterie as co
 from coterie.estimators import PersonalizedClassifier, PersonalizedRegressor
 from coterie.estimators.choice import Everybody
 from coterie.estimators.personalized import cross_validated
-from coterie.models import load_model
-from coterie.predictors import Given, Stumps
-from coterie.session.choosing import Candidate, deal_by_class
-from coterie.settings import Settings
+from coterie.problems.models import load_model
+from coterie.problems.personal.predictors import Given, Stumps
+from coterie.run.settings import Settings
+from coterie.stats.choosing import Candidate, deal_by_class
 from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
 
 USERS = 6

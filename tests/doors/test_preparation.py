@@ -17,12 +17,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, SplineTransformer, StandardScaler
 
 import coterie as co
-from coterie.data.prepared import Cells, Prepared
-from coterie.data.recipes import recipe_of
+from coterie.data.preparation.prepared import Cells, Prepared
+from coterie.data.preparation.recipes import recipe_of
 from coterie.data.remote import Rows, table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, ProtocolError, UnknownName
-from coterie.session.preparation import category_counts, extremes, side_by_side
-from coterie.site import Site
+from coterie.run.site import Site
+from coterie.stats.preparation import category_counts, extremes, side_by_side
 
 RIDGE = co.Problem("squared", "l2", 0.1, intercept=True)
 

@@ -11,8 +11,8 @@ from scipy.special import log_softmax
 from tests.doors.test_path import Workers, shell
 
 import coterie as co
-from coterie.session.folds import deal_folds
-from coterie.session.tables import split_and_prepare
+from coterie.run.tables import split_and_prepare
+from coterie.stats.folds import deal_folds
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((90, 5)) + np.arange(5.0)

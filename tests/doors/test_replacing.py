@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import coterie as co
+from coterie.api.replacing import FAILED, LAST, place_for, why_kept, why_path_kept
 from coterie.commands.output import Saved, show_result, summary
 from coterie.errors import NumericalError, PartyLost
-from coterie.replacing import FAILED, LAST, place_for, why_kept, why_path_kept
-from coterie.statuses import Status
+from coterie.run.statuses import Status
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((40, 3))

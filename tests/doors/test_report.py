@@ -23,10 +23,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 import coterie as co
+from coterie.api.progress import format_bits
+from coterie.api.result import History, Result
 from coterie.errors import CorruptFile, UnknownName
 from coterie.methods import METHODS
 from coterie.networks import erdos_renyi, star
-from coterie.progress import format_bits
 from coterie.report import FORMATS, save_comparison_figures, save_figures, write_comparison, write_report
 from coterie.report.call import solve_call
 from coterie.report.compare import _headline, comparison_page
@@ -35,8 +36,7 @@ from coterie.report.page import STATUS_WORDS, page
 from coterie.report.sections.bill import ELSEWHERE
 from coterie.report.winners import winners
 from coterie.report.words import duration, money, number, one_part_in, plain, text
-from coterie.result import History, Result
-from coterie.verdict import Record
+from coterie.run.stopping import Record
 
 HOSTILE = '<script>alert("x")</script>&amp; $\\frac{1}{$ \' url(#a) 患者\u202e\x00\n--> xlink:href="#b"'
 LIKE_A_TAG = f'url(#a) id="x" {INK}'

@@ -13,8 +13,8 @@ from coterie.data.remote import table_of
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.session.remote import remote_tables, summary_of
-from coterie.session.tables import prepare_tables
+from coterie.run.remote import remote_tables, summary_of
+from coterie.run.tables import prepare_tables
 
 BATCH = pa.table(
     {"x": [[1.0, 2.0], [3.0, 4.0]], "a": [5.0, 6.0], "b": [7.0, 8.0], "ab": [[5.0, 7.0], [6.0, 8.0]], "s": ["u", "v"]}

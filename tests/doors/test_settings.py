@@ -1,4 +1,4 @@
-"""Python, the shell, the estimators and study files have the same defaults: those of `coterie.settings`."""
+"""Python, the shell, the estimators and study files have the same defaults: those of `coterie.run.settings`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typer
 import coterie as co
 from coterie import cli
 from coterie.estimators import __all__ as ESTIMATORS
-from coterie.peers.study import Study
 from coterie.problems.kind import Kind
-from coterie.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
+from coterie.run.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
+from coterie.study.study import Study
 
 PARTS = (Limits, Algorithm, Placement, Settings)
 KNOWN = [one for part in PARTS for one in fields(part) if one.name in KEYWORDS]

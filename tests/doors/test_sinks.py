@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie import sinks
+from coterie.api import sinks
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 5))

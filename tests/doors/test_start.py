@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 import typer
 
-from coterie import cli, kernels
-from coterie.acceleration import WRAPPERS
+from coterie import cli
 from coterie.catalogue import names_in
 from coterie.engines import ENGINES
-from coterie.losses import LOSSES
 from coterie.methods import METHODS
 from coterie.networks import TOPOLOGIES
-from coterie.penalties import PENALTIES
-from coterie.tasks import TASKS
+from coterie.numerics import kernels
+from coterie.numerics.acceleration import WRAPPERS
+from coterie.numerics.losses import LOSSES
+from coterie.numerics.penalties import PENALTIES
+from coterie.problems.low_rank.tasks import TASKS
 
 HEAVY = {
     "cryptography", "grpc", "matplotlib", "mlflow", "mpi4py", "narwhals", "networkx", "numba", "numpy", "pandas",
@@ -130,18 +131,18 @@ def test_no_kernel_copies_a_slice(file):
 
 def test_names_that_help_shows_are_those_of_the_catalogues():
     for folder, entries in {
-        "acceleration": WRAPPERS,
+        "numerics/acceleration": WRAPPERS,
         "engines": ENGINES,
-        "losses": LOSSES,
+        "numerics/losses": LOSSES,
         "methods": METHODS,
         "networks": TOPOLOGIES,
-        "penalties": PENALTIES,
-        "tasks": TASKS,
+        "numerics/penalties": PENALTIES,
+        "problems/low_rank/tasks": TASKS,
     }.items():
         assert names_in(folder) == tuple(sorted(entries)), folder
     users = [name for name, method in METHODS.items() if method.split == "users"]
-    files = ("dada", "perso_linear", "personal_baselines", "shared")
-    assert sorted(name for file in files for name in names_in("methods", file)) == users
+    folders = ("problems/personal/methods", "problems/shared/methods")
+    assert sorted(name for folder in folders for name in names_in(folder)) == users
 
 
 def test_a_command_has_the_name_of_its_file():

@@ -22,11 +22,11 @@ from coterie.cli import app
 from coterie.data.remote import table_of
 from coterie.engines.local import Local
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
-from coterie.peers.party import read_own
-from coterie.peers.study import load_party
 from coterie.problems.survival.likelihood import concordance_counts
-from coterie.session.remote import remote_tables
-from coterie.session.tables import prepare_tables
+from coterie.run.remote import remote_tables
+from coterie.run.tables import prepare_tables
+from coterie.study.party import read_own
+from coterie.study.study import load_party
 
 RNG = np.random.default_rng(8)
 SHELL = CliRunner()

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from coterie.certificate import Certificate
 from coterie.cli import app
-from coterie.models import load_model
+from coterie.problems.models import load_model
+from coterie.run.certificate import Certificate
 
 COLUMNS = ["age", "dose", "height"]
 

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import coterie as co
-from coterie.arrays import digest
 from coterie.cli import app
 from coterie.errors import CorruptFile, CoterieError
+from coterie.numerics.arrays import digest
 
 RNG = np.random.default_rng(2)
 ROWS = 240

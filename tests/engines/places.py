@@ -6,10 +6,10 @@ import queue
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from coterie.arrays import sealed
 from coterie.engines import Engine
 from coterie.engines.processes import RunSpec, driver_on, put_together, work
 from coterie.errors import PartyLost, ProtocolError
+from coterie.numerics.arrays import sealed
 from coterie.transport.layout import Layout
 from coterie.transport.links import Stop
 

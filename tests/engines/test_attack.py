@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from tests.engines.threads import Threads
 
 import coterie as co
-from coterie.kernels import fixed_point
 from coterie.networks import from_edges
+from coterie.numerics.kernels import fixed_point
 from coterie.transport import secure_sums
 from coterie.transport.links import Tag
 from coterie.transport.point_to_point import PointToPoint

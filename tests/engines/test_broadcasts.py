@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from tests.chaos.parties import ANYTHING, NAMES, data, together, write_data, write_study
 
-from coterie.peers import broadcasts
-from coterie.peers.broadcasts import BROADCASTS, COMMITMENTS, FITTED_WITHOUT, TOTALS, Broadcast
-from coterie.peers.description import describe_together
-from coterie.peers.disclosure import OPERATIONS, disclosure
-from coterie.peers.proof import verify_together
-from coterie.peers.scores import evaluate_together, predict_together
-from coterie.peers.session import Session
-from coterie.peers.study import load_study
+from coterie.study import broadcasts
+from coterie.study.broadcasts import BROADCASTS, COMMITMENTS, FITTED_WITHOUT, TOTALS, Broadcast
+from coterie.study.description import describe_together
+from coterie.study.disclosure import OPERATIONS, disclosure
+from coterie.study.proof import verify_together
+from coterie.study.scores import evaluate_together, predict_together
+from coterie.study.session import Session
+from coterie.study.study import load_study
 from coterie.transport.broadcast import SignedBroadcast
 
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.1, "intercept": True}

@@ -34,7 +34,7 @@ from coterie.engines.parcels import pack
 from coterie.engines.reception import Reception, serve
 from coterie.engines.spark import Spark
 from coterie.engines.spark_session import session as spark_session
-from coterie.threads import one_blas_thread
+from coterie.numerics.threads import one_blas_thread
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(600)]
 
@@ -736,7 +736,7 @@ MPI_MISUNDERSTANDING = """
 import sys
 import numpy as np
 import coterie as co
-from coterie.bill import Bill
+from coterie.run.bill import Bill
 from coterie.transport.driver import Driver
 from coterie.transport.mpi_collectives import MpiCollectives
 from coterie.engines.mpi import _end_all, _world
@@ -773,14 +773,14 @@ MPI_WORDS = """
 import sys
 import numpy as np
 import coterie as co
-from coterie.bill import Bill
+from coterie.run.bill import Bill
 from coterie.transport.in_process import InProcess
 from coterie.transport.driver import Driver
 from coterie.transport.mpi_collectives import MpiCollectives
 from coterie.engines.mpi import _end_all, _world
 from coterie.engines.processes import assigned
 from coterie.networks import complete, expander, ring, star
-from coterie.words import Exchange, Mix, Sum
+from coterie.run.collectives import Exchange, Mix, Sum
 
 world, MANY = _world(), 2**24 + 1  # the first round that float32 does not have
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import coterie as co
 from coterie.cli import app
 from coterie.errors import InvalidInput, UnknownName
-from coterie.peers.departure import cost_of_refit, predict_without
-from coterie.peers.party import fit_together
-from coterie.peers.study import load_party
+from coterie.study.departure import cost_of_refit, predict_without
+from coterie.study.party import fit_together
+from coterie.study.study import load_party
 
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.01, "intercept": True}
 LEFT = NAMES[:2]

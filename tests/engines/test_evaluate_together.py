@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 import coterie as co
 from coterie.cli import app
 from coterie.errors import InvalidData, InvalidInput, Refused
-from coterie.peers.description import describe_together
-from coterie.peers.disclosure import disclosure
-from coterie.peers.party import read_own
-from coterie.peers.scores import evaluate_together, predict_together
-from coterie.peers.study import load_party
+from coterie.study.description import describe_together
+from coterie.study.disclosure import disclosure
+from coterie.study.party import read_own
+from coterie.study.scores import evaluate_together, predict_together
+from coterie.study.study import load_party
 
 LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.05, "intercept": False}
 STUDY = {"problem": LOGISTIC, "split": "samples", "method": "newton", "tol": 1e-3}

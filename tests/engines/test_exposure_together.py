@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import coterie as co
 from coterie import cli
 from coterie.errors import InvalidData
-from coterie.peers.proof import verify_together
-from coterie.peers.scores import predict_together
+from coterie.study.proof import verify_together
+from coterie.study.scores import predict_together
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((60, 6))

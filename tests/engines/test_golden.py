@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie.arrays import digest
-from coterie.files import read_archive
+from coterie.data.archives import read_archive
+from coterie.numerics.arrays import digest
 from coterie.report.sections.settings import problem_facts
 
 rng = np.random.default_rng(0)

@@ -15,10 +15,10 @@ from tests.engines.places import Places
 import coterie as co
 from coterie.engines.local import Local
 from coterie.methods import METHODS
-from coterie.methods.dada import Dada
-from coterie.peers.chaos import Chaos
-from coterie.peers.disclosure import disclosure
-from coterie.peers.study import load_study
+from coterie.problems.personal.methods.dada import Dada
+from coterie.study.chaos import Chaos
+from coterie.study.disclosure import disclosure
+from coterie.study.study import load_study
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
 USERS = 6

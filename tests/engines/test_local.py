@@ -8,11 +8,11 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.bill import Bill
 from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
 from coterie.networks import Network, complete, expander, path, ring, star
+from coterie.run.bill import Bill
+from coterie.run.collectives import Ask, Exchange, Mix, Sum
 from coterie.transport.in_process import InProcess
-from coterie.words import Ask, Exchange, Mix, Sum
 
 
 def transport_on(network):

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie import here
-from coterie.arrays import CentredDesign, Design
-from coterie.crowd import Crowd
 from coterie.engines.local import Local
-from coterie.here import Together
-from coterie.kernels.boosting import shares_wrong
-from coterie.kernels.rows import without_largest
-from coterie.methods import dada
-from coterie.moments import moment_message, second_moment, unpacked
+from coterie.numerics import local_loss as here
+from coterie.numerics.arrays import CentredDesign, Design
+from coterie.numerics.kernels.boosting import shares_wrong
+from coterie.numerics.kernels.rows import without_largest
+from coterie.numerics.local_loss import Together
+from coterie.problems.personal.methods import dada
+from coterie.run.batch import Crowd
+from coterie.stats.moments import moment_message, second_moment, unpacked
 from coterie.transport import driver
 from coterie.transport.gossip import Gossip
 

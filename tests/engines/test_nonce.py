@@ -12,13 +12,13 @@ import pytest
 from tests.chaos.parties import NAMES, data, same_secrets, together, write_study
 
 import coterie as co
-from coterie.certificate import Certificate
 from coterie.data import Table
 from coterie.engines.local import Local
 from coterie.errors import CorruptFile
-from coterie.peers.nonce import commitment, secret
-from coterie.peers.proof import verify_together
-from coterie.peers.study import load_party
+from coterie.run.certificate import Certificate
+from coterie.study.nonce import commitment, secret
+from coterie.study.proof import verify_together
+from coterie.study.study import load_party
 from coterie.transport.grpc_mesh import GrpcMesh
 
 

@@ -11,15 +11,15 @@ import pytest
 from tests.chaos.parties import NAMES, data, together, write_data, write_study
 
 import coterie as co
+from coterie.api.replacing import LAST
 from coterie.commands.output import summary
+from coterie.data.archives import read_archive, write_archive
 from coterie.errors import InvalidInput, PartyLost, ProtocolError
-from coterie.files import read_archive, write_archive
-from coterie.peers.departure import predict_without
-from coterie.peers.party import fit_together
-from coterie.peers.scores import evaluate_together, predict_together
-from coterie.peers.study import load_party
 from coterie.problems.linear.model import LinearModel
-from coterie.replacing import LAST
+from coterie.study.departure import predict_without
+from coterie.study.party import fit_together
+from coterie.study.scores import evaluate_together, predict_together
+from coterie.study.study import load_party
 
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.01, "intercept": True}
 PAIR = NAMES[:2]

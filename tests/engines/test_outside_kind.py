@@ -20,8 +20,8 @@ import coterie as co
 from coterie import catalogue
 from coterie.engines.ray import Ray
 from coterie.methods import METHODS
-from coterie.peers.proof import verify_together
-from coterie.peers.scores import evaluate_together
+from coterie.study.proof import verify_together
+from coterie.study.scores import evaluate_together
 
 PROBLEM = {"loss": "pairwise", "penalty": "l2", "strength": 0.01}
 LABELS = {"relevance": "grade", "query": "q"}

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import coterie as co
 from coterie.engines import parcels, reception
 from coterie.errors import InvalidData, ProtocolError
-from coterie.statuses import Status
+from coterie.run.statuses import Status
 
 KEY = b"k" * 32
 

@@ -23,18 +23,18 @@ from typer.testing import CliRunner
 
 import coterie as co
 from coterie import cli
+from coterie.api.result import Result
 from coterie.catalogue import unregister
-from coterie.certificate import Certificate
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
 from coterie.methods import METHODS
 from coterie.methods.disclosure import Disclosure
-from coterie.models import load_model
-from coterie.peers.disclosure import check_labels, disclosure
-from coterie.peers.party import fit_together, read_own
-from coterie.peers.proof import verify_together
-from coterie.peers.scores import predict_together
-from coterie.peers.study import load_party, load_study
-from coterie.result import Result
+from coterie.problems.models import load_model
+from coterie.run.certificate import Certificate
+from coterie.study.disclosure import check_labels, disclosure
+from coterie.study.party import fit_together, read_own
+from coterie.study.proof import verify_together
+from coterie.study.scores import predict_together
+from coterie.study.study import load_party, load_study
 from coterie.transport.broadcast import SignedBroadcast, Word
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import load_keys, provide_all

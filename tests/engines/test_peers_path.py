@@ -17,11 +17,11 @@ from tests.pages import DOCS, NUMBER, blocks, commands, prints, put_in_place, ru
 import coterie as co
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidData, InvalidInput, Refused
-from coterie.peers.disclosure import disclosure
-from coterie.peers.policy import Policy
-from coterie.peers.proof import verify_together
-from coterie.peers.study import load_party
-from coterie.session.folds import deal
+from coterie.stats.folds import deal
+from coterie.study.disclosure import disclosure
+from coterie.study.policy import Policy
+from coterie.study.proof import verify_together
+from coterie.study.study import load_party
 
 LASSO = {"loss": "logistic", "penalty": "l1", "intercept": True}
 RIDGE = {"loss": "squared", "penalty": "l2", "intercept": False}

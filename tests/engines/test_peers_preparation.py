@@ -10,12 +10,12 @@ import pytest
 from tests.chaos.parties import ANYTHING, NAMES, same_secrets, together, write_study
 
 import coterie as co
+from coterie.api.result import Result
 from coterie.errors import InvalidInput, Refused
-from coterie.peers.disclosure import disclosure
-from coterie.peers.party import read_own
-from coterie.peers.proof import verify_together
-from coterie.peers.study import load_party, load_study
-from coterie.result import Result
+from coterie.study.disclosure import disclosure
+from coterie.study.party import read_own
+from coterie.study.proof import verify_together
+from coterie.study.study import load_party, load_study
 
 LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.02, "intercept": True}
 RECIPES = {"numbers": "impute, min-max", "text": "one-hot(5)", "columns": {"age": "spline(4)"}}

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from coterie import cli
 from coterie.errors import CorruptFile, InvalidInput
-from coterie.peers.party import fit_together
-from coterie.peers.study import load_study
+from coterie.study.party import fit_together
+from coterie.study.study import load_study
 from coterie.transport.keys import fingerprint, make_request, sign
 
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engines.places import Queues, at_each
 
-from coterie.bill import Bill
 from coterie.errors import NumericalError, PartyLost, ProtocolError
 from coterie.networks import complete, erdos_renyi, expander, path, ring, star
+from coterie.run.bill import Bill
+from coterie.run.collectives import Ask, Exchange, Mix, Sum
 from coterie.transport import point_to_point
 from coterie.transport.driver import Driver
 from coterie.transport.in_process import InProcess
 from coterie.transport.point_to_point import PointToPoint
-from coterie.words import Ask, Exchange, Mix, Sum
 
 
 def everywhere(network, process_of, job, secure=False):

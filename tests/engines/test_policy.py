@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from tests.chaos.parties import ANYTHING, NAMES, RIDGE, data, together, write_data, write_study
 
-from coterie import switching
+from coterie.api.result import Result
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput, PartyLost, Refused
-from coterie.peers.disclosure import disclosure
-from coterie.peers.policy import Policy
-from coterie.peers.study import load_party, load_study
-from coterie.result import Result
+from coterie.run import switching
+from coterie.study.disclosure import disclosure
+from coterie.study.policy import Policy
+from coterie.study.study import load_party, load_study
 from coterie.transport.grpc_mesh import GrpcMesh
 
 LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.01, "intercept": False}

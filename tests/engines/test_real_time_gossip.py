@@ -17,11 +17,11 @@ import coterie as co
 from coterie.engines.peers import Peers
 from coterie.engines.ray import Ray
 from coterie.errors import PartyLost
-from coterie.peers.study import load_study
+from coterie.run.collectives import Publication
+from coterie.study.study import load_study
 from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.real_time_gossip import RealTimeGossip
-from coterie.words import Publication
 
 GIVEN = TIES + TIES.T
 NEIGHBOURS = (GIVEN > 0).sum(axis=1)

@@ -15,16 +15,16 @@ from tests.chaos.parties import ANYTHING, NAMES, data, together, write_data, wri
 import coterie as co
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError, Refused
-from coterie.kernels import fixed_point
-from coterie.peers.consent import ask_once
-from coterie.peers.description import describe_together
-from coterie.peers.disclosure import disclosure
-from coterie.peers.party import fit_together
-from coterie.peers.policy import Account, Policy
-from coterie.peers.proof import verify_together
-from coterie.peers.scores import evaluate_together
-from coterie.peers.study import load_party
-from coterie.session.groups import keepable, pooled, small, without_few
+from coterie.numerics.kernels import fixed_point
+from coterie.run.groups import keepable, pooled, small, without_few
+from coterie.study.consent import ask_once
+from coterie.study.description import describe_together
+from coterie.study.disclosure import disclosure
+from coterie.study.party import fit_together
+from coterie.study.policy import Account, Policy
+from coterie.study.proof import verify_together
+from coterie.study.scores import evaluate_together
+from coterie.study.study import load_party
 from coterie.transport import secure_sums
 from coterie.transport.driver import Driver
 from coterie.transport.links import Tag
@@ -218,7 +218,7 @@ def test_a_liar_does_not_hear_of_a_category_that_is_rare_at_a_party(tmp_path, wi
         rare = "HIV" if name == "bea" else "flu"
         rows = [f"{i},{rare if i < 1 else 'flu'},{i % 2}" for i in range(40)]
         (tmp_path / name / "data.csv").write_text("\n".join(["age,code,y", *rows]))
-    from coterie.session.preparation import _hash
+    from coterie.stats.preparation import _hash
 
     together(tmp_path, work=describe_together)
     said = np.concatenate([message for _, message in wire["bea"]])

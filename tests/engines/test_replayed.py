@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from tests.engines.cluster_cases import LINEAR, fit, names, summary
 
-from coterie.agent import Agent
-from coterie.bill import Bill
 from coterie.data import Table
 from coterie.engines.local import Local
 from coterie.engines.replayed import Replayed
 from coterie.errors import InvalidProblem, ProtocolError
 from coterie.methods import METHODS
 from coterie.networks import ring
-from coterie.threads import one_blas_thread
-from coterie.words import Mix, Sum
+from coterie.numerics.threads import one_blas_thread
+from coterie.run.agent import Agent
+from coterie.run.bill import Bill
+from coterie.run.collectives import Mix, Sum
 
 LONG = {"vrd2", "diffusion", "pvrd2", "dynamic-diffusion", "global", "until it is optimal", "rare columns beside l1"}
 SYNCHRONOUS = [name for name in names() if name not in METHODS or not METHODS[name]().asynchronous]

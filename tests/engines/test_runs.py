@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie.bill import Bill
-from coterie.certificate import Bound, Point
-from coterie.checkpoint import Checkpoint
+from coterie.data.archives import read_archive
 from coterie.engines.local import Local
 from coterie.errors import CorruptFile, InvalidInput
-from coterie.files import read_archive
 from coterie.methods import Method
 from coterie.networks import path
+from coterie.run.bill import Bill
+from coterie.run.certificate import Bound, Point
+from coterie.run.checkpoint import Checkpoint
+from coterie.run.collectives import Ask
+from coterie.run.stopping import Record, verdict, worth_a_look
 from coterie.transport.in_process import InProcess
-from coterie.verdict import Record, verdict, worth_a_look
-from coterie.words import Ask
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 6))
@@ -333,7 +333,7 @@ def test_a_run_in_another_thread_leaves_signals_alone():
 def test_states_survive_the_archive_exactly(tmp_path):
     fit(max_rounds=9, checkpoint=tmp_path, method="proximal-2", acceleration="none")
     file = sorted(tmp_path.glob("*.npz"))[-1]
-    from coterie.files import read_archive
+    from coterie.data.archives import read_archive
     from coterie.methods import method
 
     header, _ = read_archive(file, "checkpoint")

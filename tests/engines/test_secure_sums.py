@@ -17,12 +17,12 @@ from tests.engines.threads import Threads
 
 import coterie as co
 from coterie.errors import InvalidData, InvalidProblem, NumericalError, ProtocolError
-from coterie.losses import LOSSES
 from coterie.methods import METHODS
 from coterie.networks import from_edges
-from coterie.peers.party import read_own
-from coterie.peers.proof import verify_together
-from coterie.peers.study import load_party
+from coterie.numerics.losses import LOSSES
+from coterie.study.party import read_own
+from coterie.study.proof import verify_together
+from coterie.study.study import load_party
 from coterie.transport import point_to_point, secure_sums
 from coterie.transport.links import Tag
 from coterie.transport.secure_sums import MaskedSums
@@ -272,9 +272,9 @@ def test_labels_out_of_range_are_refused(scale, words):
 
 @pytest.mark.parametrize(("value", "words"), [(np.nan, "not finite"), (1e29, "secure sums cannot hold")])
 def test_what_cannot_be_said_is_refused_before_it_is_said(value, words):
-    from coterie.bill import Bill
+    from coterie.run.bill import Bill
+    from coterie.run.collectives import Sum
     from coterie.transport.in_process import InProcess
-    from coterie.words import Sum
 
     def say(x):
         return (yield Sum(x))

@@ -11,9 +11,9 @@ from tests.engines.test_gossip_clusters import NAMES, parties
 
 import coterie as co
 from coterie.estimators import PersonalizedClassifier
-from coterie.peers.disclosure import disclosure
-from coterie.peers.proof import verify_together
-from coterie.peers.study import load_study
+from coterie.study.disclosure import disclosure
+from coterie.study.proof import verify_together
+from coterie.study.study import load_study
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
 PROBLEM = {"loss": "logistic", "penalty": "l1", "strength": 0.01, "mu": 0.02}

@@ -12,8 +12,8 @@ import pytest
 from tests.engines.cluster_cases import fit, summary
 from tests.engines.test_replayed import LONG, SYNCHRONOUS
 
-from coterie import arrays
-from coterie.arrays import sealed, shared_result
+from coterie.numerics import arrays
+from coterie.numerics.arrays import sealed, shared_result
 
 PATIENCE = 200
 

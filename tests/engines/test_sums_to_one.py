@@ -13,10 +13,10 @@ from coterie.engines import Run
 from coterie.engines import engine as find_engine
 from coterie.errors import ProtocolError
 from coterie.networks import path, star
-from coterie.rounds import Conversation
-from coterie.settings import Limits
-from coterie.site import Site
-from coterie.words import Sum
+from coterie.run.collectives import Sum
+from coterie.run.rounds import Conversation
+from coterie.run.settings import Limits
+from coterie.run.site import Site
 
 NUMBERS = np.random.default_rng(3).normal(size=(4, 7)) * [1e8, 1.0, 1e-8, 1.0, 3.0, 1e3, 1.0]
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.bill import Bill
-from coterie.certificate import Bound, Point
 from coterie.engines import Run
 from coterie.engines.processes import RunSpec
 from coterie.engines.supervisor import report, supervise
 from coterie.errors import InvalidProblem, NumericalError, PartyLost
 from coterie.networks import star
-from coterie.rounds import Outcome
-from coterie.settings import Limits
-from coterie.statuses import Status
-from coterie.verdict import Record
+from coterie.run.bill import Bill
+from coterie.run.certificate import Bound, Point
+from coterie.run.rounds import Outcome
+from coterie.run.settings import Limits
+from coterie.run.statuses import Status
+from coterie.run.stopping import Record
 
 NETWORK = star(2, server=True)
 SPEC = RunSpec(Run((), None, NETWORK, Limits()), (0, 1), ("ada", "bea"), None, "")

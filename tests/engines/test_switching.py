@@ -10,19 +10,19 @@ from tests.engines.cluster_cases import CROSSED, FLAT, steep
 from tests.engines.cluster_cases import fit as fit_case
 
 import coterie as co
-from coterie import rounds
-from coterie.bill import Bill
-from coterie.files import read_archive
+from coterie.data.archives import read_archive
 from coterie.methods import method
-from coterie.methods.costs import Link, Sizes
+from coterie.methods.auto.costs import Link, Sizes
 from coterie.networks import star
+from coterie.numerics.threads import one_blas_thread
 from coterie.report.call import solve_call
-from coterie.session.method_choice import Circumstances
-from coterie.session.setup import set_up
-from coterie.settings import Settings
-from coterie.switching import Candidate, Switching
-from coterie.threads import one_blas_thread
-from coterie.verdict import Record
+from coterie.run import rounds
+from coterie.run.bill import Bill
+from coterie.run.method_choice import Circumstances
+from coterie.run.settings import Settings
+from coterie.run.setup import set_up
+from coterie.run.stopping import Record
+from coterie.run.switching import Candidate, Switching
 
 
 def fit(**how):

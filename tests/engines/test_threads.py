@@ -11,11 +11,11 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import coterie as co
-from coterie import threads
-from coterie.arrays import PIECE, Design
 from coterie.errors import InvalidInput, InvalidProblem, ProtocolError
-from coterie.moments import second_moment
-from coterie.threads import WORTH, cores, one_blas_thread, spread
+from coterie.numerics import threads
+from coterie.numerics.arrays import PIECE, Design
+from coterie.numerics.threads import WORTH, cores, one_blas_thread, spread
+from coterie.stats.moments import second_moment
 
 AGENTS = 4
 ROWS, COLUMNS = AGENTS * WORTH // 64 + 100, 64

@@ -11,14 +11,14 @@ from tests.chaos.parties import NAMES, RIDGE, data, together, write_data, write_
 from tests.engines.test_peers import LASSO, LOW_RANK, coterie, here, keyed
 
 import coterie as co
-from coterie.arrays import digest
-from coterie.certificate import Certificate
 from coterie.errors import InvalidData, InvalidInput
-from coterie.peers.disclosure import disclosure
-from coterie.peers.pinning import pin
-from coterie.peers.proof import verify_together
-from coterie.peers.study import load_study
+from coterie.numerics.arrays import digest
 from coterie.problems.linear.model import LinearModel
+from coterie.run.certificate import Certificate
+from coterie.study.disclosure import disclosure
+from coterie.study.pinning import pin
+from coterie.study.proof import verify_together
+from coterie.study.study import load_study
 from coterie.transport.keys import fingerprint
 
 GROUP = {

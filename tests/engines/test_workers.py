@@ -17,7 +17,7 @@ from tests.engines.workers import Visited, Workers
 import coterie as co
 from coterie.data.remote import Elsewhere, NotHere, RemoteTable
 from coterie.errors import CoterieError, InvalidData
-from coterie.threads import one_blas_thread
+from coterie.numerics.threads import one_blas_thread
 
 SOME = [case if case in FEW else pytest.param(case, marks=pytest.mark.slow) for case in GRID]
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from coterie.methods.dada import Dada
+from coterie.problems.personal.methods.dada import Dada
 
 
 @dataclass(frozen=True)

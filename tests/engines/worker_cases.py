@@ -12,7 +12,7 @@ import numpy as np
 from tests.labels import labels_for
 
 import coterie as co
-from coterie.losses import LOSSES
+from coterie.numerics.losses import LOSSES
 
 RNG = np.random.default_rng(11)
 N = 48

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
-from coterie.agent import with_data
-from coterie.bill import Bill
 from coterie.engines.engine import Engine
 from coterie.engines.local import Local
 from coterie.engines.replayed import Replayed
+from coterie.run.agent import with_data
+from coterie.run.bill import Bill
 
 
 def travelled(thing):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import coterie as co
-from coterie.penalties.penalty import positive
+from coterie.numerics.penalties.penalty import positive
 
 FloatArray = NDArray[np.floating[Any]]
 Step = float | FloatArray

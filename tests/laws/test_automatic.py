@@ -7,10 +7,10 @@ import pytest
 from tests.laws.automatic_problems import KINDS, case, solve
 
 import coterie as co
-from coterie.certificate.bound import Bound
-from coterie.methods import careful
-from coterie.methods.quadratic import solver
-from coterie.verdict import limited_by_rounding
+from coterie.methods.second_order import careful
+from coterie.methods.second_order.quadratic import solver
+from coterie.run.certificate.bound import Bound
+from coterie.run.stopping import limited_by_rounding
 
 STALLED_ONCE = (3, 25, 45, 59, 89, 149, 267, 339, 399, 406, 410, 420, 472, 574, 580, 595, 603, 610, 647, 659)
 STALLED_ONCE += (682, 721, 750, 811, 864, 881, 895, 920, 995)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie.methods.barriers import Step, barrier_of
-from coterie.penalties import PENALTIES
+from coterie.methods.second_order.barriers import Step, barrier_of
+from coterie.numerics.penalties import PENALTIES
 
 D = 6
 RNG = np.random.default_rng(0)

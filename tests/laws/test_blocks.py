@@ -10,15 +10,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy.spatial.distance import pdist
 
 import coterie as co
-from coterie.bill import Bill
 from coterie.errors import InvalidProblem, ProtocolError
-from coterie.losses import LOSSES, loss
-from coterie.methods import METHODS, blocks
+from coterie.methods import METHODS
+from coterie.methods.columns import blocks
 from coterie.networks import network, path, ring, star
-from coterie.rounds import introduced, run
-from coterie.session import setup
-from coterie.session.setup import make_agents
-from coterie.settings import Limits
+from coterie.numerics.losses import LOSSES, loss
+from coterie.run import setup
+from coterie.run.bill import Bill
+from coterie.run.rounds import introduced, run
+from coterie.run.settings import Limits
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

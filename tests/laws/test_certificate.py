@@ -14,15 +14,15 @@ from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
-from coterie.arrays import sealed
-from coterie.bill import Bill
-from coterie.certificate import Certificate, certify, introduce
 from coterie.data import Table, split
 from coterie.errors import CorruptFile, InvalidInput, NotRegistered
-from coterie.losses import LOSSES
+from coterie.numerics.arrays import sealed
+from coterie.numerics.losses import LOSSES
 from coterie.problems import points_of
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
+from coterie.run.bill import Bill
+from coterie.run.certificate import Certificate, certify, introduce
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 PENALTIES = {

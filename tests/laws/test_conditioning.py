@@ -9,12 +9,12 @@ from benchmarks.auto_problems import CALIBRATION
 from tests.reference import pooled_optimum
 
 import coterie as co
-from coterie.arrays import CentredDesign
-from coterie.bill import Bill
 from coterie.networks import network as find_network
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
-from coterie.session.tables import gather, prepare_tables
+from coterie.numerics.arrays import CentredDesign
+from coterie.run.bill import Bill
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
+from coterie.run.tables import gather, prepare_tables
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

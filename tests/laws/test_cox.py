@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from statsmodels.duration.hazard_regression import PHReg
 
 import coterie as co
-from coterie.arrays import Design
-from coterie.bill import Bill
-from coterie.certificate import Point, certify
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem, NumericalError
 from coterie.methods.second_order import newton as proximal_newton
 from coterie.networks import star
+from coterie.numerics.arrays import Design
 from coterie.problems import proof as skeleton
 from coterie.problems.survival.likelihood import CoxHere, RiskSets, risk_of
 from coterie.problems.survival.proof import _Gaps
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
-from coterie.session.tables import prepare_tables
+from coterie.run.bill import Bill
+from coterie.run.certificate import Point, certify
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
+from coterie.run.tables import prepare_tables
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(22)

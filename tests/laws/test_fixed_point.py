@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coterie as co
-from coterie.bill import Bill
-from coterie.kernels import fixed_point
 from coterie.methods.largest import largest
+from coterie.numerics.kernels import fixed_point
+from coterie.run.bill import Bill
 from coterie.transport.in_process import InProcess
 from coterie.transport.links import Tag
 from coterie.transport.sums import ExactSums

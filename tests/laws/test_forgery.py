@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.exact import DIGITS, Exact
 
 import coterie as co
-from coterie.certificate import Certificate
 from coterie.errors import CoterieError
+from coterie.run.certificate import Certificate
 
 MEANS = (0.0, 2e3, 1e6, 1e9)
 SCALES = (1e-8, 1e-3, 1.0, 1e3, 1e8)

@@ -15,20 +15,22 @@ from hypothesis import strategies as st
 from tests.laws.correlated import correlated
 
 import coterie as co
-from coterie.arrays import Design
-from coterie.bill import Bill
 from coterie.errors import InvalidProblem
-from coterie.losses import LOSSES, loss
-from coterie.methods import curved_pairs, envelope, quasi_newton
-from coterie.methods.column_costs import numbers_sent
-from coterie.methods.costs import Sizes
-from coterie.methods.metrics import Block, Diagonal, block_of
-from coterie.methods.quasi_newton import Memory
+from coterie.methods.auto.costs import Sizes
+from coterie.methods.columns import envelope
+from coterie.methods.columns.column_costs import numbers_sent
+from coterie.methods.quasi_newton import curved_pairs
+from coterie.methods.quasi_newton import pairs as quasi_newton
+from coterie.methods.quasi_newton.metrics import Block, Diagonal, block_of
+from coterie.methods.quasi_newton.pairs import Memory
 from coterie.networks import network, ring, star
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
+from coterie.numerics.arrays import Design
+from coterie.numerics.losses import LOSSES, loss
+from coterie.run.bill import Bill
+from coterie.run.collectives import Sum
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
-from coterie.words import Sum
 
 RNG = np.random.default_rng(0)
 N, D, M = 150, 12, 6

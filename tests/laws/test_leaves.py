@@ -7,9 +7,10 @@ import hashlib
 import numpy as np
 import pytest
 
-from coterie.data import Table, leaves
+from coterie.data import Table
+from coterie.data import digests as leaves
+from coterie.numerics.threads import cores
 from coterie.problems.low_rank.proof import LARGE, _spectral_norm
-from coterie.threads import cores
 
 X = np.random.default_rng(1).standard_normal((40_000, 7))
 

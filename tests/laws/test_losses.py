@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import expit
 
 from coterie.errors import InvalidProblem
-from coterie.losses import LOSSES, Loss, loss
-from coterie.losses.shifted import Shifted
+from coterie.numerics.losses import LOSSES, Loss, loss
+from coterie.numerics.losses.shifted import Shifted
 
 # The parameters a loss is tested with; others are tested with their defaults.
 PARAMETERS = {

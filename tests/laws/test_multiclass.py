@@ -16,16 +16,16 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
 import coterie as co
-from coterie.bill import Bill
-from coterie.certificate import Point, certify
 from coterie.data import Table
 from coterie.errors import InvalidProblem
 from coterie.methods.second_order import newton as proximal_newton
 from coterie.networks import star
 from coterie.problems.multiclass.proof import _balanced
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
-from coterie.session.tables import prepare_tables
+from coterie.run.bill import Bill
+from coterie.run.certificate import Point, certify
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
+from coterie.run.tables import prepare_tables
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

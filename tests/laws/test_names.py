@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.certificate import Certificate
 from coterie.errors import CorruptFile, CoterieError, InvalidInput
-from coterie.models import load_model
+from coterie.problems.models import load_model
+from coterie.run.certificate import Certificate
 
 rng = np.random.default_rng(5)
 X = rng.standard_normal((60, 4))
@@ -283,7 +283,7 @@ def test_a_certificate_of_a_study_is_not_verified_alone(tmp_path):
 
 @pytest.mark.parametrize("kind", [0, 1, 3, "2"])
 def test_nobody_claims_another_format(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("coterie.certificate.document.KIND", kind)
+    monkeypatch.setattr("coterie.run.certificate.document.KIND", kind)
     path = fitted("binary").certificate.save(tmp_path / "c.json")
     monkeypatch.undo()
     with pytest.raises(CorruptFile, match="reads format 2 only"):

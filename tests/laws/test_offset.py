@@ -10,8 +10,8 @@ from scipy.optimize import minimize_scalar
 
 import coterie as co
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.losses import LOSSES
 from coterie.methods import METHODS
+from coterie.numerics.losses import LOSSES
 
 RNG = np.random.default_rng(3)
 N, D = 150, 3

@@ -13,14 +13,14 @@ from tests.engines.workers import Workers
 from tests.harness import among
 
 import coterie as co
-from coterie.describe import RAW, Describe, raw_columns
+from coterie.api.describe import RAW, Describe, raw_columns
+from coterie.api.evaluate import Evaluate
 from coterie.errors import InvalidData
-from coterie.evaluate import Evaluate
 from coterie.methods.disclosure import discloses
-from coterie.session.describing import Wish
-from coterie.session.parties import Meeting, Operation, hosted
-from coterie.session.preparing import Prepare
-from coterie.site import Rules
+from coterie.run.parties import Meeting, Operation, hosted
+from coterie.run.site import Rules
+from coterie.stats.describing import Wish
+from coterie.stats.preparing import Prepare
 
 RULES = Rules(5, per_party=True)
 COLUMNS = ("age", "visits", "city", "dose")

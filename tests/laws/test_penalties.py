@@ -14,9 +14,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse.linalg import aslinearoperator
 
 from coterie.errors import InvalidProblem
-from coterie.penalties import PENALTIES, Penalty, penalty
-from coterie.penalties.ball import Ball
-from coterie.penalties.box import Box
+from coterie.numerics.penalties import PENALTIES, Penalty, penalty
+from coterie.numerics.penalties.ball import Ball
+from coterie.numerics.penalties.box import Box
 
 # The parameters a penalty is tested with, for six coefficients (a 3 × 2 matrix for those in MATRICES).
 PARAMETERS = {

@@ -10,8 +10,8 @@ import pytest
 from tests.engines.workers import Workers
 
 import coterie as co
-from coterie.losses import LOSSES
 from coterie.methods import METHODS
+from coterie.numerics.losses import LOSSES
 
 RNG = np.random.default_rng(3)
 N = 120

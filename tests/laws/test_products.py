@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coterie.arrays import Design, is_sparse, is_tensor, product
-from coterie.kernels.gram import add_gram
+from coterie.numerics.arrays import Design, is_sparse, is_tensor, product
+from coterie.numerics.kernels.gram import add_gram
 
 SIGNALLING = 0x7FA00000
 """Bits of a float32 that is no number, and says so when it is touched."""

@@ -13,8 +13,8 @@ from tests.exact import DIGITS, SMOOTH, Exact, ExactSoftmax
 
 import coterie as co
 from coterie.errors import CoterieError
-from coterie.here import weighted_norm
-from coterie.losses import LOSSES
+from coterie.numerics.local_loss import weighted_norm
+from coterie.numerics.losses import LOSSES
 
 PENALTIES = ("none", "l2", "l1", "elasticnet", "group", "nonnegative", "box", "l1ball")
 MEANS = (0.0, 2e3, 1e6, 1e9, 1e12)

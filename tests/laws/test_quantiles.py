@@ -10,18 +10,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import coterie as co
-from coterie.bill import Bill
 from coterie.data import Table
 from coterie.engines import Run
 from coterie.engines import engine as find_engine
-from coterie.kernels.bins import counts, cut, is_one_number, roundest
 from coterie.networks import star
-from coterie.rounds import Conversation
-from coterie.session.quantiles import quantiles
-from coterie.session.setup import make_agents
-from coterie.settings import Limits
+from coterie.numerics.kernels.bins import counts, cut, is_one_number, roundest
+from coterie.run.bill import Bill
+from coterie.run.collectives import Sum
+from coterie.run.rounds import Conversation
+from coterie.run.settings import Limits
+from coterie.run.setup import make_agents
+from coterie.stats.quantiles import quantiles
 from coterie.transport.in_process import InProcess
-from coterie.words import Sum
 
 RNG = np.random.default_rng(0)
 N = 501

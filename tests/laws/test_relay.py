@@ -11,16 +11,16 @@ from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
-from coterie.bill import Bill
-from coterie.certificate import introduce
 from coterie.data import Table, split
 from coterie.errors import InvalidProblem
-from coterie.losses import LOSSES
 from coterie.methods import method
-from coterie.methods.dual_block import knows, shuffled
-from coterie.methods.relay import TUNING
+from coterie.methods.primal_dual.dual_block import knows, shuffled
+from coterie.methods.primal_dual.relay import TUNING
 from coterie.networks import star
-from coterie.session.setup import make_agents
+from coterie.numerics.losses import LOSSES
+from coterie.run.bill import Bill
+from coterie.run.certificate import introduce
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

@@ -18,22 +18,23 @@ from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
-from coterie import moments
-from coterie.arrays import CentredDesign, Design
-from coterie.bill import Bill
 from coterie.data import Table, split
-from coterie.kernels import barrier
-from coterie.losses import LOSSES, loss
-from coterie.losses.loss import Loss
-from coterie.methods import METHODS, method, quadratic, sampled_rows
-from coterie.methods.central_path import Kinks, Samples
-from coterie.methods.costs import MEMORY, Link, Sizes
+from coterie.methods import METHODS, method
+from coterie.methods.auto.costs import MEMORY, Link, Sizes
 from coterie.methods.second_order import linear as linear_newton
-from coterie.moments import diagonal, packed, second_moment, unpacked
+from coterie.methods.second_order import quadratic, sampled_rows
+from coterie.methods.second_order.central_path import Kinks, Samples
 from coterie.networks import network, star
-from coterie.penalties.l1 import L1
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
+from coterie.numerics.arrays import CentredDesign, Design
+from coterie.numerics.kernels import barrier
+from coterie.numerics.losses import LOSSES, loss
+from coterie.numerics.losses.loss import Loss
+from coterie.numerics.penalties.l1 import L1
+from coterie.run.bill import Bill
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
+from coterie.stats import moments
+from coterie.stats.moments import diagonal, packed, second_moment, unpacked
 from coterie.transport.in_process import InProcess
 from papers import datasets
 

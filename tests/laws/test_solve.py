@@ -12,8 +12,8 @@ from sklearn.preprocessing import scale
 from tests.labels import labels_for
 
 import coterie as co
-from coterie.losses import LOSSES
-from coterie.session.tables import gather, prepare_tables, split_and_prepare
+from coterie.numerics.losses import LOSSES
+from coterie.run.tables import gather, prepare_tables, split_and_prepare
 
 PENALTIES = {
     "none": {},

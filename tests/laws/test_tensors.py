@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie.agent import Agent
-from coterie.arrays import CentredDesign, Design
-from coterie.data import Table, leaves
+from coterie.data import Table
+from coterie.data import digests as leaves
 from coterie.errors import CoterieError
-from coterie.losses import LOSSES, loss
-from coterie.losses.shifted import Shifted
-from coterie.methods.costs import Sizes
-from coterie.moments import diagonal, second_moment, symmetric
+from coterie.methods.auto.costs import Sizes
+from coterie.numerics.arrays import CentredDesign, Design
+from coterie.numerics.losses import LOSSES, loss
+from coterie.numerics.losses.shifted import Shifted
 from coterie.problems.low_rank.proof import _spectral_norm
-from coterie.session.method_choice import Circumstances, MethodChoice
-from coterie.settings import Algorithm
+from coterie.run.agent import Agent
+from coterie.run.method_choice import Circumstances, MethodChoice
+from coterie.run.settings import Algorithm
+from coterie.stats.moments import diagonal, second_moment, symmetric
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'coterie[gpu]'")
 pytestmark = pytest.mark.gpu

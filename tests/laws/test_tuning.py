@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_iris, load_wine
 
 import coterie as co
-from coterie.tuning import SOURCES, Tuning
+from coterie.numerics.tuning import SOURCES, Tuning
 
 ROOMS = ("methods", "acceleration")
 SLACK = 1.1
@@ -31,9 +31,9 @@ def modules():
         package = importlib.import_module(f"coterie.{room}")
         for info in pkgutil.walk_packages(package.__path__, f"coterie.{room}."):
             yield importlib.import_module(info.name)
-    yield importlib.import_module("coterie.rounds")
-    yield importlib.import_module("coterie.switching")
-    yield importlib.import_module("coterie.verdict")
+    yield importlib.import_module("coterie.run.rounds")
+    yield importlib.import_module("coterie.run.switching")
+    yield importlib.import_module("coterie.run.stopping")
 
 
 TUNINGS = {module.__name__.removeprefix("coterie."): module for module in modules() if hasattr(module, "TUNING")}
@@ -245,54 +245,54 @@ def test_a_change_is_half_and_double():
 # -- constants that are in no Tuning -----------------------------------------------------------------------------------
 
 PLAIN = {
-    "methods/careful.py: PASSES": "how often a dual is refined",
-    "methods/careful.py: FACE": "when a coefficient is 0 up to rounding",
-    "methods/careful.py: DEPENDENT": "when columns depend on others up to rounding",
-    "methods/careful.py: ROUNDINGS": "what solving equations loses",
-    "methods/careful.py: (TURNS, WORK)": "when to give up",
-    "methods/careful.py: SATISFIED": "when a slope is 0 up to rounding",
-    "methods/careful.py: LEAST": "when there is no secant",
-    "methods/quadratic.py: (FLAT, SEEN)": "when a valley is flat up to rounding",
-    "methods/curved_pairs.py: TRIALS": "steps that are tried together",
-    "methods/dada.py: HEAD": "how a message begins",
-    "methods/deviations.py: FEW": "when LAPACK is called",
-    "methods/deviations.py: SMALL": "how much is in memory twice",
-    "methods/diffusion.py: SLOPES": "which compiled slope is which",
+    "methods/second_order/careful.py: PASSES": "how often a dual is refined",
+    "methods/second_order/careful.py: FACE": "when a coefficient is 0 up to rounding",
+    "methods/second_order/careful.py: DEPENDENT": "when columns depend on others up to rounding",
+    "methods/second_order/careful.py: ROUNDINGS": "what solving equations loses",
+    "methods/second_order/careful.py: (TURNS, WORK)": "when to give up",
+    "methods/second_order/careful.py: SATISFIED": "when a slope is 0 up to rounding",
+    "methods/second_order/careful.py: LEAST": "when there is no secant",
+    "methods/second_order/quadratic.py: (FLAT, SEEN)": "when a valley is flat up to rounding",
+    "methods/quasi_newton/curved_pairs.py: TRIALS": "steps that are tried together",
+    "problems/personal/methods/dada.py: HEAD": "how a message begins",
+    "problems/shared/methods/deviations.py: FEW": "when LAPACK is called",
+    "problems/shared/methods/deviations.py: SMALL": "how much is in memory twice",
+    "methods/published/diffusion.py: SLOPES": "which compiled slope is which",
     "methods/largest.py: (LOWEST, HIGHEST)": "what secure sums can hold",
     "methods/largest.py: STEPS": "how finely they are rounded",
-    "methods/dual_block.py: MOST_STEPS": "far more than it takes",
-    "methods/dual_block.py: ROUNDING": "how numbers round",
-    "methods/mixing_filter.py: ROUNDING": "how numbers round",
-    "methods/shared.py: STEPS": "steps that are tried together",
-    "methods/costs.py: MEMORY": "how fast memory is",
+    "methods/primal_dual/dual_block.py: MOST_STEPS": "far more than it takes",
+    "methods/primal_dual/dual_block.py: ROUNDING": "how numbers round",
+    "methods/published/mixing_filter.py: ROUNDING": "how numbers round",
+    "problems/shared/methods/shared.py: STEPS": "steps that are tried together",
+    "methods/auto/costs.py: MEMORY": "how fast memory is",
     "problems/survival/methods.py: ROUNDS": "when to say that there is no maximum",
-    "methods/barriers/barrier.py: LONGEST": "how long steps are at most",
-    "methods/blocks.py: KEY_BYTES": "how keys look",
-    "methods/blocks.py: NONCE": "how messages are encrypted",
-    "methods/column_costs.py: (DENSE, SMALL)": "what auto assumes",
-    "methods/column_costs.py: (PAIRS, EQUATIONS)": "what auto assumes",
-    "methods/column_costs.py: ALONE_ROUNDS": "what auto assumes",
-    "methods/column_costs.py: FEW": "what auto assumes",
-    "methods/column_costs.py: PROOFS": "what auto assumes",
-    "methods/column_costs.py: SUMS": "what auto assumes",
-    "methods/column_costs.py: SUMS_L1": "what auto assumes",
-    "methods/column_costs.py: ROUNDS": "what auto assumes",
-    "methods/column_costs.py: TREE_ROUNDS": "what auto assumes",
-    "methods/envelope.py: (EXACT, LOOKS)": "when a search is exact",
-    "methods/envelope.py: FARTHEST": "when a search has no end",
-    "methods/inside.py: (STEPS, ROUNDING)": "when to give up, and how numbers round",
-    "methods/interior_point.py: (EXPECTED_ROUNDS, EXPECTED_SUMS)": "what auto assumes",
-    "methods/interior_point.py: (OUTSIDE, APPROACHING, ON_PATH)": "where a state is",
-    "methods/interior_point.py: EMPTY": "nothing",
-    "methods/interior_point.py: STEPS": "steps that are tried together",
-    "methods/interior_point.py: WIDEST": "how long a message may be",
-    "methods/lbfgs.py: NOTHING": "nothing",
-    "methods/lbfgs.py: ROUNDING": "how numbers round",
-    "methods/lbfgs.py: SCORE": "what auto assumes",
-    "methods/lbfgs_rows.py: EXPECTED_ROUNDS": "what auto assumes",
-    "methods/lbfgs_rows.py: EXPECTED_SHARED": "what auto assumes",
-    "methods/metrics.py: (SWEEPS, EXACT)": "when a block is solved",
-    "methods/metrics.py: FLOOR": "how numbers round",
+    "methods/second_order/barriers/barrier.py: LONGEST": "how long steps are at most",
+    "methods/columns/blocks.py: KEY_BYTES": "how keys look",
+    "methods/columns/blocks.py: NONCE": "how messages are encrypted",
+    "methods/columns/column_costs.py: (DENSE, SMALL)": "what auto assumes",
+    "methods/columns/column_costs.py: (PAIRS, EQUATIONS)": "what auto assumes",
+    "methods/columns/column_costs.py: ALONE_ROUNDS": "what auto assumes",
+    "methods/columns/column_costs.py: FEW": "what auto assumes",
+    "methods/columns/column_costs.py: PROOFS": "what auto assumes",
+    "methods/columns/column_costs.py: SUMS": "what auto assumes",
+    "methods/columns/column_costs.py: SUMS_L1": "what auto assumes",
+    "methods/columns/column_costs.py: ROUNDS": "what auto assumes",
+    "methods/columns/column_costs.py: TREE_ROUNDS": "what auto assumes",
+    "methods/columns/envelope.py: (EXACT, LOOKS)": "when a search is exact",
+    "methods/columns/envelope.py: FARTHEST": "when a search has no end",
+    "methods/second_order/inside.py: (STEPS, ROUNDING)": "when to give up, and how numbers round",
+    "methods/second_order/interior_point.py: (EXPECTED_ROUNDS, EXPECTED_SUMS)": "what auto assumes",
+    "methods/second_order/interior_point.py: (OUTSIDE, APPROACHING, ON_PATH)": "where a state is",
+    "methods/second_order/interior_point.py: EMPTY": "nothing",
+    "methods/second_order/interior_point.py: STEPS": "steps that are tried together",
+    "methods/second_order/interior_point.py: WIDEST": "how long a message may be",
+    "methods/quasi_newton/lbfgs.py: NOTHING": "nothing",
+    "methods/quasi_newton/lbfgs.py: ROUNDING": "how numbers round",
+    "methods/quasi_newton/lbfgs.py: SCORE": "what auto assumes",
+    "methods/quasi_newton/lbfgs_rows.py: EXPECTED_ROUNDS": "what auto assumes",
+    "methods/quasi_newton/lbfgs_rows.py: EXPECTED_SHARED": "what auto assumes",
+    "methods/quasi_newton/metrics.py: (SWEEPS, EXACT)": "when a block is solved",
+    "methods/quasi_newton/metrics.py: FLOOR": "how numbers round",
     "moments.py: BLOCK": "how much is in memory at a time",
     "moments.py: FEW": "when BLAS is called",
     "moments.py: LEAST_SINGLE": "how numbers round",
@@ -308,15 +308,15 @@ PLAIN = {
     "methods/second_order/oracle.py: WHOLE": "a whole step",
     "methods/line_search.py: HOPELESS": "when numbers overflow",
     "methods/line_search.py: SHORTER": "steps that are tried together",
-    "methods/quadratic.py: (ATTEMPTS, GRADIENT_STEPS)": "when to give up",
-    "methods/quadratic.py: FIRM": "how numbers round",
-    "methods/quadratic.py: ROUNDING": "how numbers round",
-    "methods/searched_rows.py: TRIALS": "steps that are tried together",
-    "methods/inner_steps.py: ROUNDING": "how numbers round",
-    "methods/small_ball.py: CLOSE": "when a small problem is solved",
-    "methods/small_ball.py: FLAT": "how numbers round",
-    "methods/small_ball.py: POWER": "how exactly a step length is known",
-    "methods/subspace.py: NEGLIGIBLE": "how numbers round",
+    "methods/second_order/quadratic.py: (ATTEMPTS, GRADIENT_STEPS)": "when to give up",
+    "methods/second_order/quadratic.py: FIRM": "how numbers round",
+    "methods/second_order/quadratic.py: ROUNDING": "how numbers round",
+    "methods/quasi_newton/searched_rows.py: TRIALS": "steps that are tried together",
+    "problems/low_rank/methods/inner_steps.py: ROUNDING": "how numbers round",
+    "problems/low_rank/methods/small_ball.py: CLOSE": "when a small problem is solved",
+    "problems/low_rank/methods/small_ball.py: FLAT": "how numbers round",
+    "problems/low_rank/methods/small_ball.py: POWER": "how exactly a step length is known",
+    "problems/low_rank/methods/subspace.py: NEGLIGIBLE": "how numbers round",
     "methods/second_order/working_set.py: SINGLE_PRECISION": "how numbers round",
 }
 """Numbers at module level that steer nothing, and what they are."""

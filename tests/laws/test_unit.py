@@ -10,14 +10,14 @@ import scipy.sparse as sp
 from tests.labels import labels_for
 
 import coterie as co
-from coterie.bill import Bill
-from coterie.certificate import Best, Bound, Point
 from coterie.data import Table, split
 from coterie.errors import InvalidProblem
-from coterie.losses import LOSSES, loss
 from coterie.methods import METHODS
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
+from coterie.numerics.losses import LOSSES, loss
+from coterie.run.bill import Bill
+from coterie.run.certificate import Best, Bound, Point
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

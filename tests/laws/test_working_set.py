@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 import coterie as co
-from coterie.arrays import digest
 from coterie.data import Table
-from coterie.kernels.low_rank_descent import low_rank_descent
-from coterie.methods import METHODS, low_rank_model, quadratic
-from coterie.methods.costs import Link, Sizes
-from coterie.methods.second_order import working_set
+from coterie.methods import METHODS
+from coterie.methods.auto.costs import Link, Sizes
+from coterie.methods.second_order import low_rank_model, quadratic, working_set
 from coterie.networks import star
+from coterie.numerics.arrays import digest
+from coterie.numerics.kernels.low_rank_descent import low_rank_descent
 
 N = 5_000
 TABLE = wide(N, N)

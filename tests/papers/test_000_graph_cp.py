@@ -17,21 +17,21 @@ from tests.laws.correlated import correlated
 from tests.reference import pooled_optimum
 
 import coterie as co
-from coterie.acceleration import halpern
-from coterie.bill import Bill
-from coterie.certificate import introduce
 from coterie.data import read
 from coterie.data import split as split_table
 from coterie.errors import InvalidProblem
-from coterie.losses import LOSSES
-from coterie.methods import graph_cp
-from coterie.methods.chambolle_pock import block_norms, dual_step, pooled_norm, products, rebalanced
-from coterie.methods.graph_cp import GraphCP, State
-from coterie.methods.graph_cp_paper import PaperState, laplacian_ends, steepness
-from coterie.methods.tree import Tree
+from coterie.methods.columns import graph_cp
+from coterie.methods.columns.chambolle_pock import block_norms, dual_step, pooled_norm, products, rebalanced
+from coterie.methods.columns.graph_cp import GraphCP, State
+from coterie.methods.columns.tree import Tree
+from coterie.methods.published.graph_cp_paper import PaperState, laplacian_ends, steepness
 from coterie.networks import Network, complete, erdos_renyi, lattice, network, path, ring, star
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
+from coterie.numerics.acceleration import halpern
+from coterie.numerics.losses import LOSSES
+from coterie.run.bill import Bill
+from coterie.run.certificate import introduce
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

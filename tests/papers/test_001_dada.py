@@ -13,9 +13,9 @@ from scipy.optimize import approx_fprime, minimize
 import coterie as co
 from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
-from coterie.kernels.boosting import frank_wolfe_step, graph_block, log_sum, pairwise_step, slope
-from coterie.methods.dada import Dada
-from coterie.predictors import Linear, Stumps
+from coterie.numerics.kernels.boosting import frank_wolfe_step, graph_block, log_sum, pairwise_step, slope
+from coterie.problems.personal.methods.dada import Dada
+from coterie.problems.personal.predictors import Linear, Stumps
 from coterie.problems.personal.problem import confidence, margins
 from coterie.transport.gossip import Gossip
 from papers import datasets

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import coterie as co
 from coterie.engines.local import Local
-from coterie.kernels.hinge_block import hinge_block, mean_hinge
+from coterie.numerics.kernels.hinge_block import hinge_block, mean_hinge
 from coterie.transport.gossip import Gossip
 
 K, D, MU, Z = 5, 3, 0.4, 64

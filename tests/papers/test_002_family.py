@@ -13,16 +13,16 @@ from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
-from coterie.acceleration import Anderson, Halpern, Relaxation, accelerated
-from coterie.bill import Bill
-from coterie.certificate import introduce
 from coterie.data import Table, split
 from coterie.errors import InvalidProblem, UnknownName
-from coterie.losses import LOSSES
 from coterie.methods import method
-from coterie.methods.dual_block import solve_block
+from coterie.methods.primal_dual.dual_block import solve_block
 from coterie.networks import star
-from coterie.session.setup import make_agents
+from coterie.numerics.acceleration import Anderson, Halpern, Relaxation, accelerated
+from coterie.numerics.losses import LOSSES
+from coterie.run.bill import Bill
+from coterie.run.certificate import introduce
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RULES = ["consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa"]
@@ -132,7 +132,7 @@ def test_theorem_1_the_ergodic_bound(rule, loss):
     for rows in blocks:
         B[np.ix_(rows, rows)] = X[rows] @ X[rows].T
     if steps.linearised:
-        from coterie.arrays import Design
+        from coterie.numerics.arrays import Design
 
         B = max(Design(X[rows]).squared_norm() for rows in blocks) * np.eye(N)
     sign = 1 if steps.dual_first else -1

@@ -11,8 +11,8 @@ from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
-from coterie.losses import LOSSES
-from coterie.methods.primal_dual import balance
+from coterie.methods.primal_dual.rules import balance
+from coterie.numerics.losses import LOSSES
 
 RNG = np.random.default_rng(0)
 N, D, K = 120, 12, 6
@@ -48,7 +48,7 @@ def test_lemma_1_the_default_eta_bounds_the_norm():
     blocks = np.array_split(X, K)
     tau = max(np.linalg.norm(block, 2) ** 2 for block in blocks)
     assert K * tau >= np.linalg.norm(X, 2) ** 2
-    from coterie.arrays import Design
+    from coterie.numerics.arrays import Design
 
     for block in blocks:
         exact = np.linalg.norm(block, 2) ** 2

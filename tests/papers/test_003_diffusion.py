@@ -15,14 +15,14 @@ from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
-from coterie.bill import Bill
-from coterie.certificate import introduce
 from coterie.data import Table
-from coterie.kernels.pipeline import U, V
-from coterie.losses import LOSSES
 from coterie.methods import METHODS
-from coterie.methods.mixing_filter import chebyshev_filter, mixing_filter, power_filter, response
+from coterie.methods.published.mixing_filter import chebyshev_filter, mixing_filter, power_filter, response
 from coterie.networks import complete, path, ring, star
+from coterie.numerics.kernels.pipeline import U, V
+from coterie.numerics.losses import LOSSES
+from coterie.run.bill import Bill
+from coterie.run.certificate import introduce
 from coterie.transport.in_process import InProcess
 
 bench = pytest.importorskip("benchmarks.pvrd2", reason="this copy of the repository has no benchmarks")

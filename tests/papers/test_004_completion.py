@@ -11,9 +11,9 @@ import scipy.sparse as sp
 
 import coterie as co
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.tasks.completion import Completion
-from coterie.tasks.task import Means
-from coterie.tasks.weighted import Weighted, Weights, weighing
+from coterie.problems.low_rank.tasks.completion import Completion
+from coterie.problems.low_rank.tasks.task import Means
+from coterie.problems.low_rank.tasks.weighted import Weighted, Weights, weighing
 
 QUICK = {"agents": 3, "inner": 5, "space": 30, "tol": 1e-2, "max_rounds": 60, "progress": False}
 STAGES = 5

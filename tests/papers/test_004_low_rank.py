@@ -18,21 +18,22 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 import coterie as co
-from coterie.backends import backend
-from coterie.bill import Bill
-from coterie.certificate import Point, certify
 from coterie.data import Table
 from coterie.errors import CorruptFile, CoterieError
-from coterie.factors import decomposed, orthonormal, stacked
-from coterie.methods import METHODS, frank_wolfe
+from coterie.methods import METHODS
 from coterie.methods import method as make_method
-from coterie.methods.frank_wolfe import DfwTrace, power_iterations
-from coterie.methods.small_ball import best_in_ball
-from coterie.models import load_model
+from coterie.numerics.backends import backend
+from coterie.numerics.factors import decomposed, orthonormal, stacked
 from coterie.problems.low_rank import proof as low_rank
-from coterie.rounds import introduced
-from coterie.session.setup import make_agents
-from coterie.tasks import TASKS
+from coterie.problems.low_rank.methods import frank_wolfe
+from coterie.problems.low_rank.methods.frank_wolfe import DfwTrace, power_iterations
+from coterie.problems.low_rank.methods.small_ball import best_in_ball
+from coterie.problems.low_rank.tasks import TASKS
+from coterie.problems.models import load_model
+from coterie.run.bill import Bill
+from coterie.run.certificate import Point, certify
+from coterie.run.rounds import introduced
+from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(4)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie.backends import backend
 from coterie.errors import CoterieError
+from coterie.numerics.backends import backend
 from papers import p004, p004_fig1, p004_fig2, p004_fig3
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'coterie[gpu]'")

@@ -17,12 +17,12 @@ import pytest
 from typer.testing import CliRunner
 
 import papers
+from coterie.api.solve import solve
 from coterie.data import read, split
 from coterie.errors import CorruptFile, MissingData, UnknownName
 from coterie.networks import complete, lattice, star
-from coterie.problem import Problem
+from coterie.problems.problem import Problem
 from coterie.report.figures import INK
-from coterie.solve import solve
 from papers import STUDIES, Claim, Curve, Numbers, Study, chosen, datasets, p001, p001_fig1
 from papers.__main__ import app
 from papers.p000 import LeastSquares, label_owner

@@ -16,7 +16,7 @@ from coterie.commands.exit_codes import BUG
 from coterie.commands.options import Config, Json, Raw, Without
 from coterie.commands.output import console, print_json, show_model, summary
 from coterie.errors import InvalidInput, count
-from coterie.statuses import Status
+from coterie.run.statuses import Status
 
 EXAMPLE = "Example: coterie agent party.toml"
 
@@ -41,7 +41,7 @@ def agent(
     config: Config = None,
 ) -> None:
     """Take part in a study with your data: connect to the other parties, fit, and write your part of the model."""
-    from coterie.peers.chaos import Chaos
+    from coterie.study.chaos import Chaos
 
     shaken = None if chaos is None else Chaos.parse(chaos)
     found = party_files(files)
@@ -87,9 +87,9 @@ def saying(party: str) -> Callable[[str], None]:
 
 def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
     """What each of these parties would send; nothing is sent."""
-    from coterie.peers.disclosure import disclosure
-    from coterie.peers.party import read_own
-    from coterie.peers.study import load_party
+    from coterie.study.disclosure import disclosure
+    from coterie.study.party import read_own
+    from coterie.study.study import load_party
 
     pages = []
     for file in files:
@@ -103,8 +103,8 @@ def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
 
 
 def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -> int:
-    from coterie.peers.party import fit_together
-    from coterie.peers.study import load_party
+    from coterie.study.party import fit_together
+    from coterie.study.study import load_party
 
     own, study = load_party(file, without)
     table = ask_for_consent(file, own, study, yes, show=not as_json)
@@ -147,8 +147,8 @@ def _cost(file: Path, result: co.Result, without: list[str]) -> str | None:
     """What it costs that parties were left out."""
     if not without:
         return None
-    from coterie.peers.departure import cost_of_refit
-    from coterie.peers.study import load_party
+    from coterie.study.departure import cost_of_refit
+    from coterie.study.study import load_party
 
     return cost_of_refit(load_party(file)[0].output, result, without)
 
@@ -157,9 +157,9 @@ def ask_for_consent(
     file: Path, own: Any, study: Any, yes: bool, *, show: bool, table: co.Table | None = None
 ) -> co.Table:
     """Go on if somebody here agreed to what is sent in this study, now or before; the party's data."""
-    from coterie.peers.consent import ask_once
-    from coterie.peers.disclosure import disclosure
-    from coterie.peers.party import read_own
+    from coterie.study.consent import ask_once
+    from coterie.study.disclosure import disclosure
+    from coterie.study.party import read_own
 
     table = read_own(own, study) if table is None else table
     page = disclosure(study, own.party, table)
@@ -180,7 +180,7 @@ def _agrees(file: Path) -> bool:
 
 def rehearsal(files: list[Path], chaos: Any, as_json: bool, command: str = "agent", without: Sequence[str] = ()) -> int:
     """That command at all of these parties, in a process each on this machine; its exit code."""
-    from coterie.peers.rehearsal import rehearse
+    from coterie.study.rehearsal import rehearse
 
     err = console(stderr=True)
 

@@ -12,7 +12,7 @@ from coterie.catalogue import names_in
 from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
 from coterie.commands.options import Config, Consent, Deadline, Json, OutputFile, SecureSums, among
 from coterie.commands.output import console, print_json
-from coterie.settings import Placement, Settings
+from coterie.run.settings import Placement, Settings
 
 EXAMPLE = "Examples: coterie describe north.csv south.csv --target ill · coterie describe party.toml (at every party)"
 
@@ -81,8 +81,8 @@ def _with_parties(files: list[Path], output: Path | None, as_json: bool, yes: bo
     """Describe the data of a study together with the other parties; several party.toml are all on this machine."""
     if len(files) > 1:
         return rehearsal(files, None, as_json, "describe")
-    from coterie.peers.description import as_fitted, describe_together, read_raw
-    from coterie.peers.study import load_party
+    from coterie.study.description import as_fitted, describe_together, read_raw
+    from coterie.study.study import load_party
 
     own, study = load_party(files[0])
     ask_for_consent(files[0], own, study, yes, show=False, table=as_fitted(read_raw(own, study), own))

@@ -32,7 +32,7 @@ from coterie.commands.options import (
 )
 from coterie.commands.output import print_json, show_evaluation
 from coterie.errors import InvalidInput
-from coterie.settings import Placement, Settings
+from coterie.run.settings import Placement, Settings
 
 EXAMPLE = (
     "Examples: coterie evaluate coterie-fit/model.npz north-new.csv south-new.csv --target ill · "
@@ -109,8 +109,8 @@ def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bo
         raise typer.BadParameter("with a party.toml, give one file with your rows, or name it there with `test`.")
     if len(files) > 1:
         return rehearsal(files, None, as_json, "evaluate")
-    from coterie.peers.scores import EVALUATION, evaluate_together
-    from coterie.peers.study import load_party
+    from coterie.study.scores import EVALUATION, evaluate_together
+    from coterie.study.study import load_party
 
     own, study = load_party(files[0])
     ask_for_consent(files[0], own, study, yes, show=False)

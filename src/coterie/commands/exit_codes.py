@@ -6,7 +6,7 @@ from rich.table import Table as RichTable
 
 from coterie.commands.options import Json
 from coterie.commands.output import console, print_json
-from coterie.statuses import Status
+from coterie.run.statuses import Status
 
 BUG, USAGE, REFUSED, VERIFICATION_FAILED = 1, 2, 3, 4
 EXIT_CODES = (

@@ -12,7 +12,7 @@ from coterie.errors import InvalidData, InvalidInput, UnknownName
 from coterie.problems import kinds
 
 if TYPE_CHECKING:
-    from coterie.session.entries import NamedMatrix
+    from coterie.api.entries import NamedMatrix
 
 
 def has_named_columns(path: Path) -> bool:
@@ -118,8 +118,8 @@ def entries(
     matrix: NamedMatrix | None = None,
 ) -> tuple[NamedMatrix, co.Table | list[co.Table]]:
     """Entries of a matrix by the names of their rows and columns; these are those of all files, unless given."""
+    from coterie.api.entries import NamedMatrix
     from coterie.data.entries import pairs_of
-    from coterie.session.entries import NamedMatrix
 
     wanted = tuple(listed(columns) or ())
     if len(wanted) != 2 or target is None:

@@ -27,7 +27,7 @@ from coterie.commands.options import (
 from coterie.commands.output import Saved, show_result
 from coterie.commands.question import Question, any_strength, knob_of, strengths_of, taking_question
 from coterie.errors import InvalidData, InvalidInput
-from coterie.settings import Algorithm, Settings
+from coterie.run.settings import Algorithm, Settings
 
 EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
 
@@ -145,7 +145,7 @@ def _evaluated(question: Question, result: co.Result, held_out: Any) -> co.Evalu
 
 def _write(question: Question, found: Answer, output: Path, figures: str | None, as_json: bool) -> None:
     """Write the answer and its report, and print it."""
-    from coterie.replacing import kept_note, place_for, why_kept
+    from coterie.api.replacing import kept_note, place_for, why_kept
 
     result, path, scores = found.result, found.path, found.evaluation
     why = why_kept(output, result)
@@ -186,7 +186,7 @@ def _with_test(question: Question, test: list[str]) -> tuple[Question, Any]:
         return question, None
     if question.read is None:
         raise InvalidInput("--test is for one model of all rows; leave it out for a model per user.")
-    from coterie.session.scoring import check_problem
+    from coterie.stats.scoring import check_problem
 
     check_problem(question.problem)
     share = _share(test)
@@ -225,8 +225,8 @@ class StandardErrors:
 
     def check(self, question: Question) -> None:
         """Refuse before a long fit rather than after it."""
-        from coterie.session.standard_errors import Question as Asked
-        from coterie.session.standard_errors import check_problem, refuse_fractional
+        from coterie.stats.standard_errors import Question as Asked
+        from coterie.stats.standard_errors import check_problem, refuse_fractional
 
         if self.kind is None:
             self._check_unused()

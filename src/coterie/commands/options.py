@@ -14,7 +14,7 @@ import typer
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.errors import UnknownName
-from coterie.settings import Algorithm, Limits, Placement, Settings
+from coterie.run.settings import Algorithm, Limits, Placement, Settings
 
 
 def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
@@ -202,12 +202,14 @@ class ProblemOptions:
     loss: Annotated[
         str | None,
         among(
-            *dict.fromkeys((*names_in("losses"), *names_in("tasks"), *names_in("problems/*", "loss"))),
+            *dict.fromkeys(
+                (*names_in("numerics/losses"), *names_in("problems/low_rank/tasks"), *names_in("problems/*", "loss"))
+            ),
             also=" (default squared)",
         ),
     ] = None
     penalty: Annotated[
-        str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
+        str | None, among(*names_in("numerics/penalties"), also=" (default: l2 if --strength is given, else none)")
     ] = None
     strength: Annotated[float | None, typer.Option(help="Strength of the penalty.")] = None
     l1_ratio: Annotated[float | None, typer.Option(help="Share of the l1 part in the elastic net, from 0 to 1.")] = None
@@ -255,7 +257,9 @@ class PartyOptions:
 class RunOptions:
     """How the method runs."""
 
-    acceleration: Annotated[str, among(*sorted(("auto", "none", *names_in("acceleration"))))] = Algorithm.acceleration
+    acceleration: Annotated[str, among(*sorted(("auto", "none", *names_in("numerics/acceleration"))))] = (
+        Algorithm.acceleration
+    )
     seed: Annotated[int, typer.Option(help="Random seed.")] = Settings.seed
 
 

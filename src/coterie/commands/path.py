@@ -22,7 +22,7 @@ from coterie.commands.options import (
 )
 from coterie.commands.output import console, print_json, summary
 from coterie.commands.question import Question, any_strength, strengths_of, taking_question
-from coterie.settings import Algorithm, Settings
+from coterie.run.settings import Algorithm, Settings
 
 EXAMPLE = "Example: coterie path patients.csv --target ill --loss logistic --penalty l1 --cv 5"
 
@@ -49,7 +49,7 @@ def path(
     found = question.path(chosen, cv, rule, method=method, checkpoint=checkpoint, progress=progress)
     notes = []
     if question.engine.speaks:
-        from coterie.replacing import kept_note, place_for, why_path_kept
+        from coterie.api.replacing import kept_note, place_for, why_path_kept
 
         why = why_path_kept(output, found)
         if why is not None:

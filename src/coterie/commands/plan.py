@@ -13,7 +13,7 @@ from coterie.commands.options import Config, Json, known
 from coterie.commands.output import console, print_json
 from coterie.commands.question import Question, taking_question
 from coterie.errors import count
-from coterie.settings import Algorithm
+from coterie.run.settings import Algorithm
 
 EXAMPLE = (
     "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency 0.05 --bandwidth 2e7"
@@ -34,11 +34,11 @@ def plan(
     config: Config = None,
 ) -> None:
     """Estimate rounds, bytes per party and seconds of a fit from a part of the rows."""
-    from coterie.plan import plan_of
+    from coterie.api.plan import plan_of
 
     link = None
     if latency is not None or bandwidth is not None:
-        from coterie.methods.costs import LINK  # numpy and more, which --help does without
+        from coterie.methods.auto.costs import LINK  # numpy and more, which --help does without
 
         link = (LINK.latency if latency is None else latency, LINK.bandwidth if bandwidth is None else bandwidth)
     found = plan_of(question.problem, question.data, question.settings.but(method=method, link=link))

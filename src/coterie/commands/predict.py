@@ -50,7 +50,7 @@ def predict(
     wanted = Wanted(data, output, kept, proba, score, raw, as_json)
     rows = Rows(users, unknown, id, offset, exposure)
     if model.suffix == ".toml":
-        from coterie.peers.study import load_party
+        from coterie.study.study import load_party
 
         own, study = load_party(model)
         if study.split == "features":
@@ -203,9 +203,9 @@ def _no_chances(*rows: Any, **whose: Any) -> Any:
 
 def predict_with_parties(file: Path, wanted: Wanted, *, chaos: Any = None, without: Sequence[str] = ()) -> None:
     """Predict with all parties' parts of the model; the party with the labels gets the answer."""
-    from coterie.peers.departure import predict_without
-    from coterie.peers.scores import predict_together
-    from coterie.peers.study import load_party
+    from coterie.study.departure import predict_without
+    from coterie.study.scores import predict_together
+    from coterie.study.study import load_party
 
     own, study = load_party(file, without)
     copied = co.data.read_cells(wanted.data, [name for name in wanted.keep if name != study.id])

@@ -44,7 +44,7 @@ def provision(
     """Make keys and TLS certificates. Private keys are never copied."""
     if party is None and not any((all_local, sign, expiry, renew, remove)):
         raise typer.BadParameter("give one of --party, --sign, --list, --renew, --remove and --all-local")
-    from coterie.peers.study import load_study
+    from coterie.study.study import load_study
 
     if example:
         _write_example(study)
@@ -68,7 +68,7 @@ def provision(
 
 
 def _write_example(study: Path) -> None:
-    from coterie.peers.example import write_example
+    from coterie.study.example import write_example
 
     if study.exists():
         raise InvalidInput(f"{study} exists already, and the example would overwrite it.")
@@ -110,7 +110,7 @@ class Done:
 
 def _make_all(office: Office) -> Done:
     """Make everything for all parties."""
-    from coterie.peers.pinning import pin
+    from coterie.study.pinning import pin
     from coterie.transport.keys import CERTIFICATE, fingerprint, provide_all
 
     folders = provide_all(office.folder, office.name, office.parties, office.days).values()
@@ -122,7 +122,7 @@ def _make_all(office: Office) -> Done:
 
 def _remove(study: Path, party: str) -> Done:
     """Take a party out of the study."""
-    from coterie.peers.pinning import remove
+    from coterie.study.pinning import remove
 
     remove(study, party)
     text = f"{study} is without {party} now. Send it to all parties: whoever has it refuses {party}."
@@ -140,7 +140,7 @@ def _request(office: Office, keys: Path | None, party: str) -> Done:
 
 def _sign(office: Office, requests: Requests) -> Done:
     """Sign requests, and keys that were signed before."""
-    from coterie.peers.pinning import pin
+    from coterie.study.pinning import pin
     from coterie.transport.keys import AUTHORITY, CERTIFICATE, fingerprint, make_authority, sign
 
     signed, coordinator = office.folder / "signed", office.folder / "coordinator"
@@ -165,15 +165,15 @@ def _sign(office: Office, requests: Requests) -> Done:
 
 
 def _tell(study: Path, done: Done) -> None:
-    from coterie.peers.study import load_study
+    from coterie.study.study import load_study
 
     made = [str(path) for path in done.made]
     print_json({"study": str(study), "run_id": load_study(study).run_id, "made": made, "keys": done.keys_of})
 
 
 def _show(study: Path, done: Done) -> None:
-    from coterie.peers.disclosure import most_curious
-    from coterie.peers.study import load_study
+    from coterie.study.disclosure import most_curious
+    from coterie.study.study import load_study
 
     out = console()
     for path in done.made:

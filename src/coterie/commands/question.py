@@ -34,7 +34,7 @@ from coterie.commands.options import (
 )
 from coterie.errors import InvalidData, InvalidInput
 from coterie.problems import kinds
-from coterie.settings import Settings
+from coterie.run.settings import Settings
 
 BALLS = ("l1ball", "traceball")
 """Penalties that have a radius in place of a strength."""
@@ -72,13 +72,13 @@ class Question:
 
     def solve(self, **changes: Any) -> co.Result:
         """The answer, with other values for these keywords of `co.solve`."""
-        from coterie.solve import fit
+        from coterie.api.solve import fit
 
         return self._named(fit(self.problem, self.data, self.settings.but(**changes)))
 
     def path(self, strengths: Sequence[float] | None, cv: int | None, rule: str, **changes: Any) -> co.Path:
         """An answer for every strength."""
-        from coterie.path import Search, path_of
+        from coterie.api.path import Search, path_of
 
         search = Search.of(strengths, cv=cv, rule=rule)
         found = path_of(self.problem, self.data, search, self.settings.but(**changes))

@@ -17,11 +17,11 @@ from coterie.commands.files import by_user
 from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, in_panels, pairs
 from coterie.commands.output import console, print_json, show_model, summary
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
-from coterie.settings import Algorithm, Placement, Settings
+from coterie.run.settings import Algorithm, Placement, Settings
 
 if TYPE_CHECKING:
     from coterie.report.users import UserRow
-    from coterie.session.choosing import Trial
+    from coterie.stats.choosing import Trial
 
 EXAMPLE = (
     "Examples: coterie users phones.csv --users phone --target likes --test new.csv --cv 3 · "
@@ -59,9 +59,9 @@ def users(
     method: Annotated[
         str,
         among(
-            *names_in("methods", "dada"),
-            *names_in("methods", "perso_linear"),
-            *names_in("methods", "personal_baselines"),
+            *names_in("problems/personal/methods", "dada"),
+            *names_in("problems/personal/methods", "perso_linear"),
+            *names_in("problems/personal/methods", "personal_baselines"),
             "shared",
             also=', or "auto": chosen by cross-validation, unless --beta, --mu or --lam say that it is dada',
         ),
@@ -187,7 +187,7 @@ class Answer:
         """The same, once it is written to a folder, if there is one. A better result that is there stays."""
         if folder is None:
             return self
-        from coterie.replacing import kept_note, place_for, why_kept
+        from coterie.api.replacing import kept_note, place_for, why_kept
 
         result = self.result
         assert result is not None
@@ -211,8 +211,8 @@ def _fitted(asked: Asked, rows: Rows) -> Answer:
     """The model that is asked for, or the best of several."""
     if not rows.data:
         raise InvalidInput("there is nothing to fit: give a file of rows, or a saved model with --model and --test.")
+    from coterie.api.solve import fit
     from coterie.estimators.personalized import GRIDS, check_graph, cross_validated
-    from coterie.solve import fit
 
     train = rows.tables(rows.data, rows.columns)
     names = train[0].columns
@@ -239,7 +239,7 @@ def _chosen_fit(
     import numpy as np
 
     from coterie.estimators.choice import choose, chosen_fit
-    from coterie.session.choosing import BOOSTED, FOLDS, LINEAR
+    from coterie.stats.choosing import BOOSTED, FOLDS, LINEAR
 
     classes = np.unique(np.concatenate([table.y for table in train if table.y is not None]))
     wanted = LINEAR if settings.algorithm.method == "shared" else (*LINEAR, *BOOSTED)

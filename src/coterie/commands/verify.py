@@ -30,10 +30,10 @@ from coterie.commands.options import (
 )
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
-from coterie.settings import Placement
+from coterie.run.settings import Placement
 
 if TYPE_CHECKING:
-    from coterie.verify import Verification
+    from coterie.api.verify import Verification
 
 EXAMPLE = (
     "Examples: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill · "
@@ -153,7 +153,7 @@ def _without_clusters(parts: co.Table | list[co.Table], column: str | None) -> t
 
 def _entries(fitted: Any, data: list[Path], columns: str | None, target: str | None, weight: str | None) -> Any:
     """Entries of a matrix by the names that the model knows."""
-    from coterie.session.entries import NamedMatrix
+    from coterie.api.entries import NamedMatrix
 
     names = NamedMatrix(fitted.row_ids, fitted.column_ids)
     return entries(data, columns or fitted.columns, target, weight, names)[1]
@@ -163,8 +163,8 @@ def _with_parties(files: list[Path], as_json: bool) -> int:
     """Check the certificate together with the other parties; with several files, all of them on this machine."""
     if len(files) > 1:
         return rehearsal(files, None, as_json, "verify")
-    from coterie.peers.proof import verify_together
-    from coterie.peers.study import load_party
+    from coterie.study.proof import verify_together
+    from coterie.study.study import load_party
 
     own, study = load_party(files[0])
     found = verify_together(own, study, say=saying(own.party), consent=True)

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import digest
 from coterie.data.table import Indices, Table, party_error
 from coterie.data.values import is_text, plain_ids
 from coterie.errors import InvalidData, UnknownName
+from coterie.numerics.arrays import digest
 
 
 def align(tables: Sequence[Table], *, duplicates: Literal["error", "first"] = "error") -> tuple[list[Table], str]:

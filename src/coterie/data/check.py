@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, Matrix, host, is_sparse, is_tensor, precision_of
 from coterie.data.align import refuse_mixed_ids
 from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
-from coterie.kernels import tensors
-from coterie.stages import counting
-from coterie.threads import spread
+from coterie.numerics.arrays import FloatArray, Matrix, host, is_sparse, is_tensor, precision_of
+from coterie.numerics.kernels import tensors
+from coterie.numerics.threads import spread
+from coterie.run.stages import counting
 
 SPLITS = ("features", "samples", "users")
 

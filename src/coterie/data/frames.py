@@ -11,13 +11,13 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import is_sparse
-from coterie.data.prepared import Prepared
-from coterie.data.raw import Raw, raw_series
-from coterie.data.recipes import Preparation
+from coterie.data.preparation.prepared import Prepared
+from coterie.data.preparation.raw import Raw, raw_series
+from coterie.data.preparation.recipes import Preparation
 from coterie.data.table import BESIDE, Table, party_error
 from coterie.data.values import logarithms, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
+from coterie.numerics.arrays import is_sparse
 from coterie.problems import kinds
 
 Frame: TypeAlias = "nw.DataFrame[Any]"

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from coterie.arrays import FloatArray, host, is_sparse
-from coterie.data.prepared import column_names
+from coterie.data.preparation.prepared import column_names
 from coterie.data.table import Indices, Table
 from coterie.errors import DataWarning
+from coterie.numerics.arrays import FloatArray, host, is_sparse
 
 LEAST_ROWS = 20
 """Fewer rows often have different whole numbers by chance, ages for example."""

@@ -23,16 +23,16 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import host, is_sparse, is_tensor
 from coterie.data.frames import PLAIN, Roles, as_frame, column_values, read_frame
 from coterie.data.places import Origin, encoding_error, naming_lines
-from coterie.data.prepared import Prepared
-from coterie.data.raw import raw_objects
-from coterie.data.recipes import Preparation
+from coterie.data.preparation.prepared import Prepared
+from coterie.data.preparation.raw import raw_objects
+from coterie.data.preparation.recipes import Preparation
 from coterie.data.streams import ENDINGS, read_columns, read_stream, unreadable
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import plain
 from coterie.errors import InvalidInput, UnknownName
+from coterie.numerics.arrays import host, is_sparse, is_tensor
 from coterie.problems import kinds
 
 SNIFFED = 100_000

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from coterie.arrays import precision_of
-from coterie.data.prepared import Prepared
+from coterie.data.preparation.prepared import Prepared
+from coterie.data.preparation.recipes import Preparation
 from coterie.data.read import read
-from coterie.data.recipes import Preparation
 from coterie.data.table import BESIDE, Table, party_error
 from coterie.data.vectors import labels_of, matrix_of
 from coterie.errors import InvalidData
+from coterie.numerics.arrays import precision_of
 
 T = TypeVar("T")
 

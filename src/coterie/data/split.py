@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import as_number, is_sparse
 from coterie.data.check import SPLITS
 from coterie.data.table import BESIDE, Indices, Table
 from coterie.data.values import plain
 from coterie.errors import InvalidInput, UnknownName
+from coterie.numerics.arrays import as_number, is_sparse
 
 Agents = int | Sequence[int] | Sequence[Sequence[int]] | Sequence[Sequence[str]] | npt.NDArray[Any]
 """A count, sizes, lists of row or column numbers (or column names), or, for users, one label per row."""

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from coterie.arrays import Matrix, is_sparse
 from coterie.data.frames import Roles, Series, cells, chosen_columns, precision_of, series_of, table_of
 from coterie.data.on_disk import empty_matrix
 from coterie.data.table import Table, party_error
 from coterie.data.vectors import is_vector, matrix_of
 from coterie.errors import InvalidData
-from coterie.stages import tell
+from coterie.numerics.arrays import Matrix, is_sparse
+from coterie.run.stages import tell
 
 BLOCK = 1 << 19
 """Numbers that are decoded at a time."""

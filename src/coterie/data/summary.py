@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import scipy.sparse as sp
 
-from coterie.arrays import digest, precision_of
 from coterie.data.table import Table, party_error
 from coterie.errors import InvalidData
+from coterie.numerics.arrays import digest, precision_of
 
 SAME = "Give every party the same columns in the same order"
 

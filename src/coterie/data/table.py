@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse
-from coterie.data.leaves import fingerprint
+from coterie.data.digests import fingerprint
 from coterie.data.on_disk import copied_rows, is_on_disk
 from coterie.data.places import Origin
 from coterie.errors import InvalidData
+from coterie.numerics.arrays import FloatArray, Matrix, digest, host, is_sparse
 
 Indices = npt.NDArray[np.intp]
 

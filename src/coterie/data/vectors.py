@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import Matrix
 from coterie.errors import InvalidData
+from coterie.numerics.arrays import Matrix
 
 SPARSE = {"size", "indices", "values"}
 """The parts of a sparse vector."""

@@ -7,10 +7,10 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, cast
 
-from coterie.arrays import whole_number
 from coterie.catalogue import Catalogue
 from coterie.engines.engine import Engine, Run
 from coterie.errors import InvalidInput
+from coterie.numerics.arrays import whole_number
 
 __all__ = ["ENGINES", "Engine", "Run", "engine"]
 

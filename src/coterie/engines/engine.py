@@ -10,18 +10,18 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, TypeVar
 
-from coterie.certificate import Point
-from coterie.checkpoint import Checkpoint
 from coterie.data.remote import Rows, Source
 from coterie.errors import InvalidData
 from coterie.installation import extra_command
 from coterie.networks import Network
-from coterie.rounds import Conversation, Keep, Outcome, Watch, unwatched
-from coterie.rounds import run as take_rounds
-from coterie.settings import Limits
-from coterie.steps import Steps, Transport
-from coterie.switching import Switching
-from coterie.threads import cores
+from coterie.numerics.threads import cores
+from coterie.run.certificate import Point
+from coterie.run.checkpoint import Checkpoint
+from coterie.run.rounds import Conversation, Keep, Outcome, Watch, unwatched
+from coterie.run.rounds import run as take_rounds
+from coterie.run.settings import Limits
+from coterie.run.steps import Steps, Transport
+from coterie.run.switching import Switching
 
 T = TypeVar("T")
 

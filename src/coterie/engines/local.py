@@ -10,13 +10,13 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
-from coterie.agent import numbers_held
-from coterie.arrays import is_tensor, whole_number
-from coterie.bill import Bill
 from coterie.data.remote import Rows
 from coterie.engines.engine import Engine, Run
-from coterie.rounds import Outcome
-from coterie.threads import cores, one_blas_thread
+from coterie.numerics.arrays import is_tensor, whole_number
+from coterie.numerics.threads import cores, one_blas_thread
+from coterie.run.agent import numbers_held
+from coterie.run.bill import Bill
+from coterie.run.rounds import Outcome
 from coterie.transport.gossip import Gossip
 from coterie.transport.in_process import InProcess
 

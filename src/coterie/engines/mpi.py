@@ -21,15 +21,15 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
-from coterie.agent import with_data
-from coterie.bill import Bill
 from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
 from coterie.engines.processes import OutcomeStore, RunSpec, assigned, put_together, unless_error, work
 from coterie.errors import CoterieError, InvalidInput, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.installation import extra_command
-from coterie.rounds import Outcome
-from coterie.statuses import Status
+from coterie.run.agent import with_data
+from coterie.run.bill import Bill
+from coterie.run.rounds import Outcome
+from coterie.run.statuses import Status
 from coterie.transport.driver import Driver
 from coterie.transport.mpi_collectives import MpiCollectives
 

@@ -21,7 +21,7 @@ from coterie.engines.engine import Run
 from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
 from coterie.engines.supervisor import Event, Supervised, report, supervise
 from coterie.errors import MissingExtra, PartyLost
-from coterie.rounds import Outcome
+from coterie.run.rounds import Outcome
 
 LAST_SECONDS = 2.0
 """For a process to end by itself, after a run in which all went well."""

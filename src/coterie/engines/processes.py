@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coterie.agent import with_data
-from coterie.arrays import as_number
-from coterie.bill import Bill
-from coterie.certificate import Point
-from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
-from coterie.rounds import Keep, Outcome, Watch, unwatched
-from coterie.steps import Transport
-from coterie.threads import one_blas_thread
+from coterie.numerics.arrays import as_number
+from coterie.numerics.threads import one_blas_thread
+from coterie.run.agent import with_data
+from coterie.run.bill import Bill
+from coterie.run.certificate import Point
+from coterie.run.checkpoint import Checkpoint
+from coterie.run.rounds import Keep, Outcome, Watch, unwatched
+from coterie.run.steps import Transport
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
 from coterie.transport.links import Links

@@ -16,14 +16,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-from coterie.arrays import whole_number
 from coterie.data import Table
 from coterie.data.remote import Rows, Source, keep, keeping, table_of
 from coterie.engines.engine import Engine, Run
 from coterie.engines.processes import ProcessSpec, RunSpec, assigned, pace_of
 from coterie.engines.supervisor import Event, Supervised, report, supervise
 from coterie.errors import InvalidData, MissingExtra, PartyLost
-from coterie.rounds import Outcome
+from coterie.numerics.arrays import whole_number
+from coterie.run.rounds import Outcome
 
 T = TypeVar("T")
 

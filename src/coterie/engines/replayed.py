@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from coterie.agent import Agent, with_data
-from coterie.bill import Bill
 from coterie.errors import InvalidProblem
 from coterie.networks import Network
-from coterie.steps import Steps
-from coterie.threads import one_blas_thread
+from coterie.numerics.threads import one_blas_thread
+from coterie.run.agent import Agent, with_data
+from coterie.run.bill import Bill
+from coterie.run.collectives import Talk, Word
+from coterie.run.steps import Steps
 from coterie.transport.in_process import InProcess
-from coterie.words import Talk, Word
 
 T = TypeVar("T")
 Errands = Callable[[Sequence[Callable[[], Any]]], list[Any]]

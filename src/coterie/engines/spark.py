@@ -23,8 +23,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-from coterie.arrays import whole_number
-from coterie.bill import Bill
 from coterie.data import Table
 from coterie.data.remote import RemoteTable, Rows, Source, keep, keeping, listed, table_of
 from coterie.engines.engine import Engine, Run
@@ -36,7 +34,9 @@ from coterie.engines.replayed import Replayed
 from coterie.engines.spark_session import java_home, session, this_interpreter
 from coterie.engines.supervisor import Supervised, supervise
 from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost
-from coterie.rounds import Outcome
+from coterie.numerics.arrays import whole_number
+from coterie.run.bill import Bill
+from coterie.run.rounds import Outcome
 
 T = TypeVar("T")
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol
 
-from coterie.arrays import whole_number
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
 from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, put_together, root_cause
 from coterie.errors import NumericalError, PartyLost
-from coterie.rounds import Outcome, Watch
+from coterie.numerics.arrays import whole_number
+from coterie.run.rounds import Outcome, Watch
 
 Event = tuple[int, Literal["address", "kept", "end", "error", "lost"], Any]
 """Which process, what kind of news, and the news."""

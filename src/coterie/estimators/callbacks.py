@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coterie.sinks import Sink
+from coterie.api.sinks import Sink
 
 try:
     from sklearn import callback

@@ -1,4 +1,4 @@
-"""The choice of `coterie.session.choosing`, where the rows of all users are here."""
+"""The choice of `coterie.stats.choosing`, where the rows of all users are here."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, whole_number
+from coterie.api.result import Result
+from coterie.api.solve import fit
 from coterie.data import Table
 from coterie.estimators.direct import Direct, suits
+from coterie.numerics.arrays import FloatArray, whole_number
 from coterie.problems.personal.problem import Personal
 from coterie.problems.shared.problem import Shared
-from coterie.result import Result
-from coterie.session.choosing import (
+from coterie.run.settings import Limits, Settings
+from coterie.stats.choosing import (
     BOOSTED,
     FOLDS,
     LINEAR,
@@ -28,10 +30,8 @@ from coterie.session.choosing import (
     marks_of,
     sums_of,
 )
-from coterie.session.choosing import choose as choose_with
-from coterie.session.folds import only, without
-from coterie.settings import Limits, Settings
-from coterie.solve import fit
+from coterie.stats.choosing import choose as choose_with
+from coterie.stats.folds import only, without
 
 EXACT = {"tol": Limits.tol, "max_rounds": 2000}
 """Of the last fit of linear models, which takes a few rounds more."""

@@ -10,16 +10,16 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_array, check_consistent_length, check_is_fitted
 
-from coterie.arrays import FloatArray, whole_number
+from coterie.api.entries import NamedMatrix
+from coterie.api.path import Path, Search, path_of
+from coterie.api.solve import fit
 from coterie.data.entries import pairs_of
 from coterie.errors import InvalidData
 from coterie.estimators.distributed import Distributed, explained, warn_unless_optimal
-from coterie.path import Path, Search, path_of
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, whole_number
 from coterie.problems.kind import Kind
-from coterie.session.entries import NamedMatrix
-from coterie.settings import Settings
-from coterie.solve import fit
+from coterie.problems.problem import Problem
+from coterie.run.settings import Settings
 
 QUICK = {"tol": 1e-3, "max_rounds": 60, "inner": 5, "space": 20}
 """Of the fits that only choose a radius: a share of the labels' variance that is below that of most noise."""

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import FloatArray, is_sparse, is_tensor
-from coterie.bill import Bill
 from coterie.data import Table
 from coterie.errors import NumericalError
-from coterie.losses import Loss
 from coterie.networks import star
+from coterie.numerics.arrays import FloatArray, is_sparse, is_tensor
+from coterie.numerics.losses import Loss
 from coterie.problems.shared.problem import Shared
-from coterie.session.choosing import Marks
+from coterie.run.bill import Bill
+from coterie.stats.choosing import Marks
 
 COLUMNS, WASTE = 64, 4
 """More columns, or so many times as many places as rows, and another way is shorter."""

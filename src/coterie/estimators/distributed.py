@@ -21,7 +21,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from coterie.arrays import FloatArray, Matrix, whole_number
+from coterie.api.result import Result
+from coterie.api.solve import fit as solve_with
 from coterie.data import Table
 from coterie.data.check import valid_offset
 from coterie.data.read import values_of
@@ -31,11 +32,10 @@ from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate, with_callbacks
 from coterie.estimators.checked import checked
 from coterie.methods import Method
-from coterie.problem import Problem
-from coterie.result import Result
-from coterie.session.tables import gather
-from coterie.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
-from coterie.solve import fit as solve_with
+from coterie.numerics.arrays import FloatArray, Matrix, whole_number
+from coterie.problems.problem import Problem
+from coterie.run.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
+from coterie.run.tables import gather
 
 E = TypeVar("E", bound=type[Any])
 SECTIONS = ("Parameters", "Attributes")

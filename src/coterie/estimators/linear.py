@@ -13,15 +13,15 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 
-from coterie.arrays import FloatArray, Matrix, product
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.distributed import Distributed, explained
-from coterie.losses import LOSSES, Loss
-from coterie.losses.huber import Huber
-from coterie.losses.quantile import Quantile
-from coterie.penalties import PENALTIES, Penalty
-from coterie.problem import Problem
-from coterie.session.scoring import explained_deviance
+from coterie.numerics.arrays import FloatArray, Matrix, product
+from coterie.numerics.losses import LOSSES, Loss
+from coterie.numerics.losses.huber import Huber
+from coterie.numerics.losses.quantile import Quantile
+from coterie.numerics.penalties import PENALTIES, Penalty
+from coterie.problems.problem import Problem
+from coterie.stats.scoring import explained_deviance
 
 SOFTMAX = "multinomial"
 

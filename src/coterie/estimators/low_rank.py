@@ -11,11 +11,11 @@ import numpy.typing as npt
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 
-from coterie.arrays import FloatArray, Matrix, product
 from coterie.data.remote import Rows
 from coterie.errors import InvalidProblem
 from coterie.estimators.distributed import Distributed, explained
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, Matrix, product
+from coterie.problems.problem import Problem
 
 
 @explained

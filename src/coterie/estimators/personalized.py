@@ -18,21 +18,21 @@ from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from coterie.arrays import FloatArray, is_sparse, whole_number
+from coterie.api.result import Result
+from coterie.api.solve import fit
 from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.estimators.checked import checked
 from coterie.estimators.choice import choose, chosen_fit
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
 from coterie.methods import METHODS, Method
+from coterie.numerics.arrays import FloatArray, is_sparse, whole_number
 from coterie.problems.personal.problem import LEARNED, Personal
 from coterie.problems.shared.problem import Shared
-from coterie.result import Result
-from coterie.session.choosing import BOOSTED, FOLDS, LINEAR
-from coterie.session.folds import deal_folds
-from coterie.session.tables import gather
-from coterie.settings import Algorithm, Limits, Placement, Settings
-from coterie.solve import fit
+from coterie.run.settings import Algorithm, Limits, Placement, Settings
+from coterie.run.tables import gather
+from coterie.stats.choosing import BOOSTED, FOLDS, LINEAR
+from coterie.stats.folds import deal_folds
 
 GRIDS: dict[str, tuple[float, ...]] = {"beta": (1.0, 10.0, 100.0), "mu": (0.3, 1.0, 3.0), "lam": (3.0, 10.0, 30.0)}
 """What `cv` tries where a single number is given."""

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, product
 from coterie.data.remote import Rows
 from coterie.errors import InvalidData
 from coterie.estimators.distributed import Distributed, explained, is_rows
-from coterie.penalties import PENALTIES, Penalty
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, product
+from coterie.numerics.penalties import PENALTIES, Penalty
+from coterie.problems.problem import Problem
 from coterie.problems.survival.labels import EVENT, TIME, survival_labels
 from coterie.problems.survival.likelihood import concordance_counts
 from coterie.problems.survival.model import Baseline

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.words import Sum, Talk
+from coterie.run.agent import Agent
+from coterie.run.collectives import Sum, Talk
 
 STEPS = 4
 """With secure sums the largest number is rounded up to a power of 2^(1/4), at most 19 % more."""

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, sealed, shared_result
-from coterie.tuning import Tuning, tuned
-from coterie.words import Sum, Talk
+from coterie.numerics.arrays import FloatArray, sealed, shared_result
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.run.agent import Agent
+from coterie.run.collectives import Sum, Talk
 
 SHORTER = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 """The sizes of the steps that are tried together where a whole step is too long."""

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
-from coterie.certificate import Point
-from coterie.losses import Loss
-from coterie.methods.costs import Outlook, Sizes, worth
+from coterie.methods.auto.costs import Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.networks import Network
-from coterie.problem import Problem, Q
-from coterie.steps import Coordinate, S, Stateful, Steps
-from coterie.words import Publication, Talk
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.losses import Loss
+from coterie.problems.problem import Problem, Q
+from coterie.run.agent import Agent
+from coterie.run.certificate import Point
+from coterie.run.collectives import Publication, Talk
+from coterie.run.steps import Coordinate, S, Stateful, Steps
 
 NO_INTERCEPT = "fits no intercept, which has no penalty. Use intercept=False, or method='proximal-1'."
 """What a method says that needs a penalty on everything."""

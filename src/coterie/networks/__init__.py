@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coterie.arrays import Matrix
 from coterie.catalogue import Entries
 from coterie.errors import InvalidNetwork, UnknownName
 from coterie.networks.checks import check_agents
@@ -26,6 +25,7 @@ from coterie.networks.conversions import from_adjacency, from_edges, from_networ
 from coterie.networks.draw import draw
 from coterie.networks.network import MIXING_RULES, Network, Tree
 from coterie.networks.topologies import complete, erdos_renyi, expander, geometric, lattice, path, ring, star
+from coterie.numerics.arrays import Matrix
 
 if TYPE_CHECKING:
     import networkx as nx

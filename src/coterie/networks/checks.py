@@ -16,8 +16,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from coterie.arrays import Matrix
 from coterie.errors import InvalidNetwork
+from coterie.numerics.arrays import Matrix
 
 SHOWN = 4
 ROUNDING = 1e-12

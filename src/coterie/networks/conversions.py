@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, Matrix
 from coterie.errors import InvalidNetwork
 from coterie.networks.checks import check_agents
 from coterie.networks.network import Network
+from coterie.numerics.arrays import FloatArray, Matrix
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
 from coterie.errors import InvalidNetwork
 from coterie.networks.network import Network
+from coterie.numerics.arrays import FloatArray
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from coterie.arrays import FloatArray, Matrix, digest, sealed
 from coterie.errors import InvalidNetwork, UnknownName
 from coterie.networks.checks import as_mixing, as_weights, check_connected
 from coterie.networks.spectrum import laplacian_ends
+from coterie.numerics.arrays import FloatArray, Matrix, digest, sealed
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse.linalg as spla
 from scipy.sparse import csgraph
 
-from coterie.arrays import FloatArray, Matrix
+from coterie.numerics.arrays import FloatArray, Matrix
 
 DENSE_LIMIT = 1500
 LANCZOS_TOLERANCE = 1e-8

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from coterie.arrays import FloatArray, Matrix
 from coterie.errors import InvalidNetwork
 from coterie.networks.checks import check_agents
 from coterie.networks.network import Network
+from coterie.numerics.arrays import FloatArray, Matrix
 
 MAX_ATTEMPTS = 1000
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from coterie.catalogue import Entries
 
 if TYPE_CHECKING:
-    from coterie.agent import Agent
-    from coterie.arrays import FloatArray
-    from coterie.certificate import Point
+    from coterie.numerics.arrays import FloatArray
     from coterie.problems.kind import Kind
+    from coterie.run.agent import Agent
+    from coterie.run.certificate import Point
 
 FIRST = ("linear", "multiclass", "survival")
 """Kinds that are asked first whether a loss is theirs: the others are imported only if it is not."""

@@ -12,25 +12,25 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import CentredDesign, Design, FloatArray, host, is_sparse, is_tensor
-from coterie.certificate import ANY, Bound, Participant, Point
 from coterie.data import Table, encode_labels, validated_all
 from coterie.data.check import SHARES, are_shares
 from coterie.data.labels import Labels
 from coterie.data.table import party_error
 from coterie.errors import InvalidData, InvalidInput
-from coterie.losses import Fit
-from coterie.problem import AnyProblem, Problem
-from coterie.words import Talk
+from coterie.numerics.arrays import CentredDesign, Design, FloatArray, host, is_sparse, is_tensor
+from coterie.numerics.losses import Fit
+from coterie.problems.problem import AnyProblem, Problem
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import ANY, Bound, Participant, Point
+from coterie.run.collectives import Talk
 
 if TYPE_CHECKING:
+    from coterie.api.result import Result
     from coterie.methods import Method
-    from coterie.models.model import Model
     from coterie.networks import Network
+    from coterie.problems.models.model import Model
     from coterie.problems.stats import Stats
-    from coterie.result import Result
-    from coterie.rounds import Outcome
+    from coterie.run.rounds import Outcome
 
 Classes = npt.NDArray[Any] | None
 Ask = Callable[[Sequence[Callable[[], Any]]], list[Any]]

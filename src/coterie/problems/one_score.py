@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import Design, FloatArray, is_tensor
-from coterie.certificate.introduction import best_constant
 from coterie.data import Table
 from coterie.data.table import party_error
-from coterie.here import Here, TensorHere
-from coterie.losses import Loss
-from coterie.problem import Problem
+from coterie.numerics.arrays import Design, FloatArray, is_tensor
+from coterie.numerics.local_loss import Here, TensorHere
+from coterie.numerics.losses import Loss
 from coterie.problems.kind import M
+from coterie.problems.problem import Problem
 from coterie.problems.rows import RowsKind
-from coterie.words import Sum, Talk
+from coterie.run.agent import Agent
+from coterie.run.certificate.introduction import best_constant
+from coterie.run.collectives import Sum, Talk
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     Q = TypeVar("Q", bound=Problem[Loss])
 else:
-    from coterie.problem import Q
+    from coterie.problems.problem import Q
 
 STEEPEST_OFFSET = 300.0
 """Without an intercept to make good for it, e to a larger power has a square that is no number."""

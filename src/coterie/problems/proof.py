@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, shared_result
-from coterie.certificate.bound import ANY, Bound
-from coterie.here import side_by_side
-from coterie.penalties import Penalty
-from coterie.problem import Problem
-from coterie.words import Sum, Talk
+from coterie.numerics.arrays import FloatArray, shared_result
+from coterie.numerics.local_loss import side_by_side
+from coterie.numerics.penalties import Penalty
+from coterie.problems.problem import Problem
+from coterie.run.agent import Agent
+from coterie.run.certificate.bound import ANY, Bound
+from coterie.run.collectives import Sum, Talk
 
 EPSILON = 2.0**-53
 SAFE = 1.01

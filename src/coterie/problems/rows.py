@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
-from coterie.agent import Agent, with_data
-from coterie.arrays import FloatArray, precision_of, stored
-from coterie.certificate import Participant, Point
 from coterie.data.table import columns_of
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, precision_of, stored
 from coterie.problems.kind import SHOWN, Ask, Classes, Kind, M, Shown, said_of_intercept, said_of_penalty, spelt
-from coterie.words import Sum, Talk
+from coterie.problems.problem import Problem
+from coterie.run.agent import Agent, with_data
+from coterie.run.certificate import Participant, Point
+from coterie.run.collectives import Sum, Talk
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from coterie.networks import Network
-    from coterie.rounds import Outcome
+    from coterie.run.rounds import Outcome
 
     Q = TypeVar("Q", bound=Problem[Any])
 else:
-    from coterie.problem import Q
+    from coterie.problems.problem import Q
 
 
 class RowsKind(Kind[Q, M], Generic[Q, M]):

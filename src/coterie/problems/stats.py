@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.api.evaluation import Evaluation
 from coterie.data import Table
-from coterie.evaluation import Evaluation
-from coterie.problem import Q
-from coterie.words import Talk
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import Q
+from coterie.run.agent import Agent
+from coterie.run.collectives import Talk
 
 if TYPE_CHECKING:
-    from coterie.session.information import Information, Own
+    from coterie.stats.information import Information, Own
 
 
 class Stats(Generic[Q]):

@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
+from coterie.api.evaluation import Evaluation
+from coterie.api.inference import Inference
+from coterie.api.result import Result
+from coterie.data.archives import write_atomically
 from coterie.errors import UnknownName
-from coterie.evaluation import Evaluation
-from coterie.files import write_atomically
-from coterie.inference import Inference
-from coterie.result import Result
 
 if TYPE_CHECKING:
-    from coterie.path import Path
+    from coterie.api.path import Path
 
 __all__ = [
     "FORMATS",

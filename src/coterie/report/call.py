@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from coterie.data.recipes import Preparation
+from coterie.api.result import Result
+from coterie.data.preparation.recipes import Preparation
 from coterie.errors import InvalidInput, shortened
 from coterie.networks import TOPOLOGIES, Network
 from coterie.networks import network as find_network
-from coterie.problem import Problem
+from coterie.problems.problem import Problem
 from coterie.report.words import plain
-from coterie.result import Result
 
 LONGEST_VALUE = 60
 NAMED_PARTIES = 3

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
+from coterie.api.result import Result
 from coterie.errors import count
 from coterie.report.figures import gaps_against
 from coterie.report.html import (
@@ -27,7 +28,6 @@ from coterie.report.sections.progress import AXES
 from coterie.report.sections.settings import problem_facts
 from coterie.report.winners import MEASURES, Timings, winners, written
 from coterie.report.words import number, text
-from coterie.result import Result
 
 
 def comparison_figures(results: Mapping[str, Result], *, logarithmic: bool = True) -> dict[str, Figure]:

@@ -7,12 +7,12 @@ import math
 import numpy as np
 from matplotlib.figure import Figure
 
+from coterie.api.evaluation import WORDS, Evaluation
+from coterie.api.result import Result
 from coterie.errors import shortened
-from coterie.evaluation import WORDS, Evaluation
 from coterie.report.figures import BLUE, GAP_INCHES, HUES, QUIET, style
 from coterie.report.html import definitions, details, figure_block, paragraph, section, table
 from coterie.report.words import number, plain, text, written_value
-from coterie.result import Result
 
 MOST_CURVES, NAME_LETTERS = 8, 16
 MOST_CLASSES = 40

@@ -22,15 +22,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from coterie.arrays import FloatArray
+from coterie.api.progress import format_bits
+from coterie.api.result import Result
 from coterie.errors import shortened
 from coterie.methods import METHODS
-from coterie.models import Model
 from coterie.networks.draw import draw
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.kind import SHOWN, Shown
-from coterie.progress import format_bits
+from coterie.problems.models import Model
 from coterie.report.words import number, plain
-from coterie.result import Result
 
 P = ParamSpec("P")
 

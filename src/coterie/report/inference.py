@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coterie.inference import Inference
+from coterie.api.inference import Inference
+from coterie.api.result import Result
 from coterie.report.html import paragraph, section, table
 from coterie.report.words import number, text
-from coterie.result import Result
 
 P_VALUE = 3
 """Place of the p-value among the numbers of a row."""

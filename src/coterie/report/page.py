@@ -10,16 +10,16 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from coterie.api.evaluation import Evaluation
+from coterie.api.progress import format_bits
+from coterie.api.result import Result
 from coterie.errors import count
-from coterie.evaluation import Evaluation
-from coterie.progress import format_bits
 from coterie.report.evaluation import render as render_evaluation
 from coterie.report.html import cards_list, document, paragraph
 from coterie.report.sections import Section, sections
 from coterie.report.sections.certificate import ROUNDING
 from coterie.report.words import duration, number, text
-from coterie.result import Result
-from coterie.statuses import Status
+from coterie.run.statuses import Status
 
 STATUS_WORDS = {
     Status.OPTIMAL: "Solved",

@@ -10,15 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from coterie.arrays import FloatArray
+from coterie.api.path import Path
+from coterie.api.progress import format_bits
+from coterie.api.result import Result
 from coterie.errors import count, shortened
-from coterie.path import Path
-from coterie.progress import format_bits
+from coterie.numerics.arrays import FloatArray
 from coterie.report.figures import BLUE, COLUMN_LETTERS, GREEN, HUES, INK, QUIET, VERMILION, styled
 from coterie.report.html import cards_list, document, figure_block, paragraph, section, table
 from coterie.report.page import foot, parties_of, status_mark
 from coterie.report.words import number, plain, text
-from coterie.result import Result
 
 INCHES = (4.6, 3.0)
 TITLES = {"path-scores": "Loss on rows kept back", "path-coefficients": "Coefficients"}

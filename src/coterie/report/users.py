@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from coterie.data import Table
+from coterie.data.archives import plain_cell, write_atomically
 from coterie.errors import InvalidInput, UnknownName
-from coterie.files import plain_cell, write_atomically
-from coterie.models import UserModel
+from coterie.problems.models import UserModel
 from coterie.problems.personal.model import PersonalModel
 
 FORMATS = (".csv", ".parquet")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from coterie.progress import format_bits
+from coterie.api.progress import format_bits
+from coterie.api.result import Result
 from coterie.report.words import duration
-from coterie.result import Result
 
 MEASURES: dict[str, tuple[str, Callable[[Result], float], Callable[[float], str]]] = {
     "rounds": ("fewest rounds", lambda result: result.bill.rounds, lambda value: f"{value:,.0f}"),

@@ -20,10 +20,10 @@ from typing import Any, ClassVar, NoReturn, cast
 
 import numpy as np
 
-from coterie.arrays import FloatArray, Matrix, sealed
 from coterie.errors import NumericalError
-from coterie.kernels.message_sums import add_in_order, add_upwards
 from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray, Matrix, sealed
+from coterie.numerics.kernels.message_sums import add_in_order, add_upwards
 from coterie.transport.layout import Layout
 from coterie.transport.links import Stop, Tag
 from coterie.transport.mixing import Mixing

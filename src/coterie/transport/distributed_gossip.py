@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, sealed
-from coterie.bill import Bill
 from coterie.errors import NumericalError, ProtocolError
-from coterie.steps import Steps
+from coterie.numerics.arrays import FloatArray, sealed
+from coterie.run.agent import Agent
+from coterie.run.bill import Bill
+from coterie.run.collectives import Ask, Publication
+from coterie.run.steps import Steps
 from coterie.transport.collectives import Collectives
 from coterie.transport.gossip import Gossip, unfit, wake_ups
 from coterie.transport.links import Tag
-from coterie.words import Ask, Publication
 
 ASKED, DONE, FAILED = 0.0, 1.0, 2.0
 CARD = 4

@@ -10,12 +10,13 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, Matrix, digest, sealed
-from coterie.bill import Bill
 from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
-from coterie.steps import Steps
-from coterie.threads import WORTH, spread
+from coterie.numerics.arrays import FloatArray, Matrix, digest, sealed
+from coterie.numerics.threads import WORTH, spread
+from coterie.run.agent import Agent
+from coterie.run.bill import Bill
+from coterie.run.collectives import Ask, Exchange, IndexArray, Mix, Publication, Sum, Talk, Word
+from coterie.run.steps import Steps
 from coterie.transport.collectives import Collectives, OneProcess
 from coterie.transport.distributed_gossip import DistributedGossip
 from coterie.transport.gossip import Gossip
@@ -23,7 +24,6 @@ from coterie.transport.links import Stop
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.real_time_gossip import RealTimeGossip
 from coterie.transport.sums import sums_of
-from coterie.words import Ask, Exchange, IndexArray, Mix, Publication, Sum, Talk, Word
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
 from coterie.errors import PartyLost, ProtocolError
-from coterie.statuses import Status
+from coterie.numerics.arrays import FloatArray
+from coterie.run.statuses import Status
 from coterie.transport.frames import Header, Kind, decode, encode
 from coterie.transport.links import Stop, Tag
 from coterie.transport.security import MutualTLS

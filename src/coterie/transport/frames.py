@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import sealed
 from coterie.errors import ProtocolError
+from coterie.numerics.arrays import sealed
 
 MAGIC = b"COT2"
 PREFIX = struct.Struct("<4sIII")

@@ -28,13 +28,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, as_number, sealed
-from coterie.bill import Bill
 from coterie.errors import InvalidProblem, NumericalError, ProtocolError
-from coterie.kernels.boosting import weighted_rows
-from coterie.steps import Steps
-from coterie.words import Ask, Publication
+from coterie.numerics.arrays import FloatArray, as_number, sealed
+from coterie.numerics.kernels.boosting import weighted_rows
+from coterie.run.agent import Agent
+from coterie.run.bill import Bill
+from coterie.run.collectives import Ask, Publication
+from coterie.run.steps import Steps
 
 MEMORY = 1_000_000
 """Number of publications that all agents together remember having read."""

@@ -38,8 +38,8 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import FloatArray, sealed
 from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
+from coterie.numerics.arrays import FloatArray, sealed
 from coterie.transport.edge import SETTLE_SECONDS, Edge, Line, Mesh, printable
 from coterie.transport.frames import LARGEST, Header, Kind, decode, encode
 from coterie.transport.gate import Gate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.bill import Bill
 from coterie.networks import Network
+from coterie.run.bill import Bill
 from coterie.transport.collectives import OneProcess
 from coterie.transport.driver import Driver
 from coterie.transport.gossip import Gossip

@@ -15,8 +15,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from coterie.data.archives import write_atomically
 from coterie.errors import CorruptFile, InvalidInput, MissingExtra, ProtocolError
-from coterie.files import write_atomically
 from coterie.transport.security import MutualTLS, server_name
 
 try:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from coterie.arrays import FloatArray
+from coterie.numerics.arrays import FloatArray
 
 
 class Tag(msgspec.Struct, frozen=True, gc=False):

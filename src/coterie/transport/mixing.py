@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, Matrix
 from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray, Matrix
 
 DENSE_ABOVE = 0.2
 """Share of nonzero entries above which a mixing matrix is multiplied as a dense matrix."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
+from coterie.numerics.arrays import FloatArray
 from coterie.transport.layout import Layout
 
 K = TypeVar("K")

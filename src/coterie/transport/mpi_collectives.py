@@ -28,9 +28,9 @@ from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray, Matrix, sealed
 from coterie.errors import CoterieError, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray, Matrix, sealed
 from coterie.transport.collectives import Collectives
 from coterie.transport.links import Stop, Tag
 from coterie.transport.mixing import MIXED_AT_ONCE

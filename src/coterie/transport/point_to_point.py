@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, Matrix
 from coterie.errors import ProtocolError
 from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray, Matrix
 from coterie.transport.collectives import Collectives
 from coterie.transport.links import Links, Stop, Tag
 

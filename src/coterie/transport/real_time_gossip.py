@@ -27,15 +27,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
 from coterie.errors import PartyLost, ProtocolError
-from coterie.steps import Steps
+from coterie.numerics.arrays import FloatArray
+from coterie.run.agent import Agent
+from coterie.run.collectives import Ask, Publication
+from coterie.run.steps import Steps
 from coterie.transport.distributed_gossip import BetweenProcesses
 from coterie.transport.gossip import CLOCKS, Parcel, unfit
 from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
-from coterie.words import Ask, Publication
 
 M = TypeVar("M")
 NEWS, NOTES, END = 0.0, 1.0, 2.0

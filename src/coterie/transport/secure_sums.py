@@ -34,9 +34,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from coterie.arrays import FloatArray
 from coterie.errors import ProtocolError
-from coterie.kernels import fixed_point
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.kernels import fixed_point
 from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.links import Tag
 from coterie.transport.sums import ExactSums

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from coterie.arrays import digest
+from coterie.numerics.arrays import digest
 from coterie.transport.gate import MOST, PATIENCE
 
 BEATS_PER_DEADLINE = 8

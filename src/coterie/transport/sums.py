@@ -1,8 +1,8 @@
 """How the messages of a `Sum` are added: plainly, in a fixed order, or as whole numbers, in any order.
 
-With secure sums a message is whole numbers of 192 bits (`kernels/fixed_point`), 24 bytes each, and the total is the
-correctly rounded sum of what was said. Between organisations masks are added on top (`secure_sums`), which cancel in
-the total; the arithmetic, and so every bit of the result, is the same without them.
+With secure sums a message is whole numbers of 192 bits (`numerics/kernels/fixed_point`), 24 bytes each, and the total
+is the correctly rounded sum of what was said. Between organisations masks are added on top (`secure_sums`), which
+cancel in the total; the arithmetic, and so every bit of the result, is the same without them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
-from coterie.kernels import fixed_point
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.kernels import fixed_point
 from coterie.transport.links import Tag
 
 LIMIT = 2.0**95

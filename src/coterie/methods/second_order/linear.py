@@ -14,24 +14,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from coterie.agent import Agent
-from coterie.arrays import is_tensor, whole_number
-from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.losses import Loss
-from coterie.methods import careful
-from coterie.methods.costs import Outlook, Sizes, equations_work, products_work, root_condition
+from coterie.methods.auto.costs import Outlook, Sizes, equations_work, products_work, root_condition
 from coterie.methods.disclosure import TOTALS, Disclosure
-from coterie.methods.quadratic import proven
-from coterie.methods.sampled_rows import MNIST, by_pieces, first_sample
-from coterie.methods.second_order import quadratic_models, working_set
+from coterie.methods.second_order import careful, quadratic_models, working_set
 from coterie.methods.second_order.newton import ProximalNewton, State
 from coterie.methods.second_order.oracle import NOTHING, Aim
+from coterie.methods.second_order.quadratic import proven
 from coterie.methods.second_order.rows import Memory, RowsOracle, first_floor
+from coterie.methods.second_order.sampled_rows import MNIST, by_pieces, first_sample
 from coterie.networks import Network
-from coterie.problem import Problem
-from coterie.tuning import Tuning, tuned
-from coterie.words import Talk
+from coterie.numerics.arrays import is_tensor, whole_number
+from coterie.numerics.losses import Loss
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.problems.problem import Problem
+from coterie.run.agent import Agent
+from coterie.run.certificate import Point
+from coterie.run.collectives import Talk
 
 FULL = 1500
 """Columns up to which "auto" adds up whole Hessians: beyond, a message has more than 9 MB."""

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, sealed, shared_result, whole_number
-from coterie.certificate import Point
-from coterie.methods.costs import Outlook, Sizes
+from coterie.methods.auto.costs import Outlook, Sizes
 from coterie.methods.line_search import Line, best_step, line_to, objective_at
 from coterie.methods.method import Method
-from coterie.methods.quadratic import rounded
 from coterie.methods.second_order import quadratic_models
 from coterie.methods.second_order.oracle import NOTHING, WHOLE, Aim, Oracle
+from coterie.methods.second_order.quadratic import rounded
 from coterie.networks import Network
-from coterie.problem import Problem
-from coterie.tuning import Tuning, tuned
-from coterie.words import Sum, Talk
+from coterie.numerics.arrays import FloatArray, sealed, shared_result, whole_number
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.problems.problem import Problem
+from coterie.run.agent import Agent
+from coterie.run.certificate import Point
+from coterie.run.collectives import Sum, Talk
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
 from coterie.methods.line_search import Line
+from coterie.numerics.arrays import FloatArray
+from coterie.run.agent import Agent
 
 Columns = npt.NDArray[np.intp]
 NOTHING: FloatArray = np.empty(0)

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.methods.line_search import penalty_at
-from coterie.methods.quadratic import minimiser
 from coterie.methods.second_order.oracle import NOTHING, Aim, Oracle
-from coterie.moments import unpacked
-from coterie.problem import Problem
-from coterie.tuning import Tuning, tuned
-from coterie.words import Sum, Talk
+from coterie.methods.second_order.quadratic import minimiser
+from coterie.numerics.arrays import FloatArray, sealed, shared_result
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.problems.problem import Problem
+from coterie.run.agent import Agent
+from coterie.run.collectives import Sum, Talk
+from coterie.stats.moments import unpacked
 
 
 @dataclass(frozen=True)

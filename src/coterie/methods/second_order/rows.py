@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
-from coterie.methods import careful
 from coterie.methods.line_search import Line
-from coterie.methods.sampled_rows import by_pieces, next_sample, raised, thinned
+from coterie.methods.second_order import careful
 from coterie.methods.second_order.newton import State
 from coterie.methods.second_order.oracle import NOTHING, Aim, Columns, ScoreOracle
-from coterie.moments import diagonal, moment_message, packed, second_moment
-from coterie.tuning import Tuning, tuned
+from coterie.methods.second_order.sampled_rows import by_pieces, next_sample, raised, thinned
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.run.agent import Agent
+from coterie.stats.moments import diagonal, moment_message, packed, second_moment
 
 
 @dataclass(frozen=True)

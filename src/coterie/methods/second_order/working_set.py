@@ -25,15 +25,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
-from coterie.methods.low_rank_model import Model, violation
-from coterie.methods.quadratic import minimiser
+from coterie.methods.second_order.low_rank_model import Model, violation
 from coterie.methods.second_order.oracle import Aim, Columns
+from coterie.methods.second_order.quadratic import minimiser
 from coterie.methods.second_order.rows import RowsOracle
-from coterie.moments import diagonal, packed, second_moment, unpacked
-from coterie.tuning import Tuning, tuned
-from coterie.words import Sum, Talk
+from coterie.numerics.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.run.agent import Agent
+from coterie.run.collectives import Sum, Talk
+from coterie.stats.moments import diagonal, packed, second_moment, unpacked
 
 SINGLE_PRECISION = 1e30
 """What fits into single precision, with others of its kind."""

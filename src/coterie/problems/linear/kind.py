@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray
-from coterie.certificate import ANY, Bound, Point
-from coterie.losses import LOSSES, Loss
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.losses import LOSSES, Loss
 from coterie.problems.linear.model import LinearModel
 from coterie.problems.one_score import OneScoreKind
-from coterie.words import Talk
+from coterie.problems.problem import Problem
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import ANY, Bound, Point
+from coterie.run.collectives import Talk
 
 if TYPE_CHECKING:
     from coterie.problems.linear.stats import LinearStats

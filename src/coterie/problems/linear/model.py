@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, Matrix, product
 from coterie.data.check import valid_offset
-from coterie.data.prepared import Prepared
+from coterie.data.preparation.prepared import Prepared
 from coterie.data.read import values_of
 from coterie.errors import InvalidData
-from coterie.models.model import Model
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, Matrix, product
+from coterie.problems.models.model import Model
+from coterie.problems.problem import Problem
 
 MEANINGS = {
     "squared": "change of the mean, in units of the label,",

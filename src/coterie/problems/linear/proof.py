@@ -37,12 +37,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, shared_result
-from coterie.certificate.bound import ANY, Beside, Bound, Point
-from coterie.certificate.introduction import introduce as introduce
-from coterie.here import Here, weighted_norm
-from coterie.kernels.sides import all_sides, sides
+from coterie.numerics.arrays import FloatArray, shared_result
+from coterie.numerics.kernels.sides import all_sides, sides
+from coterie.numerics.local_loss import Here, weighted_norm
 from coterie.problems.proof import (
     EPSILON,
     FEW,
@@ -56,7 +53,10 @@ from coterie.problems.proof import (
     certify_rows,
     radii_for,
 )
-from coterie.words import Sum, Talk
+from coterie.run.agent import Agent
+from coterie.run.certificate.bound import ANY, Beside, Bound, Point
+from coterie.run.certificate.introduction import introduce as introduce
+from coterie.run.collectives import Sum, Talk
 
 
 def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:

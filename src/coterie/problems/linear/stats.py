@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.api.evaluation import Evaluation
 from coterie.data import Table
-from coterie.evaluation import Evaluation
-from coterie.here import Here
-from coterie.losses import Loss
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.local_loss import Here
+from coterie.numerics.losses import Loss
 from coterie.problems.linear.model import MEANINGS, SCORE
+from coterie.problems.problem import Problem
 from coterie.problems.stats import Stats, named_columns
-from coterie.session.information import Information, Own, of_rows
-from coterie.session.scoring import of_numbers, of_two
-from coterie.words import Talk
+from coterie.run.agent import Agent
+from coterie.run.collectives import Talk
+from coterie.stats.information import Information, Own, of_rows
+from coterie.stats.scoring import of_numbers, of_two
 
 
 class LinearStats(Stats[Problem[Loss]]):

@@ -9,23 +9,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray
-from coterie.certificate import ANY, Bound, Participant, Point
-from coterie.certificate.intercepts import information_of
 from coterie.data import Table, validated_all
 from coterie.errors import InvalidProblem
-from coterie.factors import apart, factors_of, written
 from coterie.networks import Network
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.factors import apart, factors_of, written
 from coterie.problems.kind import Ask, Classes, Shown, in_one_precision, on_the_host
 from coterie.problems.low_rank import proof
+from coterie.problems.low_rank.methods import ALL
 from coterie.problems.low_rank.model import LowRankModel
+from coterie.problems.low_rank.tasks import TASKS, Means, Task
+from coterie.problems.problem import Problem
 from coterie.problems.rows import RowsKind
 from coterie.problems.stats import Stats
-from coterie.rounds import Outcome
-from coterie.tasks import TASKS, Means, Task
-from coterie.words import Sum, Talk
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import ANY, Bound, Participant, Point
+from coterie.run.certificate.intercepts import information_of
+from coterie.run.collectives import Sum, Talk
+from coterie.run.rounds import Outcome
 
 ORTHOGONAL = 1e-6
 """How far singular vectors may be from orthonormal; those of data in single precision are less exact."""
@@ -37,6 +38,7 @@ class LowRankKind(RowsKind[Problem[Task], LowRankModel]):
     """A task in place of a loss, and a penalty of a matrix, which fits any number of columns."""
 
     name = "low-rank"
+    methods = ALL
     called = "low-rank model"
     labels_alone = False
     beside = ("weights",)

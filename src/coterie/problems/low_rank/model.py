@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from coterie.arrays import FloatArray, Matrix, product
 from coterie.data.entries import pairs_of, places_of
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.factors import NEGLIGIBLE, decomposed
-from coterie.models.model import Model
-from coterie.problem import Problem
-from coterie.tasks import Task
-from coterie.tasks.completion import Completion
+from coterie.numerics.arrays import FloatArray, Matrix, product
+from coterie.numerics.factors import NEGLIGIBLE, decomposed
+from coterie.problems.low_rank.tasks import Task
+from coterie.problems.low_rank.tasks.completion import Completion
+from coterie.problems.models.model import Model
+from coterie.problems.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -42,23 +42,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray, host, shared_result
-from coterie.backends import backend
-from coterie.certificate.bound import Bound, Point
-from coterie.certificate.intercepts import EXACT, best_intercept, taken_apart
-from coterie.certificate.introduction import FLOOR, SAME
 from coterie.data import Table
-from coterie.factors import apart, orthonormal, trace_norm
-from coterie.here import weighted_norm
-from coterie.penalties.penalty import FEASIBILITY_TOLERANCE
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, host, shared_result
+from coterie.numerics.backends import backend
+from coterie.numerics.factors import apart, orthonormal, trace_norm
+from coterie.numerics.local_loss import weighted_norm
+from coterie.numerics.penalties.penalty import FEASIBILITY_TOLERANCE
+from coterie.problems.low_rank.tasks import Information, Means, Task
+from coterie.problems.low_rank.tasks.multinomial import NEVER
+from coterie.problems.low_rank.tasks.weighted import Weighted, Weights
 from coterie.problems.multiclass.proof import PAIRWISE
+from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, RADIUS, ROOM, SAFE
-from coterie.tasks import Information, Means, Task
-from coterie.tasks.multinomial import NEVER
-from coterie.tasks.weighted import Weighted, Weights
-from coterie.words import Sum, Talk
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate.bound import Bound, Point
+from coterie.run.certificate.intercepts import EXACT, best_intercept, taken_apart
+from coterie.run.certificate.introduction import FLOOR, SAME
+from coterie.run.collectives import Sum, Talk
 
 EXACT_SIZE = 1 << 22
 """Up to how many entries of W the gradient is sent as a whole for a proof."""

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import Design, FloatArray, stored
-from coterie.certificate import ANY, Bound, Participant, Point
 from coterie.data import Table, encode_classes, validated_all
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.losses import Fit
 from coterie.networks import Network
-from coterie.problem import Problem
+from coterie.numerics.arrays import Design, FloatArray, stored
+from coterie.numerics.losses import Fit
 from coterie.problems.kind import SHOWN, Ask, Classes, Shown, by_rows, in_one_precision
 from coterie.problems.multiclass import proof
 from coterie.problems.multiclass.loss import Softmax
 from coterie.problems.multiclass.methods import SoftmaxNewton
 from coterie.problems.multiclass.model import MulticlassModel
 from coterie.problems.multiclass.view import SoftmaxHere, StackedDesign
+from coterie.problems.problem import Problem
 from coterie.problems.rows import RowsKind
-from coterie.rounds import Outcome
-from coterie.words import Sum, Talk
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import ANY, Bound, Participant, Point
+from coterie.run.collectives import Sum, Talk
+from coterie.run.rounds import Outcome
 
 if TYPE_CHECKING:
     from coterie.problems.multiclass.stats import MulticlassStats

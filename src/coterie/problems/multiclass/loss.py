@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.losses import Fit
+from coterie.numerics.losses import Fit
 
 Label = str | int | float | bool
 

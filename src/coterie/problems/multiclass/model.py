@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from coterie.arrays import FloatArray, Matrix, product
-from coterie.data.prepared import Prepared
+from coterie.data.preparation.prepared import Prepared
 from coterie.errors import InvalidData
-from coterie.models.model import Model
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, Matrix, product
+from coterie.problems.models.model import Model
 from coterie.problems.multiclass.loss import Softmax
+from coterie.problems.problem import Problem
 
 
 @dataclass(frozen=True)

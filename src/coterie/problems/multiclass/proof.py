@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray, shared_result
-from coterie.certificate.bound import ANY, Bound, Point
-from coterie.certificate.introduction import lengths_of_start, sum_of_inverses
-from coterie.kernels.entropy import divergences
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, shared_result
+from coterie.numerics.kernels.entropy import divergences
 from coterie.problems.multiclass.loss import Softmax
 from coterie.problems.multiclass.view import SoftmaxHere
+from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, RADIUS, ROOM, SAFE, Terms, certify_rows
-from coterie.words import Sum, Talk
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate.bound import ANY, Bound, Point
+from coterie.run.certificate.introduction import lengths_of_start, sum_of_inverses
+from coterie.run.collectives import Sum, Talk
 
 PAIRWISE = 32
 """Roundings of a sum that numpy adds up in pairs, beside one for each doubling of its terms."""

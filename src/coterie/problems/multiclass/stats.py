@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.api.evaluation import Evaluation
 from coterie.data import Table
-from coterie.evaluation import Evaluation
-from coterie.models.model import shown_label
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.models.model import shown_label
 from coterie.problems.multiclass.loss import Softmax
 from coterie.problems.multiclass.view import SoftmaxHere
+from coterie.problems.problem import Problem
 from coterie.problems.stats import Stats, named_columns
-from coterie.session.information import Information, Own, of_rows
-from coterie.session.scoring import of_classes
-from coterie.words import Talk
+from coterie.run.agent import Agent
+from coterie.run.collectives import Talk
+from coterie.stats.information import Information, Own, of_rows
+from coterie.stats.scoring import of_classes
 
 
 class MulticlassStats(Stats[Problem[Softmax]]):

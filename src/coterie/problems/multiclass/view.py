@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import WIDENED_ROWS, CentredDesign, Design, FloatArray, is_sparse
-from coterie.kernels.softmax import log_softmax_rows
-from coterie.moments import diagonal, second_moment
+from coterie.numerics.arrays import WIDENED_ROWS, CentredDesign, Design, FloatArray, is_sparse
+from coterie.numerics.kernels.softmax import log_softmax_rows
+from coterie.stats.moments import diagonal, second_moment
 
 BLOCK = 1 << 20
 """Numbers of long rows that are multiplied out at a time."""

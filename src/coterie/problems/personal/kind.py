@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray
-from coterie.certificate import ANY, Bound, Participant, Point
 from coterie.data import Table
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.methods import METHODS
 from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.kind import SHOWN, Ask, Classes, Kind, Shown, said_of_intercept, spelt
 from coterie.problems.personal import proof
+from coterie.problems.personal.methods import ALL
 from coterie.problems.personal.model import PersonalModel
 from coterie.problems.personal.problem import LEARNED, Personal, user_loss
-from coterie.rounds import Outcome
-from coterie.words import Talk
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import ANY, Bound, Participant, Point
+from coterie.run.collectives import Talk
+from coterie.run.rounds import Outcome
 
 LOSSES = 1e-9
 """How closely the losses of users agree with those of their rows."""
@@ -30,6 +31,7 @@ class PersonalKind(Kind[Personal, PersonalModel]):
     """Log-sum losses of users, in a ball, and near those who are alike."""
 
     name = "personal"
+    methods = ALL
     called = "model for each of them"
     labels_alone = False
     model_class = PersonalModel

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.special import expit
 
-from coterie.arrays import FloatArray, Matrix
 from coterie.errors import InvalidInput, UnknownName
-from coterie.models.by_user import UNKNOWN, UserModel
 from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray, Matrix
+from coterie.problems.models.by_user import UNKNOWN, UserModel
 from coterie.problems.personal.problem import Personal
 
 

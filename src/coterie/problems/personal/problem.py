@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from coterie.agent import Agent, remembered
-from coterie.arrays import FloatArray, as_number, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownName
-from coterie.kernels.boosting import log_sum, slope
-from coterie.kernels.hinge_block import mean_hinge
-from coterie.predictors import Given, Linear, Predictors, Stumps
-from coterie.problem import AnyProblem
+from coterie.numerics.arrays import FloatArray, as_number, whole_number
+from coterie.numerics.kernels.boosting import log_sum, slope
+from coterie.numerics.kernels.hinge_block import mean_hinge
 from coterie.problems import kind_named
-from coterie.words import Sum, Talk
+from coterie.problems.personal.predictors import Given, Linear, Predictors, Stumps
+from coterie.problems.problem import AnyProblem
+from coterie.run.agent import Agent, remembered
+from coterie.run.collectives import Sum, Talk
 
 if TYPE_CHECKING:
     from coterie.problems.kind import Kind

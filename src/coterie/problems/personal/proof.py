@@ -24,15 +24,15 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray
-from coterie.certificate.bound import Bound, Point
 from coterie.errors import InvalidData, NumericalError
-from coterie.kernels.boosting import slope
-from coterie.kernels.hinge_block import hinge_block, mean_hinge
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.kernels.boosting import slope
+from coterie.numerics.kernels.hinge_block import hinge_block, mean_hinge
 from coterie.problems.personal.problem import Personal, confidence, margins, pooled_slope
 from coterie.problems.proof import EPSILON, FEW, SAFE
-from coterie.words import Ask, Sum, Talk
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate.bound import Bound, Point
+from coterie.run.collectives import Ask, Sum, Talk
 
 BITS = 40
 """Nobody has 2⁴⁰ rows."""

@@ -7,24 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray
-from coterie.certificate import ANY, Bound, Participant, Point
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.kind import SHOWN, Ask, Classes, Shown
 from coterie.problems.one_score import OneScoreKind
 from coterie.problems.shared import proof
+from coterie.problems.shared.methods import ALL
 from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
-from coterie.rounds import Outcome
-from coterie.words import Talk
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import ANY, Bound, Participant, Point
+from coterie.run.collectives import Talk
+from coterie.run.rounds import Outcome
 
 
 class SharedKind(OneScoreKind[Shared, SharedModel]):
     """A linear model on the columns of all and on those of each user."""
 
     name = "shared"
+    methods = ALL
     called = "common model with deviations"
     graph_is_data = True
     only_sums = True

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, Matrix, product
-from coterie.models.by_user import UserModel
+from coterie.numerics.arrays import FloatArray, Matrix, product
+from coterie.problems.models.by_user import UserModel
 from coterie.problems.shared.problem import Shared
 
 

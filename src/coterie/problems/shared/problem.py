@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coterie.arrays import as_number
 from coterie.errors import InvalidProblem
-from coterie.losses import Loss
-from coterie.penalties import Penalty
-from coterie.penalties.l2 import L2
-from coterie.problem import Problem
+from coterie.numerics.arrays import as_number
+from coterie.numerics.losses import Loss
+from coterie.numerics.penalties import Penalty
+from coterie.numerics.penalties.l2 import L2
 from coterie.problems import kind_named
+from coterie.problems.problem import Problem
 
 if TYPE_CHECKING:
     from coterie.problems.kind import Kind

@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
-from coterie.certificate.bound import ANY, Bound, Point
-from coterie.certificate.introduction import introduce as introduce
 from coterie.errors import NumericalError
-from coterie.here import Here
-from coterie.penalties.l2 import half_square
-from coterie.penalties.penalty import lengths
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.local_loss import Here
+from coterie.numerics.penalties.l2 import half_square
+from coterie.numerics.penalties.penalty import lengths
 from coterie.problems.linear.proof import RowTerms
 from coterie.problems.proof import EPSILON, FEW, SAFE, certify_rows
 from coterie.problems.shared.problem import Shared
-from coterie.words import Talk
+from coterie.run.agent import Agent
+from coterie.run.certificate.bound import ANY, Bound, Point
+from coterie.run.certificate.introduction import introduce as introduce
+from coterie.run.collectives import Talk
 
 
 def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:

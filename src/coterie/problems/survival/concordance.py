@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.kernels.compiled import compiled
+from coterie.numerics.kernels.compiled import compiled
 
 
 @compiled

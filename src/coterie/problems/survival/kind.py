@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.agent import Agent, Facts
-from coterie.arrays import Design, FloatArray, whole_number
-from coterie.certificate import ANY, Bound, Participant, Point
+from coterie.api.result import Result
 from coterie.data import Table, validated_all
 from coterie.data.labels import Labels
 from coterie.data.table import party_error
 from coterie.errors import InvalidProblem
 from coterie.networks import Network
-from coterie.problem import Problem
+from coterie.numerics.arrays import Design, FloatArray, whole_number
 from coterie.problems.kind import (
     Classes,
     Shown,
@@ -26,6 +24,7 @@ from coterie.problems.kind import (
     said_of_intercept,
     said_of_penalty,
 )
+from coterie.problems.problem import Problem
 from coterie.problems.rows import RowsKind
 from coterie.problems.survival import proof
 from coterie.problems.survival.labels import SurvivalLabels, wrong_labels
@@ -33,9 +32,10 @@ from coterie.problems.survival.likelihood import CoxHere, risk_of, stratified
 from coterie.problems.survival.loss import Cox
 from coterie.problems.survival.methods import CoxNewton
 from coterie.problems.survival.model import SurvivalModel
-from coterie.result import Result
-from coterie.rounds import Outcome
-from coterie.words import Talk
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import ANY, Bound, Participant, Point
+from coterie.run.collectives import Talk
+from coterie.run.rounds import Outcome
 
 if TYPE_CHECKING:
     from coterie.problems.survival.stats import SurvivalStats

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
 from coterie.data.labels import Labels
 from coterie.errors import InvalidData
+from coterie.numerics.arrays import FloatArray
 
 TIME, EVENT, ENTRY, STRATUM = range(4)
 """The columns of labels."""

@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent, remembered
-from coterie.arrays import Design, FloatArray, is_sparse
 from coterie.errors import NumericalError
-from coterie.moments import diagonal, second_moment
-from coterie.problem import Problem
+from coterie.numerics.arrays import Design, FloatArray, is_sparse
+from coterie.problems.problem import Problem
 from coterie.problems.survival.concordance import ordered_pairs
 from coterie.problems.survival.labels import ENTRY, EVENT, STRATUM, TIME
 from coterie.problems.survival.loss import Cox
 from coterie.problems.survival.risk_sets import at_risk_by_tree, at_risk_in_order, exposed_by_tree, exposed_in_order
+from coterie.run.agent import Agent, remembered
+from coterie.stats.moments import diagonal, second_moment
 
 HOPELESS = 1e20
 """Losses of steps so long that the weights of those at risk are no longer numbers: no line search takes them."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coterie.errors import InvalidProblem
-from coterie.losses import Fit
+from coterie.numerics.losses import Fit
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
 from coterie.errors import InvalidData
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.second_order.newton import ByWidth, State
 from coterie.methods.second_order.oracle import ScoreOracle
-from coterie.moments import packed
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.survival.likelihood import HOPELESS, CoxHere
+from coterie.run.agent import Agent
+from coterie.stats.moments import packed
 
 ROUNDS = 30
 """Rounds after which steps that are still too long for numbers have no end."""

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coterie.arrays import Design, FloatArray, Matrix, product
 from coterie.data import read, validated
+from coterie.data.archives import csv_text, write_atomically
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
-from coterie.files import csv_text, write_atomically
+from coterie.numerics.arrays import Design, FloatArray, Matrix, product
 from coterie.problems.linear.model import LinearModel
 from coterie.problems.survival.likelihood import CoxHere, RiskSets
 

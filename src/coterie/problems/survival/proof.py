@@ -25,17 +25,17 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent, Facts, remembered
-from coterie.arrays import FloatArray, is_sparse, shared_result
-from coterie.certificate.bound import ANY, Bound, Point
-from coterie.certificate.introduction import SAME, lengths_of_start, sum_of_inverses
 from coterie.errors import InvalidData
-from coterie.kernels.entropy import divergence, divergences
-from coterie.problem import Problem
+from coterie.numerics.arrays import FloatArray, is_sparse, shared_result
+from coterie.numerics.kernels.entropy import divergence, divergences
+from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, SAFE, Terms, certify_rows
 from coterie.problems.survival.likelihood import CoxHere, risk_of
 from coterie.problems.survival.loss import Cox
-from coterie.words import Sum, Talk
+from coterie.run.agent import Agent, Facts, remembered
+from coterie.run.certificate.bound import ANY, Bound, Point
+from coterie.run.certificate.introduction import SAME, lengths_of_start, sum_of_inverses
+from coterie.run.collectives import Sum, Talk
 
 NEAR = 0.5
 """Scores that differ by less are compared through expm1, whose errors shrink with the difference."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from coterie.api.result import Result
 from coterie.data import Table
 from coterie.errors import shortened
 from coterie.problems.survival.labels import EVENT
@@ -16,7 +17,6 @@ from coterie.problems.survival.model import Baseline
 from coterie.report.figures import COLUMN_LETTERS, HUES, QUIET, styled
 from coterie.report.html import figure_block, paragraph, section
 from coterie.report.words import number, plain
-from coterie.result import Result
 
 INCHES = (5.6, 3.0)
 NAMED = 10

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coterie.kernels.compiled import compiled
+from coterie.numerics.kernels.compiled import compiled
 
 
 @compiled

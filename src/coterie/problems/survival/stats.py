@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import Design, FloatArray
+from coterie.api.evaluation import Evaluation
 from coterie.data import Table
-from coterie.evaluation import Evaluation
-from coterie.moments import packed
-from coterie.problem import Problem
+from coterie.numerics.arrays import Design, FloatArray
 from coterie.problems.linear.model import MEANINGS
+from coterie.problems.problem import Problem
 from coterie.problems.stats import Stats, named_columns
 from coterie.problems.survival.likelihood import CoxHere, RiskSets, concordance_counts, risk_of
 from coterie.problems.survival.loss import Cox
-from coterie.session.groups import allowed
-from coterie.session.information import Information, Own
-from coterie.session.scoring import deviances, labels_and_weights, notes_on, ratio
-from coterie.words import Sum, Talk
+from coterie.run.agent import Agent
+from coterie.run.collectives import Sum, Talk
+from coterie.run.groups import allowed
+from coterie.stats.information import Information, Own
+from coterie.stats.moments import packed
+from coterie.stats.scoring import deviances, labels_and_weights, notes_on, ratio
 
 
 class SurvivalStats(Stats[Problem[Cox]]):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
-from coterie.result import Result
+from coterie.api.result import Result
 
 __all__ = ["Section", "sections"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from coterie.api.progress import format_bits
+from coterie.api.result import Result
 from coterie.errors import shortened
-from coterie.progress import format_bits
 from coterie.report.html import details, paragraph, section, share, short_digest, table
 from coterie.report.sections.network import OPEN_AGENTS
 from coterie.report.words import duration, money, plain, text
-from coterie.result import Result
 
 ORDER = 40
 PURPOSE_WORDS = {

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from coterie.certificate.document import unit_of
+from coterie.api.result import Result
 from coterie.report.html import paragraph, section
 from coterie.report.words import number, one_part_in
-from coterie.result import Result
+from coterie.run.certificate.document import unit_of
 
 ORDER = 10
 ROUNDING = 1e-14

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from coterie.models import Model
+from coterie.api.result import Result
+from coterie.problems.models import Model
 from coterie.report.figures import model_figures, shown_of
 from coterie.report.html import definitions, details, figure_block, paragraph, section, table
 from coterie.report.words import number, text, written_value
-from coterie.result import Result
 
 ORDER = 50
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from coterie.api.progress import format_bits
+from coterie.api.result import Result
 from coterie.errors import count, shortened
-from coterie.progress import format_bits
 from coterie.report.figures import STRIP, network
 from coterie.report.html import details, figure_block, paragraph, section, share, table
 from coterie.report.words import plain, text
-from coterie.result import Result
 
 ORDER = 30
 OPEN_AGENTS = 12

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from coterie.api.progress import format_bits
+from coterie.api.result import Result
 from coterie.errors import count
-from coterie.progress import format_bits
 from coterie.report.figures import gap_against, straighter_in_log
 from coterie.report.html import choice, figure_block, paragraph, section, swatch, table
 from coterie.report.words import text
-from coterie.result import Result
 
 ORDER = 20
 AXES = {"rounds": "rounds", "bytes": "data sent", "seconds": "seconds"}

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from coterie.data.recipes import Preparation
+from coterie.api.result import Result
+from coterie.data.preparation.recipes import Preparation
 from coterie.errors import count
 from coterie.report.call import solve_call
 from coterie.report.html import definitions, paragraph, section, short_digest
 from coterie.report.words import text, written_value
-from coterie.result import Result
 
 ORDER = 90
 MOST_COLUMNS = 5

@@ -1,0 +1,1 @@
+"""What users call: solve, path, plan, describe, evaluate and verify, and the results that these return."""

@@ -1,0 +1,107 @@
+"""A live line while data is read and a run lasts: rows, then rounds, gap, bits. Silent unless a terminal shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from coterie.run.stages import listening
+from coterie.run.stopping import Record
+
+PATIENCE_SECONDS = 1.0
+"""Nothing is shown for runs that are over before this."""
+PAUSE_SECONDS = 0.1
+
+
+Show = Callable[[Callable[[float], Text], float], None]
+"""Shows a line, given the seconds since the beginning, but not too soon after the last one."""
+
+
+def somebody_looks(wanted: bool | None) -> bool:
+    """Whether lines are shown; `wanted=None` means: if there is a terminal."""
+    return bool(Console(stderr=True).is_terminal if wanted is None else wanted)
+
+
+@contextmanager
+def progress_watch(wanted: bool | None, title: str) -> Iterator[Callable[[int, Record | None], None]]:
+    """A callback that keeps one line up to date; `wanted=None` means: if there is a terminal."""
+    with _live_line(wanted, title) as show:
+        yield lambda t, record: show(lambda seconds: _line(title, t, record, seconds), PAUSE_SECONDS)
+
+
+@contextmanager
+def stage_watch(wanted: bool | None) -> Iterator[None]:
+    """Show how many rows have been read or checked; `wanted=None` means: if there is a terminal."""
+    with _live_line(wanted) as show:
+
+        def listen(stage: str, done: int, total: int) -> None:
+            told = f"  {done:,} of {total:,} rows"
+            show(lambda seconds: Text.assemble((stage, "bold"), f"{told}  {seconds:.0f} s"), PAUSE_SECONDS)
+
+        with listening(listen):
+            yield
+
+
+@contextmanager
+def _live_line(wanted: bool | None, compiles: str = "") -> Iterator[Show]:
+    """What shows a line, or nothing if nobody is looking; with a title, the line also says what is compiled."""
+    if not somebody_looks(wanted):
+        yield lambda line, pause: None
+        return
+    began = shown = time.monotonic()
+    live = Live(Text(), console=Console(stderr=True), auto_refresh=False, transient=True)
+
+    def show(line: Callable[[float], Text], pause: float) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - began >= PATIENCE_SECONDS and now - shown >= pause:
+            live.update(line(now - began), refresh=True)
+            shown = now
+
+    def compiling() -> None:
+        show(lambda _: Text.assemble((compiles, "bold"), "  compiling, once on this machine"), 0.0)
+
+    # First the listener: numba keeps the streams that it finds when it is imported, and a live line replaces them.
+    with _before_compiling(compiling) if compiles else nullcontext(), live:
+        yield show
+
+
+@contextmanager
+def _before_compiling(show: Callable[[], None]) -> Iterator[None]:
+    """Call that whenever a kernel is compiled that is not in numba's cache yet."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            show()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
+
+
+def format_bits(bits: float) -> str:
+    """Bits as bytes, in a unit that reads well."""
+    size = bits / 8
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{size:.3g} {unit}"
+
+
+def _line(title: str, t: int, record: Record | None, seconds: float) -> Text:
+    line = Text.assemble((title, "bold"), f"  round {t}  {seconds:.0f} s")
+    if record is not None:
+        line.append(f"  gap {record.gap:.2e}", "cyan")
+        line.append(f"  sent {format_bits(record.bits)}")
+    line.append("  Ctrl-C stops with the best model so far", "dim")
+    return line

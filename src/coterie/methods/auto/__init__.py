@@ -1,0 +1,1 @@
+"""What `method="auto"` assumes about the costs of methods."""

@@ -1,0 +1,1 @@
+"""Methods for columns split over parties, with the labels at one party."""

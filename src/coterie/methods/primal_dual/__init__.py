@@ -1,0 +1,1 @@
+"""Primal-dual methods for rows split over parties."""

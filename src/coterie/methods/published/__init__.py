@@ -1,0 +1,1 @@
+"""Methods in the form in which their papers state them."""

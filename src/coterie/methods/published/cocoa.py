@@ -1,0 +1,63 @@
+"""CoCoA, equation (5) of "CoCoA Is ADMM": the fifth rule of `primal_dual.py`, whose table explains the symbols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.errors import InvalidProblem
+from coterie.methods.method import NO_INTERCEPT
+from coterie.methods.primal_dual.rules import Auto, PrimalDual, State
+from coterie.networks import Network
+from coterie.numerics.acceleration import Anderson
+from coterie.problems.problem import Problem
+from coterie.run.agent import Agent
+from coterie.run.collectives import Sum, Talk
+from coterie.run.steps import Coordinate, Steps
+
+
+@dataclass(frozen=True)
+class Cocoa(PrimalDual):
+    """CoCoA, equation (5): for strongly convex penalties, ρ = 1/λ and η = σ' without a choice."""
+
+    name: ClassVar[str] = "cocoa"
+    summary: ClassVar[str] = (
+        "CoCoA: exact local problems, no parameter; needs an l2 part in the penalty, and no intercept"
+    )
+
+    sigma: Auto = "auto"
+    """σ', the subproblem parameter; "auto" is K."""
+    gamma: float = 1.0
+    """γ, the aggregation parameter."""
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if problem.penalty.strong_convexity <= 0:
+            raise InvalidProblem(
+                f"cocoa needs an l2 part in the penalty; {problem.penalty.name!r} has none. Use penalty='elasticnet' "
+                "and intercept=False, or method='proximal-1'."
+            )
+        if problem.intercept:
+            raise InvalidProblem(f"cocoa {NO_INTERCEPT}")
+
+    def start(self, agent: Agent) -> Talk[State]:
+        w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
+        sigma = float(agent.count if self.sigma == "auto" else self.sigma)
+        yield from ()  # there is nothing to ask
+        return State(w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, w)
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        total = yield Sum(state.Xv)
+        # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2                                                  (5)
+        w = agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total))
+        v, Xv = self.dual_step(agent, state, w, t)
+        return replace(state, w=w, v=state.v + self.gamma * (v - state.v), Xv=state.Xv + self.gamma * (Xv - state.Xv))
+
+    def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
+        """v alone: w follows from it."""
+        return super().coordinates(agent, state)[1:]
+
+    def accelerated(self, problem: Problem) -> Steps:
+        """Without over-relaxation, for which CoCoA has no theory."""
+        return Anderson(self, alpha=1.0) if problem.loss.smooth else self

@@ -1,0 +1,75 @@
+"""The data of diffusion learning by rows, in the units of its columns or in one unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from coterie.numerics.arrays import CentredDesign, Design, FloatArray, Matrix, is_sparse
+from coterie.numerics.kernels.pipeline import Rows, rows_of
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.run.agent import Agent, remembered
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    gain: float = tuned(
+        0.5, "Columns are brought to one unit where that leaves at most this share of the condition number.", below=1
+    )
+
+
+TUNING = _Tuning()
+
+
+def gain() -> float:
+    """The share of the condition number that one unit for all columns may leave at most."""
+    return TUNING.gain
+
+
+@remembered
+def by_rows(agent: Agent, scaled: bool) -> Rows:
+    """The data by rows: blocks of columns are stored by columns, and one sample would touch them all."""
+    X = _centred(agent.design)
+    return rows_of(_times(X, column_scale(agent)[: X.shape[1]]) if scaled else X)
+
+
+@remembered
+def column_scale(agent: Agent) -> FloatArray:
+    """c_j with c_j² (mean of h_j² + ρ/β) = 1, and 1 for the intercept and for columns of zeros."""
+    design, problem = agent.design, agent.problem
+    squares = design.squared_lengths().astype(float) / max(design.shape[0], 1)
+    bends = squares + problem.penalty.strong_convexity / problem.loss.smoothness
+    scale = np.ones(design.shape[1])
+    moved = squares > 0
+    moved[design.X.shape[1] :] = False
+    scale[moved] = 1.0 / np.sqrt(bends[moved])
+    return scale
+
+
+def least_bend(agent: Agent) -> float:
+    """The least β (mean of h_j²) + ρ of its columns, and 0 if it has none."""
+    design, problem = agent.design, agent.problem
+    squares = design.squared_lengths().astype(float) / max(design.shape[0], 1)
+    bends = problem.loss.smoothness * squares + problem.penalty.strong_convexity
+    return float(bends[squares > 0].min(initial=np.inf)) if (squares > 0).any() else 0.0
+
+
+def row_squares(design: Design, scale: FloatArray | None = None) -> FloatArray:
+    """‖h_n‖² of every row, in that scale."""
+    X = _centred(design)
+    if scale is not None:
+        X = _times(X, scale[: X.shape[1]])
+    squares: FloatArray = np.asarray(X.multiply(X).sum(axis=1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
+    return squares + 1.0 if design.intercept else squares
+
+
+def _centred(design: Design) -> Matrix:
+    return design.X - design.centre.astype(design.dtype) if isinstance(design, CentredDesign) else design.X
+
+
+def _times(X: Matrix, scale: FloatArray) -> Matrix:
+    """Every column times its number, in the precision of the data."""
+    scale = scale.astype(X.dtype)
+    return X @ sp.diags_array(scale) if is_sparse(X) else X * scale

@@ -1,0 +1,149 @@
+"""`graph-cp` as it was published: equations (9) to (14) with the steps of Theorem 1, two exchanges an iteration.
+
+The table of `graph_cp.py` says what the symbols mean.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.methods.columns import chambolle_pock
+from coterie.methods.columns.chambolle_pock import block_step, dual_step, extreme_eigenvalues, pooled_norm
+from coterie.methods.largest import largest
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.losses import Loss
+from coterie.run.agent import Agent
+from coterie.run.collectives import Mix, Sum, Talk
+
+
+@dataclass(frozen=True, slots=True)
+class PaperState:
+    """Where one agent stands between two rounds of the paper's variant."""
+
+    theta: FloatArray
+    V: FloatArray
+    lam: FloatArray
+    theta_mean: FloatArray
+    """θ̄, the mean over all rounds so far."""
+    lam_mean: FloatArray
+    """λ̄, at the labels only."""
+    a: float
+    s: float
+
+
+def paper_start(
+    agent: Agent, R: float | None, chi: float | None, delta: float | str | None, D: float | str | None
+) -> Talk[PaperState]:
+    """At 0, with the steps of Theorem 1; what is not given of its constants is estimated."""
+    assert agent.facts is not None
+    reach = agent.facts.reach if 0 < agent.facts.reach < math.inf else 0.5
+    R = R or 2.0 * reach
+    if chi is None:
+        chi = math.sqrt((yield from pooled_norm(agent, np.ones(agent.design.shape[1], agent.design.dtype)))) or 1.0
+    rho, spread = steepness(agent.problem.loss), 1.0
+    if agent.count > 1:
+        if delta == "diameter":
+            delta = yield from smallest_by_diameter(agent)
+        if D == "degree":
+            # ‖L‖ ≤ 2Δ(G)                                                                                    Section 3
+            D = 2.0 * (yield from largest(agent, (yield from own_degree(agent))))
+        if delta is None or D is None:
+            low, high = yield from laplacian_ends(agent)
+            delta, D = delta or low, D or high
+        assert not isinstance(delta, str)
+        assert not isinstance(D, str)
+        spread = math.sqrt(1.0 + 2.0 * chi**2 / delta**2)
+    else:
+        D = 0.0
+    # σ = m^{1/2} n^{3/2} ρ / ((χ + D) R √(1 + 2χ²/δ²)),  τ = n² / ((χ + D)² σ)                         Theorem 1
+    s = math.sqrt(agent.count * agent.total) * rho / ((chi + D) * R * spread)
+    a = 1.0 / ((chi + D) ** 2 * s)
+    (rows, columns), dtype = agent.design.shape, agent.design.dtype
+    theta, zeros = np.zeros(columns, dtype), np.zeros(rows, dtype)
+    lam_mean = zeros if agent.data.y is not None else np.empty(0, dtype)
+    return PaperState(theta, zeros, zeros, theta, lam_mean, a, s)
+
+
+def paper_round(agent: Agent, state: PaperState, t: int) -> Talk[PaperState]:
+    """Equations (9) to (14)."""
+    a, s, here = state.a, state.s, agent.data.y is not None
+    # θ_{t+1} = prox_{τr}(θ_t − (τ/n) Xᵀλ_t)                                                                  (9)
+    theta = block_step(agent, state.theta, state.lam, np.full_like(state.theta, a))
+    lam = s * agent.design.forward(2.0 * theta - state.theta)
+    lam += state.lam
+    V = state.V
+    if agent.count > 1:
+        # v_{t+1} = v_t − (τ/n) Σ_{j'} (λ_t − λ_{j',t})                                                      (10)
+        V = V - a * (yield Mix(state.lam, "laplacian"))
+        # λ_{t+½} = λ_t + (σ/n) X(2θ_{t+1} − θ_t) + (σ/n) Σ_{j'} 2(v − v_{j'})_{t+1} − (v − v_{j'})_t   (11), (13)
+        lam += s * (yield Mix(2.0 * V - state.V, "laplacian"))
+    if here:
+        # λ_{t+1} = prox_{(σ/n) Σℓ*}(λ_{t+½}): equal to argmin (1/n) Σ ℓ_i((n/σ)(λ_{t+½} − λ)_i) + ‖λ‖²/2σ      (12)
+        lam = dual_step(agent, lam, s)
+    # θ̄ = (1/T) Σ_{t=1}^T θ_t                                                                                (14)
+    theta_mean = state.theta_mean + (theta - state.theta_mean) / t
+    lam_mean = state.lam_mean + (lam - state.lam_mean) / t if here else state.lam_mean
+    return PaperState(theta, V, lam, theta_mean, lam_mean, a, s)
+
+
+def own_degree(agent: Agent) -> Talk[float]:
+    """The weights of its own edges together: L has them on its diagonal."""
+    return float((yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), "laplacian"))[agent.index])
+
+
+def smallest_by_diameter(agent: Agent) -> Talk[float]:
+    """δ = 4/(m diam(G)), at most λ₂ of a connected graph of weight 1 (Mohar 1991, Theorem 4.2).
+
+    Everybody tells its neighbours whom it has heard of until all have heard of all: diam(G) times m numbers an edge.
+    """
+    heard = agent.one_hot(1.0).astype(agent.design.dtype)
+    around = -(yield Mix(heard, "laplacian"))
+    around[agent.index] = 0.0
+    # Lighter edges make λ₂ smaller in proportion, at most.
+    lightest = 1.0 / (yield from largest(agent, 1.0 / float(around[around > 0].min())))
+    degree, diameter = float(around.sum()), 0
+    while (yield Sum(np.array([float(np.count_nonzero(heard == 0))])))[0] > 0:
+        theirs = degree * heard - (yield Mix(heard, "laplacian"))
+        # Rounding leaves less than an edge's weight where nobody has heard.
+        heard = np.where((heard > 0) | (theirs > 0.5 * lightest), 1.0, 0.0).astype(agent.design.dtype)
+        diameter += 1
+    return 4.0 * lightest / (agent.count * max(diameter, 1))
+
+
+def laplacian_ends(agent: Agent) -> Talk[tuple[float, float]]:
+    """(λ₂, ‖L‖), rounded down and up a little, by Lanczos with full orthogonalisation: one number per edge and step.
+
+    It is exact for up to a hundred agents, and is near that for graphs whose λ₂ is not tiny.
+    """
+    dtype = agent.design.dtype
+    basis = np.array([1.0 / math.sqrt(agent.count)])
+    entry = float(agent.random(0).standard_normal())
+    diagonal: list[float] = []
+    off: list[float] = []
+    for _ in range(min(agent.count - 1, chambolle_pock.TUNING.lanczos_steps)):
+        # Its own entries of all basis vectors so far; the constant one, L's kernel, is the first.
+        along = yield Sum(entry * basis)
+        entry -= float(along @ basis)
+        again = yield Sum(np.append(entry * basis, entry**2))
+        entry -= float(again[:-1] @ basis)
+        beta = math.sqrt(max(float(again[-1] - again[:-1] @ again[:-1]), 0.0))
+        if len(basis) > 1:
+            diagonal.append(float(along[-1] + again[-2]))
+            if beta <= 1e-5 * max(diagonal):
+                break
+            off.append(beta)
+        basis = np.append(basis, entry / beta)
+        entry = float((yield Mix(np.array([basis[-1]], dtype), "laplacian"))[0])
+    else:
+        along = yield Sum(np.array([entry * basis[-1]]))
+        diagonal.append(float(along[0]))
+    low, high = extreme_eigenvalues(diagonal, off)
+    return low * (1.0 - chambolle_pock.TUNING.norm_tolerance), high * (1.0 + chambolle_pock.TUNING.norm_tolerance)
+
+
+def steepness(loss: Loss) -> float:
+    """ρ: |ℓ'| ≤ ρ for a Lipschitz loss, |ℓ'| ≤ ρ √ℓ for one that is not: √2 for ½(u − y)²."""
+    return loss.lipschitz if math.isfinite(loss.lipschitz) else math.sqrt(2.0 * loss.smoothness)

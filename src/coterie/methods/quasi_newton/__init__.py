@@ -1,0 +1,1 @@
+"""Quasi-Newton methods: second derivatives estimated from changes of the gradient."""

@@ -1,0 +1,1 @@
+"""Mathematics without messages: losses, penalties, arrays, kernels and acceleration."""

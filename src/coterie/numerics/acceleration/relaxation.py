@@ -1,0 +1,59 @@
+"""Over-relaxation of any method's map T: the next round starts at x + α (T(x) − x), 1 < α < 2.
+
+The rules of the primal-dual family are proximal point steps in a metric (Lemma 2 of paper 002), for which it converges
+whenever the plain step does, with residuals ‖T(x) − x‖ that never grow. Rough local solves can break that: every ten
+rounds one number is summed to look, and α goes half-way back to the plain step when the residual has grown.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coterie.numerics.acceleration.wrapper import Wrapped, Wrapper, own_residual, relaxed
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.run.agent import Agent
+from coterie.run.collectives import Sum, Talk
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    look_every: int = tuned(10, "Rounds from one look at the residual to the next.")
+    grown: float = tuned(1.5, "α goes back when the residual has grown by this factor.", above=1)
+
+
+TUNING = _Tuning()
+
+
+@dataclass(frozen=True, slots=True)
+class State(Wrapped):
+    """Where a run stands, and how far α may go."""
+
+    alpha: float
+    residual: float
+    """‖T(x) − x‖ over all agents when it was last looked at."""
+
+
+@dataclass(frozen=True)
+class Relaxation(Wrapper[State]):
+    """`steps`, over-relaxed by `alpha`."""
+
+    alpha: float = 1.9
+
+    def fresh(self, agent: Agent, inner: Any) -> State:
+        return State(inner, inner, self.alpha, math.inf)
+
+    def refreshed(self, agent: Agent, state: State, inner: Any) -> State:
+        return replace(self.fresh(agent, inner), alpha=state.alpha)
+
+    def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
+        parts = self.steps.coordinates(agent, image)
+        alpha = state.alpha
+        residual = state.residual
+        if t % TUNING.look_every == 0:
+            total = yield Sum(own_residual(agent, parts, state.start, image))
+            residual = math.sqrt(total[0])
+            if residual > TUNING.grown * state.residual:
+                alpha = 1 + 0.5 * (alpha - 1)
+        return State(relaxed(parts, state.start, image, alpha), image, alpha, residual)

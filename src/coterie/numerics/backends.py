@@ -1,0 +1,369 @@
+"""Where the numbers of a low-rank task live: numpy arrays (and scipy.sparse), or torch tensors on a CPU or a GPU.
+
+`backend(X)` is chosen by the data. Tasks keep their large arrays there; what enters and leaves (vectors, small blocks,
+messages) is numpy, so methods, words and checkpoints never see a tensor. Data in half precision (bfloat16, float16) is
+stored as it is, and every sum over it is taken in float32. torch is imported here only, and only if a tensor was given.
+
+| operation             | meaning                                                               |
+|-----------------------|-----------------------------------------------------------------------|
+| `product(M, v)`       | M v                                                                   |
+| `adjoint(M, z)`       | Mᵀ z                                                                  |
+| `blend(R, Y, ...)`    | R ← (1 − γ) R − γ Y + (γ·scale) x vᵀ, in place                        |
+| `softmax(A, P, ...)`  | A ← (1 − γ) A + (γ·scale) x vᵀ and P ← softmax of its rows, in place  |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from coterie.numerics.arrays import FloatArray, is_sparse, is_tensor, product
+
+BLOCK = 1 << 16
+"""How many numbers are worked on at a time: what several passes over one block find in the cache."""
+SQUARINGS = 24
+"""How often a Gram matrix is squared: singular values a millionth apart are then told apart."""
+DEVICE_BLOCK = 1 << 26
+"""The same for tensors: as much as keeps a GPU busy, and takes little of its memory."""
+
+
+def backend(X: Any) -> NumpyBackend | TorchBackend:
+    """Who computes with arrays like X."""
+    if is_tensor(X):
+        return TorchBackend(X)
+    return NumpyBackend(X)
+
+
+class NumpyBackend:
+    """numpy and scipy.sparse."""
+
+    fast = False
+    """Whether it is a GPU, for which a few rows are too few."""
+
+    def __init__(self, X: Any):
+        self.dtype: np.dtype[Any] = X.dtype
+
+    def here(self, v: FloatArray) -> Any:
+        """v as the large arrays are."""
+        return np.asarray(v, self.dtype)
+
+    def to_numpy(self, x: Any) -> FloatArray:
+        """x as a numpy array that can travel."""
+        return np.asarray(x)
+
+    def labels(self, y: Any) -> Any:
+        """Class numbers as indices."""
+        return np.asarray(y).astype(np.intp)
+
+    def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
+        """A large array of zeros; `stored` in the precision of the data instead of that of sums."""
+        return np.zeros((rows, columns), self.dtype)
+
+    def ones(self, rows: int) -> Any:
+        """A vector of ones in the precision of sums."""
+        return np.ones(rows, self.dtype)
+
+    def widened(self, X: Any) -> Any:
+        """X in float64."""
+        return X.astype(np.float64, copy=False)
+
+    def beside(self, one: Any, other: Any) -> Any:
+        """The columns of both."""
+        return np.hstack([one, other])
+
+    def gram(self, X: Any, Y: Any) -> Any:
+        """Xᵀ Y as a dense array."""
+        product = X.T @ Y
+        if is_sparse(product):
+            return product.toarray()
+        return product
+
+    def gram_square(self, X: Any, R: Any) -> float:
+        """‖Xᵀ R‖²_F = ⟨X Xᵀ, R Rᵀ⟩, by the smaller of the two matrices."""
+        n, d = X.shape
+        if n * n > d * R.shape[1]:
+            return float(np.linalg.norm(self.gram(X, R))) ** 2
+        kernel = X @ X.T
+        return float(np.vdot(kernel.toarray() if is_sparse(kernel) else kernel, R @ R.T))
+
+    def largest_eigenvalue(self, M: FloatArray) -> float:
+        """λmax(MᵀM) of an array in float64."""
+        last = M.shape[1] - 1
+        return float(scipy.linalg.eigvalsh(M.T @ M, subset_by_index=(last, last), check_finite=False)[0])
+
+    def scaled_rows(self, X: Any, factors: Any) -> Any:
+        """diag(factors) X."""
+        if is_sparse(X):
+            scaled = X.copy()
+            scaled.data = X.data * np.repeat(factors, np.diff(X.indptr)).astype(X.dtype)
+            return scaled
+        return X * factors.reshape(-1, *(1,) * (X.ndim - 1))
+
+    def product(self, M: Any, v: Any) -> Any:
+        """M v."""
+        return product(M, v)
+
+    def adjoint(self, M: Any, z: Any) -> Any:
+        """Mᵀ z."""
+        return product(M.T, z)
+
+    def count(self, labels: Any, z: Any, classes: int) -> Any:
+        """Hᵀ z for the indicator matrix H of the labels."""
+        if z.ndim == 1:
+            return np.bincount(labels, z, classes).astype(self.dtype, copy=False)
+        return np.stack([np.bincount(labels, column, classes) for column in z.T], 1).astype(self.dtype, copy=False)
+
+    def less_one(self, P: Any, labels: Any) -> Any:
+        """P − H in the precision of sums."""
+        residual = np.array(P)
+        residual[np.arange(len(labels)), labels] -= 1.0
+        return residual
+
+    def total(self, x: Any, y: Any) -> float:
+        """⟨x, y⟩."""
+        return float(np.vdot(x, y))
+
+    def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
+        """R ← (1 − γ) R − γ Y + (γ·scale) x vᵀ."""
+        for rows in _row_blocks(*R.shape):
+            block = R[rows]
+            block *= 1.0 - gamma
+            block -= gamma * Y[rows]
+            block += np.multiply.outer((gamma * scale) * x[rows], v)
+
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of the rows of A + 1bᵀ."""
+        for rows in _row_blocks(*A.shape):
+            block = A[rows]
+            block *= 1.0 - gamma
+            block += np.multiply.outer((gamma * scale) * x[rows], v)
+            _softmax(_raised(block, b), P[rows])
+
+    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
+        """A ← image rightᵀ, and P ← softmax of the rows of A + 1bᵀ."""
+        for rows in _row_blocks(*A.shape):
+            np.matmul(image[rows], right.T, out=A[rows])
+            _softmax(_raised(A[rows], b), P[rows])
+
+    def probabilities(self, A: Any, P: Any, b: Any) -> None:
+        """P ← softmax of the rows of A + 1bᵀ."""
+        for rows in _row_blocks(*A.shape):
+            _softmax(_raised(A[rows], b), P[rows])
+
+    def cross_entropy(self, A: Any, labels: Any, weights: Any, b: Any = None) -> float:
+        """Σ_i s_i (log Σ_l exp(A_il + b_l) − A_i,y − b_y)."""
+        total = 0.0
+        for rows in _row_blocks(*A.shape):
+            total += float(np.dot(weights[rows], _cross_entropies(_raised(A[rows], b), labels[rows])))
+        return total
+
+    def softmax_slopes(
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
+    ) -> FloatArray:
+        """First and second derivative, at γ, of the cross entropy along A + γ D + 1bᵀ with D = scale·x vᵀ − A."""
+        slope = curvature = 0.0
+        for rows in _row_blocks(*A.shape):
+            D = np.multiply.outer(scale * x[rows], v) - A[rows]
+            P = _raised(A[rows] + gamma * D, b)
+            _softmax(P, P)
+            mean = np.einsum("ij,ij->i", P, D)
+            square = np.einsum("ij,ij,ij->i", P, D, D) - mean * mean
+            slope += float(np.dot(weights[rows], mean - _picked(D, labels[rows])))
+            curvature += float(np.dot(weights[rows], square))
+        return np.array([slope, curvature])
+
+
+def _row_blocks(n: int, m: int, *, numbers: int = BLOCK) -> list[slice]:
+    step = max(1, numbers // max(1, m))
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+def _raised(A: Any, b: Any) -> Any:
+    if b is None:
+        return A
+    return A + b
+
+
+def _softmax(A: FloatArray, out: FloatArray) -> None:
+    np.subtract(A, A.max(axis=1, keepdims=True), out=out)
+    np.exp(out, out=out)
+    out /= out.sum(axis=1, keepdims=True)
+
+
+def _cross_entropies(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
+    """log Σ_l exp(A_il) − A_i,y of every row: what all scores of a row have in common costs no digits."""
+    top = A.argmax(axis=1)
+    lowered = A - _picked(A, top)[:, None]
+    others = np.exp(lowered)
+    np.put_along_axis(others, top[:, None], 0.0, axis=1)
+    losses: FloatArray = np.log1p(others.sum(axis=1)) - _picked(lowered, labels)
+    return losses
+
+
+def _picked(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
+    return np.take_along_axis(A, labels[:, None], 1)[:, 0]
+
+
+class TorchBackend:
+    """The same for torch tensors, on the device of the data. On a GPU, what half precision is read for is compiled."""
+
+    def __init__(self, X: Any):
+        import torch
+
+        self.torch: Any = torch
+        self.device = X.device
+        self.stored = X.dtype
+        self.summed: Any = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
+        self.dtype: np.dtype[Any] = np.dtype(np.float64 if self.summed == torch.float64 else np.float32)
+        self.fast = X.device.type == "cuda"
+        self._sorted: tuple[Any, Any, Any] | None = None
+
+    def here(self, v: Any) -> Any:
+        """v as the large arrays are, in the precision of sums."""
+        if not is_tensor(v):
+            v = self.torch.from_numpy(np.array(v))
+        return v.to(self.device, self.summed)
+
+    def to_numpy(self, x: Any) -> FloatArray:
+        array: FloatArray = x.to("cpu", self.torch.float64 if self.dtype == np.float64 else self.torch.float32).numpy()
+        return array
+
+    def labels(self, y: Any) -> Any:
+        tensor = y if is_tensor(y) else self.torch.from_numpy(np.asarray(y).astype(np.int64))
+        return tensor.to(self.device, self.torch.int64)
+
+    def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
+        kind = self.stored if stored else self.summed
+        return self.torch.zeros((rows, columns), dtype=kind, device=self.device)
+
+    def ones(self, rows: int) -> Any:
+        return self.torch.ones(rows, dtype=self.summed, device=self.device)
+
+    def widened(self, X: Any) -> Any:
+        return X.to(self.torch.float64)
+
+    def beside(self, one: Any, other: Any) -> Any:
+        return self.torch.hstack([one, other])
+
+    def gram(self, X: Any, Y: Any) -> Any:
+        if self.stored == self.summed:
+            return X.T @ Y
+        total = self.torch.zeros((X.shape[1], Y.shape[1]), dtype=self.summed, device=self.device)
+        for start in range(0, len(X), BLOCK):
+            rows = slice(start, start + BLOCK)
+            total += X[rows].to(self.summed).T @ Y[rows].to(self.summed)
+        return total
+
+    def gram_square(self, X: Any, R: Any) -> float:
+        """‖Xᵀ R‖²_F."""
+        return float(self.torch.linalg.norm(self.gram(X, R))) ** 2
+
+    def largest_eigenvalue(self, M: FloatArray) -> float:
+        there = self.torch.from_numpy(np.array(M)).to(self.device)
+        return float(self.torch.linalg.eigvalsh(there.T @ there)[-1])
+
+    def leading_pair(self, M: Any) -> tuple[FloatArray, FloatArray]:
+        """Unit vectors u, v with uᵀ M v = σ_max(M): MᵀM squared so often that one singular value is left of it.
+
+        A GPU multiplies matrices in the time in which one vector goes to the host and back.
+        """
+        wide = M.shape[1] > M.shape[0]
+        tall = (M.T if wide else M) / M.abs().max().clamp_min(self.torch.finfo(M.dtype).tiny)
+        G = tall.T @ tall
+        for _ in range(SQUARINGS):
+            G = G @ G / (G * G).sum().sqrt().clamp_min(self.torch.finfo(M.dtype).tiny)
+        v = G[:, G.diagonal().argmax()]
+        v = v / v.norm() if bool(v.any()) else self.torch.eye(1, len(v), dtype=v.dtype, device=self.device)[0]
+        u = tall @ v
+        u = u / u.norm() if bool(u.any()) else self.torch.eye(1, len(u), dtype=u.dtype, device=self.device)[0]
+        if wide:
+            return self.to_numpy(v), self.to_numpy(u)
+        return self.to_numpy(u), self.to_numpy(v)
+
+    def scaled_rows(self, X: Any, factors: Any) -> Any:
+        return X * factors.to(X.dtype).reshape(-1, *(1,) * (X.ndim - 1))
+
+    def product(self, M: Any, v: Any) -> Any:
+        """M v, summed in float32 where M is stored in half precision."""
+        if M.dtype == v.dtype:
+            return M @ v
+        if v.ndim == 1:
+            if self.fast:
+                return self._kernels().row_products(M, v)
+            return (M.to(v.dtype) * v).sum(1)
+        return self.torch.cat([block.to(v.dtype) @ v for block in M.split(BLOCK)])
+
+    def adjoint(self, M: Any, z: Any) -> Any:
+        """Mᵀ z, summed in float32 where M is stored in half precision."""
+        if M.dtype == z.dtype:
+            return M.T @ z
+        if z.ndim == 1:
+            if self.fast:
+                return self._kernels().column_products(M, z)
+            return (M.to(z.dtype) * z[:, None]).sum(0)
+        return self.gram(M, z)
+
+    def count(self, labels: Any, z: Any, classes: int) -> Any:
+        # Rows class by class: a GPU that added as they come would do so in another order every time.
+        if self._sorted is None or self._sorted[0] is not labels:
+            lengths = self.torch.bincount(labels, minlength=classes)
+            self._sorted = labels, labels.argsort(stable=True), lengths
+        _, order, lengths = self._sorted
+        return self.torch.segment_reduce(z[order], "sum", lengths=lengths, unsafe=True, initial=0)
+
+    def less_one(self, P: Any, labels: Any) -> Any:
+        residual = P.to(self.summed, copy=True)
+        residual[self.torch.arange(len(labels), device=self.device), labels] -= 1.0
+        return residual
+
+    def total(self, x: Any, y: Any) -> float:
+        return float((x * y).sum())
+
+    def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
+        R.mul_(1.0 - gamma).sub_(Y, alpha=gamma).addr_(x, v, alpha=gamma * scale)
+
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+        if self.fast and self.stored != self.summed and b is None:
+            self._kernels().update_softmax(A, P, 1.0 - gamma, x, v * (gamma * scale))
+            return
+        A.mul_(1.0 - gamma).addr_(x, v, alpha=gamma * scale)
+        self.probabilities(A, P, b)
+
+    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
+        self.torch.matmul(image, right.T, out=A)
+        self.probabilities(A, P, b)
+
+    def probabilities(self, A: Any, P: Any, b: Any) -> None:
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
+            P[rows] = _raised(A[rows], b).softmax(1)
+
+    def cross_entropy(self, A: Any, labels: Any, weights: Any, b: Any = None) -> float:
+        total = self.torch.zeros((), dtype=self.torch.float64, device=self.device)
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
+            scores = _raised(A[rows], b)
+            losses = self.torch.nn.functional.cross_entropy(scores, labels[rows], reduction="none")
+            total += self.torch.dot(weights[rows].double(), losses.double())
+        return float(total)
+
+    def softmax_slopes(
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
+    ) -> FloatArray:
+        sums = self.torch.zeros(2, dtype=self.torch.float64, device=self.device)
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
+            D = (scale * x[rows])[:, None] * v - A[rows]
+            P = _raised(A[rows] + gamma * D, b).softmax(1)
+            picked = D.gather(1, labels[rows, None])[:, 0]
+            P *= D
+            mean = P.sum(1)
+            square = P.mul_(D).sum(1) - mean * mean
+            sums += self.torch.stack([mean - picked, square]).double() @ weights[rows].double()
+        return np.array(sums.tolist())
+
+    @staticmethod
+    def _kernels() -> Any:
+        from coterie.numerics.kernels import half_precision
+
+        return half_precision

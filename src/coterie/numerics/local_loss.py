@@ -1,0 +1,329 @@
+"""The loss at one model, as an agent sees it on its own rows; many small agents look together.
+
+What an agent would compute of its own rows at a model that all agents share, a `Cohort` computes for all of them at
+once, with the same operations in the same order: stacked matrices are multiplied one by one, and sums run along each
+agent's own rows. So the bits are those of agents that are alone, in a tenth of the time: to call numpy takes longer
+than the product of a few rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from coterie.numerics.arrays import CentredDesign, Design, FloatArray, host, is_tensor
+from coterie.numerics.kernels.tensors import to_device_of
+from coterie.numerics.losses import Loss
+from coterie.numerics.losses.loss import Step
+
+LEAST = 16
+"""Fewer agents gain nothing."""
+SMALL = 4096
+"""Numbers that each of them may hold at most: with more, the products themselves take the time."""
+ALL = 1 << 24
+"""Numbers that they may hold together, because they are copied."""
+
+
+def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
+    """√(Σ s x²), along the last axis; infinite, without a warning, where squares are too large."""
+    other = values if weights is None else values * weights
+    if values.ndim == 1:
+        return math.sqrt(values.dot(other) if is_tensor(values) else np.vdot(values, other))  # vdot never warns
+    with np.errstate(over="ignore"):
+        return np.sqrt(np.vecdot(values, other))
+
+
+def side_by_side(numbers: Sequence[Any], of_several: bool) -> FloatArray:
+    """The numbers of one agent, or a row of them for each of several."""
+    return np.stack(np.broadcast_arrays(*numbers), axis=-1) if of_several else np.array(numbers, float)
+
+
+class Here:
+    """The loss at one model, as an agent sees it on its own rows: each part is computed once, when it is asked for."""
+
+    def __init__(
+        self,
+        w: FloatArray,
+        design: Design,
+        loss: Loss,
+        y: FloatArray,
+        weights: FloatArray | None,
+        scores: FloatArray | None = None,
+    ):
+        self.w, self.y, self._scores = w, y, design.forward(w) if scores is None else scores
+        self._design, self._loss, self._weights = design, loss, weights
+        self._losses: float | None = None
+        self._slopes: FloatArray | None = None
+        self._adjoint: FloatArray | None = None
+        self._slopes_norm: float | None = None
+        self._curvature: FloatArray | None = None
+
+    @property
+    def scores(self) -> FloatArray:
+        """X̃ w."""
+        return self._scores
+
+    @property
+    def losses(self) -> float:
+        """Σ s ℓ."""
+        if self._losses is None:
+            self._losses = self._loss.value(self.scores, self.y, self._weights)
+        return self._losses
+
+    @property
+    def slopes(self) -> FloatArray:
+        """ℓ' of every row."""
+        if self._slopes is None:
+            self._slopes = self._loss.gradient(self.scores, self.y)
+        return self._slopes
+
+    @property
+    def slopes_norm(self) -> float:
+        """√(Σ s ℓ'²)."""
+        if self._slopes_norm is None:
+            self._slopes_norm = weighted_norm(self.slopes, self._weights)
+        return self._slopes_norm
+
+    @property
+    def adjoint(self) -> FloatArray:
+        """X̃ᵀ(s∘ℓ')."""
+        if self._adjoint is None:
+            self._adjoint = self._design.adjoint(self.slopes if self._weights is None else self.slopes * self._weights)
+        return self._adjoint
+
+    @property
+    def curvature(self) -> FloatArray:
+        """ℓ'' of every row."""
+        if self._curvature is None:
+            self._curvature = self._loss.curvature(self.scores, self.y)
+        return self._curvature
+
+    @property
+    def curvature_scale(self) -> Step:
+        """What ℓ'' is large or small beside."""
+        return self._loss.curvature_scale(self.scores, self.y)
+
+    def moved(self, image: FloatArray) -> Here:
+        """The loss where the scores have changed by that."""
+        return Here(self.w, self._design, self._loss, self.y, self._weights, self.scores + image)
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        """Σ s ℓ where the scores have changed by these multiples of that."""
+        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
+
+    def losses_at(self, scores: FloatArray) -> float:
+        """Σ s ℓ at other scores."""
+        return self._loss.value(scores, self.y, self._weights)
+
+
+class TensorHere(Here):
+    """The same where rows are a tensor: their numbers stay beside it, and come to the host when they are asked for."""
+
+    def __init__(self, y: FloatArray, beside: Here):
+        self.w, self.y, self._beside = beside.w, y, beside
+
+    @cached_property
+    def scores(self) -> FloatArray:
+        scores: FloatArray = host(self._beside.scores)
+        return scores
+
+    @property
+    def losses(self) -> float:
+        return self._beside.losses
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        slopes: FloatArray = host(self._beside.slopes)
+        return slopes
+
+    @property
+    def slopes_norm(self) -> float:
+        return self._beside.slopes_norm
+
+    @property
+    def adjoint(self) -> FloatArray:
+        return self._beside.adjoint
+
+    @cached_property
+    def curvature(self) -> FloatArray:
+        curvature: FloatArray = host(self._beside.curvature)
+        return curvature
+
+    @property
+    def curvature_scale(self) -> Step:
+        scale: Step = host(self._beside.curvature_scale)
+        return scale
+
+    def moved(self, image: FloatArray) -> Here:
+        return TensorHere(self.y, self._beside.moved(to_device_of(self._beside.scores, image)))
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        return self._beside.losses_along(to_device_of(self._beside.scores, image), steps)
+
+
+class CohortDesign(Design):
+    """The designs of all agents of a cohort, as one: scores and duals have a row for each agent."""
+
+    def __init__(self, stack: FloatArray, base: Design):
+        """`base`: the design of one of them, in whose coordinates models are."""
+        super().__init__(base.X, base.intercept)
+        self.stack, self.base = stack, base
+
+    def forward(self, w: FloatArray) -> FloatArray:
+        d = self.stack.shape[2]
+        scores: FloatArray
+        if w.ndim == 2:
+            # A model for each of them, in the coordinates that people know.
+            scores = (self.stack @ w[:, :d, None])[:, :, 0]
+            return scores + w[:, d:] if self.intercept else scores
+        inner = np.append(w[:d], self.base.offset(w)) if isinstance(self.base, CentredDesign) else w
+        scores = self.stack @ inner[:d]
+        if self.intercept:
+            scores += inner[-1]
+        return scores
+
+    def offset(self, w: FloatArray) -> float:
+        return self.base.offset(w)
+
+    def plain(self, w: FloatArray) -> FloatArray:
+        return self.base.plain(w)
+
+    def inner(self, w: FloatArray) -> FloatArray:
+        return self.base.inner(w)
+
+    def adjoint(self, v: FloatArray) -> FloatArray:
+        X, d = self.stack, self.stack.shape[2]
+        adjoints: FloatArray = np.empty((len(X), self.shape[1]))
+        adjoints[:, :d] = (X.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0]
+        if self.intercept:
+            adjoints[:, d] = v.sum(axis=1)
+        if isinstance(self.base, CentredDesign):
+            adjoints[:, :d] -= self.base.centre * adjoints[:, d:]
+            adjoints[:, d] *= self.base.unit
+        return adjoints
+
+    def member(self, place: int) -> Design:
+        """The design of one of them."""
+        if isinstance(self.base, CentredDesign):
+            return CentredDesign(self.stack[place], self.intercept, self.base.centre, self.base.unit)
+        return Design(self.stack[place], self.intercept)
+
+
+class Cohort:
+    """Agents with equally many dense rows in double precision, without weights."""
+
+    def __init__(self, X: Sequence[FloatArray], y: Sequence[FloatArray], loss: Loss):
+        self.X, self.y, self.loss = np.stack(X), np.stack(y), loss
+        self._known: dict[bool, Together] = {}
+        self._asked: dict[bool, FloatArray] = {}
+        self._lock = Lock()
+
+    @staticmethod
+    def fits(X: Sequence[Any]) -> bool:
+        """Whether agents with such data are alike, small and many."""
+        shape, size = X[0].shape, math.prod(X[0].shape)
+        if not (len(X) >= LEAST and 0 < size <= SMALL and len(X) * size <= ALL):
+            return False
+        return all(type(one) is np.ndarray and one.dtype == np.float64 and one.shape == shape for one in X)
+
+    def member(self, place: int, w: FloatArray, design: Design) -> Here | None:
+        """What the agent at that place sees at w, in the coordinates of its design; None for the first who asks.
+
+        It looks alone, because nobody knows yet whether others stand at this very w.
+        """
+        centred = isinstance(design, CentredDesign)
+        known = self._known.get(centred)
+        if known is None or known.w is not w:
+            with self._lock:
+                known = self._known.get(centred)
+                if self._asked.get(centred) is not w:
+                    self._asked[centred] = w
+                    return None
+                if known is None or known.w is not w:
+                    known = self._known[centred] = Together(self, w, CohortDesign(self.X, design))
+        return _Member(known, place, design)
+
+
+class Together:
+    """What all agents of a cohort see at one model: as `Here`, with a row, or a number, for each."""
+
+    def __init__(self, cohort: Cohort, w: FloatArray, design: CohortDesign, scores: FloatArray | None = None):
+        self.w, self.y, self.cohort, self.scores = w, cohort.y, cohort, design.forward(w) if scores is None else scores
+        self._design = design
+
+    @cached_property
+    def losses(self) -> FloatArray:
+        """Σ ℓ."""
+        return self.losses_at(self.scores)
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        """ℓ' of every row."""
+        return self._of_rows(self.cohort.loss.gradient)
+
+    @cached_property
+    def slopes_norm(self) -> FloatArray:
+        """√(Σ ℓ'²)."""
+        norms: FloatArray = weighted_norm(self.slopes, None)
+        return norms
+
+    @cached_property
+    def adjoint(self) -> FloatArray:
+        """X̃ᵀℓ'."""
+        return self._design.adjoint(self.slopes)
+
+    @cached_property
+    def curvature(self) -> FloatArray:
+        """ℓ'' of every row."""
+        return self._of_rows(self.cohort.loss.curvature)
+
+    def losses_at(self, scores: FloatArray) -> FloatArray:
+        """Σ ℓ at other scores."""
+        each = self.cohort.loss.each(scores.reshape(-1), self.y.reshape(-1))
+        losses: FloatArray = each.reshape(scores.shape).sum(axis=1)
+        return losses
+
+    @property
+    def curvature_scale(self) -> Step:
+        """What ℓ'' is large or small beside."""
+        return self.cohort.loss.curvature_scale(self.scores, self.y)
+
+    def moved(self, image: FloatArray) -> Together:
+        """The loss where the scores have changed by that."""
+        return Together(self.cohort, self.w, self._design, self.scores + image)
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        """Σ ℓ where the scores have changed by these multiples of that, a row for each."""
+        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps]).T
+
+    def _of_rows(self, formula: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
+        return formula(self.scores.reshape(-1), self.y.reshape(-1)).reshape(self.y.shape)
+
+    @cached_property
+    def of_each(self) -> tuple[list[FloatArray], list[float], list[FloatArray], list[FloatArray]]:
+        """Scores, losses, slopes and adjoints as every agent has them."""
+        return list(self.scores), self.losses.tolist(), list(self.slopes), list(self.adjoint)
+
+    @cached_property
+    def curvature_of_each(self) -> list[FloatArray]:
+        """The same of ℓ''."""
+        return list(self.curvature)
+
+
+class _Member(Here):
+    """What one of them sees."""
+
+    def __init__(self, together: Together, place: int, design: Design):
+        cohort, (scores, losses, slopes, adjoints) = together.cohort, together.of_each
+        super().__init__(together.w, design, cohort.loss, cohort.y[place], None, scores[place])
+        self._losses, self._slopes = losses[place], slopes[place]
+        self._adjoint, self._together, self._place = adjoints[place], together, place
+
+    @property
+    def curvature(self) -> FloatArray:
+        return self._together.curvature_of_each[self._place]

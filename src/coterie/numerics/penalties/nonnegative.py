@@ -1,0 +1,24 @@
+"""g(w) = 0 where w ≥ 0 and +∞ elsewhere, with g*(u) = 0 where u ≤ 0 and +∞ elsewhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.numerics.penalties.box import Box
+
+
+@dataclass(frozen=True)
+class NonNegative(Box):
+    """No negative coefficients: the box from 0 to +∞."""
+
+    name: ClassVar[str] = "nonnegative"
+    lower: ClassVar[float] = 0.0  # type: ignore[misc]
+    upper: ClassVar[float] = math.inf  # type: ignore[misc]
+
+    def restrict(self, columns: npt.NDArray[np.intp]) -> NonNegative:
+        return self

@@ -1,0 +1,184 @@
+"""Multinomial logistic regression: F(W) = Σ_i (log Σ_l exp(x_iᵀw_l) − x_iᵀw_{y_i}), one column of W per class
+(equation (5) of the paper).
+
+    ∇F_j(W) = X_jᵀ (P_j − H_j),   P = softmax of the rows of X W,   H the indicator of the labels
+
+| information | keeps                                         | a product        | a move               |
+|-------------|-----------------------------------------------|------------------|----------------------|
+| dense       | as below, and the gradient, d × m             | O(d m)           | O(n_j d m)           |
+| implicit    | X_j, the scores A_j = X_j W, and P_j          | O(n_j (d + m))   | O(n_j m) and X_j u   |
+
+X_j u is known from the last power iteration, so a move and a line search make no pass over the features. The second
+derivative of log Σ exp is at most ½, so ½ XᵀX bounds the curvature. Sample weights s multiply the rows of P − H.
+
+With an intercept, X_j is without the means of all parties, P = softmax of the rows of A + 1bᵀ, and
+
+    ∂F_j/∂b = Σ_i s_i (p_i − h_i),   ∂²F_j/∂b² x = Σ_i s_i p_i∘(x − ⟨p_i, x⟩),   at most Σ_i s_i p_i on the diagonal
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.data import Table, encode_classes
+from coterie.numerics.arrays import FloatArray, host
+from coterie.problems.low_rank.tasks.task import Information, Means, OnBackend, Task, column_sums, refuse_empty
+
+NEVER = -1000.0
+"""The intercept of a class that nobody has seen: its probability is 0."""
+
+Label = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Multinomial(Task):
+    """One of many classes per row, with probabilities."""
+
+    name: ClassVar[str] = "multinomial"
+    kind: ClassVar[str] = "classes"
+    exact: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
+
+    classes: tuple[Label, ...] | None = None
+    """All classes, if the data need not show them all; without it, those that some party has."""
+
+    def __post_init__(self) -> None:
+        if self.classes is not None:
+            object.__setattr__(self, "classes", tuple(np.asarray(self.classes).tolist()))
+
+    def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
+        refuse_empty(tables)
+        return encode_classes(tables, None if self.classes is None else np.array(self.classes))
+
+    def with_classes(self, classes: npt.NDArray[Any] | None) -> Task:
+        return self if classes is None else replace(self, classes=tuple(classes.tolist()))
+
+    @property
+    def outputs(self) -> int:
+        assert self.classes is not None, "the classes are known once the tables are prepared"
+        return len(self.classes)
+
+    def size(self, table: Table) -> tuple[int, int]:
+        return table.d, self.outputs
+
+    def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
+        if left is None:
+            return column_sums(table)
+        return np.bincount(np.asarray(host(table.y)).astype(np.intp), table.weights, self.outputs).astype(float)
+
+    def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
+        if left is None:
+            return sums / total
+        logarithms: FloatArray = np.log(sums / total, out=np.full(len(sums), NEVER), where=sums > 0)
+        return logarithms
+
+    def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
+        # A dense move costs n_j d m and saves no memory: only worth it when asked for.
+        return _Softmax(table, self.size(table)[1], information == "dense", means)
+
+
+class _Softmax(OnBackend):
+    _b: Any = None
+    """b, where the large arrays are."""
+
+    def __init__(self, table: Table, classes: int, dense: bool, means: Means | None = None):
+        super().__init__(table.X, means)
+        self.X, self.classes, self.dense = table.X, classes, dense
+        self.labels = self.backend.labels(table.y)
+        self.weights = self.backend.ones(table.n) if table.weights is None else self.backend.here(table.weights)
+        self.weighted = table.weights is not None
+        self.A = self.backend.zeros(table.n, classes)
+        self.P = self.backend.zeros(table.n, classes, stored=True)
+        self.P += 1.0 / classes
+        if means is None:
+            self._refresh()
+        else:
+            self.put(means.right)
+
+    def _refresh(self) -> None:
+        self.G = self._gradient() if self.dense else None
+
+    def put(self, b: FloatArray) -> None:
+        self.b = b
+        self._b = self.backend.here(b)
+        self.backend.probabilities(self.A, self.P, self._b)
+        self._refresh()
+
+    def slope_of_intercept(self) -> FloatArray:
+        shares = self.backend.adjoint(self.P, self.weights)
+        slope = shares - self.backend.count(self.labels, self.weights, self.classes)
+        return np.concatenate([self.backend.to_numpy(part) for part in (slope, shares)])
+
+    def bend_of_intercept(self, x: FloatArray) -> FloatArray:
+        here = self.backend.here(x)
+        shares = self.backend.adjoint(self.P, self.weights)
+        along = self.weights * self.backend.product(self.P, here)
+        return self.backend.to_numpy(shares * here - self.backend.adjoint(self.P, along))
+
+    def image(self, u: FloatArray) -> Any:
+        return self._scores(u)
+
+    def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
+        image = self.image(left) if image is None else image
+        self.backend.scores(self.A, self.P, image, self.backend.here(right), self._b)
+        self._refresh()
+
+    def _residual_times(self, v: FloatArray) -> Any:
+        """s∘(P − H) v."""
+        here = self.backend.here(v)
+        z = self.backend.product(self.P, here) - here[self.labels]
+        return self.backend.scaled_rows(z, self.weights) if self.weighted else z
+
+    def times(self, v: FloatArray) -> FloatArray:
+        if self.G is not None:
+            return self.backend.to_numpy(self.backend.product(self.G, self.backend.here(v)))
+        return self.backend.to_numpy(self._adjoint(self._residual_times(v)))
+
+    def times_transposed(self, u: FloatArray) -> FloatArray:
+        if self.G is not None:
+            return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
+        x = self.image(u)
+        x = self.backend.scaled_rows(x, self.weights) if self.weighted else x
+        return self.backend.to_numpy(self.backend.adjoint(self.P, x) - self.backend.count(self.labels, x, self.classes))
+
+    def _residual(self) -> Any:
+        """s∘(P − H)."""
+        residual = self.backend.less_one(self.P, self.labels)
+        return self.backend.scaled_rows(residual, self.weights) if self.weighted else residual
+
+    def _gradient(self) -> Any:
+        return self._gram(self._residual())
+
+    def matrix(self) -> Any:
+        return self._gradient() if self.G is None else self.G
+
+    def squared_norm(self) -> float:
+        return self._gram_square(self._residual())
+
+    def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
+        self.backend.softmax(self.A, self.P, gamma, scale, self.image(u), self.backend.here(v), self._b)
+        self._refresh()
+
+    def slopes(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
+        x, here = self.image(u), self.backend.here(v)
+        return self.backend.softmax_slopes(self.A, self.labels, self.weights, gamma, scale, x, here, self._b)
+
+    def loss(self) -> float:
+        return self.backend.cross_entropy(self.A, self.labels, self.weights, self._b)
+
+    def inner(self) -> float:
+        # Σ_i s_i ⟨P_i − H_i, A_i⟩
+        return self.backend.total(self._residual(), self.A)
+
+    def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
+        last = image[:, image.shape[1] - new :]
+        last = self.backend.scaled_rows(last, self.weights) if self.weighted else last
+        return 0.5 * self.backend.to_numpy(self.backend.adjoint(image, last))
+
+    def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
+        return self.backend.to_numpy(self.backend.adjoint(image, self._residual_times(right)))

@@ -1,0 +1,25 @@
+"""The models that come out: plain arrays that predict, saved as arrays and JSON, never as pickle. Their classes are in
+`problems`, one for each kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from coterie.data.archives import read_archive
+from coterie.errors import CorruptFile
+from coterie.problems import KINDS
+from coterie.problems.models.by_user import UserModel
+from coterie.problems.models.model import Model
+
+__all__ = ["AnyModel", "Model", "UserModel", "load_model"]
+
+AnyModel: TypeAlias = Model[Any]
+
+
+def load_model(path: str | Path) -> AnyModel:
+    """Read a model file of any kind; one that was changed or truncated is refused."""
+    kind = read_archive(path, "model")[0].get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise CorruptFile(f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(KINDS)}.")
+    return KINDS[kind].model_class.load(path)

@@ -1,0 +1,344 @@
+"""Dada, "Communication-Efficient and Decentralized Multi-Task Boosting while Learning the Collaboration Graph"
+(Zantedeschi, Bellet, Tommasi): a boosted classifier for every user, and the graph of who learns from whom.
+
+| paper     | code                    | meaning                                                                        |
+|-----------|-------------------------|--------------------------------------------------------------------------------|
+| K, κ      | `agent.count`, `sample` | users; peers that are sampled in a graph step                                  |
+| α_k       | `x[HEAD:]`              | its own model: a weight for each base predictor                                |
+| d_k, w_kl | `x[0]`, `weights`       | its own degree; the weights of its neighbours `peers`                          |
+| L_k, c_k  | `x[1]` = c_k L_k        | the log-sum loss on its own rows; confidence                                   |
+| A_k       | `margins(agent)`        | y_i h_j(x_i)                                                                   |
+| γ⁽ᵗ⁾      | `gamma`                 | 2K/(t + 2K), with t the wake-ups of all                                        |
+| p, Δ      | `price`                 | the linear part of h, divided by μ                                             |
+| L_κ       | `smoothness`            | 2μ((κ + 1)/δ² + λ)                                                             |
+
+Given the graph, a user that wakes up takes one step on its own block of (1): the published Frank-Wolfe step, or by
+default a *pairwise* step, which moves weight from the worst base predictor in use to the best one by exact line search.
+Given the models, it minimises
+
+    h(w) = Σ_k d_k c_k L_k + μ (½ Σ_{k<l} w_kl ‖α_k − α_l‖² − Σ_k log(d_k + δ) + λ ‖w‖²)                         (3)
+
+over its weights to κ sampled peers: by the published gradient step (5), or by default exactly. `likeness="models"` is
+(3) as it stands. The default, `likeness="trials"`, replaces its linear part by how often the models of the two users
+are wrong on each other's rows: user k tries the model of l, which it is sent anyway, on its own rows and tells l.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.errors import InvalidProblem, UnknownName
+from coterie.methods.auto.costs import Sizes
+from coterie.methods.disclosure import Disclosure
+from coterie.methods.method import Method
+from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray, as_number, whole_number
+from coterie.numerics.kernels.boosting import (
+    descent_step,
+    frank_wolfe_step,
+    graph_block,
+    graph_gradient_step,
+    log_sum,
+    pairwise_step,
+    shares_wrong,
+)
+from coterie.numerics.kernels.rows import entries, entry, with_entries, with_entry, without_largest
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.problems.personal.problem import Personal, confidence, curvature, margins, pooled_step
+from coterie.run.agent import Agent
+from coterie.run.certificate import Point
+from coterie.run.collectives import Ask, Publication, Talk
+
+HEAD = 2
+"""A message begins with the degree and the weighted loss."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    trials: float = tuned(10.0, "What a wrong answer in a trial costs, on the scale of the logarithms in h.")
+    remembered: int = tuned(512, "Peers of which a user remembers how its model did there.")
+    revisited: int = tuned(20, "Neighbours that a graph step asks again, at most.", "measured: Moons, two seeds")
+    common_steps: int = tuned(30, "Steps on everybody's rows that models may begin with.")
+    inner_steps: int = tuned(20, "Descent steps of a dense model in one wake-up.")
+
+
+TUNING = _Tuning()
+Phase = Literal["alone", "graph", "models"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one user stands between two wake-ups."""
+
+    x: FloatArray
+    """What others see: degree, weighted loss, model."""
+    peers: npt.NDArray[np.intp]
+    weights: FloatArray
+    heard: npt.NDArray[np.intp]
+    """Who told how often this user's model was wrong there."""
+    views: FloatArray
+    changed: int = 0
+    """How many entries of the model changed in the last wake-up."""
+    told: FloatArray | None = None
+    """What the last wake-up tells single peers: their numbers, weights, trials, and whether the edge is new."""
+    together: bool = False
+    """Whether the user has begun to learn with its neighbours."""
+
+
+@dataclass(frozen=True)
+class Dada(Method[State, Personal]):
+    """Models and graph in turns; only the models, if the graph is given."""
+
+    name: ClassVar[str] = "dada"
+    split: ClassVar[str] = "users"
+    family: ClassVar[str] = "personal"
+    summary: ClassVar[str] = "a boosted model for every user, near those of similar users"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="its own model, its own loss and degree, to each neighbour, and to everybody who asks to learn the "
+        "graph; and to those it asked, how often their models are wrong on its own rows",
+        learned="how the sender's rows are labelled, as well as its model knows it; a user with few rows may be "
+        "recognised by the predictors that it chose. Anybody can ask anybody",
+        secure="the same: models go to those who are to hear them, and are not sums",
+    )
+    tells_labels: ClassVar[bool] = False
+
+    step: str = "pairwise"
+    """How a model moves: "pairwise", or "frank-wolfe" as published."""
+    local_steps: int = 1
+    """How many pairwise steps a user takes in one wake-up."""
+    graph_step: str = "exact"
+    """How a row of the graph moves: "exact", or "gradient"."""
+    graph_factor: float | None = None
+    """Gradient steps are this number times 1/L_κ, 1 as published; None: 1/L for the curvature L where the row is."""
+    likeness: str = "trials"
+    """What makes two users alike: "trials" on each other's rows, or their "models" as published."""
+    schedule: str = "auto"
+    """"auto", or "paper": models start from zero again, then 20 rounds of models to 10 of the graph."""
+    sample: int = 10
+    """κ: how many peers are asked in a graph step."""
+    nearest: int | None = None
+    """At most so many neighbours: those most alike (Remark 1); None: as many as h wants."""
+    revisit: bool = True
+    """Whether a graph step also sets the weights of neighbours again, of 20 at most: two numbers more for each."""
+    begin: str = "zeros"
+    """Where boosted models begin: at "zeros" as published, or near the "global" one, by steps on everybody's rows."""
+    cache: bool = True
+    """Whether users keep the models that they were sent in graph steps (Appendix C)."""
+    alternations: int = 5
+    """How often the graph is learned before the models are finished."""
+    alone: int | None = None
+    graph_rounds: int | None = None
+    """Rounds alone at first (None: 10, 2 near "global", 30 as published), and of the graph each time (20; 10)."""
+    learn: bool = False
+    """Whether the graph is learned; `solve` sets it."""
+
+    def __post_init__(self) -> None:
+        for name, known in {
+            "step": ("frank-wolfe", "pairwise"),
+            "graph_step": ("exact", "gradient"),
+            "likeness": ("models", "trials"),
+            "schedule": ("auto", "paper"),
+            "begin": ("zeros", "global"),
+        }.items():
+            if getattr(self, name) not in known:
+                raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
+        for name in ("local_steps", "sample", "nearest", "alternations", "alone", "graph_rounds"):
+            if getattr(self, name) is not None or getattr(Dada, name) is not None:
+                whole_number(f"{self.name}: {name}", getattr(self, name))
+        if self.graph_factor is not None and not as_number(self.graph_factor) > 0:
+            raise InvalidProblem(f"{self.name}: graph_factor is above 0 (1: as published), not {self.graph_factor!r}.")
+
+    @classmethod
+    def score(cls, problem: Personal, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        return (1.0, "users learn from similar users") if cls is Dada else None
+
+    def check(self, problem: Personal, network: Network) -> None:
+        if problem.hinge != (self.name == "perso-linear"):
+            raise InvalidProblem(f"{self.name} needs a personal problem as it is, e.g. co.Personal(beta=10, mu=1).")
+        if self.learn and self.likeness == "models" and problem.mu == 0:
+            raise InvalidProblem("with mu=0 there is nothing to learn a graph from. Use method='local', or mu > 0.")
+
+    def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
+        learn = problem.learned
+        return replace(self, learn=learn), problem
+
+    def settings(self) -> dict[str, Any]:
+        """Name and parameters; newer ones are named where they are given, so that older files stay what they were."""
+        usual = {"graph_factor": None, "begin": "zeros", "alone": None, "graph_rounds": None}
+        return {name: x for name, x in super().settings().items() if name not in usual or x != usual[name]}
+
+    # -- when what is done --------------------------------------------------------------------------------------------
+
+    @property
+    def asynchronous(self) -> bool:
+        return True
+
+    @property
+    def rhythm(self) -> tuple[int, int, int]:
+        """Rounds of learning alone, then in turns of the graph and of the models."""
+        usual = (2 if self.begin == "global" else 10, 20, 10)  # a good beginning is lost when alone for long
+        alone, graph, models = (30, 10, 20) if self.schedule == "paper" else usual
+        return self.alone or alone, self.graph_rounds or graph, models
+
+    @property
+    def settles_after(self) -> int:
+        alone, graph, models = self.rhythm
+        return alone + (self.alternations - 1) * (graph + models) + graph if self.learn else 0
+
+    def phase(self, round: int) -> Phase:
+        """What is done in round 1, 2, ..."""
+        if not self.learn:
+            return "models"
+        alone, graph, models = self.rhythm
+        if round <= alone:
+            return "alone"
+        turn, place = divmod(round - alone - 1, graph + models)
+        return "graph" if turn < self.alternations and place < graph else "models"
+
+    def gamma(self, K: int, t: int) -> float:
+        """γ⁽ᵗ⁾ = 2K/(t + 2K), with t the steps on models since they started from zero."""
+        alone, graph, models = self.rhythm
+        round, place = divmod(t - 1, K)
+        if self.learn and round >= alone:
+            turns, into = divmod(round - alone, graph + models)
+            turns, into = (turns, max(into - graph, 0)) if turns < self.alternations else (self.alternations, into)
+            round = turns * models + into + (0 if self.schedule == "paper" else alone)
+        return 2 * K / (round * K + place + 2 * K)
+
+    # -- the life of a user -------------------------------------------------------------------------------------------
+
+    def start(self, agent: Agent[Personal]) -> Talk[State]:
+        yield from ()
+        problem = agent.problem
+        x = np.zeros(HEAD + problem.base.count)
+        if self.begin == "global" and problem.norm == "l1":
+            for _ in range(TUNING.common_steps):
+                x[HEAD:] = yield from pooled_step(agent, x[HEAD:])
+        x[0] = sum(agent.ties)
+        x[1] = confidence(agent) * log_sum(margins(agent), x[HEAD:])
+        peers = np.array(agent.neighbours, np.intp)
+        return State(x, peers, np.array(agent.ties, float), np.empty(0, np.intp), np.empty(0))
+
+    def warmed(self, agent: Agent[Personal], state: State, point: Point) -> State:
+        x = state.x.copy()
+        x[HEAD:] = point.w
+        x[1] = confidence(agent) * log_sum(margins(agent), x[HEAD:])
+        return replace(state, x=x)
+
+    def round(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
+        round = (t - 1) // agent.count + 1
+        if self.learn and self.phase(round) == "graph":
+            return (yield from self.graph_turn(agent, state, t))
+        problem, A = agent.problem, margins(agent)
+        x = state.x.copy()
+        alpha = x[HEAD:]
+        degree, mu = x[0], problem.mu
+        together = not self.learn or round > self.rhythm[0]
+        if self.schedule == "paper" and together and not state.together:
+            alpha[:] = 0.0
+        if state.peers.size:
+            # Σ_l w_kl α_l, of what the neighbours sent
+            pull = mu * (yield Ask(state.peers, state.weights))[HEAD:]
+        else:
+            pull, degree, mu = np.zeros(alpha.size), 1.0, 0.0
+        s, q = degree * confidence(agent), mu * degree
+        if problem.norm == "l2":
+            descent_step(A, alpha, pull, s, q, problem.beta, curvature(agent), TUNING.inner_steps)
+            changed = alpha.size
+        elif self.step == "pairwise":
+            changed = pairwise_step(A, alpha, pull, s, q, problem.beta)
+            if self.local_steps > 1:
+                for _ in range(self.local_steps - 1):
+                    if not pairwise_step(A, alpha, pull, s, q, problem.beta):
+                        break
+                changed = int(np.count_nonzero(alpha != state.x[HEAD:]))
+        else:
+            # α_k ← (1 − γ) α_k + γ s_k                                                                      (2)
+            frank_wolfe_step(A, alpha, pull, s, q, problem.beta, self.gamma(agent.count, t))
+            changed = 1
+        if self.learn:
+            x[1] = confidence(agent) * log_sum(A, alpha)
+        return State(x, state.peers, state.weights, state.heard, state.views, changed, None, together)
+
+    def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
+        """Ask κ peers, set the weights to them, and tell them."""
+        problem = agent.problem
+        others, random, again = min(self.sample, agent.count - 1), agent.random(t), state.peers
+        drawn = random.choice(agent.count - 1, others, replace=False) if others else np.empty(0, np.intp)
+        drawn += drawn >= agent.index
+        if again.size > TUNING.revisited:  # so that a wake-up costs no more where users are many
+            again = random.choice(again, TUNING.revisited, replace=False)
+        asked = np.union1d(drawn, again) if self.revisit else drawn
+        theirs = yield Ask(tuple(asked.tolist()), again=not self.cache)
+        peers = np.array(sorted(theirs), np.intp)
+        if not peers.size:
+            return replace(state, changed=0, told=None)
+        messages = np.array([theirs[peer] for peer in peers.tolist()])
+        now = entries(state.peers, state.weights, peers, np.zeros(len(peers)))
+        price, trials = self.price(agent, state, peers, messages)
+        lam, delta = problem.lam, problem.delta
+        if self.graph_step == "exact":
+            w = graph_block(price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam)
+        else:
+            degrees = messages[:, 0] + delta, state.x[0] + delta
+            w = graph_gradient_step(price, *degrees, lam, now, delta, self.graph_factor)
+        if self.nearest is not None:
+            w[self.too_far(state, peers, price, w)] = 0.0
+        keys, values = with_entries(state.peers, state.weights, peers, w)
+        x, told = state.x.copy(), np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
+        x[0] = values.sum()
+        return State(x, keys, values, state.heard, state.views, 0, told, state.together)
+
+    def price(
+        self, agent: Agent[Personal], state: State, peers: npt.NDArray[np.intp], messages: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """The linear part of h divided by μ, for each of these peers, and how their models did on its own rows."""
+        problem = agent.problem
+        models = messages[:, HEAD:]
+        if self.likeness == "models":
+            apart = models - state.x[HEAD:]
+            # p/μ + ½Δ,   p_kl = c_k L_k + c_l L_l,   Δ_kl = ‖α_k − α_l‖²                                     (4)
+            unlike = (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart)
+            return unlike, np.zeros(len(peers))
+        wrong = shares_wrong(models @ margins(agent).T)
+        return TUNING.trials * (wrong + entries(state.heard, state.views, peers, wrong)), wrong
+
+    def too_far(
+        self, state: State, peers: npt.NDArray[np.intp], price: FloatArray, w: FloatArray
+    ) -> npt.NDArray[np.bool_]:
+        """Who of these would be one neighbour too many: those least alike, as far as others hold the places."""
+        assert self.nearest is not None
+        places = self.nearest - int(np.isin(state.peers, peers, invert=True).sum())
+        far = np.ones(len(peers), bool)
+        far[np.argsort(np.where(w > 0, price, np.inf), kind="stable")[: max(places, 0)]] = False
+        return far
+
+    def receive(self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]) -> State:
+        heard, views = state.heard, state.views
+        if self.likeness == "trials":
+            heard, views = with_entry(heard, views, sender, note[1], True)
+        if heard.size > TUNING.remembered:
+            heard, views = without_largest(heard, views)
+        if note[0] == 0.0 and not entry(state.peers, state.weights, sender, 0.0):
+            # Most who ask are no neighbours, and do not become any.
+            return State(state.x, state.peers, state.weights, heard, views, together=state.together)
+        keys, values = with_entry(state.peers, state.weights, sender, note[0], False)
+        x = state.x.copy()
+        x[0] = values.sum()
+        return State(x, keys, values, heard, views, together=state.together)
+
+    def publish(self, agent: Agent[Personal], state: State) -> Publication:
+        sparse = agent.problem.norm == "l1"
+        if state.told is None:
+            return Publication(state.x, HEAD, sparse, state.changed, state.peers)
+        peers, weights, trials, new = state.told
+        numbers = (weights, trials) if self.likeness == "trials" else (weights,)
+        notes = {int(peer): tuple(note) for peer, note in zip(peers, np.transpose(numbers).tolist(), strict=True)}
+        return Publication(state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0]))
+
+    def point(self, agent: Agent[Personal], state: State) -> Point:
+        return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))

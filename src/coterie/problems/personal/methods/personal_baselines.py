@@ -1,0 +1,107 @@
+"""What `dada` is compared with: one model for all users, everybody alone, and personal linear models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coterie.errors import InvalidProblem
+from coterie.methods.disclosure import TOTALS, Disclosure
+from coterie.methods.method import Method
+from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.problems.personal.methods.dada import Dada
+from coterie.problems.personal.problem import Personal, pooled_step
+from coterie.run.agent import Agent
+from coterie.run.certificate import Point
+from coterie.run.collectives import Talk
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    grid: int = tuned(24, "Lengths that a line search compares at once.")
+
+
+TUNING = _Tuning()
+
+
+@dataclass(frozen=True)
+class DadaLinear(Dada):
+    """Personal linear models on the same graph: dense messages, no ℓ1 constraint."""
+
+    name: ClassVar[str] = "dada-linear"
+    summary: ClassVar[str] = "a linear model for every user, near those of similar users"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="its own model, one number per column, with its own loss and degree, to each neighbour and to who asks",
+        learned="how the sender's rows are labelled, as well as its model knows it",
+        secure="the same: models go to those who are to hear them, and are not sums",
+    )
+
+    def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
+        if isinstance(problem, Personal):
+            problem = problem.but(predictors="linear", norm="l2")
+        return super().adapted(problem)
+
+
+@dataclass(frozen=True)
+class Local(Dada):
+    """Everybody alone: ℓ1-AdaBoost on its own rows, without a message."""
+
+    name: ClassVar[str] = "local"
+    summary: ClassVar[str] = "a boosted model for every user, of its own rows only"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="nothing but when an agent woke up",
+        learned="nothing",
+        secure="the same",
+    )
+    uses_network: ClassVar[bool] = False
+
+    def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
+        return self, problem.but(learned=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalState:
+    """The common model."""
+
+    alpha: FloatArray
+
+
+@dataclass(frozen=True)
+class Global(Method[GlobalState, Personal]):
+    """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a server."""
+
+    name: ClassVar[str] = "global"
+    split: ClassVar[str] = "users"
+    family: ClassVar[str] = "personal"
+    summary: ClassVar[str] = "one boosted model for all users, of everybody's rows"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the gradient of its own loss, one number per base predictor, added up, and losses along a line",
+        learned="a weighted sum of its own rows' predictions, another one each round",
+        secure=TOTALS,
+    )
+    tells_labels: ClassVar[bool] = False
+    uses_network: ClassVar[bool] = False
+
+    def check(self, problem: Personal, network: Network) -> None:
+        if problem.norm != "l1":
+            raise InvalidProblem("global needs a personal problem with norm='l1', e.g. co.Personal(beta=10).")
+
+    def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
+        return self, problem.but(pooled=True, learned=False)
+
+    def start(self, agent: Agent[Personal]) -> Talk[GlobalState]:
+        yield from ()
+        return GlobalState(np.zeros(agent.problem.base.count))
+
+    def warmed(self, agent: Agent[Personal], state: GlobalState, point: Point) -> GlobalState:
+        return GlobalState(point.w.astype(float))
+
+    def round(self, agent: Agent[Personal], state: GlobalState, t: int) -> Talk[GlobalState]:
+        return GlobalState((yield from pooled_step(agent, state.alpha, TUNING.grid)))
+
+    def point(self, agent: Agent[Personal], state: GlobalState) -> Point:
+        return Point(state.alpha)

@@ -1,0 +1,153 @@
+"""Base predictors: the functions h_1, ..., h_n of which every user's classifier is a weighted sum."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.errors import InvalidProblem
+from coterie.numerics.arrays import FloatArray, Matrix, is_sparse, whole_number
+
+
+class Predictors(ABC):
+    """n functions of a row, h_j: x ↦ a number; positive speaks for the second class."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """n, the number of predictors."""
+
+    @abstractmethod
+    def values(self, X: Matrix) -> FloatArray:
+        """h_j(x_i), one row per row of X and one column per predictor."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Everything that defines them, as plain values."""
+
+
+@dataclass(frozen=True)
+class Stumps(Predictors):
+    """One threshold on one column each."""
+
+    columns: tuple[int, ...]
+    thresholds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.columns) != len(self.thresholds) or not self.columns:
+            raise InvalidProblem(
+                f"{len(self.columns)} columns and {len(self.thresholds)} thresholds do not match. Give one of each."
+            )
+
+    @staticmethod
+    def spread(lower: npt.ArrayLike, upper: npt.ArrayLike, count: int | None = None, constant: bool = False) -> Stumps:
+        """`count` stumps (10 a column) spread evenly over the columns and, within each, between its two ends.
+
+        `constant`: and one that says 1 of every row, because no number is below its threshold.
+        """
+        low, high = np.asarray(lower, float), np.asarray(upper, float)
+        n = 10 * low.size if count is None else whole_number("count", count)
+        of_column = [len(part) for part in np.array_split(np.arange(n), low.size)]
+        columns = np.repeat(np.arange(low.size), of_column)
+        place = np.concatenate([(np.arange(own) + 1) / (own + 1) for own in of_column])
+        thresholds = low[columns] + place * (high - low)[columns]
+        ends = ((0,), (-float(np.finfo(float).max),)) if constant else ((), ())
+        return Stumps((*columns.tolist(), *ends[0]), (*thresholds.tolist(), *ends[1]))
+
+    @property
+    def count(self) -> int:
+        """The number of stumps."""
+        return len(self.columns)
+
+    def values(self, X: Matrix) -> FloatArray:
+        """±1."""
+        columns = np.array(self.columns)
+        used = X[:, columns].toarray() if is_sparse(X) else X[:, columns]
+        return np.where(used > np.array(self.thresholds), 1.0, -1.0)
+
+    def settings(self) -> dict[str, Any]:
+        """Columns and thresholds."""
+        return {"name": "stumps", "columns": list(self.columns), "thresholds": list(self.thresholds)}
+
+
+@dataclass(frozen=True)
+class Linear(Predictors):
+    """h_j(x) = x_j for each column, and h(x) = 1 for the intercept, if there is one."""
+
+    columns: int
+    constant: bool = True
+
+    @property
+    def count(self) -> int:
+        """How many columns there are, and one more with an intercept."""
+        return self.columns + self.constant
+
+    def values(self, X: Matrix) -> FloatArray:
+        """The rows, with a one behind for the intercept."""
+        dense = X.toarray() if is_sparse(X) else np.asarray(X, float)
+        return np.column_stack([dense, np.ones(len(dense))]) if self.constant else dense
+
+    def settings(self) -> dict[str, Any]:
+        """The number of columns."""
+        return {"name": "linear", "columns": self.columns, "constant": self.constant}
+
+
+@dataclass(frozen=True)
+class Given(Predictors):
+    """Each is a fitted classifier of two classes, or a function of X that returns one finite number per row.
+
+    They are shared by all users, and cannot be written to a file: Coterie never pickles.
+    """
+
+    predictors: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        for predictor in self.predictors:
+            classes = getattr(predictor, "classes_", None)
+            if classes is None and not callable(predictor):
+                raise InvalidProblem(
+                    f"{predictor!r} is neither a fitted classifier nor a function. Fit it on public rows first."
+                )
+            if classes is not None and len(classes) != 2:
+                raise InvalidProblem(f"{predictor!r} knows {len(classes)} classes; a base predictor knows two.")
+        if not self.predictors:
+            raise InvalidProblem("there are no base predictors. Give at least one, or predictors='stumps'.")
+
+    @property
+    def count(self) -> int:
+        """How many were given."""
+        return len(self.predictors)
+
+    def values(self, X: Matrix) -> FloatArray:
+        """±1 of a classifier, whatever a function returns."""
+        columns = [_values(predictor, X) for predictor in self.predictors]
+        for predictor, column in zip(self.predictors, columns, strict=True):
+            if column.shape != (X.shape[0],) or not np.isfinite(column).all():
+                raise InvalidProblem(
+                    f"{predictor!r} returned shape {column.shape} for {X.shape[0]} rows, or values that are not "
+                    "finite. It must return one finite number per row."
+                )
+        return np.column_stack(columns)
+
+    def settings(self) -> dict[str, Any]:
+        """Their names only."""
+        return {"name": "given", "predictors": [_name(predictor) for predictor in self.predictors]}
+
+
+def _values(predictor: Any, X: Matrix) -> FloatArray:
+    classes = getattr(predictor, "classes_", None)
+    if classes is None:
+        function: Callable[[Matrix], Any] = predictor
+        return np.asarray(function(X), float)
+    if X.shape[0] == 0:
+        return np.empty(0)
+    return np.where(np.asarray(predictor.predict(X)) == classes[1], 1.0, -1.0)
+
+
+def _name(predictor: Any) -> str:
+    return str(getattr(predictor, "__name__", type(predictor).__name__))

@@ -1,0 +1,278 @@
+"""The problem: loss + penalty. The only place where a sum of losses is divided by n.
+
+    P(w) = (1/n) Σ_i s_i ℓ(x_iᵀw + b; y_i) + g(w)                  n = Σ_i s_i, the total weight (the number of samples)
+    D(v) = −(1/n) Σ_i s_i ℓ*(v_i; y_i) − g*(−(1/n) Xᵀ(s∘v))        with Σ_i s_i v_i = 0 if there is an intercept b
+
+With an offset, a number o_i of every sample is added to its score: ℓ(x_iᵀw + b + o_i; y_i), and −o_i v_i to ℓ*.
+
+P(w) ≥ D(v) for all w and all v in the domain, so P(w) − D(v) bounds how far w is from the optimum. The intercept is the
+last coordinate of w wherever there is one, and is never penalised.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.errors import InvalidProblem, NotRegistered, UnknownName, did_you_mean
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.losses import LOSSES, Fit, Loss
+from coterie.numerics.penalties import PENALTIES, Penalty, Step, penalty
+from coterie.problems import kinds
+from coterie.problems.low_rank.tasks import TASKS
+
+if TYPE_CHECKING:
+    from coterie.problems.kind import Kind
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    F = TypeVar("F", bound=Fit, default=Loss, covariant=True)
+    P = TypeVar("P", bound="AnyProblem", default="Problem[Loss]", covariant=True)
+    Q = TypeVar("Q", bound="AnyProblem", default="Problem[Loss]")
+else:
+    from typing import TypeVar
+
+    F, P, Q = TypeVar("F"), TypeVar("P"), TypeVar("Q")
+
+
+class AnyProblem(ABC):
+    """A convex problem of some kind: all that is true of every one of them."""
+
+    intercept: bool
+    """Whether there is one. It is a bool, also if `None` was given: then what is usual for the kind."""
+    offset: bool
+    """Whether a number of every row is added to its score. `solve` says so itself, if the data has offsets."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> Kind[Any, Any]:
+        """What depends on the kind of problem: its labels, what agents see, its proof, model and report."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Everything that defines the problem, as plain values."""
+
+    @cached_property
+    def outputs(self) -> int:
+        """How many scores a row has: one, or one for each class."""
+        return self.kind.outputs(self)
+
+    def with_classes(self, classes: npt.NDArray[Any] | None) -> Self:
+        """The same problem with the classes that all parties together have, where it needs to know them."""
+        found: Self = self.kind.with_classes(self, classes)
+        return found
+
+    def flattened(self, columns: int) -> Self:
+        """The same problem for coefficients of several scores in one vector, those of a column side by side."""
+        found: Self = self.kind.flattened(self, columns)
+        return found
+
+    # -- values, from sums over samples that somebody else has collected ---------------------------------------------
+
+    def primal(self, losses: float, total: float, penalty_value: float) -> float:
+        """P from Σ s_i ℓ_i, n and g(w)."""
+        return losses / total + penalty_value
+
+    def dual(self, conjugates: float, total: float, penalty_conjugate: float) -> float:
+        """D from Σ s_i ℓ*_i, n and g*(−Xᵀ(s∘v)/n)."""
+        return -conjugates / total - penalty_conjugate
+
+    def slope(self, adjoint: FloatArray, total: float) -> FloatArray:
+        """−Xᵀ(s∘v)/n from the sum Xᵀ(s∘v): the point at which g* is evaluated."""
+        return adjoint / -total
+
+
+@dataclass(frozen=True, init=False)
+class Problem(AnyProblem, Generic[F]):
+    """(1/n) Σ loss(x_i·w + b, y_i) + g(w), by names or objects.
+
+    Problem(loss="logistic", penalty="l1", strength=1e-3)
+    Problem(loss="huber", penalty="elasticnet", strength=0.1, l1_ratio=0.5, threshold=1.35, intercept=False)
+    Problem(loss=Quantile(level=0.9), penalty=Box(lower=0.0, upper=1.0))
+    Problem(loss="multinomial", penalty="traceball", radius=30.0)
+
+    What stands for the loss says which kind of problem it is (`kind`), and a penalty on matrices makes the model a
+    matrix of low rank. "multinomial" is a linear model of several classes, or with such a penalty of low rank. "cox" is
+    proportional hazards; with agent_strata=True, data in one piece may be split over agents, each a stratum.
+
+    Linear models and those of several classes have an intercept, which is never penalised; `intercept=False` leaves it
+    out. Models with a penalty on matrices have none unless `intercept=True`, and cox never has one.
+
+    Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the known ones.
+    """
+
+    loss: F
+    penalty: Penalty
+    intercept: bool
+    offset: bool = field(repr=False)
+    _kind: Kind[Any, Any] = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self,
+        loss: str | Fit = "squared",
+        penalty: str | Penalty = "none",
+        strength: float | None = None,
+        *,
+        intercept: bool | None = None,
+        offset: bool = False,
+        **parameters: Any,
+    ):
+        if strength is not None:
+            parameters["strength"] = strength
+        if penalty == "none" and strength == 0:
+            del parameters["strength"]
+        for_matrices = penalty.for_matrices if isinstance(penalty, Penalty) else PENALTIES[penalty].for_matrices
+        kind = _kind_for(loss, for_matrices)
+        object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "loss", _make_fit(kind, loss, parameters))
+        object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
+        chosen = self.kind.usual_intercept if intercept is None else bool(intercept)
+        object.__setattr__(self, "intercept", chosen)
+        object.__setattr__(self, "offset", bool(offset))
+        self.kind.check_problem(self)
+        if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):
+            raise InvalidProblem(f"the penalty is given as an object: put {', '.join(parameters)} into it.")
+        if parameters:
+            known = sorted({*_parameter_names(type(self.loss)), *_parameter_names(type(self.penalty)), "intercept"})
+            given = ", ".join(sorted(parameters))
+            raise InvalidProblem(
+                f"loss {self.loss.name!r} with penalty {self.penalty.name!r} does not take {given}; it takes "
+                f"{', '.join(known)}. {did_you_mean(next(iter(parameters)), known)}".rstrip()
+            )
+
+    # -- which kind of problem it is ---------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> Kind[Any, Any]:
+        """What depends on the kind of problem: its labels, what agents see, its proof, model and report.
+
+        It travels with the problem: a worker need not have registered what is pickled by value.
+        """
+        return self._kind
+
+    def changed(self, **parts: Any) -> Problem[F]:
+        """The same problem with another loss, penalty, intercept or offset."""
+        same = {"loss": self.loss, "penalty": self.penalty, "intercept": self.intercept, "offset": self.offset}
+        return Problem(**{**same, **parts})
+
+    # -- the penalty on vectors that may end with an intercept -------------------------------------------------------
+
+    def prox(self, w: FloatArray, step: Step, intercept: bool | None = None) -> FloatArray:
+        """prox_{step g}(w), leaving the intercept alone. `intercept=False` for a block of columns without it.
+
+        The step is one number, or one per entry of w as `tied` gives them.
+        """
+        free = self.free(intercept)
+        if not free:
+            return self.penalty.prox(w, step)
+        result = w.copy()
+        result[:-free] = self.penalty.prox(w[:-free], step[:-free] if isinstance(step, np.ndarray) else step)
+        return result
+
+    def tied(self, steps: FloatArray, intercept: bool | None = None) -> FloatArray:
+        """Steps per entry of w that `prox` can take: lowered where the penalty ties columns together."""
+        coefficients = self.penalty.tied(self.coefficients(steps, intercept))
+        return np.append(coefficients, steps[coefficients.size :])
+
+    def coefficients(self, w: FloatArray, intercept: bool | None = None) -> FloatArray:
+        """w without its intercept, or intercepts."""
+        return w[: len(w) - self.free(intercept)]
+
+    def free(self, intercept: bool | None = None) -> int:
+        """How many entries at the end of w have no penalty."""
+        return (self.intercept if intercept is None else intercept) * self.outputs
+
+    # -- for data split by features ----------------------------------------------------------------------------------
+
+    def restrict(self, columns: npt.NDArray[np.intp]) -> Problem[F]:
+        """The same problem with the part of the penalty that acts on those columns."""
+        return self.changed(penalty=self.penalty.restrict(columns))
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that defines the problem, as plain values that JSON knows (infinite bounds are written "inf")."""
+        loss_settings, penalty_settings = _spelt_out(self.loss.settings()), _spelt_out(self.penalty.settings())
+        beside = {"offset": True} if self.offset else {}
+        return {"loss": loss_settings, "penalty": penalty_settings, "intercept": self.intercept, **beside}
+
+    @staticmethod
+    def from_settings(settings: dict[str, Any]) -> Problem[Any]:
+        """The problem that `settings()` described; a name that is not known here has to be registered first."""
+        parts = _read_back(settings)
+        try:
+            chosen = penalty(**parts["penalty"])
+            named = dict(parts["loss"])
+            name = named.pop("name", None)
+            fit = _kind_for(name, chosen.for_matrices).losses[name](**named)
+        except UnknownName as error:
+            if isinstance(error.name, str):
+                raise NotRegistered(error) from None
+            raise
+        return Problem(fit, chosen, intercept=parts["intercept"], offset=parts.get("offset", False))
+
+
+def _parameter_names(entry: type[Fit] | type[Penalty]) -> list[str]:
+    return [field.name for field in fields(entry)]
+
+
+def _kind_for(given: str | Fit, for_matrices: bool) -> Kind[Any, Any]:
+    """Whose problem it is that fits this."""
+    for kind in kinds():
+        if kind.for_matrices == for_matrices and kind.takes(given):
+            return kind
+    name = given.name if isinstance(given, Fit) else given
+    fitting, others = _losses_of_kinds(for_matrices), _losses_of_kinds(not for_matrices)
+    if for_matrices and name in others:
+        raise InvalidProblem(f"{name} with a penalty on matrices is not known; use one of {', '.join(fitting)}.")
+    if name in others:
+        raise InvalidProblem(f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with radius=.")
+    raise (TASKS if for_matrices else LOSSES).unknown(name, also=fitting)
+
+
+def _losses_of_kinds(for_matrices: bool) -> list[str]:
+    return [name for kind in kinds() if kind.for_matrices == for_matrices for name in kind.losses]
+
+
+def _make_fit(kind: Kind[Any, Any], given: str | Fit, parameters: dict[str, Any]) -> Any:
+    if isinstance(given, Fit):
+        return given
+    entry = kind.losses[given]
+    own = [name for name in _parameter_names(entry) if name in parameters]
+    return entry(**{name: parameters.pop(name) for name in own})
+
+
+def _make_penalty(given: str | Penalty, parameters: dict[str, Any]) -> Penalty:
+    if isinstance(given, Penalty):
+        return given
+    own = [name for name in _parameter_names(PENALTIES[given]) if name in parameters]
+    required = [f.name for f in fields(PENALTIES[given]) if f.default is MISSING and f.default_factory is MISSING]
+    for name in required:
+        if name not in own:
+            meant = [other for other in parameters if did_you_mean(other, [name])]
+            spelt = f" You gave {meant[0]}, which is not its name." if meant else ""
+            raise InvalidProblem(f"penalty {given!r} needs {name}, e.g. Problem(penalty={given!r}, {name}=...).{spelt}")
+    return penalty(given, **{name: parameters.pop(name) for name in own})
+
+
+def _spelt_out(value: Any) -> Any:
+    """The same value with infinities as text and tuples as lists, as JSON has neither."""
+    if isinstance(value, dict):
+        return {name: _spelt_out(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelt_out(part) for part in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+
+def _read_back(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _read_back(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_read_back(part) for part in value]
+    return float(value) if value in ("inf", "-inf") else value

@@ -1,0 +1,10 @@
+"""Methods for a common model with deviations of every user."""
+
+from __future__ import annotations
+
+from coterie.problems.shared.methods.newton import SharedNewton
+from coterie.problems.shared.methods.shared import SharedModels
+
+__all__ = ["SharedModels", "SharedNewton"]
+
+ALL = (SharedModels, SharedNewton)

@@ -1,0 +1,329 @@
+"""The users' own parts of a common model with deviations: for each of them, given the scores u that the
+common model gives its rows,
+
+    o = argmin  (1/N) Σ_i s_i ℓ(u_i + [A o]_i)  +  ½ oᵀMo           A = [X, 1],  M = diag(μ, …, μ, ν)
+
+by Newton's method, computed alone and as exactly as float64 allows. Columns with an infinite M are not in A. Where the
+user has fewer rows than columns, equations are solved in the rows:
+
+    (AᵀDA + M)⁻¹ = M⁻¹ − M⁻¹Aᵀ D^½ (I + D^½ K D^½)⁻¹ D^½ A M⁻¹,       K = A M⁻¹ Aᵀ,  D = diag(s ℓ'')/N
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from coterie.errors import NumericalError
+from coterie.numerics.arrays import FloatArray, Matrix, is_sparse
+from coterie.numerics.kernels.cholesky import solve_positive
+from coterie.numerics.local_loss import CohortDesign
+from coterie.numerics.tuning import Tuning, tuned
+from coterie.problems.shared.problem import Shared
+from coterie.run.agent import Agent, remembered
+from coterie.stats.moments import second_moment
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    steps: int = tuned(100, "Newton's steps at most.", "measured: 12 suffice on har and school")
+    solved: float = tuned(1e-22, "Share of the loss of a last squared decrement.", "rounding: the slopes' ε, squared")
+    solved_far: float = tuned(1e-17, "... where columns have large means.", "rounding: scores of means of 1e6, squared")
+    far: float = tuned(100.0, "Means of columns are large if they are this many times their spread.")
+    passes: int = tuned(3, "How often what a dual lacks is looked for.", "rounding: each gives some digits")
+    flattest: float = tuned(1e-12, "The least curvature of a score that all rows share.", "rounding: straight losses")
+    enough: float = tuned(1e-4, "Share of the linear decrease that a step needs.", "paper: Armijo 1966")
+    halvings: int = tuned(40, "How often a step is halved.", "rounding: 2⁻⁴⁰ of a step changes nothing")
+
+
+TUNING = _Tuning()
+SMALL = 1 << 20
+"""Numbers of which a second copy is kept."""
+FEW = 32
+"""Equations up to which Cholesky's factors are computed without LAPACK."""
+Some = slice | npt.NDArray[np.intp]
+
+
+class Own(NamedTuple):
+    """Where a user stands beside a common model; of several users, all have an axis for them in front."""
+
+    own: FloatArray
+    """Its deviation, a number for each column of its design; 0 where it has none."""
+    scores: FloatArray
+    slopes: FloatArray
+    """ℓ' of every row."""
+    value: Any
+    """Σ s ℓ + N ½ oᵀMo."""
+
+
+class _Columns(NamedTuple):
+    """The columns in which users may deviate: dense arrays have an axis for the users in front, of which a sparse one
+    has one only."""
+
+    X: Matrix
+    own: FloatArray
+    """M, a number for each of them."""
+    places: npt.NDArray[np.intp]
+    """Their places in the design."""
+    K: FloatArray | None
+    """A M⁻¹ Aᵀ, where there are fewer rows than columns."""
+    full: FloatArray | None
+    """A itself, if it is dense and small."""
+    centred: FloatArray | None = None
+    """[X − c, 1] for the means c of the columns, where these are large."""
+    centre: FloatArray | None = None
+
+    def of(self, users: npt.NDArray[np.intp]) -> _Columns:
+        """Those of some of the users."""
+        if is_sparse(self.X) or len(users) == len(self.X):
+            return self
+        K, full, centred = (None if part is None else part[users] for part in (self.K, self.full, self.centred))
+        return _Columns(self.X[users], self.own, self.places, K, full, centred, self.centre)
+
+    def forward(self, o: FloatArray) -> FloatArray:
+        d = self.X.shape[-1]
+        scores: FloatArray
+        if is_sparse(self.X):
+            scores = (self.X @ o[0, :d])[None]
+        else:
+            scores = (self.X @ o[:, :d, None])[:, :, 0] if d else np.zeros(self.X.shape[:2])
+        return scores + o[:, d:] if o.shape[1] > d else scores
+
+    def adjoint(self, v: FloatArray) -> FloatArray:
+        d, result = self.X.shape[-1], np.empty((len(v), len(self.own)))
+        if is_sparse(self.X):
+            result[0, :d] = self.X.T @ v[0]
+        elif d:
+            result[:, :d] = (self.X.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0]
+        result[:, d:] = v.sum(axis=1, keepdims=True)
+        return result
+
+    def dense(self) -> FloatArray:
+        X = self.X.toarray()[None] if is_sparse(self.X) else self.X
+        return np.concatenate([X, np.ones((*X.shape[:2], len(self.own) - X.shape[2]))], axis=2)
+
+
+@remembered
+def columns_of(agent: Agent) -> _Columns:
+    """What the problem lets these users deviate in."""
+    problem, (n, width) = agent.problem, agent.design.shape
+    assert isinstance(problem, Shared)
+    X = _deviating(agent, problem)
+    d = X.shape[-1]
+    own, places = np.full(d, problem.mu), np.arange(d)
+    if math.isfinite(problem.nu):
+        own, places = np.append(own, problem.nu), np.append(places, width - 1)
+    about_means = _about_means(agent, _Columns(X, own, places, None, None))
+    if about_means is not None:
+        return about_means
+    if n < len(own):
+        return _Columns(X, own, places, _products_of_rows(X, problem), None)
+    columns = _Columns(X, own, places, None, None)
+    if is_sparse(X) or n * len(own) > SMALL:
+        return columns
+    return columns._replace(full=np.ascontiguousarray(columns.dense()))
+
+
+def _deviating(agent: Agent, problem: Shared) -> Matrix:
+    """X in the columns whose coefficients may deviate: none if μ is infinite."""
+    X = agent.centred.stack if isinstance(agent.centred, CohortDesign) else agent.data.X
+    if not math.isfinite(problem.mu):
+        X = X[:, :0] if is_sparse(X) else X[..., :0]
+    X = X.astype(float, copy=False)
+    return X[None] if not is_sparse(X) and X.ndim == 2 else X
+
+
+def _products_of_rows(X: Matrix, problem: Shared) -> FloatArray:
+    """A M⁻¹ Aᵀ."""
+    products = (X @ X.T).toarray()[None] if is_sparse(X) else X @ X.transpose(0, 2, 1)
+    K: FloatArray = np.asarray(products) / problem.mu
+    K += 1.0 / problem.nu
+    return K
+
+
+def _about_means(agent: Agent, columns: _Columns) -> _Columns | None:
+    """The same about the columns' means, where these are large."""
+    X, centre, lengths = columns.X, agent.known.centre, agent.known.lengths
+    if centre is None or lengths is None or is_sparse(X) or not 0 < X.shape[-1] < len(columns.own):
+        return None
+    means = agent.total * float(centre @ centre)
+    if float(lengths.sum()) - means >= means / TUNING.far**2:
+        return None
+    centred = np.concatenate([X - centre, np.ones((*X.shape[:2], 1))], axis=2)
+    return columns._replace(centred=centred, centre=centre)
+
+
+def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
+    """The best deviation beside a common model that gives these scores, from another one; or those of a crowd."""
+    if common.ndim == 2:
+        return _deviations(agent, common, start)
+    found = _deviations(agent, common[None], start[None])
+    return Own(found.own[0], found.scores[0], found.slopes[0], float(found.value[0]))
+
+
+def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
+    """The best deviations of several users."""
+    weights = agent.data.weights
+    loss, y, n, A = agent.loss, np.broadcast_to(agent.exact_labels, common.shape), agent.total, columns_of(agent)
+    o = start[:, A.places]
+    own = np.zeros((len(common), agent.design.shape[1]))
+    if not common.shape[1]:
+        return Own(own, common, np.zeros(common.shape), np.zeros(len(common)))
+
+    def of_rows(formula: Callable[[FloatArray, FloatArray], FloatArray], scores: FloatArray, some: Some) -> FloatArray:
+        return formula(scores.reshape(-1), y[some].reshape(-1)).reshape(scores.shape)
+
+    def at(A: _Columns, o: FloatArray, some: Some) -> tuple[FloatArray, FloatArray]:
+        scores = common[some] + A.forward(o)
+        each = of_rows(loss.each, scores, some).astype(float, copy=False)
+        losses = each.sum(axis=1) if weights is None else np.vecdot(each, weights)
+        return scores, losses + 0.5 * n * np.vecdot(o, A.own * o)
+
+    scores, value = at(A, o, slice(None))
+    scale = np.abs(value) + agent.weight * 1e-300
+    live = np.arange(len(common))
+    solved = TUNING.solved if A.centred is None else TUNING.solved_far
+    for _ in range(TUNING.steps if o.shape[1] else 0):
+        if not live.size:
+            break
+        B, u = A.of(live), scores[live]
+        bends = agent.weighted(of_rows(loss.curvature, u, live))
+        way, down = _way(agent, B, agent.weighted(of_rows(loss.gradient, u, live)), bends, o[live])
+        if not (down < 0).all():
+            live, way, down = live[down < 0], way[down < 0], down[down < 0]
+            if not live.size:
+                break
+        there, after, share = np.empty((len(live), common.shape[1])), np.empty(len(live)), np.ones(len(live))
+        short = np.arange(len(live))
+        for _ in range(TUNING.halvings):
+            who = live[short]
+            there[short], after[short] = at(A.of(who), o[who] + share[short, None] * way[short], who)
+            enough = after[short] - value[who] <= TUNING.enough * share[short] * down[short]
+            # What is left below the rounding of the value: a full step of Newton's is right.
+            short = short[~(enough | (-down[short] <= 1e-10 * scale[who]))]
+            if not short.size:
+                break
+            share[short] *= 0.5
+        moved = np.ones(len(live), bool)
+        moved[short] = False
+        live, way, down, share = live[moved], way[moved], down[moved], share[moved]
+        o[live], scores[live], value[live] = o[live] + share[:, None] * way, there[moved], after[moved]
+        live = live[(share < 1.0) | (-down > solved * scale[live])]
+    own[:, A.places] = o
+    return Own(own, scores, of_rows(loss.gradient, scores, slice(None)), value)
+
+
+def best_dual(agent: Agent, here: Own) -> FloatArray:
+    """The slopes at that deviation as they would be without the rounding of scores, where columns have large means.
+
+    There a score is known to few digits. What its slope lacks for q = −M o is found as the next step, unrounded.
+    """
+    A = columns_of(agent)
+    if A.centred is None or not here.scores.size:
+        return here.slopes
+    alone = here.own.ndim == 1
+    own, scores, v = (part[None] if alone else part for part in (here.own, here.scores, here.slopes))
+    y = np.broadcast_to(agent.exact_labels, scores.shape)
+    curvature = agent.loss.curvature(scores.reshape(-1), y.reshape(-1)).reshape(scores.shape)
+    for _ in range(TUNING.passes):
+        way, _ = _way(agent, A, agent.weighted(v), agent.weighted(curvature), own[:, A.places])
+        v = v + curvature * A.forward(way)
+    return v[0] if alone else v
+
+
+def _way(agent: Agent, A: _Columns, v: FloatArray, bends: FloatArray, o: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Newton's step from that deviation, where s ∘ ℓ' is v and s ∘ ℓ'' is bends; and how steeply the value falls."""
+    n = agent.total
+    if A.centred is not None:
+        return _way_about_means(A, v, bends, n, o)
+    slope = A.adjoint(v) + n * A.own * o
+    way = -_solved(agent, A, bends / n, slope / n)
+    return way, np.vecdot(slope, way)
+
+
+def _way_about_means(
+    A: _Columns, v: FloatArray, bends: FloatArray, n: float, o: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The same in the coordinates δ and γ = β + ⟨c, δ⟩, in which only the price of β is steep:
+
+    (Z̃ᵀDZ̃ + diag(μ, 0) + ν a aᵀ)⁻¹ b = p − r ν ⟨a, p⟩ / (1 + ν ⟨a, r⟩)       a = (−c, 1),  p = (…)⁻¹ b,  r = (…)⁻¹ a
+    """
+    assert A.centred is not None
+    assert A.centre is not None
+    Z, a, price = A.centred, np.append(-A.centre, 1.0), float(A.own[-1])
+    ridge = np.append(A.own[:-1], 0.0)
+    slope = (Z.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0] / n + ridge * o + price * o[:, -1:] * a
+    G = (Z.transpose(0, 2, 1) * (bends / n)[:, None, :]) @ Z
+    G[:, (k := np.arange(G.shape[1])), k] += ridge
+    G[:, -1, -1] = np.maximum(G[:, -1, -1], TUNING.flattest)
+    p, r = _positive(G.copy(), slope), _positive(G, np.broadcast_to(a, slope.shape).copy())
+    intercept = (p @ a) / (1.0 + price * (r @ a))
+    found = -(p - price * intercept[:, None] * r)
+    return np.column_stack([found[:, :-1], -intercept]), n * np.vecdot(slope, found)
+
+
+def _solved(agent: Agent, A: _Columns, D: FloatArray, b: FloatArray) -> FloatArray:
+    """(AᵀDA + M)⁻¹ b."""
+    if A.K is None:
+        if A.full is None:
+            H = second_moment(agent.design, D[0], A.places)[None]
+        else:
+            H = (A.full.transpose(0, 2, 1) * D[:, None, :]) @ A.full
+        H[:, (k := np.arange(H.shape[1])), k] += A.own
+        return _positive(H, b)
+    first, root = b / A.own, np.sqrt(D)
+    inner = root[:, :, None] * A.K * root[:, None, :]
+    inner[:, (k := np.arange(inner.shape[1])), k] += 1.0
+    middle = root * _positive(inner, root * A.forward(first))
+    return first - A.adjoint(middle) / A.own
+
+
+def _positive(H: FloatArray, b: FloatArray) -> FloatArray:
+    """H⁻¹ b for positive definite matrices, of which the upper triangle is read."""
+    if b.shape[1] <= FEW:
+        x, solve = b.copy(), cast(Any, solve_positive)
+        failed = solve(np.ascontiguousarray(H), x) >= 0
+    else:
+        found = [scipy.linalg.lapack.dposv(one, right, lower=0) for one, right in zip(H, b, strict=True)]
+        x, failed = np.array([solution for _, solution, _ in found]), any(code for _, _, code in found)
+    if failed:
+        raise NumericalError("the equations of a user's deviation are singular. Scale the columns, or raise mu.")
+    return x
+
+
+def reduced(agent: Agent, bends: FloatArray) -> FloatArray:
+    """N times the Hessian of the best value as a function of the common model, in centred coordinates: its own block is
+    eliminated.
+
+        ZᵀDZ − ZᵀDA (AᵀDA + M)⁻¹ AᵀDZ,     Z the centred design, D = diag(s ℓ'')/N
+    """
+    A, root = columns_of(agent), np.sqrt(np.atleast_2d(bends))[:, :, None]
+    Z = _centred_rows(agent) * root
+    H: FloatArray = Z.transpose(0, 2, 1) @ Z
+    if len(A.own):
+        H = _without_own_block(H, Z, A.dense() * (root / np.sqrt(agent.total * A.own)))
+    return H if bends.ndim == 2 else H[0]
+
+
+def _centred_rows(agent: Agent) -> FloatArray:
+    """The rows of the centred designs of these users."""
+    design = agent.centred
+    if isinstance(design, CohortDesign):
+        return np.stack([design.member(k).dense(slice(None)) for k in range(len(design.stack))])
+    return design.dense(slice(None))[None]
+
+
+def _without_own_block(H: FloatArray, Z: FloatArray, Q: FloatArray) -> FloatArray:
+    """Zᵀ (I − Q (I + QᵀQ)⁻¹ Qᵀ) Z = Zᵀ (I + QQᵀ)⁻¹ Z, where H is ZᵀZ and Q is D^½ A M^-½."""
+    Qt, by_rows = Q.transpose(0, 2, 1), Q.shape[1] < Q.shape[2]
+    inner, right = (Q @ Qt, Z) if by_rows else (Qt @ Q, Qt @ Z)
+    diagonal = np.arange(inner.shape[1])
+    inner[:, diagonal, diagonal] += 1.0
+    part: FloatArray = right.transpose(0, 2, 1) @ np.linalg.solve(inner, right)
+    return part if by_rows else H - part

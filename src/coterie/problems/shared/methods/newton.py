@@ -1,0 +1,116 @@
+"""Newton's method for a common model and deviations of every user: `shared-newton`.
+
+    F_u(w) = min over δ of Σ_i s_i ℓ(⟨x_i, w + δ⟩) + N (μ/2) ‖δ‖²,   ∇²F_u: the arrow's Schur complement, `reduced`
+
+A user with few rows would disclose them in that form. The method refuses users with no more rows than columns, unless
+`few_rows` allows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coterie.errors import InvalidProblem
+from coterie.methods.disclosure import TOTALS, Disclosure
+from coterie.methods.quasi_newton.searched_rows import bends_of
+from coterie.methods.second_order.newton import ProximalNewton, State
+from coterie.methods.second_order.oracle import Aim, Oracle
+from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray, sealed
+from coterie.problems.problem import Problem
+from coterie.problems.shared.methods.deviations import best_dual, deviation, reduced
+from coterie.problems.shared.methods.shared import check_shared, shared_point
+from coterie.run.agent import Agent
+from coterie.run.certificate import Point
+from coterie.run.collectives import Sum, Talk
+
+
+class UserOracle(Oracle):
+    """The least loss of a user, over its deviations from the common model; `own` is the deviation."""
+
+    def __init__(self, agent: Agent, state: State):
+        super().__init__(agent, state.w)
+        self._scores = agent.centred.forward(state.w)
+        self._best = deviation(agent, self._scores, state.own)
+        self._deviations = {0.0: self._best.own}
+
+    @property
+    def losses(self) -> Any:
+        return self._best.value
+
+    @property
+    def gradient(self) -> FloatArray:
+        return self.agent.centred.adjoint(self.agent.weighted(best_dual(self.agent, self._best)))
+
+    def hessian(self, *more: FloatArray) -> FloatArray:
+        curvature = self.agent.loss.curvature(self._best.scores, self.agent.exact_labels)
+        H = reduced(self.agent, bends_of(self.agent, curvature))
+        rows, columns = np.triu_indices(H.shape[-1])
+        return np.concatenate([H[..., rows, columns], *more], axis=-1)
+
+    def values(self, target: FloatArray, step_sizes: FloatArray) -> FloatArray:
+        change = self.agent.centred.forward(target) - self._scores
+        values = []
+        for step_size in step_sizes.tolist():
+            best = deviation(self.agent, self._scores + step_size * change, self._best.own)
+            self._deviations[step_size] = best.own
+            values.append(best.value)
+        return np.array(values).T
+
+    def own_after(self, aim: Aim, step_size: float) -> FloatArray:
+        return self._deviations[step_size]
+
+
+@dataclass(frozen=True)
+class SharedNewton(ProximalNewton):
+    """Newton's method on the common model: every user eliminates its own block of the arrow."""
+
+    name: ClassVar[str] = "shared-newton"
+    split: ClassVar[str] = "users"
+    family: ClassVar[str] = "shared"
+    summary: ClassVar[str] = "a common linear model and deviations of every user: few rounds, a number per two columns"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the gradient of its own loss and a matrix of its curvature, a number per column and one per pair of "
+        "columns, added up",
+        learned="second moments of its own rows, with new weights in each round: a few rows come out themselves",
+        secure=TOTALS,
+    )
+    uses_network: ClassVar[bool] = False
+
+    few_rows: bool = False
+    """Whether users with no more rows than columns take part."""
+
+    def check(self, problem: Problem, network: Network) -> None:
+        check_shared(self.name, problem)
+
+    def start(self, agent: Agent) -> Talk[State]:
+        users = agent.exact_labels.shape[:-1]
+        if not self.few_rows:
+            few = yield Sum(np.full((*users, 1), float(agent.data.n <= agent.data.d)))
+            if few[0] > 0:
+                raise InvalidProblem(
+                    f"{self.name}: {int(few[0])} of {agent.count} users have no more rows than columns, and their "
+                    "matrices would tell these rows. Use method='shared', or few_rows=True if they may be told."
+                )
+        state = yield from super().start(agent)
+        return replace(state, own=np.zeros((*users, len(state.w))))
+
+    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        own, common = np.split(point.w.astype(float), 2, axis=-1)
+        return replace(state, w=sealed(agent.centred.inner(common)), own=own)
+
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        return ("own",)
+
+    def expected_gap(self, agent: Agent, state: State) -> float | None:
+        # A certificate costs a number per column, a round one per two columns.
+        return None
+
+    def oracle(self, agent: Agent, state: State) -> UserOracle:
+        return UserOracle(agent, state)
+
+    def point(self, agent: Agent, state: State) -> Point:
+        return shared_point(agent, state.w, state.own)

@@ -1,0 +1,189 @@
+"""A common model and deviations of every user: each user eliminates its own part, and what is left is a problem of the
+common model alone.
+
+    F(w, b) = g(w) + Σ_u F_u(w, b),    F_u(w, b) = min over δ, β of  (1/N) Σ_i s_i ℓ(⟨x_i, w + δ⟩ + b + β)
+                                                                     + (μ/2) ‖δ‖² + (ν/2) β²
+    ∇F_u = (1/N) X̃ᵀ(s∘ℓ')   at the minimum,    ∇²F_u = the arrow's Schur complement (`deviations.py`)
+
+`shared` takes the steps of `lbfgs-rows` on F: a `Sum` of d + 1 numbers, the gradient and the value, in most rounds.
+`shared-newton` sends ∇²F_u, too, d × d numbers, and needs a handful of rounds. What a user with few rows sends in that
+form tells them, so it is refused where a user has no more rows than columns, unless `few_rows` allows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.errors import InvalidProblem, NumericalError
+from coterie.methods.auto.costs import Sizes
+from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
+from coterie.methods.quasi_newton import lbfgs, searched_rows
+from coterie.methods.quasi_newton.lbfgs import QuasiNewton
+from coterie.methods.quasi_newton.pairs import Memory
+from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray, sealed, shared_result
+from coterie.numerics.losses import Loss
+from coterie.problems.problem import Problem
+from coterie.problems.shared.methods.deviations import Own, best_dual, columns_of, deviation
+from coterie.problems.shared.problem import Shared
+from coterie.run.agent import Agent
+from coterie.run.certificate import Point
+from coterie.run.collectives import Sum, Talk
+from coterie.stats.moments import diagonal
+
+STEPS = searched_rows.TRIALS[2:13:2]
+"""Steps at whose values to look: fewer than for rows alone, because a value here is a problem solved."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one user stands between two rounds."""
+
+    common: lbfgs.State
+    """The common model and what all know of it, the same at every user."""
+    own: FloatArray
+    """Its deviation from it."""
+
+
+@dataclass(frozen=True)
+class SharedModels(QuasiNewton):
+    """L-BFGS on the common model; every user answers with its own part at its best."""
+
+    name: ClassVar[str] = "shared"
+    state: ClassVar[type] = State
+    split: ClassVar[str] = "users"
+    family: ClassVar[str] = "shared"
+    summary: ClassVar[str] = "a common linear model and deviations of every user: one number per column and round"
+    instead: ClassVar[str] = "one of these"
+    disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
+    tells_labels: ClassVar[bool] = False
+    uses_network: ClassVar[bool] = False
+
+    @classmethod
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        return 1.0, "its messages are one number per column"
+
+    def check(self, problem: Problem, network: Network) -> None:
+        check_shared(self.name, problem)
+        super().check(problem, network)
+
+    @property
+    def states(self) -> tuple[type, ...]:
+        return State, lbfgs.State, Memory
+
+    def start(self, agent: Agent) -> Talk[State]:  # type: ignore[override]
+        return (yield from self._started(agent, agent.first_model().astype(float)))
+
+    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:  # type: ignore[override]
+        return (yield from self._started(agent, point.w.astype(float)))
+
+    def _started(self, agent: Agent, plain: FloatArray) -> Talk[State]:
+        width = agent.design.shape[1]
+        common, own = (plain, None) if len(plain) == width else np.split(plain, 2)[::-1]
+        w = sealed(agent.centred.inner(common))
+        scores = agent.centred.forward(w)
+        here = deviation(agent, scores, np.zeros((*scores.shape[:-1], width)) if own is None else own)
+        # Of every column alone, h is left with h m / (h + m) where the user deviates at a price of m.
+        bends = diagonal(
+            agent.centred, searched_rows.bends_of(agent, agent.loss.curvature(here.scores, agent.exact_labels))
+        )
+        price = agent.total * _prices(agent)
+        bends = np.where(np.isfinite(price), bends * (1.0 / (1.0 + bends / price)), bends)
+        adjoint = agent.centred.adjoint(agent.weighted(best_dual(agent, here)))
+        heard = yield Sum(np.concatenate([bends, adjoint, np.array([here.value]).T], axis=-1))
+        return State(shared_result(heard, searched_rows.started, agent, w, heard), here.own)
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:  # type: ignore[override]
+        seen: list[_Along] = []
+
+        def look(p: FloatArray) -> _Along:
+            seen.append(_Along(agent, state, p))
+            return seen[0]
+
+        common = yield from searched_rows.searched(self, agent, state.common, t, look, STEPS, boldly=True)
+        return State(common, seen[0].own)
+
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        return ("own",)
+
+    def point(self, agent: Agent, state: State) -> Point:  # type: ignore[override]
+        return shared_point(agent, state.common.w, state.own)
+
+
+class _Along:
+    """What a user sees along a way of the common model: its own part is at its best everywhere."""
+
+    def __init__(self, agent: Agent, state: State, p: FloatArray):
+        self.agent, self.before, self.own = agent, state.own, state.own
+        self.scores, self.image = agent.centred.forward(state.common.w), agent.centred.forward(p)
+        # What all scores of a user have in common, its deviation takes back: so it begins where its rows stand.
+        common = self.image.sum(axis=-1) / max(self.image.shape[-1], 1)
+        self.back = np.multiply.outer(common, _raised(agent)[0])
+
+    def _at(self, step: float) -> Own | None:
+        """Its own part at its best; None after a step so long that it cannot be found."""
+        try:
+            return deviation(self.agent, self.scores + step * self.image, self.before - step * self.back)
+        except NumericalError:
+            return None
+
+    def at(self, step: float) -> FloatArray:
+        here = self._at(step)
+        if here is None:
+            return np.full((*self.scores.shape[:-1], self.agent.design.shape[1] + 1), np.inf)
+        adjoint = self.agent.centred.adjoint(self.agent.weighted(best_dual(self.agent, here)))
+        seen = np.concatenate([adjoint, np.array([here.value]).T], axis=-1)
+        if np.isfinite(seen).all():
+            self.own = here.own
+        return seen
+
+    def values(self, steps: FloatArray) -> FloatArray:
+        nothing = np.full(self.scores.shape[:-1], np.inf)
+        return np.array([nothing if (here := self._at(step)) is None else here.value for step in steps]).T
+
+
+def check_shared(name: str, problem: Problem) -> None:
+    if not isinstance(problem, Shared):
+        raise InvalidProblem(f"{name} needs a common model with deviations, e.g. co.Shared(loss='logistic', mu=0.01).")
+    if type(problem.loss).curvature is Loss.curvature:
+        raise InvalidProblem(
+            f"{name} needs a loss with a second derivative, and {problem.loss.name} has none. Use a smooth relative: "
+            "huber for absolute, squared_hinge or logistic for hinge."
+        )
+
+
+def _prices(agent: Agent) -> FloatArray:
+    """What a deviation costs in every column; the intercept's in its centred coordinate."""
+    problem = agent.problem
+    assert isinstance(problem, Shared)
+    prices = np.full(agent.design.shape[1], problem.mu)
+    if agent.design.intercept:
+        prices[-1] = _raised(agent)[1] * agent.known.unit**2
+    return prices
+
+
+def _raised(agent: Agent) -> tuple[FloatArray, float]:
+    """The cheapest deviation that raises scores by 1, and its price; where columns have large means c, it is in them.
+
+    Its price is then 1 / (1/ν + ‖c‖²/μ).
+    """
+    problem, centre = agent.problem, columns_of(agent).centre
+    assert isinstance(problem, Shared)
+    way = np.zeros(agent.design.shape[1])
+    if centre is None:
+        return way, problem.nu
+    way[:-1], way[-1] = centre / problem.mu, 1.0 / problem.nu
+    size = float(centre @ way[:-1]) + float(way[-1])
+    return way / size, 1.0 / size
+
+
+def shared_point(agent: Agent, w: FloatArray, own: FloatArray) -> Point:
+    """The user's deviation, and then the common model as people know it; with a dual, where scores round too much."""
+    v = None
+    if columns_of(agent).centre is not None:
+        here = deviation(agent, agent.centred.forward(w), own)
+        own, v = here.own, best_dual(agent, here)
+    return Point(np.concatenate([own, np.broadcast_to(agent.centred.plain(w), own.shape)], axis=-1), v)

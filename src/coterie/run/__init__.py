@@ -1,0 +1,1 @@
+"""One run: collectives, agents, rounds, the bill, checkpoints, certificates and stopping."""

@@ -1,0 +1,167 @@
+"""Many small agents of one process that take a round as one: numpy is called once for all, not once for each.
+
+A `Crowd` is an agent whose rows, and all that follows from them, have an axis for its members in front: scores of shape
+(members, rows), messages of shape (members, numbers). What agents share (a model, a total) has no such axis. A method
+whose rounds are written for the last axes serves both; it says so in `Steps.together`. Its members compute what they
+would compute alone, with the same operations in the same order, so the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+
+from coterie.numerics.arrays import Design, FloatArray
+from coterie.numerics.local_loss import Cohort, CohortDesign, Together
+from coterie.run.agent import Agent
+from coterie.run.certificate import Bound, Point
+from coterie.run.collectives import IndexArray, Talk
+from coterie.run.steps import Transport
+
+
+@dataclass(frozen=True)
+class Crowd(Agent):
+    """Agents that are alike, as if they were one."""
+
+    members: Sequence[Agent] = ()
+    cohort: Cohort | None = None
+
+    @classmethod
+    def of(cls, agents: Sequence[Agent], cohort: Cohort) -> Crowd:
+        """These agents, who are the members of that cohort in its order."""
+        known = {field.name: getattr(agents[0], field.name) for field in fields(Agent)}
+        known["scratch"] = {"design": CohortDesign(cohort.X, agents[0].design)}
+        return cls(**known, members=agents, cohort=cohort)
+
+    @cached_property
+    def centred(self) -> Design:
+        design = self.members[0].centred
+        return self.design if design is self.members[0].design else CohortDesign(self._cohort.X, design)
+
+    @property
+    def column_squares(self) -> FloatArray:
+        return np.array([agent.column_squares for agent in self.members])
+
+    def summed(self, values: FloatArray) -> FloatArray:
+        totals: FloatArray = values.sum(axis=1)
+        return totals
+
+    @cached_property
+    def exact_labels(self) -> FloatArray:
+        return self._cohort.y
+
+    def at(self, w: FloatArray, design: Design | None = None) -> Together:
+        design = design or self.design
+        assert isinstance(design, CohortDesign)
+        place = "here" if design is self.design else "here, centred"
+        known: Together | None = self.scratch.get(place)
+        if known is None or known.w is not w or w.flags.writeable:
+            known = self.scratch[place] = Together(self._cohort, w, design)
+        return known
+
+    @property
+    def _cohort(self) -> Cohort:
+        assert self.cohort is not None
+        return self.cohort
+
+
+class Crowds:
+    """All agents of a process: crowds, and those who are alone."""
+
+    def __init__(self, agents: Sequence[Agent], own: tuple[str, ...]):
+        """`own`: the fields of a State that members do not share."""
+        by_cohort: dict[int, list[int]] = {}
+        for place, agent in enumerate(agents):
+            cohort = agent.scratch.get("cohort")
+            by_cohort.setdefault(-1 - place if cohort is None else id(cohort[0]), []).append(place)
+        self.own, self.agents, self.places = own, list[Agent](), list[IndexArray]()
+        for key, places in by_cohort.items():
+            cohort = None if key < 0 else agents[places[0]].scratch["cohort"][0]
+            members = [agents[place] for place in places]
+            self.agents.append(members[0] if cohort is None else Crowd.of(members, cohort))
+            self.places.append(np.array(places))
+
+    def start(self, transport: Transport, step: Callable[..., Talk[Any]]) -> States:
+        """The first States."""
+        return States(transport.confer([step(agent) for agent in self.agents], self.places, "setup"), self)
+
+    def take(self, transport: Transport, step: Callable[..., Talk[Any]], states: Sequence[Any], t: int) -> States:
+        """The States after round t."""
+        members = zip(self.agents, self._all_gathered(states), strict=True)
+        return States(
+            transport.confer([step(agent, state, t) for agent, state in members], self.places, "rounds"), self
+        )
+
+    def prove(
+        self, transport: Transport, proof: Callable[[Agent, Any], Talk[tuple[Bound, Point]]], states: Sequence[Any]
+    ) -> tuple[Bound, list[Point]]:
+        """What is proven of where everybody stands, and everybody's point."""
+        members = zip(self.agents, self._all_gathered(states), strict=True)
+        proofs = transport.confer([proof(agent, state) for agent, state in members], self.places, "proof")
+        points: list[Any] = [None] * sum(map(len, self.places))
+        for (_, point), places in zip(proofs, self.places, strict=True):
+            own = zip(_of_each(point.w, len(places)), _of_each(point.v, len(places)), strict=True)
+            alike = len(places) == 1 or (point.w.ndim == 1 and point.v is None)
+            for place, (w, v) in zip(places.tolist(), own, strict=True):
+                points[place] = point if alike else Point(w, v)
+        return proofs[0][0], points
+
+    def _all_gathered(self, states: Sequence[Any]) -> Sequence[Any]:
+        if isinstance(states, States):
+            return states.gathered
+        return [self._gathered([states[k] for k in places]) for places in self.places]
+
+    def _gathered(self, states: Sequence[Any]) -> Any:
+        """The States of some agents as one; that of an agent who is alone stays as it is."""
+        if len(states) == 1:
+            return states[0]
+        parts = {name: [getattr(state, name) for state in states] for name in self.own}
+        return replace(states[0], **{name: np.array(part) for name, part in parts.items() if part[0] is not None})
+
+
+def _of_each(part: FloatArray | None, count: int) -> Sequence[Any]:
+    """What each of so many agents has of that; of what they share, all of it."""
+    return [part] * count if part is None or part.ndim == 1 else list(part)
+
+
+def crowds_of(agents: Sequence[Agent], own: tuple[str, ...]) -> Crowds | None:
+    """The crowds among these agents, if most of them are in one."""
+    if 2 * sum("cohort" in agent.scratch for agent in agents) <= len(agents):
+        return None
+    return Crowds(agents, own)
+
+
+class States(Sequence[Any]):
+    """A State for every agent, which is made when it is asked for."""
+
+    def __init__(self, gathered: Sequence[Any], crowds: Crowds):
+        self.gathered, self._crowds = gathered, crowds
+        self._where = {
+            place: (group, k) for group, places in enumerate(crowds.places) for k, place in enumerate(places.tolist())
+        }
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    @overload
+    def __getitem__(self, place: int) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Any]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return [self[k] for k in range(*place.indices(len(self)))]
+        group, k = self._where[place]
+        state = self.gathered[group]
+        if len(self._crowds.places[group]) == 1:
+            return state
+        own = {name: getattr(state, name) for name in self._crowds.own}
+        # What nobody has is None, or one and the same empty vector.
+        own = {name: part[k] for name, part in own.items() if part is not None and part.ndim > 1}
+        return replace(state, **own) if own else state
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[place] for place in range(len(self)))

@@ -1,0 +1,50 @@
+"""The end of a run, the same wherever it ran: a certificate and a result; and a proof that is made again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from coterie.api.result import History, Result
+from coterie.data.keys import shortened
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import Bound, Certificate, Participant, Point, certify
+from coterie.run.rounds import Outcome, introduced
+from coterie.run.setup import Setup
+from coterie.run.steps import Transport
+
+
+def finish(
+    setup: Setup, outcome: Outcome, model: Any, members: Sequence[Agent], people: tuple[Participant, ...]
+) -> Result:
+    """The result of a run for the agents that are here: their duals are the certificate's witness."""
+    setup = setup.changed(outcome.change)
+    held = {agent.index: point.v for agent, point in zip(members, outcome.points, strict=True)}
+    certificate = Certificate.of(
+        outcome.bound,
+        outcome.facts,
+        tolerance=setup.limits.tol,
+        participants=people,
+        settings=setup.settings(),
+        model_digest=model.digest(),
+        witness=tuple(np.empty(0) if (v := held.get(index)) is None else v for index in range(len(people))),
+    )
+    graph = setup.problem.kind.network(model, setup.graph)
+    kept = outcome.points[0].kept if outcome.points else None
+    history = History(outcome.history)
+    notes = shortened(note for agent in members for note in agent.data.notes or ())
+    ended = (outcome.error, kept, (*notes, *outcome.warnings))
+    return Result(outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, *ended)
+
+
+def proven_again(
+    agents: Sequence[Agent], points: Sequence[Point], transport: Transport, radius: float | None
+) -> tuple[Bound, Facts]:
+    """What these points prove, and what all agreed on: the two conversations of a run, from the data as it is now."""
+    agents = introduced(agents, transport, "proof")
+    known = [replace(point, w=agent.lowered(point.w)) for agent, point in zip(agents, points, strict=True)]
+    talks = [certify(agent, point, radius=radius) for agent, point in zip(agents, known, strict=True)]
+    return transport.converse(talks, "proof")[0], agents[0].known

@@ -1,0 +1,156 @@
+"""What a run needs of a method, and of what moves its words: so methods and engines need not know each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, get_args, get_origin
+
+from coterie.numerics.arrays import FloatArray
+from coterie.run.agent import Agent
+from coterie.run.bill import Bill
+from coterie.run.certificate import Point
+from coterie.run.collectives import IndexArray, Publication, Talk
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    S = TypeVar("S", default=Any)
+else:
+    from typing import TypeVar
+
+    S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Stateful(Generic[S]):
+    """A class whose State is the one that its base names: `class Gram(Method[State])`."""
+
+    state: ClassVar[type[Any]]
+    """The State's class: a frozen dataclass whose fields are arrays, numbers, strings or None."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in vars(cls).get("__orig_bases__", ()):
+            generic, named = get_origin(base), get_args(base)
+            if isinstance(generic, type) and issubclass(generic, Stateful) and isinstance(named[0], type):
+                cls.state = named[0]
+
+
+class Coordinate(NamedTuple):
+    """One array of a State that a round maps to a new one."""
+
+    name: str
+    scale: float
+    """By how much it is multiplied so that all coordinates are measured in one metric."""
+    shared: bool
+    """Whether all agents hold the same copy, so that it counts once."""
+    counts: bool = True
+    """Whether it is measured; what depends on the others is only moved along with them."""
+
+
+class Steps(Protocol[S]):
+    """A map State → State with parameters that may be tuned a few times on the way."""
+
+    @property
+    def states(self) -> tuple[type, ...]:
+        """The State's class, and those of States inside it: frozen dataclasses of arrays, numbers, strings, None."""
+
+    @property
+    def can_be_accelerated(self) -> bool:
+        """Whether `coordinates` says something."""
+
+    @property
+    def first_look(self) -> int:
+        """After which round the first certificate is worth its messages."""
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all, and it only asks."""
+
+    @property
+    def settles_after(self) -> int:
+        """The round before which certificates speak of a problem that still changes: they end no run."""
+
+    def start(self, agent: Agent[Any]) -> Talk[S]:
+        """The first State."""
+
+    def warm(self, agent: Agent[Any], state: S, point: Point) -> Talk[S]:
+        """The first State moved to a point that another run came to."""
+
+    def round(self, agent: Agent[Any], state: S, t: int) -> Talk[S]:
+        """The State after round t = 1, 2, ..."""
+
+    def together(self, agent: Agent[Any]) -> tuple[str, ...] | None:
+        """If agents that are alike may take rounds as one, which fields of a State they do not share; see `crowd`."""
+
+    def publish(self, agent: Agent[Any], state: S) -> FloatArray | Publication | None:
+        """What others may `Ask` for until the next round ends, if anything."""
+
+    def receive(self, agent: Agent[Any], state: S, sender: int, note: tuple[float, ...]) -> S:
+        """The State after a note of another agent's `Publication` arrived."""
+
+    def point(self, agent: Agent[Any], state: S) -> Point:
+        """The model and the dual that the State stands for."""
+
+    def expected_gap(self, agent: Agent[Any], state: S) -> float | None:
+        """The gap that a certificate would show, as far as all agents know it without a word; None: they do not."""
+
+    def tunes_after(self, t: int) -> bool:
+        """Whether to `tune` after round t."""
+
+    def tune(self, agent: Agent[Any], state: S, t: int) -> Talk[S]:
+        """The same State with better parameters, or moved ahead."""
+
+    def coordinates(self, agent: Agent[Any], state: S) -> tuple[Coordinate, ...]:
+        """The arrays of the State that make up the point on which the map acts."""
+
+
+class Transport(Protocol):
+    """Moves words between agents."""
+
+    bill: Bill
+
+    def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
+        """Run the conversations of the agents of this process to their end."""
+
+    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+        """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
+
+    def confer(self, talks: Sequence[Talk[Any]], places: Sequence[IndexArray], purpose: str) -> list[Any]:
+        """Run conversations of sums to their end, each of which speaks for the agents at these places."""
+
+    def publish(self, agent: int, message: FloatArray | Publication) -> None:
+        """Put a message where others can `Ask` for it."""
+
+    def gossip(self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """A round of agents that wake up one by one; returns everybody's State."""
+
+    @property
+    def one_process(self) -> bool:
+        """Whether all agents of the run live in this process, and go by one clock."""
+
+    @property
+    def free(self) -> bool:
+        """Whether agents that wake up one by one do so in real time, and `roam` instead of `gossip`."""
+
+    def roam(
+        self,
+        agents: Sequence[Agent[Any]],
+        states: list[Any],
+        steps: Steps,
+        span: tuple[int, int],
+        stop_reason: Callable[[], int],
+    ) -> tuple[list[Any], int]:
+        """The clocks run from one round to another, or until there is a reason to stop: the States, and which round."""
+
+    def memory(self) -> dict[str, Any]:
+        """Arrays that a snapshot needs beside the States, for a resumed run to have the same bill."""
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        """Go on from the `memory` of a snapshot."""
+
+    def agreed(self, t: int, stop_reason: int) -> int:
+        """The reason to stop that takes effect after round t, or 0: the same in every process of the run."""
+
+    def least(self, number: int) -> int:
+        """The smallest of the numbers that the processes of the run know."""

@@ -1,0 +1,1 @@
+"""Statistics that parties compute from sums."""

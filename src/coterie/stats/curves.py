@@ -1,0 +1,195 @@
+"""ROC curves of scores that several parties hold, from counts in agreed bins.
+
+All tell how much of each class is in each bin (`kernels.bins`). Within a bin the order of the scores is unknown, and
+the area under the curve can be wrong by at most
+
+    ½ Σ_b p_b n_b / (P N)        p_b, n_b: positives and negatives in bin b; P, N: all of them
+
+The bins that contribute most are cut until this is below a tolerance. A bin that holds one number alone has ties, which
+count half, as they should: it contributes nothing. No bin has fewer rows of a class and a party than a minimum, unless
+it has none (`groups`): where rows are few, bins stay wide, and the bound says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.numerics.arrays import FloatArray
+from coterie.numerics.kernels.bins import PARTS, counts, cut, first_edges, is_one_number
+from coterie.run.collectives import Sum, Talk
+from coterie.run.groups import agree_on_edges
+
+TOLERANCE = 1e-3
+"""What the bins may leave unknown of an area."""
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Positives and negatives in bins of the score, in ascending order."""
+
+    edges: FloatArray
+    positives: FloatArray
+    negatives: FloatArray
+
+    @property
+    def _shares(self) -> FloatArray:
+        """What each bin leaves unknown of the area."""
+        pairs = float(self.positives.sum() * self.negatives.sum())
+        if not pairs:
+            return np.zeros(len(self.positives))
+        shares: FloatArray = self.positives * self.negatives / (2 * pairs)
+        return np.where(is_one_number(self.edges[:-1], self.edges[1:]), 0.0, shares)
+
+    @property
+    def bound(self) -> float:
+        """The area is known up to this."""
+        return float(self._shares.sum())
+
+    @property
+    def auc(self) -> float:
+        """The area under the curve; NaN where a class has no rows."""
+        p, n = self.positives, self.negatives
+        pairs = float(p.sum() * n.sum())
+        below = np.cumsum(n) - n
+        return float((p * (below + n / 2)).sum()) / pairs if pairs else math.nan
+
+    def points(self) -> FloatArray:
+        """False and true positive rates from (0, 0) to (1, 1), one row per bin that has rows."""
+        filled = self.positives + self.negatives > 0
+        p, n = self.positives[filled][::-1], self.negatives[filled][::-1]
+        if not (p.sum() and n.sum()):
+            return np.empty((0, 2))
+        rates = np.column_stack([np.cumsum(n) / n.sum(), np.cumsum(p) / p.sum()])
+        return np.vstack([np.zeros((1, 2)), rates])
+
+    def to_cut(self, tolerance: float, minimum: float) -> list[int]:
+        """As few bins as possible, without which the others leave less than half of the tolerance unknown."""
+        shares = self._shares
+        if shares.sum() <= tolerance:
+            return []
+        order = np.argsort(-shares, kind="stable")
+        left = shares.sum() - np.cumsum(shares[order])
+        chosen = order[: int(np.argmax(left <= tolerance / 2)) + 1]
+        enough = (self.positives + self.negatives)[chosen] >= minimum
+        return [int(k) for k in chosen[enough & (shares[chosen] > 0)]]
+
+    def refined(self, parts: dict[int, tuple[FloatArray, FloatArray, FloatArray]]) -> Curve:
+        """The curve with those bins replaced by edges, positives and negatives of their parts."""
+        edges, positives, negatives = [self.edges[:1]], [], []
+        for k in range(len(self.positives)):
+            here = slice(k, k + 1)
+            inner = parts.get(k, (self.edges[k : k + 2], self.positives[here], self.negatives[here]))
+            edges.append(inner[0][1:])
+            positives.append(inner[1])
+            negatives.append(inner[2])
+        return Curve(np.concatenate(edges), np.concatenate(positives), np.concatenate(negatives))
+
+
+def curves(
+    scores: Sequence[FloatArray],
+    positive: Sequence[Bools],
+    weights: FloatArray | None = None,
+    *,
+    start: Sequence[Curve] | None = None,
+    tolerance: float = TOLERANCE,
+    minimum: float = 1,
+    room: float = math.inf,
+) -> Talk[list[Curve]]:
+    """A curve for each of these scores, over the rows of all agents.
+
+    scores, positive   this agent's rows: a score each, and whether the row is of the class
+    start              what is known already, in bins that are only cut
+    minimum            a bin has at least so many rows of a class of every agent that has any in it
+    room               how many numbers this may tell; with less, areas are known less well, or not at all
+    """
+    nothing = [Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1)) for _ in scores]
+    known = list(nothing if start is None else start)
+    spans = [list(enumerate(pairwise(curve.edges.tolist()))) for curve in known]
+    bins = [[k for k, ends in one if len(_within(*ends)) > 2] for one in spans]
+    wanted = [[_within(*curve.edges[k : k + 2]) for k in chosen] for curve, chosen in zip(known, bins, strict=True)]
+    if _cost(wanted, minimum) > room:
+        return nothing
+    closed: list[set[float]] = [set() for _ in scores]
+    looked_at, cutting = start is not None, False
+    while True:
+        room -= _cost(wanted, minimum)
+        wanted = yield from _agreed(scores, positive, wanted, minimum)
+        for place, curve in enumerate(known):
+            # A bin that stays whole was counted before, unless it is the first one.
+            whole = [looked_at and len(edges) == 2 for edges in wanted[place]]
+            if cutting:
+                closed[place] |= {float(curve.edges[k]) for k, yes in zip(bins[place], whole, strict=True) if yes}
+            bins[place] = [k for k, yes in zip(bins[place], whole, strict=True) if not yes]
+            wanted[place] = [edges for edges, yes in zip(wanted[place], whole, strict=True) if not yes]
+        if any(wanted):
+            told = yield Sum(np.concatenate(_counted(scores, positive, weights, wanted)))
+            known = _refined(known, bins, wanted, told)
+        looked_at = cutting = True
+        most = int(min(room, 2**40)) // ((2 if minimum <= 1 else 3) * PARTS * len(scores))
+        bins = [
+            [k for k in curve.to_cut(tolerance, minimum) if curve.edges[k] not in shut][:most]
+            for curve, shut in zip(known, closed, strict=True)
+        ]
+        wanted = [[cut(*curve.edges[k : k + 2]) for k in chosen] for curve, chosen in zip(known, bins, strict=True)]
+        if not any(wanted):
+            return known
+
+
+def _agreed(
+    scores: Sequence[FloatArray], positive: Sequence[Bools], wanted: Sequence[Sequence[FloatArray]], minimum: float
+) -> Talk[list[list[FloatArray]]]:
+    """The bins on which all agree."""
+    here = [one.reshape(2, -1).T.astype(np.intp) for one in _counted(scores, positive, None, wanted)]
+    agreed = iter((yield from agree_on_edges([edges for parts in wanted for edges in parts], here, minimum)))
+    return [[next(agreed) for _ in parts] for parts in wanted]
+
+
+def _counted(
+    scores: Sequence[FloatArray],
+    positive: Sequence[Bools],
+    weights: FloatArray | None,
+    wanted: Sequence[Sequence[FloatArray]],
+) -> list[FloatArray]:
+    """What this agent has of both classes in each of these rows of bins."""
+    rows = zip(scores, positive, wanted, strict=True)
+    return [_by_class(u, yes, weights, edges) for u, yes, parts in rows for edges in parts]
+
+
+def _refined(
+    known: Sequence[Curve], bins: Sequence[list[int]], wanted: Sequence[Sequence[FloatArray]], told: FloatArray
+) -> list[Curve]:
+    """The curves with those bins replaced by what was told of their parts."""
+    found, at = [], 0
+    for curve, chosen, parts in zip(known, bins, wanted, strict=True):
+        inner = {}
+        for k, edges in zip(chosen, parts, strict=True):
+            size = len(edges) - 1
+            inner[k] = edges, told[at : at + size], told[at + size : at + 2 * size]
+            at += 2 * size
+        found.append(curve.refined(inner))
+    return found
+
+
+def _within(low: float, high: float) -> FloatArray:
+    """The first edges between these two, and both."""
+    first = first_edges()
+    return np.concatenate([[low], first[(first > low) & (first < high)], [high]])
+
+
+def _cost(wanted: Sequence[Sequence[FloatArray]], minimum: float) -> int:
+    """How many numbers it takes, at most, to agree on these bins and to count both classes in them."""
+    bins = [len(edges) - 1 for parts in wanted for edges in parts]
+    return 2 * sum(bins) + (sum(bins) - len(bins) if minimum > 1 else 0)
+
+
+def _by_class(scores: FloatArray, positive: Bools, weights: FloatArray | None, edges: FloatArray) -> FloatArray:
+    parts = [counts(scores[rows], edges, None if weights is None else weights[rows]) for rows in (positive, ~positive)]
+    return np.concatenate(parts)

@@ -1,0 +1,445 @@
+"""What the agents add up for standard errors, in one round at a fitted model: information, scores, residuals.
+
+    J  upper triangle of Σ s ℓ'' x xᵀ      g  Σ s ℓ' x      Σ s ℓ'²          in centred coordinates (see `facts.centre`)
+    G  upper triangle of Σ s ℓ'² x xᵀ ("robust"), or of Σ_c g_c g_cᵀ over the clusters at one party ("clustered")
+    g_c of each cluster at several parties ("clustered")
+    rows, rows with a weight other than 1, rows with a weight that is no whole number, and rows with an event
+
+For weights that are no counts ("sampling", "precision"), G is Σ s² ℓ'² x xᵀ.
+
+Then two numbers about one direction d of the model: the null vector of J if it has one, else the Newton step −J⁻¹g:
+
+    Σ (x·d)²      0 where columns are collinear; more where the curvature vanishes instead, as for separable classes
+    rows with |x·d| > FAR      none near a minimum; where the minimum is at infinity, a Newton step never gets shorter
+
+With several classes all of these are matrices of blocks, one for each class but the first, from which they differ.
+
+CR2 (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018) takes, where a cluster is, its score g_c and its part J_c of
+J. With J⁻¹ = L Lᵀ, H = Lᵀ J_c L and f = (1 − H)^(−1/2), which is 0 where H is 1:
+
+    Σ_c ĝ ĝᵀ      for ĝ = f Lᵀ g_c; the covariance is L (Σ_c ĝ ĝᵀ) Lᵀ
+    for each coefficient with contrast a = Lᵀc of length 1, b = f a, u = H b, e = bᵀu:
+    Σ_c e,  Σ_c e² − 2 e uᵀu,  U = Σ_c u uᵀ      degrees of freedom (Σe − tr U)² / (Σ(e² − 2 e uᵀu) + tr U²)
+
+These are sums over clusters: where each cluster is at one party, a party adds up its own. Of a cluster at several
+agents, J_c is added up like g_c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.errors import InvalidData
+from coterie.methods import Disclosure, Method
+from coterie.methods.disclosure import TOTALS
+from coterie.numerics.arrays import Design, FloatArray, sealed, shared_result
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import Point
+from coterie.run.collectives import Sum, Talk
+from coterie.stats.moments import packed, second_moment, symmetric, unpacked
+
+Move: TypeAlias = Callable[[FloatArray], FloatArray]
+OfRows: TypeAlias = Callable[[npt.NDArray[np.bool_]], FloatArray]
+"""The sum of something over some rows."""
+
+SINGULAR = 1e-12
+"""The least eigenvalue of the information, with a diagonal of 1, that is not taken for 0."""
+FAR = 0.5
+"""A Newton step that changes a score by more than this has no end in sight: where classes are separable, it is 1."""
+EXHAUSTED = 1e-9
+"""The least eigenvalue of 1 − H that is not taken for 0: there a cluster alone determines a coefficient."""
+COUNTS = 3
+"""How many counts come before those of events."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """What one agent has to say."""
+
+    message: FloatArray
+    width: int
+    """How many coefficients have standard errors."""
+    move: Move
+    """How far a direction of the model moves its scores, a row for each of its rows."""
+    score: OfRows
+    hessian: OfRows
+
+
+@dataclass(frozen=True)
+class State:
+    """The model, and the totals once they are known."""
+
+    w: FloatArray
+    total: FloatArray
+
+
+@dataclass(frozen=True)
+class Information(Method[State, Any]):
+    """One round: the sums that standard errors are made of. It is no method to choose: its model stays where it is."""
+
+    name: ClassVar[str] = "information"
+    split: ClassVar[str] = "samples"
+    summary: ClassVar[str] = "information and scores at a fitted model"
+    first_look: ClassVar[int] = 1
+    tells_labels: ClassVar[bool] = False
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the Hessian of its rows, the products of their scores or of those of its clusters, the scores of "
+        "clusters at several parties, and how many of its rows have an event or a class, and weights",
+        learned="weighted sums of products of its rows; with few rows, the rows and labels themselves",
+        secure=TOTALS,
+    )
+
+    kind: str
+    clusters: tuple[npt.NDArray[np.intp], ...] | None
+    """The cluster of each row of every agent, as numbers from 0."""
+    shared: tuple[int, ...]
+    """The clusters with rows at several agents."""
+    counted: bool = True
+    """Whether a weight counts as that many rows."""
+    adjusted: bool = False
+    """Whether the scores of clusters are adjusted (CR2)."""
+    units: FloatArray | None = None
+    """The matrix from the coefficients of the fit to those that are reported; None: they are the same."""
+
+    def start(self, agent: Agent[Any]) -> Talk[State]:
+        yield from ()
+        return State(agent.first_model(), np.empty(0))
+
+    def warmed(self, agent: Agent[Any], state: State, point: Point) -> State:
+        return replace(state, w=sealed(point.w.astype(float)))
+
+    def point(self, agent: Agent[Any], state: State) -> Point:
+        return Point(state.w, kept=state.total)
+
+    def round(self, agent: Agent[Any], state: State, t: int) -> Talk[State]:
+        own: Own = agent.problem.kind.stats.information(agent, state.w, self)
+        width = own.width
+        total = yield Sum(own.message)
+        step, half = shared_result(total, lambda: direction(total, width))
+        moved = own.move(step)
+        about = np.array([float(np.sum(moved**2)), float((np.abs(moved) > FAR).any(axis=1).sum())])
+        if self.adjusted:
+            about = np.concatenate([about, self._adjusted(agent, own, half, width)])
+        told = yield Sum(about)
+        return replace(state, total=sealed(np.concatenate([total, told])))
+
+    def of_clusters(self, agent: Agent[Any], score: OfRows, hessian: OfRows, width: int) -> list[FloatArray]:
+        """Σ_c g_c g_cᵀ over the clusters that are only here, and what is said of the others."""
+        if self.clusters is None:
+            return []
+        mine = self.clusters[agent.index]
+        apart, bends = np.zeros((len(self.shared), width)), np.zeros((len(self.shared), _triangle(width)))
+        for k, cluster in enumerate(self.shared):
+            rows = mine == cluster
+            if rows.any():
+                apart[k] = score(rows)
+                if self.adjusted:
+                    bends[k] = packed(hessian(rows))
+        if self.adjusted:
+            return [apart.ravel(), bends.ravel()]
+        own = np.zeros((width, width))
+        for cluster in self._alone(mine):
+            g = score(mine == cluster)
+            own += np.outer(g, g)
+        return [packed(own), apart.ravel()]
+
+    def _alone(self, mine: npt.NDArray[np.intp]) -> list[int]:
+        """The clusters of an agent that no other has."""
+        return sorted(set(np.unique(mine).tolist()) - set(self.shared))
+
+    def _adjusted(self, agent: Agent[Any], own: Own, half: FloatArray | None, width: int) -> FloatArray:
+        """The sums of CR2 over the clusters that are only here."""
+        sums = Adjustment.nothing(width)
+        if half is None or self.clusters is None:
+            return sums.packed()
+        whitened = whitened_contrasts(half, coordinates(agent.known, width, self.units))
+        mine = self.clusters[agent.index]
+        for cluster in self._alone(mine):
+            rows = mine == cluster
+            sums.add(own.score(rows), own.hessian(rows), half, whitened)
+        return sums.packed()
+
+    def counts(self, agent: Agent[Any]) -> FloatArray:
+        """Rows, rows with a weight other than 1, with one that is no whole number, and the rows with each event."""
+        n, weights = agent.data.n, agent.data.weights
+        ones = np.ones(n) if weights is None else weights.astype(float)
+        other, fractional = float((ones != 1.0).sum()), float((ones != np.round(ones)).sum())
+        counted = ones if self.counted else np.ones(n)
+        outputs = agent.problem.kind.stats.events(agent.problem)
+        events: FloatArray = np.zeros(outputs)
+        if outputs and n:
+            which = agent.problem.kind.stats.event_of_rows(agent)
+            events = np.bincount(which, counted, outputs + 1)[:outputs].astype(float)
+        return np.concatenate([[float(n), other, fractional], events])
+
+
+def of_rows(
+    agent: Agent[Any],
+    asking: Information,
+    design: Design,
+    slopes: FloatArray,
+    curvature: Callable[[int, int], FloatArray],
+) -> Own:
+    """What an agent says where the loss is a sum over rows, of several scores each: `slopes` has a column for each."""
+    count = slopes.shape[1]
+
+    def curved(a: int, b: int) -> FloatArray:
+        return agent.weighted(curvature(a, b))
+
+    def score(rows: npt.NDArray[np.bool_]) -> FloatArray:
+        return _scores(design, np.where(rows[:, None], scores, 0.0))
+
+    def hessian(rows: npt.NDArray[np.bool_]) -> FloatArray:
+        return _moment(design, lambda a, b: np.where(rows, curved(a, b), 0.0), count)
+
+    def move(d: FloatArray) -> FloatArray:
+        return np.column_stack([design.forward(part) for part in d.reshape(count, -1)])
+
+    J = _moment(design, curved, count)
+    scores = slopes if agent.data.weights is None else slopes * agent.data.weights[:, None]
+    more = [_scores(design, scores), np.array([float(np.sum(scores * slopes))])]
+    if asking.kind == "robust":
+        squares = slopes if asking.counted else scores
+        more.append(packed(_moment(design, lambda a, b: scores[:, a] * squares[:, b], count)))
+    width = design.shape[1] * count
+    more += [*asking.of_clusters(agent, score, hessian, width), asking.counts(agent)]
+    return Own(packed(J, *more), width, move, score, hessian)
+
+
+def numbers_of_adjustment(k: int) -> int:
+    """How many numbers CR2 takes for k coefficients, in place of the products of the scores of clusters."""
+    return (k + 1) * _triangle(k) + 2 * k
+
+
+def _triangle(width: int) -> int:
+    return width * (width + 1) // 2
+
+
+def _moment(design: Design, weights: Any, classes: int) -> FloatArray:
+    """The blocks Σ weights(a, b) x xᵀ for every pair of classes."""
+    D = design.shape[1]
+    result = np.zeros((D * classes, D * classes))
+    for a in range(classes):
+        for b in range(a, classes):
+            block = symmetric(second_moment(design, weights(a, b)))
+            result[a * D : (a + 1) * D, b * D : (b + 1) * D] = block
+            result[b * D : (b + 1) * D, a * D : (a + 1) * D] = block
+    return result
+
+
+def _scores(design: Design, scores: FloatArray) -> FloatArray:
+    return np.concatenate([design.adjoint(scores[:, a]).astype(float) for a in range(scores.shape[1])])
+
+
+# -- CR2 ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Adjustment:
+    """Sums over clusters for CR2 and its degrees of freedom; see the text at the top."""
+
+    middle: FloatArray
+    """Σ ĝ ĝᵀ."""
+    lengths: FloatArray
+    """Σ e, for each coefficient."""
+    squares: FloatArray
+    """Σ e² − 2 e uᵀu, for each coefficient."""
+    products: FloatArray
+    """Σ u uᵀ, a matrix for each coefficient."""
+
+    @staticmethod
+    def nothing(k: int) -> Adjustment:
+        return Adjustment(np.zeros((k, k)), np.zeros(k), np.zeros(k), np.zeros((k, k, k)))
+
+    def add(self, score: FloatArray, hessian: FloatArray, half: FloatArray, contrasts: FloatArray) -> None:
+        """Add one cluster; contrasts are whitened, a column for each coefficient."""
+        H = half.T @ hessian @ half
+        H = (H + H.T) / 2
+        values, vectors = np.linalg.eigh(H)
+        left = 1.0 - values
+        powers = np.where(left > EXHAUSTED, 1.0 / np.sqrt(np.maximum(left, EXHAUSTED)), 0.0)
+        f = (vectors * powers) @ vectors.T
+        adjusted = f @ (half.T @ score)
+        self.middle += np.outer(adjusted, adjusted)
+        b = f @ contrasts
+        u = H @ b
+        lengths = (b * u).sum(axis=0)
+        self.lengths += lengths
+        self.squares += lengths**2 - 2 * lengths * (u**2).sum(axis=0)
+        self.products += np.einsum("ij,kj->jik", u, u)
+
+    def degrees_of_freedom(self) -> FloatArray:
+        """Satterthwaite's, for each coefficient."""
+        mean = self.lengths - np.trace(self.products, axis1=1, axis2=2)
+        spread = self.squares + (self.products**2).sum(axis=(1, 2))
+        degrees: FloatArray = mean**2 / np.maximum(spread, np.finfo(float).tiny)
+        return degrees
+
+    def packed(self) -> FloatArray:
+        """As a message."""
+        products = [packed(one) for one in self.products]
+        return np.concatenate([packed(self.middle), self.lengths, self.squares, *products])
+
+    @staticmethod
+    def unpacked(message: FloatArray, k: int) -> Adjustment:
+        triangle = _triangle(k)
+        lengths, squares = message[triangle : triangle + k], message[triangle + k : triangle + 2 * k]
+        products = message[triangle + 2 * k :].reshape(k, triangle)
+        return Adjustment(
+            unpacked(message, k), lengths.copy(), squares.copy(), np.stack([unpacked(one, k) for one in products])
+        )
+
+
+def whitened_contrasts(half: FloatArray, coefficients: FloatArray) -> FloatArray:
+    """Lᵀc of every reported coefficient, as columns of length 1."""
+    columns = half.T @ coefficients.T
+    found: FloatArray = columns / np.linalg.norm(columns, axis=0)
+    return found
+
+
+def coordinates(facts: Facts, k: int, units: FloatArray | None = None) -> FloatArray:
+    """The matrix that leads from centred coordinates to the coefficients that are reported."""
+    plain: FloatArray = np.eye(k)
+    if facts.centre is not None:
+        d = len(facts.centre)
+        one = np.eye(d + 1)
+        one[d, :d], one[d, d] = -facts.centre, facts.unit
+        plain = np.kron(np.eye(k // (d + 1)), one)
+    return plain if units is None else units @ plain
+
+
+def direction(total: FloatArray, width: int) -> tuple[FloatArray, FloatArray | None]:
+    """The Newton step, and an L with J⁻¹ = L Lᵀ; where J is singular, its null vector and None."""
+    J = unpacked(total, width)
+    lengths = np.sqrt(np.maximum(J.diagonal(), 0.0))
+    lengths[lengths == 0] = 1.0
+    values, vectors = np.linalg.eigh(J / np.outer(lengths, lengths))
+    if values[0] <= SINGULAR * values[-1] or not values[-1] > 0:
+        return vectors[:, 0] / lengths, None
+    half = vectors / np.sqrt(values) / lengths[:, None]
+    triangle = _triangle(width)
+    return -half @ (half.T @ total[triangle : triangle + width]), half
+
+
+class Totals:
+    """What the agents found together, for k coefficients."""
+
+    def __init__(self, heard: FloatArray, k: int, facts: Facts, asking: Information, events: int):
+        self.k, self.facts, self.asking, self._heard = k, facts, asking, heard
+        triangle, shared = _triangle(k), len(asking.shared)
+        squared = asking.kind != "model" and not asking.adjusted
+        sizes = {
+            "information": triangle,
+            "score": k,
+            "residuals": 1,
+            "middle": triangle if squared else 0,
+            "apart": shared * k,
+            "bends": shared * triangle if asking.adjusted else 0,
+            "counts": COUNTS + events,
+            "direction": 2,
+            "adjustment": numbers_of_adjustment(k) if asking.adjusted else 0,
+        }
+        ends = np.cumsum(list(sizes.values()))
+        assert ends[-1] == len(heard)
+        self._parts = dict(zip(sizes, np.split(heard, ends[:-1]), strict=True))
+
+    @property
+    def plain(self) -> FloatArray:
+        """The matrix that leads from centred coordinates to those that people know."""
+        return coordinates(self.facts, self.k, self.asking.units)
+
+    @property
+    def residuals(self) -> float:
+        """Σ s ℓ'²."""
+        return float(self._parts["residuals"][0])
+
+    @property
+    def rows(self) -> float:
+        """How many rows there are."""
+        return float(self._parts["counts"][0])
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some row has a weight other than 1."""
+        return bool(self._parts["counts"][1])
+
+    @property
+    def fractional(self) -> int:
+        """How many rows have a weight that is no whole number."""
+        return int(self._parts["counts"][2])
+
+    @property
+    def events(self) -> FloatArray:
+        """How many rows have each kind of event."""
+        return self._parts["counts"][COUNTS:]
+
+    def step(self) -> FloatArray:
+        """How far a Newton step would move the coefficients."""
+        return self.plain @ direction(self._heard, self.k)[0]
+
+    def half(self, names: tuple[str, ...], steep: bool, curved: str = "") -> FloatArray:
+        """L with J⁻¹ = L Lᵀ; refused in words if there is none.
+
+        steep   whether the loss can have its minimum at infinity
+        curved  where the loss has a second derivative, if not everywhere
+        """
+        d, half = direction(self._heard, self.k)
+        spread, far = self._parts["direction"]
+        if half is None and (not steep or spread <= SINGULAR * self.k):
+            shares = np.abs(d * np.sqrt(np.maximum(unpacked(self._heard, self.k).diagonal(), 0.0)))
+            if not shares.any():
+                shares = np.abs(d)
+            involved = [name for name, share in zip(names, shares, strict=True) if share > 1e-3 * shares.max()]
+            few = f", or too few rows are {curved}" if curved else ""
+            raise InvalidData(
+                f"the information is singular: {', '.join(involved[:6])}{' ...' if len(involved) > 6 else ''} cannot "
+                f"be told apart (collinear or constant columns{few}). {_fix(involved)}"
+            )
+        if steep and (half is None or far):
+            raise InvalidData(
+                "the best coefficients are infinite: some columns separate the labels (for counts, rows that are all "
+                "0; for survival, a monotone likelihood), so there are no standard errors. Leave those columns out, or "
+                "fit with a penalty. If the data is not separable, fit with a smaller tol."
+            )
+        assert half is not None
+        return half
+
+    def usual_errors(self) -> FloatArray:
+        """Standard errors as if rows were independent and equally uncertain: a scale to compare others with."""
+        half = direction(self._heard, self.k)[1]
+        assert half is not None
+        spread = self.residuals / self.facts.total or 1.0
+        errors: FloatArray = np.sqrt(spread) * np.linalg.norm(self.plain @ half, axis=1)
+        return errors
+
+    def sandwich(self, half: FloatArray) -> FloatArray:
+        """J⁻¹ G J⁻¹, without a correction."""
+        apart = self._parts["apart"].reshape(-1, self.k)
+        G = unpacked(self._parts["middle"], self.k) + apart.T @ apart
+        inverse = half @ half.T
+        found: FloatArray = inverse @ G @ inverse
+        return found
+
+    def adjusted(self, half: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """CR2, and the degrees of freedom of every coefficient."""
+        sums = Adjustment.unpacked(self._parts["adjustment"], self.k)
+        contrasts = whitened_contrasts(half, self.plain)
+        scores = self._parts["apart"].reshape(-1, self.k)
+        hessians = self._parts["bends"].reshape(len(scores), _triangle(self.k))
+        for score, hessian in zip(scores, hessians, strict=True):
+            sums.add(score, unpacked(hessian, self.k), half, contrasts)
+        return half @ sums.middle @ half.T, sums.degrees_of_freedom()
+
+
+def _fix(involved: list[str]) -> str:
+    """What to do about columns that cannot be told apart: those of one-hot add up to 1."""
+    one_hot = [name.partition("=")[0] for name in involved if "=" in name]
+    if len(one_hot) > 1 and len(set(one_hot)) < len(one_hot):
+        column = max(one_hot, key=one_hot.count)
+        return f"The categories of {column!r} add up to 1: encode it with one-hot(10, drop-first)."
+    return "Leave one of them out; of columns for the categories of one variable, drop the first (one-hot: drop-first)."

@@ -1,0 +1,208 @@
+"""Prepares the columns of all parties, wherever they are: alone by columns, together by rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from coterie.data import Table
+from coterie.data.preparation.prepared import Prepared, cells_of, column_names, pooled
+from coterie.data.preparation.recipes import Preparation
+from coterie.data.remote import Source
+from coterie.data.summary import TableSummary
+from coterie.data.table import Indices, columns_in_turn, in_order, party_error
+from coterie.engines import Engine
+from coterie.engines import engine as find_engine
+from coterie.errors import InvalidProblem, UnknownName
+from coterie.problems.problem import AnyProblem
+from coterie.run.collectives import alone
+from coterie.run.parties import Hosted, Meeting, Operation, Parties, meet_elsewhere, meet_here
+from coterie.run.settings import Settings
+from coterie.run.site import NO_RULES, Site
+from coterie.stats.preparation import MOST_HERE, fitted
+
+P = TypeVar("P", bound=Parties)
+PURPOSE = "preparation"
+"""What a bill calls it."""
+
+
+@dataclass(frozen=True)
+class Preparing(Generic[P]):
+    """What came of a preparation: its numbers, as far as they are known here, and the parties with prepared columns."""
+
+    prepared: Prepared
+    parties: P
+
+    @property
+    def held(self) -> list[Any]:
+        """Prepared tables, or sources of them."""
+        assert isinstance(self.parties, Hosted)
+        return self.parties.held()
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The state of a bill."""
+        return self.parties.bill.state()
+
+
+@dataclass(frozen=True)
+class Prepare(Operation[Preparing[Any]]):
+    """Recipes, or a preparation that has its numbers already: that takes no messages."""
+
+    name: ClassVar[str] = "prepare"
+    discloses: ClassVar = (fitted,)
+
+    recipes: Preparation | Prepared
+    split: str
+
+    def alone(self, table: Table) -> Table:
+        if isinstance(self.recipes, Preparation):
+            check_alone(table, self.recipes, self.split)
+        return table
+
+    def together(self, parties: P) -> Preparing[P]:
+        if parties.split == "features":
+            return self._by_columns(parties)
+        if isinstance(self.recipes, Prepared):
+            return Preparing(self.recipes, parties.map(partial(_applied, self.recipes)))
+        parties.check()
+        widest = max(parties.cards, key=lambda card: card.columns)
+        parties = parties.map(partial(_with_columns, widest.names, widest.columns))
+        found = parties.run_protocol(partial(fitted, self.recipes, parties.rules), PURPOSE)
+        assert found is not None
+        return Preparing(found, parties.map(partial(_applied, found)))
+
+    def _by_columns(self, parties: P) -> Preparing[P]:
+        """Every party prepares its own columns; who knows the parts of all puts them together."""
+        dealt = parties.look(dealt_columns)
+        parts: Sequence[Prepared | None]
+        if isinstance(self.recipes, Prepared):
+            parts = self.recipes.parts(columns_in_turn([card.columns for card in parties.cards], dealt))
+        else:
+            _refuse_unknown(parties.look(names_here), self.recipes)
+            parts = parties.look(partial(_prepared_alone, self.recipes))
+        known = {index: part for index, part in enumerate(parts) if part is not None}
+        whole, places = pooled([dealt[index] for index in known], list(known.values()))
+        cols = dict(zip(known, places, strict=True))
+        return Preparing(whole, parties.map(partial(_applied_part, known, cols), _prepared_cards(parties, known)))
+
+
+@dataclass(frozen=True)
+class PrepareAgain(Prepare):
+    """The same recipes, for tables that may have their columns in another order."""
+
+    order: tuple[str, ...] | None
+
+    def alone(self, table: Table) -> Table:
+        return super().alone(in_order(table, self.order, self.split))
+
+
+def prepare_here(data: Any, problem: AnyProblem, settings: Settings, engine: Engine) -> Preparing[Hosted]:
+    """Prepare data that is here, for the agents of a run on that engine; it is not sent to workers for a few sums."""
+    asked = Prepare(settings.prepare, settings.placement.split)
+    parties = meet_here(asked, engine, data, Meeting.of(settings, problem.kind.pieces))
+    return asked.together(replace(parties, engine=find_engine("local")))
+
+
+def prepare_remotely(sources: Sequence[Source], settings: Settings, engine: Engine) -> Preparing[Hosted]:
+    """Prepare tables that stay where they are, at the workers of that engine."""
+    asked = Prepare(settings.prepare, settings.placement.split)
+    return asked.together(meet_elsewhere(asked, engine, sources, Meeting.of(settings)))
+
+
+def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> bool:
+    """Whether these recipes give those numbers for the data, up to rounding."""
+    asked = PrepareAgain(Preparation.from_settings(recipes), split, prepared.raw)
+    # Whoever calls has paired the rows.
+    meeting = Meeting(split=split, secure_sums=False, prepare=prepared, same_order=True)
+    parties = meet_here(asked, find_engine("local"), data, meeting)
+    return asked.together(parties).prepared.like(prepared)
+
+
+# -- one party alone ---------------------------------------------------------------------------------------------------
+
+
+def check_alone(table: Table, preparation: Preparation, split: str = "samples") -> None:
+    """Refuse, before anything is told, what one party sees alone."""
+    names = column_names(table)
+    if split == "samples" and table.d:
+        for column in preparation.columns:
+            if column not in names:
+                raise party_error(table.name, f"prepare: {UnknownName('column', column, names)}")
+    for name, cells in zip(names, cells_of(table), strict=True):
+        steps = preparation.recipe(name, bool(cells.texts))
+        if cells.texts and (not steps or steps[0].name != "one-hot"):
+            recipe = f"its recipe is {', '.join(map(str, steps))!r}" if steps else "there is no recipe for it"
+            raise party_error(
+                table.name,
+                f"column {name!r} holds text, e.g. {cells.texts[0]!r}, and {recipe}. Encode it with one-hot, "
+                "or leave it out.",
+            )
+        if steps and steps[0].name == "one-hot":
+            many = len(cells.texts) if cells.texts is not None else len(np.unique(cells.values))
+            if many > MOST_HERE:
+                raise party_error(
+                    table.name, f"column {name!r} has {many} different values, too many for one-hot. Leave it out."
+                )
+
+
+def check_problem(problem: AnyProblem, split: str) -> None:
+    """Refuse a preparation for models that cannot hold one."""
+    if split == "users" or not problem.kind.prepares:
+        raise InvalidProblem("prepare is for linear models of data split by samples or by features. Leave it out.")
+
+
+def dealt_columns(site: Site) -> Indices | None:
+    """The places of this party's columns in the whole, if they were dealt."""
+    return site.data.cols
+
+
+def names_here(site: Site) -> tuple[str, ...]:
+    """The names of this party's columns."""
+    return column_names(site.data)
+
+
+def _prepared_alone(preparation: Preparation, site: Site) -> Prepared:
+    """The preparation of columns that only this party has: nothing is told."""
+    return alone(fitted(preparation, NO_RULES, Site(0, 1, site.data)))
+
+
+def _applied(prepared: Prepared, site: Site) -> Table:
+    return prepared.apply(site.data)
+
+
+def _applied_part(parts: dict[int, Prepared], cols: dict[int, Indices | None], site: Site) -> Table:
+    return replace(parts[site.index].apply(site.data), cols=cols[site.index])
+
+
+def _prepared_cards(parties: Parties, parts: dict[int, Prepared]) -> list[TableSummary]:
+    """What is known of tables whose columns were prepared."""
+    return [_prepared_card(card, parts.get(index)) for index, card in enumerate(parties.cards)]
+
+
+def _prepared_card(card: TableSummary, part: Prepared | None) -> TableSummary:
+    if part is None:
+        return card
+    names = part.names()
+    return msgspec.structs.replace(card, columns=len(names), names=names)
+
+
+def _with_columns(columns: tuple[str, ...] | None, width: int, site: Site) -> Table:
+    """The raw table; one without rows has the columns of the others."""
+    table = site.data
+    return table if table.n or table.d else replace(table, X=np.empty((0, width)), columns=columns)
+
+
+def _refuse_unknown(names: Sequence[Sequence[str] | None], preparation: Preparation) -> None:
+    """Refuse a recipe for a column that nobody has, where all columns are known."""
+    if None in names:
+        return
+    everything = [name for own in names for name in own or ()]
+    for column in preparation.columns:
+        if column not in everything:
+            raise UnknownName("column", column, everything)

@@ -1,0 +1,505 @@
+"""Standard errors, tests and intervals of the coefficients, from one more round at the fitted model.
+
+    J = Σ s ℓ'' x xᵀ       information; gamma, model-based: the expected one, Σ s x xᵀ, as statsmodels has it
+    φ = Σ s ℓ'² / (n − k)   dispersion of squared (the residual variance) and gamma (Pearson's); 1 for all others
+    model      φ J⁻¹
+    robust     c J⁻¹ (Σ s ℓ'² x xᵀ) J⁻¹
+    clustered  c J⁻¹ (Σ_c g_c g_cᵀ) J⁻¹, g_c = Σ s ℓ' x
+
+Weights s have one of three meanings, as in Stata:
+
+    frequency  [fw]  a row counts s times: n = Σ s
+    precision  [aw]  s is an inverse variance up to a factor: s is scaled to a sum of n rows
+    sampling   [pw]  s is an inverse probability of selection: Σ s² ℓ'² x xᵀ in the middle, and never φ J⁻¹
+
+The last two do not depend on the scale of s. Corrections c, for n rows, k coefficients and C clusters:
+
+    HC0, CR0   1                                            z
+    HC1        n/(n − k)                                    z; squared: t with n − k degrees of freedom
+    CR1        C/(C − 1), squared: · (n − 1)/(n − k)         t with C − 1 (Stata's)
+    CR1S       C/(C − 1) · (n − 1)/(n − k)                  z (the default of statsmodels)
+    CR2        adjusted scores (see `information`)          t with Satterthwaite's degrees of freedom
+
+Without a choice: HC0; for sampling weights Stata's n/(n − k) for squared and n/(n − 1) for all others. Clusters: CR1S
+(cox: CR0; sampling weights: CR1), and below 30 of them CR2, or CR1 where parties share clusters and for cox.
+
+For cox J is the Hessian of the partial likelihood, and a row's score is that of Lin and Wei (1989). Losses that are no
+likelihood but have a second derivative (huber) are M-estimators: they have a sandwich, and no model-based errors.
+
+The agents of the run say it, where they live: each adds up its own rows. A cluster at one party is squared there, and
+of a cluster at several parties the sum of its scores is told. Softmax has one class too many: the coefficients are
+differences from the first class. After a preparation, coefficients are given in the raw units of the columns.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from coterie.api.inference import Inference
+from coterie.api.result import Result
+from coterie.choices import CORRECTIONS, KINDS, WEIGHTS
+from coterie.engines import Engine, Run
+from coterie.engines import engine as find_engine
+from coterie.errors import InvalidData, InvalidProblem, UnknownName
+from coterie.networks import star
+from coterie.numerics.arrays import FloatArray, as_number
+from coterie.problems.problem import Problem
+from coterie.run.agent import Agent
+from coterie.run.certificate import participants
+from coterie.run.rounds import Outcome
+from coterie.run.settings import Limits
+from coterie.run.setup import make_agents
+from coterie.run.tables import gather_prepared, prepare_tables
+from coterie.stats.information import Information, Totals
+
+CLOSE = 0.1
+"""How many standard errors a coefficient may be from the best model's."""
+NOTHING, ALMOST_NOTHING = 1e-6, 1e-2
+"""Clustered errors below this share of those of independent rows are rounding; the second is for rough fits."""
+FEW = 30
+"""Clusters below this number are few: z and uncorrected standard errors then promise too much."""
+STATA = "HC0 · n/(n − 1)"
+"""The correction of Stata's robust errors for all models but least squares."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which standard errors are asked for."""
+
+    kind: str = "model"
+    weights: str | None = None
+    """What weights mean; None: they are counts, if they are whole numbers."""
+    correction: str | None = None
+    """None: the default."""
+    level: float = 0.95
+    second_best: bool = False
+    """Whether clusters are few, and what CR2 needs of them cannot be had."""
+
+    @staticmethod
+    def of(kind: str, weights: str | None = None, correction: str | None = None, level: float = 0.95) -> Question:
+        """The same, checked. Sampling weights have robust errors in place of model-based ones, as in Stata."""
+        if kind not in KINDS:
+            raise UnknownName("kind of inference", kind, KINDS)
+        if weights is not None and weights not in WEIGHTS:
+            raise UnknownName("meaning of weights", weights, WEIGHTS)
+        if not 0 < as_number(level) < 1:
+            raise InvalidProblem(f"level is between 0 and 1, e.g. 0.95, not {level!r}.")
+        if kind == "model" and weights == "sampling":
+            kind = "robust"
+        known = [name for names in CORRECTIONS.values() for name in names]
+        if correction is not None and correction not in known:
+            raise UnknownName("correction", correction, known)
+        if correction is not None and correction not in CORRECTIONS[kind]:
+            allowed = " or ".join(f"correction={name!r}" for name in CORRECTIONS[kind])
+            fix = f"use {allowed}" if allowed else "leave the correction out, or use kind='robust' or kind='clustered'"
+            raise InvalidProblem(f"correction={correction!r} is not for kind={kind!r}: {fix}.")
+        return Question(kind, weights, correction, level)
+
+    @property
+    def counted(self) -> bool:
+        """Whether a weight counts as that many rows."""
+        return self.weights in (None, "frequency")
+
+    def settled(self, problem: Problem, clusters: int, local: bool) -> Question:
+        """The same with a correction; `local`: whether what CR2 needs of each cluster can be had."""
+        adjustable = problem.kind.stats.adjustable
+        if self.correction == "CR2" and not adjustable:
+            raise InvalidProblem(f"correction='CR2' is not for {problem.loss.name}. Use correction='CR1'.")
+        if self.correction is not None:
+            return self
+        second_best = self.kind == "clustered" and clusters < FEW and adjustable and not local
+        return replace(self, correction=self._usual(problem, clusters, local), second_best=second_best)
+
+    def _usual(self, problem: Problem, clusters: int, local: bool) -> str:
+        if self.kind == "model":
+            return ""
+        if self.kind == "robust":
+            stata = "HC1" if problem.kind.stats.is_least_squares(problem) else STATA
+            return stata if self.weights == "sampling" else "HC0"
+        if clusters < FEW:
+            return "CR2" if local and problem.kind.stats.adjustable else "CR1"
+        if self.weights == "sampling":
+            return "CR1"
+        return problem.kind.stats.usual_correction
+
+    def information(self, model: Any, clusters: Any = None, shared: tuple[int, ...] = ()) -> Information:
+        """What the agents add up for it."""
+        adjusted = self.correction == "CR2"
+        return Information(self.kind, clusters, shared, self.counted, adjusted, units_of(model))
+
+
+def check_clusters(kind: str, clusters: Any) -> None:
+    """Refuse clusters for another kind than "clustered", and this one without clusters."""
+    if (kind == "clustered") != (clusters is not None):
+        fix = "give clusters=, the cluster of each row" if clusters is None else "leave clusters out"
+        raise InvalidProblem(f"kind={kind!r}: {fix}, or use another kind.")
+
+
+def questions_of(written: Inference) -> list[Question]:
+    """The questions that can have had this answer: what weights mean was said, or is usual; so is a correction."""
+    said = written.weights or None
+    meanings = [None] if said is None else [said, None] if said == "frequency" else [said]
+    return [
+        Question(written.kind, meaning, written.correction, written.level, second_best)
+        for meaning in meanings
+        for second_best in (False, True)
+    ]
+
+
+def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inference:
+    """Ask the agents of a result, or of its data, for standard errors."""
+    problem = result.model.problem
+    check_problem(problem, result.certificate.settings["split"], asked.kind)
+    engine, run = _asked(result, data)
+    of_rows = None if clusters is None else _of_agents(clusters, run.agents)
+    count = 0 if of_rows is None else 1 + max(int(own.max(initial=-1)) for own in of_rows)
+    if of_rows is not None:
+        refuse_few_clusters(result.model, count)
+    shared = clusters_at_several(of_rows)
+    # Agents that hold parts of one table are no parties: what they add up of a cluster concerns nobody else.
+    pooled = all(agent.data.rows is not None for agent in run.agents)
+    asked = asked.settled(problem, count, local=pooled or not shared)
+    asking = asked.information(result.model, of_rows, shared)
+    warm = problem.kind.points(result.model, list(run.agents), None)
+    limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
+    outcome = engine.run(replace(run, steps=asking, limits=limits, warm=warm))
+    if outcome.error is not None:
+        raise outcome.error
+    found = summarised(result.model, result.certificate.tolerance, asked, asking, outcome, count)
+    for text in found.warnings:
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return found
+
+
+def summarised(
+    model: Any, tolerance: float, asked: Question, asking: Information, outcome: Outcome, clusters: int
+) -> Inference:
+    """What the sums of all agents say of a model that was fitted to that tolerance, with so many clusters."""
+    problem, kind, level = model.problem, asked.kind, asked.level
+    names, fitted = problem.kind.stats.coefficients(model)
+    heard = outcome.points[0].kept
+    assert heard is not None
+    totals = Totals(heard, len(names), outcome.facts, asking, problem.kind.stats.events(problem))
+    refuse_fractional(asked.weights, totals.fractional)
+    n = outcome.facts.total if asked.counted else totals.rows
+    covariance, dispersion, adjusted = _covariance(problem, totals, names, asked, n, clusters)
+    estimates = fitted if asking.units is None else asking.units @ fitted
+    errors = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    steps = np.abs(totals.step())
+    if kind == "clustered":
+        _refuse_exhausted(names, errors, totals.usual_errors(), steps)
+    if not (np.isfinite(errors).all() and (errors > 0).all()):
+        raise InvalidData("the model fits every row exactly: nothing is left to tell how uncertain it is.")
+    distance = float((steps / errors).max())
+    _refuse_unfinished(tolerance, distance)
+    degrees = _degrees(problem, asked, n, len(names), clusters, adjusted)
+    law = stats.norm() if degrees is None else stats.t(degrees)
+    statistics = estimates / errors
+    reach = law.ppf((1 + level) / 2) * errors
+    prepared = model.preparation
+    return Inference(
+        kind=kind,
+        names=names,
+        estimates=estimates,
+        standard_errors=errors,
+        statistics=statistics,
+        p_values=2 * law.sf(np.abs(statistics)),
+        intervals=np.column_stack([estimates - reach, estimates + reach]),
+        covariance=covariance,
+        level=float(level),
+        statistic="z" if degrees is None else "t",
+        rows=n,
+        dispersion=dispersion,
+        distance=distance,
+        ratios=problem.kind.stats.ratios,
+        about=_about(model, asked, n, clusters),
+        weights=(asked.weights or "frequency") if totals.weighted else "",
+        correction=asked.correction or "",
+        degrees=degrees,
+        notes=tuple(_notes(model, asked, totals, n, outcome.bill.network.agents)),
+        warnings=tuple(_warnings(asked, totals, clusters, degrees)),
+        fitted=fitted if prepared is not None and prepared.standardised else None,
+        clusters=clusters,
+        clusters_shared=len(asking.shared),
+        sums=heard,
+        bill=outcome.bill,
+    )
+
+
+# -- what cannot be asked ----------------------------------------------------------------------------------------------
+
+
+def check_problem(problem: Any, split: str, kind: str = "model") -> None:
+    """Refuse, with the reason, a problem whose coefficients have no standard errors of that kind."""
+    if not problem.kind.stats.has_errors:
+        raise InvalidProblem(f"there are no standard errors for a {problem.kind.called}: only for models of rows.")
+    if problem.loss.dispersion is None:
+        name = problem.loss.name
+        if not problem.loss.smooth:
+            raise InvalidProblem(
+                f"the {name} loss has no second derivative, which standard errors need. "
+                f"{_INSTEAD.get(name, 'Bootstrap the fit')}."
+            )
+        if kind == "model":
+            raise InvalidProblem(
+                f"the {name} loss is no likelihood, so it has no model-based standard errors. Use kind='robust', or "
+                "kind='clustered' with clusters: sandwich standard errors hold for it."
+            )
+    if not problem.penalty.is_zero:
+        raise InvalidProblem(
+            f"the {problem.penalty.name} penalty biases the coefficients, so that standard errors and intervals would "
+            "not hold. Fit again with penalty 'none'."
+        )
+    if split != "samples":
+        raise InvalidProblem(
+            f"inference is for data split by samples; this is split by {split}, where products of columns at "
+            "different parties would have to be told."
+        )
+
+
+_INSTEAD = {
+    "absolute": "Fit with loss='huber' and a small threshold and use kind='robust', or bootstrap the fit",
+    "quantile": "Bootstrap the fit; for the median, loss='huber' with a small threshold and kind='robust' is near it",
+    "hinge": "Fit with loss='logistic', or with loss='squared_hinge' and kind='robust'",
+}
+"""What to use where there are no standard errors."""
+
+
+def refuse_few_clusters(model: Any, count: int) -> None:
+    """Refuse fewer clusters than coefficients, and a single cluster."""
+    needed = count_coefficients(model)
+    if count < max(needed, 2):
+        raise InvalidData(
+            f"there are {count} clusters and {needed} coefficients: clustered standard errors need at least as many "
+            "clusters as coefficients, and two. Use kind='robust', or fewer columns."
+        )
+
+
+def count_coefficients(model: Any) -> int:
+    """How many coefficients have standard errors."""
+    return len(model.problem.kind.stats.coefficients(model)[0])
+
+
+def refuse_fractional(weights: str | None, fractional: int) -> None:
+    """Refuse to guess what weights mean that are no counts."""
+    if weights is None and fractional:
+        raise InvalidData(
+            f"{fractional} of the rows have weights that are no whole numbers, so the weights are no counts. Say what "
+            "they are: weights='sampling' (inverse probabilities of selection), weights='precision' (inverse "
+            "variances), or weights='frequency'."
+        )
+
+
+def _refuse_exhausted(names: tuple[str, ...], errors: FloatArray, usual: FloatArray, steps: FloatArray) -> None:
+    """Refuse coefficients that fit every cluster exactly; `usual`: the errors of independent rows."""
+    rough = steps > CLOSE * errors
+    nothing = errors < np.where(rough, ALMOST_NOTHING, NOTHING) * usual
+    if nothing.any():
+        involved = ", ".join(name for name, gone in zip(names, nothing, strict=True) if gone)
+        raise InvalidData(
+            f"the clusters cannot tell how uncertain the coefficients of {involved} are: every cluster is fitted "
+            "exactly, because as many columns are constant within clusters as there are clusters. Leave columns out, "
+            "or use kind='robust'."
+        )
+
+
+def _refuse_unfinished(tolerance: float, distance: float) -> None:
+    if distance > CLOSE:
+        tol = tolerance * (0.1 * CLOSE / distance) ** 2
+        raise InvalidData(
+            f"the model is not exact enough: a coefficient is about {distance:.2g} standard errors from the best "
+            f"one. Fit again with tol={tol:.0e}."
+        )
+
+
+def _asked(result: Result, data: Any) -> tuple[Engine, Run]:
+    """The engine of the run with its agents, or agents in this process with the data that is given."""
+    if data is None and result.rerun is not None:
+        return result.rerun
+    if data is None:
+        raise InvalidData(
+            "a result from a file, or of a study between organisations, has no data. Give data=, in the form in which "
+            "it was fitted."
+        )
+    settings, held = result.certificate.settings, result.certificate.participants
+    sizes = [person.rows for person in held]
+    problem = result.model.problem.kind.problem_of(result.model, settings["problem"])
+    parts = None if isinstance(data, list) else settings["partition"] or sizes
+    tables = gather_prepared(data, "samples", parts, result.model.preparation)
+    tables, _ = prepare_tables(tables, problem, "samples")
+    network = star(len(tables), server=True)
+    agents = make_agents(tables, problem, "samples", network, 0, settings.get("secure_sums") is True)
+    if [person.digest for person in participants(agents)] != [person.digest for person in held]:
+        raise InvalidData("this is not the data that the model was fitted to: its digest differs.")
+    steps = Question().information(result.model)
+    return find_engine("local"), Run(agents, steps, network, Limits(), secure_sums=agents[0].secure_sums)
+
+
+def _of_agents(clusters: Any, agents: Sequence[Agent]) -> tuple[npt.NDArray[Any], ...]:
+    """The clusters of every agent's rows."""
+    sizes = [agent.data.n for agent in agents]
+    if isinstance(clusters, list) and len(clusters) == len(agents) and all(np.ndim(own) == 1 for own in clusters):
+        parts = [np.asarray(own) for own in clusters]
+    else:
+        whole = np.asarray(clusters)
+        if whole.shape != (sum(sizes),):
+            raise InvalidData(f"clusters has shape {whole.shape}; give the cluster of each of the {sum(sizes)} rows.")
+        rows = [agent.data.rows for agent in agents]
+        ends = np.cumsum(sizes)
+        parts = [
+            whole[end - n : end] if own is None else whole[own] for own, n, end in zip(rows, sizes, ends, strict=True)
+        ]
+    if [len(own) for own in parts] != sizes:
+        raise InvalidData(f"clusters has {[len(own) for own in parts]} rows a party, but the parties have {sizes}.")
+    everything = np.concatenate(parts)
+    if everything.dtype.kind == "f" and not np.isfinite(everything).all():
+        raise InvalidData("some rows have no cluster. Give each row one, or leave those rows out of the fit.")
+    numbers = np.unique(everything, return_inverse=True)[1]
+    return tuple(np.split(numbers, np.cumsum(sizes)[:-1]))
+
+
+def clusters_at_several(of_rows: Sequence[npt.NDArray[Any]] | None) -> tuple[int, ...]:
+    """The clusters with rows at more than one party."""
+    if of_rows is None:
+        return ()
+    found, times = np.unique(np.concatenate([np.unique(own) for own in of_rows]), return_counts=True)
+    return tuple(found[times > 1].tolist())
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def units_of(model: Any) -> FloatArray | None:
+    """The matrix from the coefficients of prepared columns to those of raw units; None: they are the same."""
+    if model.preparation is None:
+        return None
+    A, constants = model.preparation.units()
+    d = len(A)
+    if np.array_equal(A, np.eye(d)) and not constants.any():
+        return None
+    one = np.eye(d + model.problem.intercept)
+    one[:d, :d] = A.T
+    if model.problem.intercept:
+        one[d, :d] = constants
+    return np.kron(np.eye(model.problem.kind.stats.blocks(model)), one)
+
+
+def _covariance(
+    problem: Problem, totals: Totals, names: tuple[str, ...], asked: Question, n: float, clusters: int
+) -> tuple[FloatArray, float, FloatArray | None]:
+    """The covariance of the coefficients as people know them, the dispersion, and CR2's degrees of freedom."""
+    k = totals.k
+    if n <= k:
+        raise InvalidData(
+            f"{n:g} rows cannot tell how uncertain {k} coefficients are. There must be more rows "
+            "than coefficients; a weight counts as that many rows."
+        )
+    estimated = bool(problem.loss.dispersion)
+    curved = "within the threshold" if problem.loss.name == "huber" else ""
+    half = totals.half(names, problem.kind.stats.may_be_infinite(problem), curved)
+    # Weights that are no counts are scaled so that their sum is the number of rows.
+    scale = 1.0 if asked.counted else n / totals.facts.total
+    dispersion = scale * totals.residuals / (n - k) if estimated else 1.0
+    degrees = None
+    inner: FloatArray
+    if asked.kind == "model":
+        inner = dispersion / scale * (half @ half.T)
+    elif asked.correction == "CR2":
+        inner, degrees = totals.adjusted(half)
+    else:
+        inner = _correction(problem, asked, n, k, clusters) * totals.sandwich(half)
+    plain = totals.plain
+    covariance: FloatArray = plain @ inner @ plain.T
+    return (covariance + covariance.T) / 2, dispersion, degrees
+
+
+def _correction(problem: Problem, asked: Question, n: float, k: int, clusters: int) -> float:
+    """What the sandwich is multiplied by."""
+    factors = {"HC0": 1.0, "CR0": 1.0, "HC1": n / (n - k), STATA: n / (n - 1)}
+    if asked.kind == "clustered":
+        several = clusters / (clusters - 1)
+        whole = several * (n - 1) / (n - k)
+        factors |= {"CR1S": whole, "CR1": whole if problem.kind.stats.is_least_squares(problem) else several}
+    return factors[str(asked.correction)]
+
+
+def _degrees(
+    problem: Problem, asked: Question, n: float, k: int, clusters: int, adjusted: FloatArray | None
+) -> FloatArray | None:
+    """The degrees of freedom of t for every coefficient; None: tests are of z."""
+    if asked.correction == "CR2":
+        return adjusted
+    if asked.correction == "CR1":
+        return np.full(k, clusters - 1.0)
+    if problem.kind.stats.is_least_squares(problem) and (asked.kind == "model" or asked.correction == "HC1"):
+        return np.full(k, n - k)
+    return None
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
+    """Loss, kind and clusters, in words."""
+    problem = model.problem
+    reference = problem.kind.stats.reference(model)
+    named = "" if asked.correction in ("", "CR1S", "CR0") else f" ({asked.correction})"
+    several = f" by {clusters} clusters" if asked.kind == "clustered" else ""
+    return f"{problem.loss.name}{reference}: {asked.kind} standard errors{named}{several}, n = {n:.10g}"
+
+
+def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) -> list[str]:
+    """What is modelled, in which units, and how weights are taken."""
+    problem = model.problem
+    notes: list[str] = problem.kind.stats.notes(model, totals.events, n)
+    if strata := problem.kind.note(problem, parties):
+        notes.append(f"baseline hazards: {strata.rstrip('.').lower()}")
+    notes.append(f"coefficients: {problem.kind.stats.meaning(problem)} per unit of the column")
+    if totals.asking.units is not None:
+        notes[-1] += ", in raw units (the fit scaled the columns)"
+        constant = problem.kind.stats.constant(model)
+        if constant and not problem.intercept:
+            notes.append(f"constant: {constant:.5g} (fixed: the columns were centred, and there is no intercept)")
+    if totals.weighted:
+        notes.append(f"weights: {_MEANINGS[asked.weights]}")
+    return notes
+
+
+_MEANINGS = {
+    None: "frequency, because all are whole numbers (a row counts as that many rows; say if they are sampling or "
+    "precision weights)",
+    "frequency": "frequency (a row counts as that many rows)",
+    "sampling": "sampling (inverse probabilities of selection; their scale does not matter)",
+    "precision": "precision (inverse variances; their scale does not matter)",
+}
+
+
+def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArray | None) -> list[str]:
+    """Why the numbers may be less reliable than they look."""
+    found = []
+    if asked.weights == "frequency" and totals.fractional:
+        found.append(
+            f"{totals.fractional} of the frequency weights are no whole numbers, but they count equal rows. If they "
+            "are no counts, use weights='sampling' or weights='precision'."
+        )
+    if asked.kind == "clustered" and clusters < FEW:
+        used = f"{asked.correction}, z"
+        if degrees is not None:
+            least, most = degrees.min(), degrees.max()
+            span = f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
+            used = f"{asked.correction}, t with {span} degrees of freedom"
+        text = f"there are only {clusters} clusters ({used}). Intervals may still be too short."
+        if asked.second_best:
+            text += (
+                " CR2 is more reliable. It needs each cluster within one party, and between organisations budgets with "
+                "room for its sums."
+            )
+        found.append(text)
+    return found

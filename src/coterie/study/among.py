@@ -1,0 +1,130 @@
+"""One organisation among the others: `Parties` over signed messages and sums, as far as every policy allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from coterie.api.describe import RAW
+from coterie.data import Table, read
+from coterie.data.summary import TableSummary
+from coterie.errors import InvalidInput
+from coterie.run.bill import Bill
+from coterie.run.collectives import Talk
+from coterie.run.parties import Operation, Parties
+from coterie.run.site import NO_RULES, Rules, Site
+from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
+from coterie.study.chaos import Chaos
+from coterie.study.policy import Account, agree_on_limits, agree_to_begin
+from coterie.study.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
+from coterie.study.study import PartyFile, Study
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Among(Parties):
+    """All parties, seen from one of them."""
+
+    operation: Operation[Any]
+    split: str
+    cards: Sequence[TableSummary]
+    rules: Rules
+    bill: Bill
+    session: Session
+    site: Site
+    account: Account
+    """Counts what this party says, and ends its part before it is more than its policy allows."""
+
+    @staticmethod
+    def begin(session: Session, operation: Operation[Any], table: Table) -> Among:
+        """Begin if all policies allow it: match rows, compare cards, agree on the strictest rules."""
+        study = session.study
+        if operation.governed:
+            agree_to_begin(session, table.n, empty=not operation.needs_rows and study.split == "samples")
+        table = matched(session, table) if operation.matches else table
+        cards = summaries(session, table)
+        if not operation.governed:
+            return Among.of(session, operation, table, cards, Account(session.own.party, math.inf), NO_RULES)
+        account = Account.of(session, cards[session.me])
+        rules = Rules(*agree_on_limits(session, cards))
+        return Among.of(session, operation, table, cards, account, rules)
+
+    @staticmethod
+    def of(
+        session: Session,
+        operation: Operation[Any],
+        table: Table,
+        cards: Sequence[TableSummary],
+        account: Account,
+        rules: Rules,
+    ) -> Among:
+        """Parties that have begun already, know of each other's tables, and agree on rules."""
+        study, policy = session.study, session.own.policy
+        own = Rules(policy.minimum_count, account.allowance, policy.per_party, policy.minimum_rows)
+        site = Site(session.me, len(study.names), table, secure_sums=study.has_secure_sums, rules=own)
+        return Among(operation, study.split, cards, rules, Bill(session.network), session, site, account)
+
+    def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
+        declared = self.declared(query)
+        message = Broadcast(declared.__name__, declared.disclosure.sent, (self.session.purpose,))
+        return self.session.all_gather(query(self.site), message, kind)
+
+    def look(self, query: Callable[[Site], T]) -> list[T | None]:
+        own = query(self.site)
+        return [own if index == self.site.index else None for index in range(self.site.count)]
+
+    def map(self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None) -> Among:
+        site = replace(self.site, data=step(self.site), scratch={})
+        return replace(self, site=site, cards=self.cards if cards is None else cards)
+
+    def run_protocol(self, protocol: Callable[[Site], Talk[T]], purpose: str = "rounds") -> T | None:
+        self.declared(protocol)
+        transport = transport_of(self.session, self.bill)
+        transport.account = self.account
+        found = transport.converse([protocol(self.site)], purpose)[0]
+        if purpose == "rounds":
+            self.bill.end_round()
+        check_totals(self.session, transport)
+        return found
+
+    def agree(self, value: str, otherwise: str) -> None:
+        if len({*self.session.all_gather(value, AGREEMENT, str)}) > 1:
+            raise InvalidInput(otherwise)
+
+
+def own_columns(own: PartyFile) -> Table:
+    """The party's own columns as they are, with missing values and text."""
+    return replace(read(own.data, prepare=RAW), name=own.party)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A party's side of operations: its file, its study, and how it is told what happens."""
+
+    own: PartyFile
+    study: Study
+    chaos: Chaos | None = None
+    say: Say = lambda text: None
+
+    def take(
+        self, operation: Operation[T], table: Table, before: Callable[[Session], None] = lambda session: None
+    ) -> T:
+        """Take part with what `alone` made of its table; a result with a file is written to the party's folder.
+
+        before    what else all parties do first, when they have met
+        """
+        own = self.own
+
+        def work(session: Session) -> T:
+            before(session)
+            found: Any = operation.together(Among.begin(session, operation, table))
+            if operation.file and found is not None:
+                own.output.mkdir(parents=True, exist_ok=True)
+                found.save(own.output / f"{operation.file}.json")
+            session.all_gather(True, DONE, bool)
+            return found  # type: ignore[no-any-return]
+
+        return in_session(own, self.study, operation.name, work, self.say, self.chaos)

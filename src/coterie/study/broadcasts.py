@@ -1,0 +1,174 @@
+"""What parties tell all others outside of sums: every such message is declared here, or refused when it is to be sent.
+
+The page that a party agrees to lists the sentences of all that apply to its study, operation by operation. The queries
+of an `Operation` are declared where they are written, and come on the page in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coterie.study.study import Study
+
+OPERATIONS = ("fit", "describe", "evaluate", "predict", "verify")
+
+
+def _always(study: Study) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """One message of every party to all others."""
+
+    about: str
+    """What the messages are labelled with, on their way."""
+    sent: str
+    """What it is, on the page."""
+    operations: tuple[str, ...] = OPERATIONS
+    """What it may be sent for."""
+    applies: Callable[[Study], bool] = _always
+    """Whether it is sent in that study."""
+
+
+def _by_features(study: Study) -> bool:
+    return study.split == "features"
+
+
+def _by_samples(study: Study) -> bool:
+    return study.split == "samples"
+
+
+def _same_order(study: Study) -> bool:
+    return study.same_order
+
+
+def _masks(study: Study) -> bool:
+    return study.has_secure_sums
+
+
+def _prepares_by_rows(study: Study) -> bool:
+    return study.split != "features" and study.make_preparation() is not None
+
+
+def _wants_ranges(study: Study) -> bool:
+    problem = study.make_problem()
+    return bool(problem.kind.wants_ranges(problem))
+
+
+def _infers(study: Study) -> bool:
+    return study.inference is not None
+
+
+def _has_clusters(study: Study) -> bool:
+    return study.inference == "clustered"
+
+
+def _may_adjust(study: Study) -> bool:
+    return _has_clusters(study) and study.correction in (None, "CR2")
+
+
+POLICIES = Broadcast("policies", "whether its policy allows the study", ("fit", "describe", "evaluate"))
+CARDS = Broadcast(
+    "cards",
+    "the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes, and if "
+    "rows are split a digest of the column names",
+    OPERATIONS,
+)
+NAME_KEYS = Broadcast(
+    "name keys",
+    "random numbers, of which a key for names of columns is made",
+    ("fit", "evaluate", "predict", "verify"),
+    _same_order,
+)
+NAMES = Broadcast(
+    "names",
+    "keyed hashes of the column names, to find names that two parties have: parties can test guesses",
+    ("fit", "evaluate", "predict", "verify"),
+    _same_order,
+)
+LIMITS = Broadcast(
+    "limits",
+    "whether secure sums hide it, its minimum-count, and how many numbers its budget allows",
+    ("describe", "evaluate"),
+)
+MASKS = Broadcast(
+    "masks",
+    "public keys, confirmations and check keys, of which masks are made",
+    OPERATIONS,
+    _masks,
+)
+TOTALS = Broadcast("totals", "a digest of the totals that it received")
+AGREEMENT = Broadcast("agreement", "a digest of its model", ("evaluate",), _by_samples)
+DONE = Broadcast("done", "that its result is written", ("describe", "evaluate", "predict", "verify"))
+
+LEAST_ROWS = Broadcast("least rows of a group", "its minimum-count", ("fit",), _prepares_by_rows)
+METHODS_ALLOWED = Broadcast("allowed", "the methods that its policy allows", ("fit",))
+RANGES = Broadcast("ranges", "the least and the largest value of each column", ("fit", "verify"), _wants_ranges)
+COMMITMENTS = Broadcast(
+    "digests", "a commitment to the data, which tells nothing without nonce.txt, and that stays here", ("fit",)
+)
+CHECKPOINTS = Broadcast("checkpoints", "digests of the sums in its snapshots", ("fit",))
+PARTS = Broadcast("parts", "in the end a digest of its own model", ("fit",))
+SIGNATURES = Broadcast("signatures", "in the end its signature of the certificate", ("fit",))
+EARLIER_RESULTS = Broadcast(
+    "earlier results", "whether it keeps an earlier result, and of which run that and its model are", ("fit",)
+)
+WRITTEN = Broadcast("written", "whether its result is written", ("fit",))
+ROOM = Broadcast("room", "whether its budget has room for a better correction of few clusters", ("fit",), _may_adjust)
+CLUSTER_KEYS = Broadcast("cluster keys", "random numbers, of which a key for clusters is made", ("fit",), _has_clusters)
+CLUSTERS = Broadcast(
+    "clusters", "keyed hashes of its clusters, in their order: parties can test guesses", ("fit",), _has_clusters
+)
+ROWS_OF_CLUSTERS = Broadcast(
+    "rows of clusters",
+    "whether a cluster that others have, too, has fewer rows here than minimum-count",
+    ("fit",),
+    _has_clusters,
+)
+
+FITTED_WITHOUT = Broadcast(
+    "fitted without", "with --without, whether the model was fitted again", ("predict",), _by_features
+)
+
+CLAIMS = Broadcast(
+    "claims", "the numbers of its own certificate and a digest of it, and what is wrong with its own files", ("verify",)
+)
+STANDARD_ERRORS = Broadcast("standard errors", "what is wrong with its own standard errors", ("verify",))
+
+BROADCASTS = (
+    POLICIES,
+    NAME_KEYS,
+    NAMES,
+    CARDS,
+    LIMITS,
+    MASKS,
+    AGREEMENT,
+    LEAST_ROWS,
+    METHODS_ALLOWED,
+    RANGES,
+    COMMITMENTS,
+    CHECKPOINTS,
+    ROOM,
+    CLUSTER_KEYS,
+    CLUSTERS,
+    ROWS_OF_CLUSTERS,
+    FITTED_WITHOUT,
+    CLAIMS,
+    STANDARD_ERRORS,
+    TOTALS,
+    PARTS,
+    SIGNATURES,
+    EARLIER_RESULTS,
+    WRITTEN,
+    DONE,
+)
+"""In the order in which they are sent."""
+
+
+def sent_to_all(study: Study, operation: str) -> list[str]:
+    """What a party of that study tells all others for one operation, a sentence each."""
+    return [one.sent for one in BROADCASTS if operation in one.operations and one.applies(study)]

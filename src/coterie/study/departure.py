@@ -1,0 +1,103 @@
+"""Going on without a party that is gone for good: what the others can still say, and what it costs.
+
+    coterie predict party.toml new.csv --without laboratory     with the parts of the model that are left
+    coterie agent party.toml --without laboratory               a new fit without its columns
+
+A party's part of a model has what its columns add to the intercept. Left out, they are where they were on average when
+the model was fitted; columns that are not centred (sparse ones, and those of a model without an intercept) are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coterie.api.result import Result
+from coterie.errors import InvalidInput
+from coterie.run.certificate import Certificate
+from coterie.study.among import Among
+from coterie.study.broadcasts import FITTED_WITHOUT
+from coterie.study.chaos import Chaos
+from coterie.study.consent import Consent
+from coterie.study.party import read_new
+from coterie.study.prediction import ObjectiveOfParts, Predictions
+from coterie.study.scores import name_of_model, own_model, predict_together
+from coterie.study.session import Say, Session
+from coterie.study.study import PartyFile, Study
+
+
+def cost_of_refit(before: Path, result: Result, gone: Sequence[str]) -> str | None:
+    """What the objective without their columns is more than with them, if that fit is still here."""
+    if result.error is not None or not (before / "certificate.json").is_file():
+        return None
+    old = Certificate.load(before / "certificate.json")
+    rows = [document.participants[0].rows for document in (old, result.certificate)]
+    return _compared(gone, result.certificate.primal, old.primal, rows)
+
+
+def predict_without(
+    own: PartyFile,
+    study: Study,
+    before: PartyFile,
+    data: Path,
+    gone: Sequence[str],
+    *,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+    consent: Consent = None,
+) -> tuple[Predictions, str | None]:
+    """Predictions without those parties: of the model that was fitted without them, if there is one, or of what is left
+    of the old one; and, at the party with the labels, what that costs in objective."""
+    fitted = (own.output / "model.npz").is_file()
+    holder = own if fitted else msgspec.structs.replace(own, output=before.output)
+    costs: list[str] = []
+
+    def before_predicting(session: Session) -> None:
+        if len({*session.all_gather(fitted, FITTED_WITHOUT, bool)}) > 1:
+            names = " ".join(f"--without {name}" for name in gone)
+            raise InvalidInput(
+                f"some parties have fitted again and others not: `coterie agent party.toml {names}` at all."
+            )
+        if fitted:
+            costs.append(_from_files(before.output, own.output, gone) or "")
+            return
+        objective, rows = _objective(session, holder, study)
+        if objective is not None:
+            old = Certificate.load(before.output / "certificate.json")
+            costs.append(_compared(gone, objective, old.primal, [old.participants[0].rows, rows]))
+
+    how: dict[str, Any] = {"chaos": chaos, "say": say, "consent": consent}
+    found = predict_together(holder, study, data, before=before_predicting, **how)
+    return found, (costs[0] or None) if costs and found.scores is not None else None
+
+
+def _objective(session: Session, own: PartyFile, study: Study) -> tuple[float | None, int]:
+    """P of the parts that are left, on the rows that they were fitted to, at the party with the labels."""
+    asked = ObjectiveOfParts(own_model(own), own.target, name_of_model(own))
+    table = read_new(own, study, own.data, labelled=True)
+    objective: float | None
+    objective, rows = asked.together(Among.begin(session, asked, table))
+    return objective, rows
+
+
+def _from_files(before: Path, after: Path, gone: Sequence[str]) -> str | None:
+    old, new = (folder / "certificate.json" for folder in (before, after))
+    if not (old.is_file() and new.is_file()):
+        return None
+    documents = [Certificate.load(old), Certificate.load(new)]
+    rows = [document.participants[0].rows for document in documents]
+    return _compared(gone, documents[1].primal, documents[0].primal, rows)
+
+
+def _compared(gone: Sequence[str], now: float, old: float, rows: Sequence[int]) -> str:
+    change = now - old
+    share = f" ({abs(change / old):.1%})" if old else ""
+    more = "more" if change >= 0 else "less"
+    other = "" if rows[0] == rows[1] else f"; of {rows[1]} rows now and {rows[0]} then"
+    return (
+        f"Without {', '.join(gone)} the objective is {now:.6g}, {abs(change):.3g}{share} {more} than the {old:.6g} "
+        f"with all columns{other}."
+    )

@@ -1,0 +1,57 @@
+"""A random number that a party keeps to itself, next to its key: what it commits to its data with, and draws from.
+
+    commitment   HMAC-SHA256(nonce, digest of the data): nobody without the nonce can test a guess of the data
+    secret       HMAC-SHA256(nonce, run): the source of random vectors that multiply private data
+
+It is made once and kept, so a party that was killed draws the same numbers again, and can verify its commitment.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from coterie.data import Table
+from coterie.errors import CorruptFile
+from coterie.study.study import PartyFile, Study
+
+FILE = "nonce.txt"
+
+
+def commitment(own: PartyFile, study: Study, table: Table) -> str:
+    """What certificates say of this party's data."""
+    return _keyed(own.keys, f"data of {study.name}: {table.digest()}").hex()
+
+
+def secret(own: PartyFile, study: Study) -> bytes:
+    """What the private randomness of this party's agent is drawn from; `engines.local.Local` can be handed it."""
+    return _keyed(own.keys, f"randomness of {study.run_id}")
+
+
+def _keyed(folder: Path, text: str) -> bytes:
+    return hmac.digest(_nonce(folder / FILE), text.encode(), "sha256")
+
+
+def _nonce(path: Path) -> bytes:
+    """The party's nonce, which is made if it is not there, and then complete or not there at all."""
+    if not path.exists():
+        mine = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+        with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(mine, path)  # another process of this party may have been faster
+        except FileExistsError:
+            pass
+        finally:
+            mine.unlink()
+    try:
+        nonce = bytes.fromhex(path.read_text("ascii"))
+    except ValueError as error:
+        raise CorruptFile(f"{path} was changed: it holds 64 digits that `coterie agent` drew.") from error
+    if len(nonce) != 32:
+        raise CorruptFile(f"{path} was changed: it holds 64 digits that `coterie agent` drew.")
+    return nonce

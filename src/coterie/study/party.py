@@ -1,0 +1,236 @@
+"""One party's side of a run: read, meet, match, learn, write.
+
+    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part, certificate, bill
+
+Everything after the meeting may have to be done again: if a party is restarted, all begin again together, from the
+newest snapshot that each of them has, and come to the same bits as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.api.replacing import kept_note, place_for, why_kept
+from coterie.api.result import Result
+from coterie.data import Table, hold_out, read, validated
+from coterie.data.check import valid_offset
+from coterie.data.keys import noted
+from coterie.data.places import naming_lines
+from coterie.data.preparation.prepared import Prepared
+from coterie.errors import InvalidData, InvalidInput, NumericalError, PartyLost, ProtocolError
+from coterie.problems.models import load_model
+from coterie.run.rounds import Watch, unwatched
+from coterie.run.statuses import Status
+from coterie.study.answer import Answer, run_in, write_failure
+from coterie.study.broadcasts import EARLIER_RESULTS, WRITTEN
+from coterie.study.chaos import Chaos
+from coterie.study.choice import choose_together
+from coterie.study.consent import Consent, require
+from coterie.study.disclosure import check_labels, disclosure
+from coterie.study.fits import Fits
+from coterie.study.inference import infer_together
+from coterie.study.path import path_together
+from coterie.study.policy import agree_to_begin
+from coterie.study.preparing import check_raw
+from coterie.study.session import (
+    Say,
+    Session,
+    in_session,
+    leave,
+)
+from coterie.study.study import PartyFile, Study
+from coterie.transport.grpc_mesh import Restarted
+
+RETRY_SECONDS = 1.0
+"""Between two attempts to write a result."""
+
+
+def read_own(own: PartyFile, study: Study) -> Table:
+    """The party's own file, without rows that it holds out, checked as far as one can alone; nothing has been sent."""
+    roles = {**own.roles(), "id": study.id or own.cluster}
+    recipes = study.make_preparation()
+    if recipes is None:
+        table = _read(own, study, own.data, roles, own.columns)
+    else:
+        raw = noted(read(own.data, columns=own.columns, name=own.party, prepare=recipes, **roles))
+        table = check_raw(raw, recipes, study.make_problem(), study.split)
+    return table if not isinstance(own.test, float) else _held_out(own, study, table)[0]
+
+
+def read_new(own: PartyFile, study: Study, data: Path, *, labelled: bool) -> Table:
+    """Other rows for its part of the model, prepared and checked."""
+    model = load_model(own.output / "model.npz")
+    columns = model.columns if model.preparation is None else model.preparation.raw
+    roles = own.roles() if labelled else {role: own.roles()[role] for role in ("offset", "exposure")}
+    table = _read(own, study, data, roles, columns, model.preparation)
+    return replace(table, rows=np.arange(table.n))
+
+
+def read_test(own: PartyFile, study: Study, data: Path | None, model: Any) -> Table:
+    """Rows with labels, as they are: of a file, or those that the party holds out."""
+    how: dict[str, Any] = {"columns": model.columns if model.preparation is None else model.preparation.raw}
+    how |= {"prepare": model.preparation, "by_columns": study.split == "features", "name": own.party}
+    rows: Callable[[Path], Table] = partial(read, **how, **{"id": study.id, **own.roles()})
+    if data is not None or isinstance(own.test, str):
+        return rows(data or Path(str(own.test)))
+    if isinstance(own.test, float):
+        return _held_out(own, study, rows(own.data))[1]
+    if study.split == "features":
+        raise InvalidInput("which rows? Name a file with `test` in party.toml, or give one to the command.")
+    return rows(own.data).take_rows(np.empty(0, np.intp))
+
+
+def _read(
+    own: PartyFile,
+    study: Study,
+    data: Path,
+    roles: dict[str, Any],
+    columns: Sequence[str] | None,
+    prepared: Prepared | None = None,
+) -> Table:
+    how: dict[str, Any] = {"prepare": prepared, "by_columns": study.split == "features"}
+    table = noted(read(data, columns=columns, name=own.party, **how, **{"id": study.id, **roles}))
+    table = table if prepared is None else prepared.apply(table)
+    problem = study.make_problem()
+    family = problem.kind
+    classification = family.classification(problem)
+    offset = table.offset if table.y is None else None  # new rows have offsets without labels
+    with naming_lines(table):
+        checked = validated(table if offset is None else replace(table, offset=None), classification=classification)
+        if offset is not None:
+            checked = replace(checked, offset=valid_offset(offset, own.party, checked.n))
+        family.check_beside(checked)
+        family.check_labels(checked, problem)
+    return checked
+
+
+def _held_out(own: PartyFile, study: Study, table: Table) -> tuple[Table, Table]:
+    assert isinstance(own.test, float)
+    kept, held = hold_out([table], own.test, by="samples", seed=study.seed)
+    return kept[0], held[0]
+
+
+def fit_together(
+    own: PartyFile,
+    study: Study,
+    *,
+    table: Table | None = None,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+    watch: Watch = unwatched,
+    stop_wished: Callable[[], bool] = lambda: False,
+    consent: Consent = None,
+) -> Result:
+    """Fit the study's model together with the other parties; writes and returns this party's part of it.
+
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to the same page before.
+    """
+    check_labels(study)
+    table = noted(read_own(own, study) if table is None else table)
+    for note in table.notes or ():
+        say(f"warning: {note}")
+    require(own, study, disclosure(study, own.party, table), consent)
+    unwritten: list[Answer] = []
+
+    def work(session: Session) -> Answer:
+        unwritten.clear()
+        agree_to_begin(session, table.n)
+        answer = _answer(Fits.begin(session, table, say, watch, stop_wished))
+        result = answer.result
+        if isinstance(result.error, Restarted | ProtocolError):
+            raise result.error
+        if result.error is not None and result.status is Status.PROTOCOL_ERROR:
+            raise result.error  # a neighbour heard other sums: the model is worth nothing
+        if result.error is None:
+            answer = answer.signed(session)
+        answer = _placed(session, answer, say)
+        try:
+            answer.write()
+        except OSError as error:
+            unwritten.append(answer)
+            say(f"the result cannot be written to {own.output} ({error.strerror}): it is kept, and tried again")
+        if result.error is None:
+            # Nobody leaves before everybody has written: until here a restarted party finds all others. For one whose
+            # disk is full nobody waits: the others have theirs.
+            session.all_gather(not unwritten, WRITTEN, bool)
+        else:
+            leave(session.links, result.error)
+        return answer
+
+    try:
+        answer = in_session(own, study, "fit", work, say, chaos)
+    except (NumericalError, PartyLost, ProtocolError) as error:
+        write_failure(own.output, error)
+        raise
+    finally:
+        for late in unwritten:
+            _write_in_time(late, own, say)
+    if answer.refusal is not None:
+        raise InvalidData(f"the model is in {answer.result.folder}, without standard errors: {answer.refusal}")
+    return answer.result
+
+
+def _placed(session: Session, answer: Answer, say: Say) -> Answer:
+    """The answer, with the folder that it is written to.
+
+    Parts of different runs do not add up. So an earlier result stays only if it stays at all parties, and is of one run
+    at all of them. A party that was left alone by a failure keeps what it has.
+    """
+    output, result = session.own.output, answer.result
+    why = why_kept(output, result)
+    if result.error is None:
+        held = [why is not None, run_in(output)]
+        told = session.all_gather(held, EARLIER_RESULTS, tuple[bool, str])
+        runs = {run for _, run in told}
+        if not all(stays for stays, _ in told) or len(runs) > 1 or "" in runs:
+            why = None
+    if why is not None:
+        note = kept_note(output, why)
+        say(note)
+        result = replace(result, warnings=(*result.warnings, note))
+    return replace(answer, result=replace(result, folder=place_for(output, why)))
+
+
+def _answer(fits: Fits) -> Answer:
+    """What the study asks for: one fit, a path of them or a choice among them, and standard errors."""
+    if fits.session.study.path is not None:
+        path = path_together(fits)
+        return Answer(path.chosen_result, path)
+    if fits.session.study.chooses:
+        result, chosen, sent = choose_together(fits)
+        return Answer(result, choice=chosen, choosing=sent)
+    result, agent = fits.fit(fits.session.study.make_problem())
+    if fits.session.study.inference is None or result.error is not None:
+        return Answer(result)
+    try:
+        return Answer(result, None, *infer_together(fits, result, agent))
+    except InvalidData as refusal:
+        return Answer(result, refusal=refusal)
+    except PartyLost as lost:
+        return Answer(replace(result, status=lost.status, error=lost))
+
+
+def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:
+    """Write a result that could not be written, as soon as that is possible, within the party's patience."""
+    until = time.monotonic() + own.patience
+    while True:
+        try:
+            answer.write()
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise InvalidInput(
+                    f"the result could not be written to {own.output} for {own.patience:g} seconds ({error.strerror}). "
+                    "The other parties have theirs. Make room, and run the command again at all parties."
+                ) from error
+            time.sleep(RETRY_SECONDS)
+        else:
+            say(f"the result is written to {answer.result.folder}")
+            return

@@ -1,0 +1,328 @@
+"""A party's own policy, `[policy]` in party.toml: what it lets a study ask of it, checked on its own machine.
+
+    [policy]
+    minimum-rows = 20                   # refuse to take part with fewer rows; parties with fewer do not hide others
+    budget = 0.33                       # numbers told of this party's rows, at most, for each number that it holds
+    methods = ["cocoa", "proximal-2"]   # only these; leave out for all but blocks
+    secure-sums = "required"            # refuse a study whose sums are not masked
+    minimum-count = 5                   # no sum over fewer rows of this party
+    prepare = ["impute", "standardise"] # only these steps of a preparation; leave out for all
+    per-party = true                    # tell the others how this party's rows look, and how well they are predicted
+
+A party that refuses says so when the parties have met, before rows are matched or anything of its data is told. It
+names the rule on its own machine; the others hear that it was this party's policy, and no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+
+from coterie.data.archives import append
+from coterie.data.preparation.recipes import STEPS
+from coterie.data.summary import TableSummary
+from coterie.errors import InvalidInput, PartyLost, Refused, UnknownName
+from coterie.methods import METHODS, Method
+from coterie.methods.auto.costs import first_order
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import Problem
+from coterie.run.setup import sizes_of
+from coterie.stats.choosing import FITS, FOLDS
+from coterie.stats.information import numbers_of_adjustment
+from coterie.study.broadcasts import LIMITS, METHODS_ALLOWED, POLICIES
+from coterie.study.disclosure import candidates
+
+if TYPE_CHECKING:
+    from coterie.study.session import Session
+    from coterie.study.study import Study
+
+SHARE = 1 / 3
+"""Numbers told for each number held, at most, as in DataSHIELD's nfilter.glm."""
+FOLDER = "told"
+"""Next to the party's key: how many numbers it has told, a file for each study and purpose."""
+MARK = 16
+"""Bytes of the digest of a message."""
+RECORD = struct.Struct(f"<Q{MARK}s")
+"""A message that was told: how many numbers, and its digest."""
+HIDDEN = 3
+"""Parties with enough rows among which a party's part of a total is hidden."""
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """What a party lets a study ask of it."""
+
+    minimum_rows: int = 20
+    budget: float | None = None
+    """Numbers that this party tells for each number that it holds itself. By default a third if the data is split by
+    samples, and no limit otherwise: split by features, every method tells more than that, as its page says."""
+    methods: tuple[str, ...] | None = None
+    """The methods that may run; None: all but those that send columns, which have to be named."""
+    secure_sums: Literal["optional", "required"] = "optional"
+    minimum_count: int = 5
+    """Groups, bins, categories and clusters are told only with at least so many rows of this party, or none."""
+    prepare: tuple[str, ...] | None = None
+    """The steps of a preparation that may be taken; None: all of them, with `minimum_count` for categories."""
+    per_party: bool = False
+    """Whether descriptions and evaluations tell the others about this party's rows alone."""
+
+    def check(self, path: object) -> None:
+        """Refuse rules that make no sense."""
+        if self.minimum_rows < 0:
+            raise InvalidInput(f"{path}: minimum-rows is a number of rows, not {self.minimum_rows}.")
+        if self.minimum_count < 1:
+            raise InvalidInput(f"{path}: minimum-count is a number of rows, at least 1, not {self.minimum_count}.")
+        if self.budget is not None and not self.budget > 0:
+            raise InvalidInput(f"{path}: budget is a number above 0, numbers told for each number held; for none: inf.")
+        for name in self.methods or ():
+            METHODS[name]
+        for name in self.prepare or ():
+            if name not in STEPS:
+                raise InvalidInput(f"{path}: {UnknownName('step of a preparation', name, STEPS)}")
+
+    def objection(self, study: Study, rows: int) -> str | None:
+        """The rule that this study breaks, as far as one knows alone."""
+        if rows < self.minimum_rows:
+            return f"there are {rows} rows here, fewer than minimum-rows = {self.minimum_rows}"
+        if study.path is not None and rows // study.path.cv < self.minimum_rows:
+            # What is said of all rows less what is said without a fold is about the fold alone.
+            fold = f"a fold of [path] has {rows // study.path.cv} rows here"
+            return f"{fold}, fewer than minimum-rows = {self.minimum_rows}"
+        if study.chooses and rows // FOLDS < self.minimum_rows:
+            fold = f"a fold of the choice among models has {rows // FOLDS} rows here"
+            return f"{fold}, fewer than minimum-rows = {self.minimum_rows} (or write mu into [problem])"
+        if self.secure_sums == "required" and not study.has_secure_sums:
+            return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
+        return self._forbids_preparing(study) or (self._forbids(study.method) if study.method != "auto" else None)
+
+    def _forbids_preparing(self, study: Study) -> str | None:
+        recipes = study.make_preparation()
+        if recipes is None or study.split == "features":
+            return None
+        for step in recipes.steps:
+            if self.prepare is not None and step.name not in (*self.prepare, "keep"):
+                return f"{step.name!r} in [prepare] is not among prepare = {list(self.prepare)}"
+            if step.name == "one-hot" and (step.number or 1) < self.minimum_count:
+                fewest = f"categories of fewer rows than minimum-count = {self.minimum_count}"
+                return (
+                    f"{str(step)!r} in [prepare] names {fewest} (write `one-hot({self.minimum_count})` into the study)"
+                )
+        return None
+
+    def _forbids(self, name: str) -> str | None:
+        if self.methods is None and METHODS[name].moves_columns:
+            return f"{name!r} sends the columns: a policy has to name it, methods = [{name!r}, ...]"
+        if self.methods is not None and name not in self.methods:
+            return f"{name!r} is not among methods = {list(self.methods)}"
+        return None
+
+    def allowance(self, study: Study, mine: TableSummary) -> float:
+        """How many numbers this party may say of its own table; what others claim to hold does not matter."""
+        share = self.budget if self.budget is not None else SHARE if study.split == "samples" else math.inf
+        return share if math.isinf(share) else share * _held(mine)
+
+    def exposes(self, study: Study, parts: Sequence[TableSummary], me: int, folds: int = 1) -> str | None:
+        """Why secure sums would not hide this party, from what the parties say of their tables.
+
+        A party with few rows, or without any, hides nobody. Each of the others can subtract its own part of a total:
+        what is left must still be about this party and another one with enough rows, in each of the folds, if rows are
+        dealt into some.
+        """
+        if not study.has_secure_sums or (len(parts) < 3 and self.secure_sums == "optional"):
+            return None
+        enough = max(self.minimum_rows, 1) * folds
+        hiding = [part.name for place, part in enumerate(parts) if place == me or part.rows >= enough]
+        if len(hiding) >= HIDDEN:
+            return None
+        among = f" in each of {folds} folds" if folds > 1 else ""
+        found = f"there {'is' if len(hiding) == 1 else 'are'} {len(hiding)} ({', '.join(hiding)})"
+        return (
+            f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} rows{among}, so that "
+            f"without any other one two are left; {found}. If all agree to show each other their sums, write "
+            "`secure-sums = false` into the study"
+        )
+
+    def allows(
+        self,
+        study: Study,
+        parts: Sequence[TableSummary],
+        me: int,
+        held: Sequence[TableSummary] | None = None,
+        later: bool = False,
+    ) -> dict[str, str]:
+        """Every method that may run, with what forbids it, or nothing; `held`: before columns were prepared.
+
+        `later`: after another one that may, whichever it is.
+        """
+        problem, sizes = study.make_problem(), sizes_of(parts, study.split, apart=True)
+        if labels := sorted({label for part in parts for label in part.classes}):
+            problem = problem.with_classes(np.array(labels))
+        folds = study.path.cv if study.path is not None else FOLDS if study.chooses else 1
+        general = self.objection(study, parts[me].rows) or self.exposes(study, parts, me, folds)  # rows are matched now
+        allowance = self.allowance(study, (held or parts)[me])
+
+        def numbers(method: type[Method]) -> float:
+            plan = method.outlook(problem, sizes) or first_order(problem, sizes)
+            said = plan.rounds * (plan.scalars if study.split == "samples" else sizes.rows)
+            if study.path is not None:
+                said *= (study.path.cv + 1) * (1 if method.keeps_sums else study.path.points)
+            if study.chooses:
+                said *= FITS
+            return said + _of_inference(study, problem, sizes.columns)
+
+        def objection(name: str, before: float = 0.0) -> str:
+            if general is not None:
+                return general
+            if forbidden := self._forbids(name):
+                return forbidden
+            said = before if math.isinf(allowance) else before + numbers(METHODS[name])
+            return "" if said <= allowance else f"{name} would tell about {_too_many(said, allowance)}"
+
+        found = {name: objection(name) for name in candidates(study)}
+        if not later or math.isinf(allowance):
+            return found
+        before = max((numbers(METHODS[name]) for name, why in found.items() if not why), default=0.0)
+        return {name: objection(name, before) for name in found}
+
+
+class Account:
+    """Counts what a party says of its own rows, and ends its part before it has said more than its policy allows.
+
+    The count is kept on disk, so that a restart, of whichever party, does not begin at 0 again, nor do other rows of
+    this party: most of them may be those of the first run. A message that is said again bit by bit, after the same
+    totals, tells nothing new, and counts once: `context` is a digest of the totals.
+    """
+
+    def __init__(self, party: str, allowance: float, file: Path | None = None):
+        self.party, self.allowance, self.told = party, allowance, 0
+        self.context = b""
+        self._file = file
+        self._known: set[bytes] = set()
+        for numbers, mark in [] if file is None else _records(file):
+            self.told += numbers
+            self._known.add(mark)
+
+    @staticmethod
+    def of(session: Session, mine: TableSummary) -> Account:
+        """The account of this party for what the parties met for, with these rows."""
+        own, study = session.own, session.study
+        allowance = own.policy.allowance(study, mine)
+        file = own.keys / FOLDER / f"{study.run_id}-{session.purpose}"
+        return Account(own.party, allowance, None if math.isinf(allowance) else file)
+
+    def count(self, message: FloatArray) -> None:
+        """A message that is about to be said; refuses it if it is one too many."""
+        if math.isinf(self.allowance):
+            self.say(message.size)
+            return
+        mark = hashlib.blake2b(self.context + np.ascontiguousarray(message).tobytes(), digest_size=MARK).digest()
+        if mark in self._known:
+            return
+        self.say(message.size)
+        self._known.add(mark)
+        if self._file is not None:
+            append(self._file, RECORD.pack(message.size, mark))
+
+    def say(self, numbers: int) -> None:
+        """That many numbers are about to be said."""
+        if self.told + numbers > self.allowance:
+            many = _too_many(self.told + numbers, self.allowance)
+            kept = "" if self._file is None else f" {self._file} keeps the count: remove it to begin again at 0."
+            raise PartyLost(
+                f"{self.party}'s policy: with the next message it is {many}.{kept}",
+                self.party,
+                _refusal([self.party]),
+            )
+        self.told += numbers
+
+    def hear(self, total: FloatArray) -> None:
+        """A total that came back: what is said after another one is another message."""
+        if math.isinf(self.allowance):
+            return
+        self.context = hashlib.blake2b(self.context + total.tobytes(), digest_size=MARK).digest()
+
+
+def _records(file: Path) -> list[tuple[int, bytes]]:
+    """What was said before; a record that was not written to its end is of a message that was never sent."""
+    content = file.read_bytes() if file.exists() else b""
+    whole = len(content) // RECORD.size * RECORD.size
+    return list(RECORD.iter_unpack(content[:whole]))
+
+
+def agree_to_begin(session: Session, rows: int, *, empty: bool = False) -> None:
+    """End for all if the policy of one refuses, before anything of anybody's data was told.
+
+    `empty`: a party may come without rows.
+    """
+    policy = session.own.policy
+    mine = policy.objection(session.study, policy.minimum_rows if empty and not rows else rows)
+    _refuse(session, session.all_gather(mine is None, POLICIES, bool), mine)
+
+
+def agree_on_methods(
+    session: Session, parts: Sequence[TableSummary], held: Sequence[TableSummary] | None = None
+) -> tuple[set[str], set[str]]:
+    """The methods that all policies allow, and those that may follow another one."""
+    found, after = (session.own.policy.allows(session.study, parts, session.me, held, later) for later in (False, True))
+    mine = tuple([name for name, objection in which.items() if not objection] for which in (found, after))
+    heard = session.all_gather(mine, METHODS_ALLOWED, tuple[list[str], list[str]])
+    told = [one for one, _ in heard]
+    _refuse(session, [bool(one) for one in told], "; ".join(dict.fromkeys(found.values())))
+    common = set.intersection(*map(set, told))
+    if not common:
+        each = "; ".join(f"{name} allows {', '.join(one)}" for name, one in zip(session.study.names, told, strict=True))
+        raise Refused(f"no method is allowed by all policies: {each}.")
+    return common, set.intersection(*(set(later) for _, later in heard))
+
+
+def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[int, float]:
+    """For descriptions and evaluations: the least rows of a party in a group, and how many numbers may be told."""
+    policy = session.own.policy
+    objection = policy.exposes(session.study, parts, session.me)
+    mine = objection is None, float(policy.minimum_count), policy.allowance(session.study, parts[session.me])
+    told = session.all_gather(mine, LIMITS, tuple[bool, float, float])
+    _refuse(session, [agreed for agreed, _, _ in told], objection)
+    return int(max(minimum for _, minimum, _ in told)), min(room for _, _, room in told)
+
+
+def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:
+    against = [name for name, one in zip(session.study.names, agreed, strict=True) if not one]
+    if session.own.party in against:
+        raise Refused(
+            f"{session.own.party}'s policy: {mine}. Nothing of the data was sent. Change the study, or [policy] in "
+            "party.toml.",
+            _refusal(against),
+        )
+    if against:
+        raise Refused(_refusal(against))
+
+
+def _refusal(parties: Sequence[str]) -> str:
+    return f"refused by {' and '.join(f'{party}{chr(39)}s' for party in parties)} policy"
+
+
+def _of_inference(study: Study, problem: Problem, columns: int) -> float:
+    """Numbers told for standard errors, clusters at several parties not counted."""
+    if study.inference is None:
+        return 0.0
+    k = (columns + problem.intercept) * max(problem.outputs - 1, 1)
+    triangle, events = k * (k + 1) / 2, max(problem.outputs, 1)
+    said = triangle * (1 if study.inference == "model" and study.weights != "sampling" else 2) + k + 6 + events
+    # Without a choice in the study, CR2 is used only where budgets leave room for it.
+    return said + (numbers_of_adjustment(k) if study.correction == "CR2" else 0.0)
+
+
+def _too_many(said: float, allowance: float) -> str:
+    return f"{said:.0f} numbers in this run, more than the {allowance:.0f} that its budget allows"
+
+
+def _held(part: TableSummary) -> int:
+    """Numbers in a table, with its labels and offsets; zeros of a sparse one do not count."""
+    beside = 0 if part.outputs is None else math.prod(part.outputs) + len(part.beside)
+    return part.nonzeros + part.rows * beside

@@ -1,0 +1,141 @@
+"""What a model of split columns says of new rows: each party has a part of the scores, and one party learns the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.api.evaluate import refuse_other_runs, run_of_part, with_labels
+from coterie.data import Table
+from coterie.data.summary import refuse_unequal_rows
+from coterie.data.table import party_error
+from coterie.errors import InvalidInput
+from coterie.methods.disclosure import discloses
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.linear.model import LinearModel
+from coterie.run.collectives import Sum, Talk
+from coterie.run.parties import Operation, Parties
+from coterie.run.site import Site
+from coterie.stats.scoring import raw_scores
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What is known at one party."""
+
+    model: LinearModel
+    """Its part of the model, with everybody's classes."""
+    table: Table
+    """Its rows, in the order of the predictions; `rows` are their places in its file."""
+    scores: FloatArray | None
+    """The scores of the whole model, at the party with the labels."""
+
+    @property
+    def answers(self) -> npt.NDArray[Any] | None:
+        """The predictions, at the party with the labels."""
+        return None if self.scores is None else self.model.answers(self.scores)
+
+
+# -- what parties are asked --------------------------------------------------------------------------------------------
+
+
+@discloses("whether there are labels here", splits=("features",))
+def has_target(target: str | None, site: Site) -> bool:
+    """Whether this party names a target: it gets the predictions."""
+    return target is not None
+
+
+@discloses(
+    "its own partial scores, added up on their way to the party with the labels, which alone learns the scores",
+    splits=("features",),
+)
+def scores_at_the_labels(model: LinearModel, holder: int, site: Site) -> Talk[FloatArray | None]:
+    """The scores of the whole model, at that party."""
+    total: FloatArray | None = yield Sum(_partial_scores(model, site), to=holder)
+    return total
+
+
+@discloses(
+    "the partial scores of the rows that were fitted, and its own penalty, added up on their way to the party with the "
+    "labels",
+    splits=("features",),
+)
+def scores_and_penalty_at_the_labels(model: LinearModel, holder: int, site: Site) -> Talk[FloatArray | None]:
+    """The same of the rows that were fitted, and last the penalty of the whole model."""
+    penalty = model.problem.penalty.value(model.coef_)
+    total: FloatArray | None = yield Sum(np.append(_partial_scores(model, site), penalty), to=holder)
+    return total
+
+
+def _partial_scores(model: LinearModel, site: Site) -> FloatArray:
+    scores: FloatArray = raw_scores(model, site.data) + model.intercept_
+    if wrong := int(np.count_nonzero(~np.isfinite(scores))):
+        text = f"{wrong} of {scores.size} scores are not finite numbers. Nothing is written."
+        raise party_error(site.data.name, text)
+    return scores
+
+
+# -- the operations ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Predict(Operation[Predictions]):
+    """Scores of new rows, from everybody's part of the model."""
+
+    name: ClassVar[str] = "predict"
+    splits: ClassVar[tuple[str, ...]] = ("features",)
+    governed: ClassVar[bool] = False
+    discloses: ClassVar = (run_of_part, has_target, scores_at_the_labels)
+
+    model: LinearModel
+    target: str | None
+    model_file: str = "model.npz"
+
+    def together(self, parties: Parties) -> Predictions:
+        scores = self.at_the_labels(parties, scores_at_the_labels)
+        return Predictions(self.model, own_table(parties), scores)
+
+    def at_the_labels(self, parties: Parties, protocol: Callable[..., Talk[FloatArray | None]]) -> FloatArray | None:
+        """What that protocol comes to at the party with the labels, if the parts fit together."""
+        refuse_other_runs(parties.names, parties.ask(partial(run_of_part, self.model), str), self.model_file)
+        holders = parties.ask(partial(has_target, self.target), bool)
+        if sum(holders) != 1:
+            raise InvalidInput(f"{sum(holders)} parties name a target; exactly one must: it gets the predictions.")
+        refuse_unequal_rows(parties.names, [card.rows for card in parties.cards])
+        return parties.run_protocol(partial(protocol, self.model, holders.index(True)))
+
+
+@dataclass(frozen=True)
+class ObjectiveOfParts(Predict):
+    """The objective of the parts that are left, on the rows that they were fitted to."""
+
+    name: ClassVar[str] = "predict --without"
+    discloses: ClassVar = (run_of_part, has_target, scores_and_penalty_at_the_labels)
+
+    def together(self, parties: Parties) -> Any:
+        """The objective, at the party with the labels, and the number of rows."""
+        told = self.at_the_labels(parties, scores_and_penalty_at_the_labels)
+        table, problem = own_table(parties), self.model.problem
+        if told is None:
+            return None, table.n
+        here = with_labels(table, self.model)
+        assert here.y is not None
+        total = float(here.n) if here.weights is None else float(here.weights.sum())
+        losses = problem.loss.value(told[:-1], here.y.astype(float), here.weights)
+        return float(problem.primal(losses, total, float(told[-1]))), here.n
+
+
+def own_table(parties: Parties) -> Table:
+    """The rows of this party, as they were matched; nothing is told."""
+    return next(table for table in parties.look(_table) if table is not None)
+
+
+def _table(site: Site) -> Table:
+    return site.data

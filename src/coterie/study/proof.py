@@ -1,0 +1,292 @@
+"""Check a certificate together: every party brings its data, its part of the model and its copy of the certificate.
+
+    own files ─→ meet, match rows, compare cards ─→ claims ─→ scores, slopes and sums as in a run ─→ one verdict for all
+
+Nobody holds the whole of a vertical model, or all rows of a horizontal study, so nobody can check a certificate alone.
+Here the parties compute it again, by the conversations of `certificate/`, from what each of them has now. A *claim* is
+what a party says before: the numbers of its certificate, a digest of what all certificates have in common, and what it
+found wrong with its own files. All hear all claims and the same sums, so all come to the same verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import msgspec
+import numpy.typing as npt
+
+from coterie.api.comparison import (
+    Compared,
+    compare_classes,
+    compare_columns,
+    compare_how,
+    compare_run,
+    contradictions,
+    plain,
+)
+from coterie.api.result import Result
+from coterie.api.verify import Verification, described, differences
+from coterie.data import Table
+from coterie.data.summary import TableSummary
+from coterie.data.table import in_order
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, ProtocolError
+from coterie.methods import METHODS
+from coterie.numerics.arrays import FloatArray, digest
+from coterie.problems import points_of
+from coterie.problems.models import load_model
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate import Bound, Certificate, Point
+from coterie.run.finish import proven_again
+from coterie.run.setup import no_network, with_offset
+from coterie.stats.strengths import knob
+from coterie.study.broadcasts import CLAIMS, DONE, STANDARD_ERRORS
+from coterie.study.chaos import Chaos
+from coterie.study.consent import Consent, require_for_study
+from coterie.study.disclosure import disclosure
+from coterie.study.inference import check_table
+from coterie.study.nonce import commitment
+from coterie.study.party import read_own
+from coterie.study.preparing import prepare_again
+from coterie.study.session import Say, Session, check_totals, in_session, matched, member, transport_of
+from coterie.study.signatures import check_signatures
+from coterie.study.study import PartyFile, Study
+from coterie.transport.edge import printable
+
+LONGEST = 300
+"""The maximum number of characters in an objection."""
+
+
+class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a certificate states, by the names of its fields."""
+
+    primal: float
+    dual: float
+    gap: float
+    relative_gap: float
+    unit: float
+    primal_at_zero: float
+    radius: float | None
+    room: float | None
+    counts: tuple[float, ...] | None
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a party says of its files before anything is computed."""
+
+    objections: list[Annotated[str, msgspec.Meta(max_length=LONGEST)]]
+    """What it found wrong with them alone."""
+    about: str = ""
+    """The digest of what the parties' certificates must have in common: participants, settings, everybody's parts."""
+    numbers: Numbers | None = None
+    unsigned: list[Annotated[str, msgspec.Meta(max_length=LONGEST)]] = []
+    """Whose signatures are missing or do not hold; the numbers are computed all the same."""
+
+
+def verify_together(
+    own: PartyFile,
+    study: Study,
+    *,
+    table: Table | None = None,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+    consent: Consent = None,
+) -> Verification:
+    """Whether the certificate in the party's output folder holds, found out with the others; the same at all of them.
+
+    A file that is not there is refused before anybody is called; one that was changed is an objection that all hear.
+
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to a page of this version of the study before.
+    """
+    if study.split == "features" and not study.labels_shared:
+        raise InvalidInput(
+            "to verify together tells all parties the labels. The label party proved this certificate alone and signed "
+            "it; if all agree to share the labels, write `labels-shared = true` into the study."
+        )
+    table = read_own(own, study) if table is None else table
+    certificate, model, damage = _files(own, say)
+    require_for_study(own, study, lambda: disclosure(study, own.party, table), consent)
+
+    def work(session: Session) -> Verification:
+        found = _verify(session, table, certificate, model, damage)
+        session.all_gather(True, DONE, bool)
+        return found
+
+    return in_session(own, study, "verify", work, say, chaos)
+
+
+def _files(own: PartyFile, say: Say) -> tuple[Certificate | None, Any, list[str]]:
+    """The party's own certificate and part, and an objection for each that cannot be trusted."""
+    found: list[Any] = []
+    damage = []
+    for name, load in (("certificate.json", Certificate.load), ("model.npz", load_model)):
+        try:
+            found.append(load(own.output / name))
+        except CorruptFile as error:
+            say(str(error))
+            found.append(None)
+            damage.append(f"its {name} was changed after it was written, or is a file of another kind")
+    return found[0], found[1], damage
+
+
+def _verify(
+    session: Session, table: Table, certificate: Certificate | None, model: Any, damage: list[str]
+) -> Verification:
+    names = session.study.names
+    prepared, problem = getattr(model, "preparation", None), session.study.make_problem()
+    table = matched(session, table)
+    if model is not None and prepared is None:
+        table = in_order(table, model.columns, "samples")
+    table, parts, classes = prepare_again(session, table, problem, prepared)
+    claim, brought, compared = Claim(damage), None, Compared()
+    if certificate is not None and model is not None:
+        try:
+            claim, brought = _brought(session, table, parts, classes, certificate, model, compared)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+            claim = Claim([f"its certificate lacks what a proof needs ({type(error).__name__})"])
+    claims = session.all_gather(claim, CLAIMS, Claim)
+    heard = [(name, text) for name, one in zip(names, claims, strict=True) for text in one.objections]
+    objections = [f"{name}: {printable(text)}" for name, text in heard]
+    objections += _apart(names, claims)
+    if objections or certificate is None or brought is None:
+        return Verification(tuple(objections))
+    bound, facts = _computed(session, *brought, certificate.radius)
+    for name, one in zip(names, claims, strict=True):
+        if one.numbers is None:
+            raise ProtocolError(f"{name} sent neither a claim nor an objection.")
+        stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
+        objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
+        objections += [f"{name}: {printable(text)}" for text in one.unsigned]
+    late = check_table(session.own, certificate, model, facts, compared)
+    everybodys = session.all_gather([text[:LONGEST] for text in late], STANDARD_ERRORS, list[str])
+    for name, texts in zip(names, everybodys, strict=True):
+        objections += [f"{name}: {printable(text)}" for text in texts]
+    about = described(brought[0].problem, brought[0].split, certificate.participants)
+    found = Verification.of(objections, certificate, bound, facts, about)
+    signers = check_signatures(session, certificate)[0]
+    return replace(found, signed_by=signers, compared=tuple(compared.compared), unchecked=tuple(compared.unchecked))
+
+
+def _brought(
+    session: Session,
+    table: Table,
+    parts: Sequence[TableSummary],
+    classes: npt.NDArray[Any] | None,
+    certificate: Certificate,
+    model: Any,
+    found: Compared,
+) -> tuple[Claim, tuple[Agent, Point] | None]:
+    """What this party claims, and what it puts on the table for it; what it compared is noted."""
+    study, settings = session.study, certificate.settings
+    graph = study.make_network()
+    strength = None
+    if study.path is not None:
+        penalty = settings["problem"]["penalty"]
+        strength = float(penalty[knob(penalty)])
+    problem = with_offset(study.make_problem(strength).with_classes(classes), parts)
+    if problem.kind.graph_is_data:
+        # Its base predictors were made of what the parties told each other when they were fitted.
+        problem = model.problem
+        graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
+    agent = member(session, table, parts, problem, graph)
+    found.objections += _objections(session, certificate, model, table, parts)
+    found.objections += contradictions(certificate, problem)
+    _compare(found, session, certificate, model, agent, classes)
+    objections = [text[:LONGEST] for text in found.objections]
+    about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
+    numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
+    unsigned = check_signatures(session, certificate)[1]
+    if study.split == "features" and model.run != certificate.run:
+        unsigned.append("its model is a part of another run than its certificate")
+    claim = Claim(objections, about, numbers, [text[:LONGEST] for text in unsigned])
+    return claim, None if objections else (agent, _point(agent, model, certificate.witness[session.me]))
+
+
+def _compare(
+    found: Compared, session: Session, certificate: Certificate, model: Any, agent: Agent, classes: Any
+) -> None:
+    """Compare what this party's model and certificate say with its own data and the study."""
+    study, table = session.study, agent.data
+    compare_classes(found, certificate.settings, model, classes)
+    compare_columns(found, model, [replace(table, cols=None)], "samples" if study.split == "users" else study.split)
+    if study.split == "users" and tuple(model.users) != (session.own.party,):
+        found.objections.append(f"its model is that of {', '.join(model.users)}")
+    if plain(model.problem.settings()) != plain(agent.problem.settings()):
+        found.objections.append("its model is of another problem than its certificate")
+    if model.kind != agent.problem.kind.name:
+        found.objections.append(f"its model is a {model.kind} one, of another kind than the study's problem")
+    if study.split == "features" and model.part != f"{session.own.party} of {study.name}":
+        found.objections.append(f"its model is the part of {model.part}")
+    found.objections += model.problem.kind.unproven(model, [agent])
+    found.compared.append(f"the data of this party, {table.n} rows, and what the certificate says of every party")
+    compare_how(found, certificate)
+    if found.objections:
+        return  # A run of other files is not worth a second objection.
+    try:
+        compare_run(found, Result.load(session.own.output), certificate)
+    except CoterieError:
+        found.objections.append("its run.json was changed after it was written, or is of another run")
+
+
+def _objections(
+    session: Session, certificate: Certificate, model: Any, table: Table, parts: Sequence[TableSummary]
+) -> list[str]:
+    """What a party can see alone: whether certificate, model and data belong together."""
+    study, me, held = session.study, session.me, certificate.settings.get("parts")
+    if [person.name for person in certificate.participants] != study.names or certificate.settings[
+        "split"
+    ] != study.split:
+        return ["its certificate is of another study"]
+    if held is None:
+        return ["its certificate names no parts of the model: the run that wrote it ended before all had theirs"]
+    objections = []
+    if (study.prepare is None) != (model.preparation is None):
+        objections.append("its model is prepared otherwise than the study says")
+    tried = None if study.path is None else study.path.strengths
+    if tried is not None:
+        penalty = certificate.settings["problem"]["penalty"]
+        if penalty[knob(penalty)] not in tried:
+            objections.append(f"its certificate is about a {knob(penalty)} that is not in [path]")
+    # A plain digest, without a secret of the party's own, is of the same data.
+    if certificate.participants[me].digest not in (commitment(session.own, study, table), table.digest()):
+        objections.append("its data is not the data that was certified")
+    for person, part in zip(certificate.participants, parts, strict=True):
+        said, here = (person.rows, person.columns), (part.rows, part.columns)
+        if said != here:
+            counted = "{} has {} rows and {} columns".format(person.name, *here)
+            objections.append(f"{counted}, but its certificate says {said[0]} and {said[1]}")
+    if not model.digest() == held[session.own.party] == certificate.model_digest:
+        objections.append("its model.npz is not the one that was certified")
+    if study.split == "samples" and len(set(held.values())) > 1:
+        objections.append("its certificate says that the parties hold different models")
+    return objections
+
+
+def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
+    """Whether the parties' certificates are copies of one."""
+    groups: dict[str, list[str]] = {}
+    for name, claim in zip(names, claims, strict=True):
+        if claim.numbers is not None:
+            groups.setdefault(claim.about, []).append(name)
+    if len(groups) > 1:
+        told = " differs from that of ".join(", ".join(group) for group in groups.values())
+        yield f"the certificate of {told} in what it says of the run"
+    radii = {claim.numbers.radius for claim in claims if claim.numbers is not None}
+    if len(radii) > 1:
+        yield f"the certificates speak of models of different norms: {', '.join(sorted(map(str, radii)))}"
+
+
+def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
+    """Its own model, or part of it, and its own dual vector."""
+    return points_of(model, [agent], [witness] if agent.labelled or len(witness) else None)[0]
+
+
+def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
+    """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
+    transport = transport_of(session)
+    found = proven_again([agent], [point], transport, radius)
+    check_totals(session, transport)
+    return found

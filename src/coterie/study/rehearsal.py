@@ -1,0 +1,155 @@
+"""Several parties on one machine: a real process for each, with real TLS between them, and failures if wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from coterie.run.statuses import Status
+from coterie.study.chaos import Chaos
+from coterie.study.session import MET
+from coterie.study.study import load_party
+
+Say = Callable[[str, str], None]
+LONGEST_LIFE = 2.0
+"""Seconds between the moment when all have met and the death of one of them, where chaos kills."""
+LAST_WORDS = 3.0
+"""Seconds for the others to end by themselves after one could not begin."""
+
+
+def rehearse(
+    files: Sequence[Path], chaos: Chaos | None, command: str, say: Say, without: Sequence[str] = ()
+) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """Start `coterie COMMAND FILE` for each file but those of parties that are left out, and wait for all.
+
+    Returns what each printed as JSON, by party, with its `exit_code`; and the party that failed first, if one did.
+    """
+    everybody = {file: load_party(file) for file in files}
+    loaded = {file: known for file, known in everybody.items() if known[0].party not in without}
+    parties = {own.party: file for file, (own, _) in loaded.items()}
+    deadline = max(study.deadline for _, study in loaded.values())
+    running = {party: _Process(party, file, chaos, command, say, without) for party, file in parties.items()}
+    try:
+        if chaos is not None and chaos.kill:
+            _kill_some(running, chaos, say)
+        first = _wait_for_all(list(running.values()), 2 * deadline)
+        found = {party: process.result() for party, process in running.items() if not process.stopped}
+        for party, process in running.items():
+            if process.stopped and first is not None:
+                found[party] = _in_vain(first.party, found[first.party])
+        return {party: found[party] for party in running}, None if first is None else first.party
+    finally:
+        for process in running.values():
+            process.end()
+
+
+def _wait_for_all(processes: list[_Process], grace: float) -> _Process | None:
+    """Until all have ended; the first that failed.
+
+    The others are told of a failure and end by themselves, within the grace. Who failed before it met anybody could
+    tell nobody: those who would wait for it, with all their patience, are stopped.
+    """
+    first, until = None, math.inf
+    while any(process.child.poll() is None for process in processes) and time.monotonic() < until:
+        if first is None and (first := next((one for one in processes if one.child.poll()), None)):
+            until = time.monotonic() + (grace if first.met.is_set() else LAST_WORDS)
+        time.sleep(0.02)
+    for process in processes:
+        process.end()
+    return first or next((one for one in processes if one.child.poll()), None)
+
+
+def _in_vain(party: str, end: dict[str, Any]) -> dict[str, Any]:
+    """How the rehearsal ended for who waited for a party that could not begin."""
+    reason = end.get("error", f"exit code {end['exit_code']}")
+    status = Status.PARTY_LOST
+    told = {"error": f"{party} did not connect: {reason}", "lost_party": party}
+    return {**told, "name": str(status), "exit_code": status.exit_code}
+
+
+def _kill_some(running: dict[str, _Process], chaos: Chaos, say: Say) -> None:
+    dice = random.Random(chaos.seed)
+    for _ in range(chaos.kill):
+        victim, life = running[dice.choice(sorted(running))], dice.uniform(0, LONGEST_LIFE)
+        while not all(process.met.wait(0.05) for process in running.values()):
+            if any(process.child.poll() is not None for process in running.values()):
+                return
+        time.sleep(life)
+        if any(process.child.poll() is not None for process in running.values()):
+            return
+        say(victim.party, "was killed, and is started again")
+        victim.again()
+
+
+class _Process:
+    """A party's agent, and its output as it comes."""
+
+    def __init__(self, party: str, file: Path, chaos: Chaos | None, command: str, say: Say, without: Sequence[str]):
+        self.party, self._say, self.stopped = party, say, False
+        shaken = ["--chaos", str(chaos)] if chaos is not None else []
+        # Who has the files of all parties here has agreed for all of them.
+        agreed = [] if command == "verify" else ["--yes"]
+        left_out = [word for name in without for word in ("--without", name)]
+        self._command = [sys.executable, "-m", "coterie", command, str(file), "--json", *agreed, *shaken, *left_out]
+        self._start()
+
+    def _start(self) -> None:
+        self.met = threading.Event()
+        self.child = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._printed: list[str] = []
+        assert self.child.stdout is not None
+        assert self.child.stderr is not None
+        self._readers = [
+            threading.Thread(target=self._read, args=(self.child.stderr, None), daemon=True),
+            threading.Thread(target=self._read, args=(self.child.stdout, self._printed), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, pipe: IO[str], kept: list[str] | None) -> None:
+        with pipe:
+            for line in pipe:
+                if kept is None:
+                    if MET in line:
+                        self.met.set()
+                    self._say(self.party, line.rstrip())
+                else:
+                    kept.append(line)
+
+    def again(self) -> None:
+        self.child.kill()
+        self._wait()
+        self._start()
+
+    def _wait(self) -> int:
+        code = self.child.wait()
+        for reader in self._readers:
+            reader.join()
+        return code
+
+    def result(self) -> dict[str, Any]:
+        code = self._wait()
+        try:
+            return {**json.loads("".join(self._printed)), "exit_code": code}
+        except ValueError:
+            return {"exit_code": code}
+
+    def end(self) -> None:
+        """Stop it, if it still runs."""
+        if self.child.poll() is None:
+            self.stopped = True
+            self.child.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.wait(LAST_WORDS)
+            self.child.kill()
+            self._wait()

@@ -1,0 +1,100 @@
+"""What a model says of rows that all parties look at together: predictions, and how good they are.
+
+split by features    each party has a part of the scores; the sum travels to the party with the labels, and no further
+split by samples     each party has the whole model, and predicts alone; how good it is are sums over all rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coterie.api.evaluate import Evaluate
+from coterie.api.evaluation import Evaluation
+from coterie.data import Table
+from coterie.errors import InvalidData, InvalidInput
+from coterie.problems.linear.model import LinearModel
+from coterie.problems.models import load_model
+from coterie.run.setup import check_offset
+from coterie.stats.scoring import check_problem
+from coterie.study.among import Part
+from coterie.study.chaos import Chaos
+from coterie.study.consent import Consent, require, require_for_study
+from coterie.study.disclosure import disclosure
+from coterie.study.party import read_new, read_own, read_test
+from coterie.study.prediction import Predict, Predictions
+from coterie.study.session import Say, Session
+from coterie.study.study import PartyFile, Study
+
+EVALUATION = f"{Evaluate.file}.json"
+
+
+def predict_together(
+    own: PartyFile,
+    study: Study,
+    data: Path,
+    *,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+    before: Callable[[Session], None] = lambda session: None,
+    consent: Consent = None,
+) -> Predictions:
+    """Scores of new rows, from everybody's part of the model: they travel towards the party with the labels only.
+
+    before    what else all parties do first, when they have met
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to a page of this version of the study before.
+    """
+    if study.split != "features":
+        raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
+    model, table = own_model(own), read_new(own, study, data, labelled=False)
+    assert isinstance(model, LinearModel)
+    _refuse_others(own, model, table, data)
+    require_for_study(own, study, lambda: disclosure(study, own.party, read_own(own, study)), consent)
+    return Part(own, study, chaos, say).take(Predict(model, own.target, name_of_model(own)), table, before)
+
+
+def evaluate_together(
+    own: PartyFile,
+    study: Study,
+    data: Path | None = None,
+    *,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+    consent: Consent = None,
+) -> Evaluation | None:
+    """How well the study's model predicts the rows that the parties held out, `test` in party.toml, or other files.
+
+    Split by features, None but at the party with the labels. A party without such rows takes part without any.
+
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to the same page before.
+    """
+    check_problem(study.make_problem())
+    model = own_model(own)
+    asked = Evaluate(model, study.split, name_of_model(own))
+    table = asked.alone(read_test(own, study, data, model))
+    require(own, study, disclosure(study, own.party, read_own(own, study)), consent)
+    return Part(own, study, chaos, say).take(asked, table)
+
+
+def name_of_model(own: PartyFile) -> str:
+    """What a party calls the file with its part of the model."""
+    return f"{own.output.name}/model.npz"
+
+
+def own_model(own: PartyFile) -> Any:
+    """This party's model, or its part of one."""
+    path = own.output / "model.npz"
+    if not path.is_file():
+        raise InvalidInput(f"{path} does not exist: fit the study first, with `coterie agent`.")
+    return load_model(path)
+
+
+def _refuse_others(own: PartyFile, model: LinearModel, table: Table, data: Path) -> None:
+    """Refuse other columns than the model's, and an offset where it has none, or none where it has one."""
+    if table.n and own.target is not None:
+        check_offset(model.problem, table.offset is not None)
+    if table.d != model.coef_.shape[-1]:
+        raise InvalidData(f"the model has {model.coef_.shape[-1]} columns here, but {data} has {table.d}.")

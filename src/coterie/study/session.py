@@ -1,0 +1,239 @@
+"""How parties come together: meet the neighbours, match rows, compare cards.
+
+    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
+
+Everything after the meeting may have to be done again: if a party is restarted, all begin again together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from coterie.data import Table
+from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
+from coterie.engines.processes import pace_of
+from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
+from coterie.networks import Network
+from coterie.numerics.arrays import is_sparse
+from coterie.problems.kind import by_rows
+from coterie.problems.problem import AnyProblem
+from coterie.run.agent import Agent
+from coterie.run.bill import Bill
+from coterie.run.setup import make_agent
+from coterie.run.statuses import Status
+from coterie.study.align import HASH_BYTES, aligned
+from coterie.study.broadcasts import CARDS, NAME_KEYS, NAMES, RANGES, TOTALS, Broadcast
+from coterie.study.chaos import Chaos
+from coterie.study.nonce import secret
+from coterie.study.study import PartyFile, Study
+from coterie.transport.broadcast import SignedBroadcast
+from coterie.transport.driver import Driver
+from coterie.transport.grpc_mesh import GrpcMesh, Restarted
+from coterie.transport.keys import load_keys
+from coterie.transport.point_to_point import PointToPoint
+from coterie.transport.secure_sums import meet
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+MET = "all neighbours are connected"
+MOST_CLASSES = 10_000
+LINGER_SECONDS = 10.0
+"""Who leaves with a reason waits so long, and no longer than a deadline, for neighbours that are still on their way."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A party among the others."""
+
+    own: PartyFile
+    study: Study
+    links: GrpcMesh
+    network: Network
+    broadcast: SignedBroadcast
+    purpose: str = "fit"
+    """What the parties met for."""
+
+    @property
+    def me(self) -> int:
+        """Which agent this party is."""
+        return self.links.me
+
+    def all_gather(self, mine: object, message: Broadcast, kind: type[T]) -> list[T]:
+        """What everybody has to tell, in the order of the agents; what is not declared for this purpose is refused."""
+        if self.purpose not in message.operations or not message.applies(self.study):
+            raise AssertionError(f"{self.purpose}: {message.about!r} is not on the page that the parties agreed to")
+        parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), message.about)
+        try:
+            return [msgspec.msgpack.decode(part, type=kind) for part in parts]
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(f"{message.about}: a party sent an unexpected payload ({error}).") from error
+
+
+# -- meeting -----------------------------------------------------------------------------------------------------------
+
+
+def in_session(
+    own: PartyFile,
+    study: Study,
+    purpose: str,
+    work: Callable[[Session], T],
+    say: Say,
+    chaos: Chaos | None,
+) -> T:
+    """Meet the others and do that work, as often as a party is restarted."""
+    network, me, pins = study.carrying(), study.index(own.party), study.pins()
+    neighbours = study.neighbours(me)
+    make = GrpcMesh if chaos is None else chaos.streams
+    links = make(
+        me,
+        neighbours,
+        study.run_id,
+        load_keys(own.keys, own.party, pins),
+        study.deadline,
+        names=study.names,
+        listen=own.listen or study.party[me].address or "127.0.0.1:0",
+        agreement=f"{study.agreement}\npurpose = {purpose}",
+        patience=own.patience,
+        dials=study.dialled_by(me, neighbours),
+    )
+    try:
+        links.connect([party.address or "" for party in study.party])
+        waiting = ", ".join(study.names[j] for j in neighbours)
+        say(f"waiting for {waiting}, for up to {own.patience:g} seconds (patience in party.toml)")
+        while True:
+            try:
+                links.wait()
+                say(MET)
+                broadcast = SignedBroadcast(links, network)
+                broadcast.introduce()
+                say(f"keys: {'; '.join(f'{name} {key}' for name, key in pins.items())}")
+                return work(Session(own, study, links, network, broadcast, purpose))
+            except Restarted as restarted:
+                say(str(restarted))
+                links.begin_again()
+    except BaseException as error:
+        leave(links, error)
+        raise
+    finally:
+        links.close()
+
+
+def transport_of(session: Session, bill: Bill | None = None) -> Driver:
+    """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
+    network, names = session.network, session.study.names
+    pace = pace_of(session.study.clock, session.study.pace)
+    collectives = PointToPoint(network, session.links, range(len(names)), session.me, names)
+    collectives.transcript = hashlib.sha256()
+    if session.study.has_secure_sums:
+        collectives.sums = meet(session.broadcast)
+    return Driver(bill or Bill(network), collectives, pace)
+
+
+def check_totals(session: Session, transport: Driver) -> None:
+    """Refuse what came of totals that were not the same at all parties."""
+    transcript = transport.collectives.transcript
+    assert transcript is not None
+    heard = session.all_gather(transcript.hexdigest(), TOTALS, str)
+    others = [name for name, one in zip(session.study.names, heard, strict=True) if one != heard[0]]
+    if others:
+        raise ProtocolError(
+            f"{', '.join(others)} received other sums than {session.study.names[0]}: a party changed what it passed "
+            "on. Do not use the result."
+        )
+
+
+def leave(links: GrpcMesh, error: BaseException) -> None:
+    """Leave the others with the reason, whatever it is."""
+    protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
+    lost = error.party if isinstance(error, PartyLost) and not protocol else ""
+    by_hand = "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+    reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
+    linger = LINGER_SECONDS if isinstance(error, CoterieError) else 0.0
+    links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "", linger)
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def matched(session: Session, table: Table) -> Table:
+    study = session.study
+    if study.same_order:
+        refuse_equal_names(session, table)
+    if study.id is None or study.split != "features":
+        return table
+    return aligned(table, study.names, session.broadcast, secrets.token_bytes(32), study.duplicates, study.psi)
+
+
+def refuse_equal_names(session: Session, table: Table) -> None:
+    """Refuse a column name that two parties have: it may be an id, whose rows are then in another order.
+
+    Keyed hashes of the names travel, with a key that is new for every meeting: parties can test guesses, outsiders
+    cannot.
+    """
+    nonces = session.all_gather(secrets.token_bytes(32), NAME_KEYS, bytes)
+    key = hashlib.sha256(b"".join(hashlib.sha256(nonce).digest() for nonce in nonces)).digest()
+    own = {hmac.digest(key, name.encode(), "sha256")[:HASH_BYTES]: name for name in table.columns or ()}
+    held = [set(hashes) for hashes in session.all_gather(sorted(own), NAMES, list[bytes])]
+    for (first, one), (second, other) in itertools.combinations(zip(session.study.names, held, strict=True), 2):
+        if both := one & other:
+            mine = ", ".join(repr(own[name]) for name in sorted(both) if name in own)
+            shown = mine or "the same name"
+            raise InvalidData(
+                f"a column ({shown}) is at {first} and at {second}. If it names the rows, write it into the study as "
+                "id in place of same-order. If not, leave it out at one party, or rename it."
+            )
+
+
+def summaries(session: Session, table: Table, *, classification: bool = False) -> list[TableSummary]:
+    """What all parties tell of their tables."""
+    mine = TableSummary.of(table, classification=classification, names=False)
+    mine = msgspec.structs.replace(mine, name="", header="" if session.study.split == "features" else mine.header)
+    if len(mine.classes) > MOST_CLASSES:
+        raise InvalidData(f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes.")
+    parts = session.all_gather(mine, CARDS, TableSummary)
+    return [msgspec.structs.replace(part, name=name) for part, name in zip(parts, session.study.names, strict=True)]
+
+
+def prepare_table(
+    session: Session, table: Table, problem: AnyProblem
+) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
+    """Its own table as the others need it, everybody's summaries, and the classes."""
+    split, family = session.study.split, problem.kind
+    parts = summaries(session, table, classification=bool(family.classification(problem)))
+    check_together(parts, split)
+    classes = family.classes(problem, {label for part in parts for label in part.classes})
+    table = family.encode(in_common_shape(table, common_shape(parts), split), problem, classes)
+    finest = np.float32 if all(part.single for part in parts) else np.float64
+    table = replace(table, X=table.X.astype(finest, copy=False))
+    return table if split == "features" else by_rows(table), parts, classes
+
+
+def with_predictors(session: Session, problem: AnyProblem, table: Table) -> Any:
+    """The problem for everybody's data: where it needs them, all tell the least and the largest of each column."""
+    family = problem.kind
+    if table.weights is not None or not family.wants_ranges(problem):
+        return family.for_tables(problem, [table])  # which refuses weights where there can be none
+    X = table.X.toarray() if is_sparse(table.X) else table.X
+    mine = [X.min(axis=0).tolist(), X.max(axis=0).tolist()] if table.n else []
+    ranges = [np.array(part).reshape(-1, table.d) for part in session.all_gather(mine, RANGES, list[list[float]])]
+    return family.for_tables(problem, [Table(part, name="range") for part in ranges])
+
+
+def member(session: Session, table: Table, parts: Sequence[TableSummary], problem: AnyProblem, graph: Network) -> Agent:
+    """This party as an agent."""
+    start = sum(part.columns for part in parts[: session.me])
+    columns = np.arange(start, start + table.d)
+    study = session.study
+    agent = make_agent(session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums)
+    return replace(agent, secret=secret(session.own, study))
