@@ -239,8 +239,8 @@ def test_one_standard_error():
     assert backwards.chosen_strength == 0.5
     printed = str(near).splitlines()
     assert printed[0] == "Model: squared loss, l1 penalty, without an intercept."
-    assert printed[4].endswith("  best")
-    assert printed[3].endswith("  1se")
+    assert printed[5].endswith("  best")
+    assert printed[4].endswith("  1se")
     assert printed[-1] == "chosen (1se): strength 0.5, from 2 folds"
     falling = replace(known, scores=scores[:, [0, 3, 1, 2]])
     assert str(falling).endswith("try weaker ones, too.")

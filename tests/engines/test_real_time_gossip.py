@@ -93,7 +93,7 @@ def test_the_bill_is_that_of_the_wake_ups(tmp_path):
 
 
 def test_the_first_place_ends_a_run_for_all():
-    result = fit("given graph", in_real_time(), max_rounds=100_000, max_seconds=2.0, check_every=50_000)
+    result = fit("given graph", in_real_time(), max_rounds=100_000, max_seconds=2.0, check_every=50_000, tol=1e-14)
     assert result.status == "time_limit"
     assert 0 < result.rounds < 50_000
     assert fit("given graph", in_real_time(stops=(0,)), max_rounds=100_000).status == "interrupted"

@@ -21,15 +21,15 @@ from sklearn.datasets import load_iris, load_wine
 import coterie as co
 from coterie.numerics.tuning import SOURCES, Tuning
 
-ROOMS = ("methods", "acceleration")
+PACKAGES = ("methods", "numerics.acceleration", "problems")
 SLACK = 1.1
 """Certificates come now and then, so a run that is ready a round later may be noticed later."""
 
 
 def modules():
-    for room in ROOMS:
-        package = importlib.import_module(f"coterie.{room}")
-        for info in pkgutil.walk_packages(package.__path__, f"coterie.{room}."):
+    for name in PACKAGES:
+        package = importlib.import_module(f"coterie.{name}")
+        for info in pkgutil.walk_packages(package.__path__, f"coterie.{name}."):
             yield importlib.import_module(info.name)
     yield importlib.import_module("coterie.run.rounds")
     yield importlib.import_module("coterie.run.switching")
@@ -124,8 +124,8 @@ def runs(methods, problems, **options):
 BOUNDED = ("iris hinge in a box", "wine hinge in a ball")
 INTERIOR = runs(["interior-point"], [*KINKS, *BOUNDED])
 CASES = {
-    "acceleration.anderson": runs(["proximal-2", "proximal-1"], SMOOTH),
-    "acceleration.halpern": [
+    "numerics.acceleration.anderson": runs(["proximal-2", "proximal-1"], SMOOTH),
+    "numerics.acceleration.halpern": [
         *runs(["proximal-1", "proximal-2"], KINKS[:1]),
         *runs(["proximal-1", "proximal-2"], KINKS[:1], agents=2),
         *runs(["graph-cp", "tree"], ["heavy huber"], **COLUMNS),
@@ -134,43 +134,49 @@ CASES = {
     "methods.second_order.linear": runs(["newton"], [*SMOOTH, "many rare l1"]),
     "methods.second_order.rows": runs(["newton"], ["heavy huber"]),
     "methods.line_search": runs(["newton"], [*SMOOTH, "many rare l1"]),
-    "methods.diffusion_rows": runs(["pvrd2"], ["wine logistic"], **COLUMNS),
-    "methods.sampled_rows": runs(["newton"], ["wine logistic"]),
-    "methods.curved_pairs": runs(["lbfgs-rows"], ["wine logistic", "wine squared"]),
-    "methods.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),
+    "methods.published.diffusion_rows": runs(["pvrd2"], ["wine logistic"], **COLUMNS),
+    "methods.second_order.sampled_rows": runs(["newton"], ["wine logistic"]),
+    "methods.quasi_newton.curved_pairs": runs(["lbfgs-rows"], ["wine logistic", "wine squared"]),
+    "methods.columns.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),
     "methods.second_order.quadratic_models": runs(["newton"], ["wine logistic"], hessian="products"),
     "methods.second_order.working_set": runs(["newton"], ["many rare l1"]),
-    "methods.low_rank_model": runs(["newton"], ["many rare l1"]),
-    "acceleration.relaxation": runs(["proximal-2"], ["iris hinge", "wine logistic"], acceleration="relaxation"),
-    "methods.chambolle_pock": runs(["graph-cp", "tree"], ["heavy huber", "wine logistic"], **COLUMNS),
-    "methods.costs": runs(["auto"], PROBLEMS, link=(0.02, 1e8)),
-    "methods.dada": [{"method": "dada", "problem": "users", "max_rounds": 60}],
-    "methods.deviations": [{"method": "shared", "problem": "users in common"}],
-    "methods.dual_block": runs(["proximal-1"], [*SMOOTH, *KINKS]),
-    "methods.frank_wolfe": runs(["dfw-trace"], ["low rank", "classes of low rank"], step="search", tol=3e-2),
-    "methods.graph_cp": runs(["graph-cp"], ["heavy huber", "wine logistic", "iris hinge"], **COLUMNS),
-    "methods.mixing_filter": runs(["pvrd2"], ["wine logistic"], **COLUMNS, tol=1e-3),
-    "methods.personal_baselines": [{"method": "global", "problem": "users", "tol": 1e-3}],
-    "methods.perso_linear": [{"method": "perso-linear", "problem": "users", "tol": 3e-2, "max_rounds": 300}],
-    "methods.primal_dual": runs(["proximal-1", "proximal-2"], [*SMOOTH, *KINKS[:2]]),
-    "methods.relay": [*runs(["relay"], ["wine logistic"]), *runs(["relay"], ["iris hinge"], tol=1e-3)],
-    "switching": runs(["auto"], ["correlated logistic"], link=(1e-3, 3e6), tol=1e-6),
-    "rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
-    "verdict": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
-    "methods.interior_point": INTERIOR,
-    "methods.subspace": runs(["dfw-subspace"], ["entries in stages"]),
-    "methods.inner_steps": runs(["dfw-subspace"], ["classes of low rank"]),
-    "methods.envelope": runs(["lbfgs"], KINKS, **COLUMNS),
-    "methods.lbfgs": runs(["lbfgs"], [*SMOOTH, *KINKS[:1]], **COLUMNS),
-    "methods.quasi_newton": runs(["lbfgs"], ["rare logistic l1", "wine hinge l1"], **COLUMNS),
-    "methods.blocks": runs(["blocks"], ["wine hinge l1", "rare logistic l1"], **COLUMNS),
-    "methods.inside": runs(["newton"], ["wine in a ball"]),
-    "methods.quadratic": [
+    "methods.second_order.low_rank_model": runs(["newton"], ["many rare l1"]),
+    "numerics.acceleration.relaxation": runs(
+        ["proximal-2"], ["iris hinge", "wine logistic"], acceleration="relaxation"
+    ),
+    "methods.columns.chambolle_pock": runs(["graph-cp", "tree"], ["heavy huber", "wine logistic"], **COLUMNS),
+    "methods.auto.costs": runs(["auto"], PROBLEMS, link=(0.02, 1e8)),
+    "problems.personal.methods.dada": [{"method": "dada", "problem": "users", "max_rounds": 60}],
+    "problems.shared.methods.deviations": [{"method": "shared", "problem": "users in common"}],
+    "methods.primal_dual.dual_block": runs(["proximal-1"], [*SMOOTH, *KINKS]),
+    "problems.low_rank.methods.frank_wolfe": runs(
+        ["dfw-trace"], ["low rank", "classes of low rank"], step="search", tol=3e-2
+    ),
+    "methods.columns.graph_cp": runs(["graph-cp"], ["heavy huber", "wine logistic", "iris hinge"], **COLUMNS),
+    "methods.published.mixing_filter": runs(["pvrd2"], ["wine logistic"], **COLUMNS, tol=1e-3),
+    "problems.personal.methods.personal_baselines": [{"method": "global", "problem": "users", "tol": 1e-3}],
+    "problems.personal.methods.perso_linear": [
+        {"method": "perso-linear", "problem": "users", "tol": 3e-2, "max_rounds": 300}
+    ],
+    "methods.primal_dual.rules": runs(["proximal-1", "proximal-2"], [*SMOOTH, *KINKS[:2]]),
+    "methods.primal_dual.relay": [*runs(["relay"], ["wine logistic"]), *runs(["relay"], ["iris hinge"], tol=1e-3)],
+    "run.switching": runs(["auto"], ["correlated logistic"], link=(1e-3, 3e6), tol=1e-6),
+    "run.rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
+    "run.stopping": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
+    "methods.second_order.interior_point": INTERIOR,
+    "problems.low_rank.methods.subspace": runs(["dfw-subspace"], ["entries in stages"]),
+    "problems.low_rank.methods.inner_steps": runs(["dfw-subspace"], ["classes of low rank"]),
+    "methods.columns.envelope": runs(["lbfgs"], KINKS, **COLUMNS),
+    "methods.quasi_newton.lbfgs": runs(["lbfgs"], [*SMOOTH, *KINKS[:1]], **COLUMNS),
+    "methods.quasi_newton.pairs": runs(["lbfgs"], ["rare logistic l1", "wine hinge l1"], **COLUMNS),
+    "methods.columns.blocks": runs(["blocks"], ["wine hinge l1", "rare logistic l1"], **COLUMNS),
+    "methods.second_order.inside": runs(["newton"], ["wine in a ball"]),
+    "methods.second_order.quadratic": [
         *runs(["newton"], ["rare logistic l1"]),
         *runs(["newton", "gram"], ["wine squared in a ball"]),
     ],
-    "methods.central_path": INTERIOR,
-    "methods.barriers.barrier": INTERIOR[::-1],
+    "methods.second_order.central_path": INTERIOR,
+    "methods.second_order.barriers.barrier": INTERIOR[::-1],
 }
 """Which runs a `Tuning` steers: the first is the one of the default run."""
 
@@ -234,12 +240,12 @@ def test_every_constant_says_where_it_comes_from(name):
 
 
 def test_a_change_is_half_and_double():
-    changes = dict(TUNINGS["acceleration.halpern"].TUNING.changed())
-    usual = TUNINGS["acceleration.halpern"].TUNING
+    changes = dict(TUNINGS["numerics.acceleration.halpern"].TUNING.changed())
+    usual = TUNINGS["numerics.acceleration.halpern"].TUNING
     assert (changes["few halved"].few, changes["few doubled"].few) == (1, 4)
     assert changes["some halved"].some == usual.some / 2
     assert usual.some < changes["some doubled"].some < 1
-    assert usual == TUNINGS["acceleration.halpern"].TUNING, "and the Tuning itself stays"
+    assert usual == TUNINGS["numerics.acceleration.halpern"].TUNING, "and the Tuning itself stays"
 
 
 # -- constants that are in no Tuning -----------------------------------------------------------------------------------
@@ -293,10 +299,10 @@ PLAIN = {
     "methods/quasi_newton/lbfgs_rows.py: EXPECTED_SHARED": "what auto assumes",
     "methods/quasi_newton/metrics.py: (SWEEPS, EXACT)": "when a block is solved",
     "methods/quasi_newton/metrics.py: FLOOR": "how numbers round",
-    "moments.py: BLOCK": "how much is in memory at a time",
-    "moments.py: FEW": "when BLAS is called",
-    "moments.py: LEAST_SINGLE": "how numbers round",
-    "moments.py: NOISE": "how numbers round",
+    "stats/moments.py: BLOCK": "how much is in memory at a time",
+    "stats/moments.py: FEW": "when BLAS is called",
+    "stats/moments.py: LEAST_SINGLE": "how numbers round",
+    "stats/moments.py: NOISE": "how numbers round",
     "methods/second_order/linear.py: (EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY)": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_LASSO": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_PASSES": "what auto assumes",
@@ -333,7 +339,8 @@ def constants(path):
 
 def test_every_number_that_steers_is_in_a_tuning():
     root = Path(co.__file__).parent
-    files = [path for room in ROOMS for path in (root / room).rglob("*.py")]
-    files += [root / "moments.py", root / "rounds.py", root / "verdict.py", *root.glob("problems/*/methods.py")]
+    patterns = ("methods/**/*.py", "numerics/acceleration/*.py", "problems/*/methods.py", "problems/*/methods/*.py")
+    files = [path for pattern in patterns for path in root.glob(pattern)]
+    files += [root / "stats/moments.py", root / "run/rounds.py", root / "run/stopping.py"]
     found = {f"{path.relative_to(root)}: {name}" for path in files for name in constants(path)}
     assert found == set(PLAIN)
