@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from zlib import crc32
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -18,6 +19,9 @@ settings.register_profile(
 settings.load_profile("coterie")
 
 ROOT = Path(__file__).parents[1]
+BEGINNINGS: dict[str, dict] = {}
+"""The state of the random numbers of each file when its first test begins."""
+
 ROTATIONS = 4
 """Runs in which every test that rotates is run once."""
 
@@ -92,3 +96,12 @@ def pytest_xdist_make_scheduler(config, log):
             return group_of(nodeid.partition("::")[0]) or nodeid
 
     return Groups(config, log)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order(request):
+    """Set the `RNG` of a file back before each test, so that its numbers depend on no test that ran before."""
+    generator = getattr(request.module, "RNG", None) if request.module else None
+    if isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        bits.state = BEGINNINGS.setdefault(request.module.__name__, bits.state)

@@ -23,12 +23,6 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _same_numbers_in_any_order(monkeypatch):
-    """Each test draws its own numbers, whichever tests ran before in this process."""
-    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(0))
-
-
 @pytest.fixture(params=SETTINGS)
 def penalty(request):
     return PENALTIES[request.param](**SETTINGS[request.param])
