@@ -16,7 +16,7 @@ from coterie.methods.auto.costs import Outlook, Sizes
 from coterie.methods.line_search import Line, best_step, line_to, objective_at
 from coterie.methods.method import Method
 from coterie.methods.second_order import quadratic_models
-from coterie.methods.second_order.oracle import NOTHING, WHOLE, Aim, Oracle
+from coterie.methods.second_order.oracle import NOTHING, WHOLE, Aim, HessianOracle, Oracle
 from coterie.methods.second_order.quadratic import rounded
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, sealed, shared_result, whole_number
@@ -139,6 +139,9 @@ class ByWidth(ProximalNewton):
 
     def __post_init__(self) -> None:
         whole_number(f"{self.name}: products", self.products)
+
+    def oracle(self, agent: Agent, state: State) -> Oracle:
+        return HessianOracle(agent, state.w)
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from coterie.methods.line_search import Line
 from coterie.numerics.arrays import FloatArray
 from coterie.run.agent import Agent
+from coterie.stats.moments import packed
 
 Columns = npt.NDArray[np.intp]
 NOTHING: FloatArray = np.empty(0)
@@ -127,3 +128,16 @@ class ScoreOracle(Oracle):
             return np.array([there.losses]).T
         values: FloatArray = self.here.losses_along(there.scores - self.here.scores, step_sizes)
         return values
+
+
+class HessianOracle(ScoreOracle):
+    """A loss that computes its own Hessian at a model, as softmax and partial likelihoods do."""
+
+    least_curvature: ClassVar[float] = 1e-10
+
+    def hessian(self, *more: FloatArray) -> FloatArray:
+        return packed(self.here.hessian(), *more)
+
+    def diagonal(self) -> FloatArray:
+        diagonal: FloatArray = self.here.diagonal()
+        return diagonal

@@ -16,7 +16,7 @@ from coterie.numerics.arrays import FloatArray
 from coterie.numerics.factors import apart, factors_of, written
 from coterie.problems.kind import Ask, Classes, Shown, in_one_precision, on_the_host
 from coterie.problems.low_rank import proof
-from coterie.problems.low_rank.methods import ALL
+from coterie.problems.low_rank.methods import DfwSubspace, DfwTrace, NaiveDfw, Sva
 from coterie.problems.low_rank.model import LowRankModel
 from coterie.problems.low_rank.tasks import TASKS, Means, Task
 from coterie.problems.problem import Problem
@@ -38,7 +38,7 @@ class LowRankKind(RowsKind[Problem[Task], LowRankModel]):
     """A task in place of a loss, and a penalty of a matrix, which fits any number of columns."""
 
     name = "low-rank"
-    methods = ALL
+    methods = (DfwSubspace, DfwTrace, NaiveDfw, Sva)
     called = "low-rank model"
     labels_alone = False
     beside = ("weights",)

@@ -7,28 +7,10 @@ H d = Xᵀ(s ∘ (p ∘ Xd − p ⟨p, Xd⟩))                                 a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from coterie.methods.disclosure import TOTALS, Disclosure
-from coterie.methods.second_order.newton import ByWidth, State
-from coterie.methods.second_order.oracle import ScoreOracle
-from coterie.numerics.arrays import FloatArray
-from coterie.problems.multiclass.view import SoftmaxHere
-from coterie.run.agent import Agent
-from coterie.stats.moments import packed
-
-
-class SoftmaxOracle(ScoreOracle):
-    """The negative logarithms of the probabilities of a party's own labels."""
-
-    here: SoftmaxHere
-    least_curvature: ClassVar[float] = 1e-10
-
-    def hessian(self, *more: FloatArray) -> FloatArray:
-        return packed(self.here.hessian(), *more)
-
-    def diagonal(self) -> FloatArray:
-        return self.here.diagonal()
+from coterie.methods.second_order.newton import ByWidth
 
 
 @dataclass(frozen=True)
@@ -43,6 +25,3 @@ class SoftmaxNewton(ByWidth):
         learned="weighted sums of its own rows and of their products; with few rows, the rows and labels themselves",
         secure=TOTALS,
     )
-
-    def oracle(self, agent: Agent[Any], state: State) -> SoftmaxOracle:
-        return SoftmaxOracle(agent, state.w)

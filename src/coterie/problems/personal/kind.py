@@ -15,7 +15,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.kind import SHOWN, Ask, Classes, Kind, Shown, said_of_intercept, spelt
 from coterie.problems.personal import proof
-from coterie.problems.personal.methods import ALL
+from coterie.problems.personal.methods import Dada, DadaLinear, Global, Local, PersoLinear
 from coterie.problems.personal.model import PersonalModel
 from coterie.problems.personal.problem import LEARNED, Personal, user_loss
 from coterie.run.agent import Agent, Facts
@@ -31,7 +31,7 @@ class PersonalKind(Kind[Personal, PersonalModel]):
     """Log-sum losses of users, in a ball, and near those who are alike."""
 
     name = "personal"
-    methods = ALL
+    methods = (Dada, DadaLinear, Global, Local, PersoLinear)
     called = "model for each of them"
     labels_alone = False
     model_class = PersonalModel

@@ -13,7 +13,7 @@ from coterie.numerics.arrays import FloatArray
 from coterie.problems.kind import SHOWN, Ask, Classes, Shown
 from coterie.problems.one_score import OneScoreKind
 from coterie.problems.shared import proof
-from coterie.problems.shared.methods import ALL
+from coterie.problems.shared.methods import SharedModels, SharedNewton
 from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
 from coterie.run.agent import Agent, Facts
@@ -26,7 +26,7 @@ class SharedKind(OneScoreKind[Shared, SharedModel]):
     """A linear model on the columns of all and on those of each user."""
 
     name = "shared"
-    methods = ALL
+    methods = (SharedModels, SharedNewton)
     called = "common model with deviations"
     graph_is_data = True
     only_sums = True

@@ -13,28 +13,12 @@ from typing import Any, ClassVar
 
 from coterie.errors import InvalidData
 from coterie.methods.disclosure import TOTALS, Disclosure
-from coterie.methods.second_order.newton import ByWidth, State
-from coterie.methods.second_order.oracle import ScoreOracle
-from coterie.numerics.arrays import FloatArray
-from coterie.problems.survival.likelihood import HOPELESS, CoxHere
+from coterie.methods.second_order.newton import ByWidth
+from coterie.problems.survival.likelihood import HOPELESS
 from coterie.run.agent import Agent
-from coterie.stats.moments import packed
 
 ROUNDS = 30
 """Rounds after which steps that are still too long for numbers have no end."""
-
-
-class CoxOracle(ScoreOracle):
-    """Cox's partial likelihood of a party's own strata."""
-
-    here: CoxHere
-    least_curvature: ClassVar[float] = 1e-10
-
-    def hessian(self, *more: FloatArray) -> FloatArray:
-        return packed(self.here.hessian(), *more)
-
-    def diagonal(self) -> FloatArray:
-        return self.here.diagonal()
 
 
 @dataclass(frozen=True)
@@ -49,9 +33,6 @@ class CoxNewton(ByWidth):
         learned="weighted sums of its own rows and of their products; with few rows, the rows and times themselves",
         secure=TOTALS,
     )
-
-    def oracle(self, agent: Agent[Any], state: State) -> CoxOracle:
-        return CoxOracle(agent, state.w)
 
     def check_step(self, agent: Agent[Any], losses: float, t: int) -> None:
         if losses >= HOPELESS and t > ROUNDS and agent.problem.penalty.is_zero:

@@ -6,5 +6,3 @@ from coterie.problems.low_rank.methods.frank_wolfe import DfwTrace, NaiveDfw, Sv
 from coterie.problems.low_rank.methods.subspace import DfwSubspace
 
 __all__ = ["DfwSubspace", "DfwTrace", "NaiveDfw", "Sva"]
-
-ALL = (DfwSubspace, DfwTrace, NaiveDfw, Sva)

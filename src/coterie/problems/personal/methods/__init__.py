@@ -7,5 +7,3 @@ from coterie.problems.personal.methods.perso_linear import PersoLinear
 from coterie.problems.personal.methods.personal_baselines import DadaLinear, Global, Local
 
 __all__ = ["Dada", "DadaLinear", "Global", "Local", "PersoLinear"]
-
-ALL = (Dada, DadaLinear, Global, Local, PersoLinear)

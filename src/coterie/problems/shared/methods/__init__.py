@@ -6,5 +6,3 @@ from coterie.problems.shared.methods.newton import SharedNewton
 from coterie.problems.shared.methods.shared import SharedModels
 
 __all__ = ["SharedModels", "SharedNewton"]
-
-ALL = (SharedModels, SharedNewton)
