@@ -21,7 +21,7 @@ from coterie.data.remote import Rows
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.methods import Method
 from coterie.numerics.arrays import is_tensor
-from coterie.problems.kind import Classes, Kind, by_rows, can_stay, on_the_host
+from coterie.problems.parts.data import Classes, Data, by_rows, can_stay, on_the_host
 from coterie.problems.problem import AnyProblem
 
 SPLITS = ("samples", "features", "users")
@@ -32,7 +32,7 @@ def gather(
     split: str,
     agents: int | Sequence[Any] | None,
     seed: int = 0,
-    pieces: int = Kind.pieces,
+    pieces: int = Data.pieces,
     prepare: Preparation | Prepared | None = None,
     same_order: bool = False,
     warn: bool = True,
@@ -135,10 +135,10 @@ def split_and_prepare(
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
     family = problem.kind
-    if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
-        tables = gather(data, split, agents, seed, family.pieces, same_order=same_order)
+    if isinstance(data, list) or split not in SPLITS or not family.data.labels_alone:
+        tables = gather(data, split, agents, seed, family.data.pieces, same_order=same_order)
         return prepare_tables(tables, problem, split, tensors)
-    whole, parts = in_one_piece(data, split, agents, family.pieces)
+    whole, parts = in_one_piece(data, split, agents, family.data.pieces)
     whole = looked_at([whole], split)[0]
     valid, classes = prepare_tables([whole], problem, split, tensors)
     return split_table(valid[0], split, parts, seed=seed), classes
@@ -156,7 +156,7 @@ def gather_prepared(
         return gather(data, split, agents, **how)
     if isinstance(data, list):
         return prepared.apply_to_all(gather(data, split, agents, **how), split)
-    whole, parts = in_one_piece(data, split, agents, Kind.pieces, prepared)
+    whole, parts = in_one_piece(data, split, agents, Data.pieces, prepared)
     return split_table(prepared.apply(whole), split, parts)
 
 
@@ -182,13 +182,13 @@ def prepare_tables(
     """
     family = problem.kind
     for table in tables:
-        family.check_beside(table)
-    if not family.on_device(split, tensors) or not can_stay(tables):
+        family.data.check_fields(table, problem)
+    if not family.data.on_device(split, tensors) or not can_stay(tables):
         tables = on_the_host(tables)
     for table in tables:
         begin_to_compile(table.X)
     with naming_lines(*tables):
-        return family.prepare(tables, problem, split)
+        return family.data.prepare(tables, problem, split)
 
 
 def within_reach(tables: list[Table], method: Method, problem: AnyProblem) -> list[Table]:

@@ -25,7 +25,7 @@ from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.numerics.arrays import is_sparse
-from coterie.problems.kind import by_rows
+from coterie.problems.parts.data import by_rows
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
@@ -210,10 +210,10 @@ def prepare_table(
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
     """Its own table as the others need it, everybody's summaries, and the classes."""
     split, family = session.study.split, problem.kind
-    parts = summaries(session, table, classification=bool(family.classification(problem)))
+    parts = summaries(session, table, classification=bool(family.data.classification(problem)))
     check_together(parts, split)
-    classes = family.classes(problem, {label for part in parts for label in part.classes})
-    table = family.encode(in_common_shape(table, common_shape(parts), split), problem, classes)
+    classes = family.data.classes(problem, {label for part in parts for label in part.classes})
+    table = family.data.encode(in_common_shape(table, common_shape(parts), split), problem, classes)
     finest = np.float32 if all(part.single for part in parts) else np.float64
     table = replace(table, X=table.X.astype(finest, copy=False))
     return table if split == "features" else by_rows(table), parts, classes
@@ -222,12 +222,12 @@ def prepare_table(
 def with_predictors(session: Session, problem: AnyProblem, table: Table) -> Any:
     """The problem for everybody's data: where it needs them, all tell the least and the largest of each column."""
     family = problem.kind
-    if table.weights is not None or not family.wants_ranges(problem):
-        return family.for_tables(problem, [table])  # which refuses weights where there can be none
+    if table.weights is not None or not family.problems.wants_ranges(problem):
+        return family.problems.for_tables(problem, [table])  # which refuses weights where there can be none
     X = table.X.toarray() if is_sparse(table.X) else table.X
     mine = [X.min(axis=0).tolist(), X.max(axis=0).tolist()] if table.n else []
     ranges = [np.array(part).reshape(-1, table.d) for part in session.all_gather(mine, RANGES, list[list[float]])]
-    return family.for_tables(problem, [Table(part, name="range") for part in ranges])
+    return family.problems.for_tables(problem, [Table(part, name="range") for part in ranges])
 
 
 def member(session: Session, table: Table, parts: Sequence[TableSummary], problem: AnyProblem, graph: Network) -> Agent:

@@ -1,0 +1,53 @@
+"""Tables of low-rank models: the task says what labels are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.data import Table, validated_all
+from coterie.errors import InvalidProblem
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.low_rank.tasks import Task
+from coterie.problems.parts.data import Classes, Data, in_one_precision, on_the_host
+from coterie.problems.problem import Problem
+
+
+class LowRankData(Data[Problem[Task]]):
+    """Tensors stay on their device, except for the entries of a matrix."""
+
+    labels_alone = False
+
+    def on_device(self, split: str, tensors: bool) -> bool:
+        return True
+
+    def classification(self, problem: Problem[Task]) -> bool | None:
+        return True if problem.loss.kind == "classes" else None
+
+    def check_split(self, problem: Problem[Task], split: str) -> None:
+        if split != "samples":
+            raise InvalidProblem(f"low-rank models need data split by samples, but it is split by {split}.")
+
+    def prepare(self, tables: Sequence[Table], problem: Problem[Task], split: str) -> tuple[list[Table], Classes]:
+        if problem.loss.kind == "entries":
+            tables = on_the_host(tables)
+        self.check_split(problem, split)
+        known = validated_all(tables, split=split, classification=self.classification(problem))
+        valid, classes = problem.loss.prepared(known)
+        return in_one_precision(valid), classes
+
+    def _classes(self, problem: Problem[Task], found: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        fixed = getattr(problem.loss, "classes", None)
+        return found if fixed is None else np.array(fixed)
+
+    def encode(self, table: Table, problem: Problem[Task], classes: Classes) -> Table:
+        return problem.loss.with_classes(classes).prepared([table])[0][0]
+
+    def made_up(self, problem: Problem[Task], scores: FloatArray) -> FloatArray:
+        raise InvalidProblem(
+            f"sizes alone describe data with one label per row, but {problem.loss.name} needs other labels. Give data; "
+            "random numbers of the right shape will do."
+        )
