@@ -33,11 +33,20 @@ LAYERS = [
     {"transport"},
     {"methods", "engines", "problems/*/methods"},
     {"api/description", "api/evaluation", "api/inference", "problems/models", "problems/*/model"},
-    {"api/result", "problems/stats", "problems/*/assembly", "problems/*/report"},
+    {"api/result", "problems/*/assembly"},
     {"stats", "run/finish", "run/groups", "run/method_choice", "run/parties", "run/remote", "run/setup", "run/tables"}
     | {"api/comparison", "api/entries", "problems/*/stats"},
     {"api"},
-    {"estimators", "report", "study", "api/demo", "api/doctor", "problems/*/kind", "problems/*/section"},
+    {
+        "estimators",
+        "report",
+        "study",
+        "api/demo",
+        "api/doctor",
+        "problems/*/kind",
+        "problems/*/report",
+        "problems/*/section",
+    },
     {"commands"},
     {"cli", "__main__"},
 ]

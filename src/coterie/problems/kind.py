@@ -14,11 +14,11 @@ from coterie.problems.parts.models import M, Models
 from coterie.problems.parts.problems import Problems
 from coterie.problems.parts.proof import Proof
 from coterie.problems.parts.report import Report
+from coterie.problems.parts.stats import Stats
 from coterie.problems.problem import K
 
 if TYPE_CHECKING:
     from coterie.methods import Method
-    from coterie.problems.stats import Stats
 
 
 class Kind(ABC, Generic[K, M]):
@@ -65,7 +65,5 @@ class Kind(ABC, Generic[K, M]):
 
     @property
     def stats(self) -> Stats[K]:
-        """Evaluates models and computes standard errors. It is loaded at its first use."""
-        from coterie.problems.stats import Stats
-
+        """Evaluates models and computes standard errors."""
         return Stats()

@@ -6,6 +6,6 @@ kind.local      computes the loss of an agent's own rows                  `Local
 kind.proof      introduces agents and certifies a point                   `Proof`
 kind.models     assembles a model from points, and takes it apart         `Models`
 kind.report     describes problems and models in words                    `Report`
-kind.stats      evaluates models and computes standard errors             `problems.stats.Stats`
+kind.stats      evaluates models and computes standard errors             `Stats`
 kind.labels     names the columns that labels are made of                 `data.labels.Labels`
 """
