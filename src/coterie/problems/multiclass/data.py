@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.data import Table, encode_classes, validated_all
+from coterie.data import Table, encode_classes
+from coterie.data.check import ClassCounts
 from coterie.errors import InvalidProblem
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.multiclass.loss import Softmax
-from coterie.problems.parts.data import Classes, Data, by_rows, in_one_precision
+from coterie.problems.parts.data import Classes, Data
 from coterie.problems.problem import Problem
 
 
@@ -31,15 +31,9 @@ class MulticlassData(Data[Problem[Softmax]]):
                 "Of columns at several parties, fit one class against the rest with loss 'logistic'."
             )
 
-    def prepare(self, tables: Sequence[Table], problem: Problem[Softmax], split: str) -> tuple[list[Table], Classes]:
-        self.check_split(problem, split)
-        checked = validated_all(tables, split=split, classification=True)
-        encoded, classes = encode_classes(checked, _fixed(problem))
-        return in_one_precision([by_rows(table) for table in encoded]), classes
-
-    def _classes(self, problem: Problem[Softmax], found: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        fixed = _fixed(problem)
-        return found if fixed is None else fixed
+    def classes(self, problem: Problem[Softmax], found: ClassCounts) -> npt.NDArray[Any]:
+        known = problem.loss.classes
+        return found.labels if known is None else np.array(known)
 
     def encode(self, table: Table, problem: Problem[Softmax], classes: Classes) -> Table:
         return encode_classes([table], classes)[0][0]
@@ -49,8 +43,3 @@ class MulticlassData(Data[Problem[Softmax]]):
 
     def made_up(self, problem: Problem[Softmax], scores: FloatArray) -> FloatArray:
         raise InvalidProblem("sizes alone do not say how many classes there are. Give data; random labels will do.")
-
-
-def _fixed(problem: Problem[Softmax]) -> npt.NDArray[Any] | None:
-    known = problem.loss.classes
-    return None if known is None else np.array(known)

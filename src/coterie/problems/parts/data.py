@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.data import Table, encode_labels, validated_all
-from coterie.data.check import SHARES, are_shares
+from coterie.data import Table
+from coterie.data.check import ClassCounts, encoded_as_signs
 from coterie.data.table import party_error
-from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, host, is_tensor
 from coterie.problems.problem import K
 
@@ -61,38 +60,13 @@ class Data(Generic[K]):
 
     # -- preparation -------------------------------------------------------------------------------------------------
 
-    def prepare(self, tables: Sequence[Table], problem: K, split: str) -> tuple[list[Table], Classes]:
-        """Check all tables, encode two classes as −1 and +1, and bring the tables to one precision."""
-        self.check_split(problem, split)
-        wanted = self.classification(problem)
-        checked = validated_all(tables, split=split, classification=wanted)
-        for table in checked:
-            self.check_labels(table, problem)
-        valid, classes = encode_labels(checked, bool(wanted))
-        if split != "features":
-            valid = [by_rows(table) for table in valid]
-        return in_one_precision(valid), classes
-
-    def classes(self, problem: K, labels: Collection[str | float]) -> Classes:
-        """The classes of all parties, sorted; None where labels are numbers."""
-        if not self.classification(problem):
-            return None
-        if len({isinstance(label, str) for label in labels}) > 1:
-            raise InvalidData("the labels are text at one party and numbers at another. Convert them to one type.")
-        return self._classes(problem, np.unique(np.array(list(labels))))
-
-    def _classes(self, problem: K, found: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if len(found) != 2:
-            shown = ", ".join(map(repr, found[:10].tolist()))
-            fix = f" {SHARES}" if are_shares(found) else ""
-            raise InvalidData(f"the labels have {len(found)} classes ({shown}); a classification loss needs two.{fix}")
-        return found
+    def classes(self, problem: K, found: ClassCounts) -> npt.NDArray[Any]:
+        """The classes of all parties, sorted, where labels are classes."""
+        return found.two()
 
     def encode(self, table: Table, problem: K, classes: Classes) -> Table:
         """One party's labels as numbers, once the classes of all parties are known."""
-        if classes is None or table.y is None:
-            return table
-        return replace(table, y=np.where(table.y == classes[1], 1.0, -1.0))
+        return table if classes is None else encoded_as_signs(table, classes)
 
     def codes(self, classes: npt.NDArray[Any]) -> FloatArray:
         """The numbers that stand for these classes in encoded labels."""
@@ -117,14 +91,6 @@ def can_stay(tables: Sequence[Table]) -> bool:
     """
     precisions = {str(table.X.dtype) for table in tables}
     return len(precisions) == 1 and all(is_tensor(table.X) and table.X.device.type in DEVICES for table in tables)
-
-
-def in_one_precision(tables: list[Table]) -> list[Table]:
-    """X in float32 where all parties have it, else in float64: messages of both cannot be added."""
-    if any(is_tensor(table.X) for table in tables):
-        return tables
-    finest = np.result_type(*(table.X.dtype for table in tables))
-    return [table if table.X.dtype == finest else replace(table, X=table.X.astype(finest)) for table in tables]
 
 
 def by_rows(table: Table) -> Table:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coterie.data import Table, validated_all
+from coterie.data import Table
 from coterie.data.table import party_error
 from coterie.errors import InvalidProblem
 from coterie.numerics.arrays import FloatArray, whole_number
-from coterie.problems.parts.data import Classes, Data, by_rows, in_one_precision
+from coterie.problems.parts.data import Classes, Data
 from coterie.problems.problem import Problem
 from coterie.problems.survival.labels import wrong_labels
 from coterie.problems.survival.loss import Cox
@@ -46,16 +46,6 @@ class SurvivalData(Data[Problem[Cox]]):
                 "baseline hazard. Use agents=1 for the model of all rows, or ask for these strata: agent_strata=True."
             )
         return 1
-
-    def prepare(self, tables: Sequence[Table], problem: Problem[Cox], split: str) -> tuple[list[Table], Classes]:
-        self.check_split(problem, split)
-        for table in tables:
-            _refuse_unlabelled(table)
-        checked = validated_all(tables, split=split, classification=None)
-        checked = [self.encode(table, problem, None) for table in checked]
-        for table in checked:
-            self.check_labels(table, problem)
-        return in_one_precision([by_rows(table) for table in checked]), None
 
     def encode(self, table: Table, problem: Problem[Cox], classes: Classes) -> Table:
         """A party without rows has labels of no rows."""
