@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic
 
-from coterie.numerics.arrays import CentredDesign, Design, FloatArray, is_sparse
+from coterie.numerics.arrays import Design, FloatArray, about_means, is_sparse
 from coterie.problems.problem import K
 from coterie.run.agent import Agent
 from coterie.run.collectives import Talk
@@ -27,13 +27,15 @@ class Local(Generic[K]):
             return Design(X, intercept)
         if is_sparse(X) or not X.size:
             return Design(X, agent.has_intercept)
-        return CentredDesign(X, agent.has_intercept, X.mean(axis=0, dtype=float))
+        centre = X.mean(axis=0, dtype=float)
+        return about_means(X, agent.has_intercept, centre, Design(X).squares(), float(len(X)))
 
     def centred(self, agent: Agent[K]) -> Design:
         """The same map about the means of all rows, after the introduction."""
         known = agent.known
         assert known.centre is not None
-        return CentredDesign(agent.data.X, True, known.centre, known.unit)
+        assert known.lengths is not None
+        return about_means(agent.data.X, True, known.centre, known.lengths, known.total, known.unit)
 
     def view(self, agent: Agent[K], w: FloatArray, design: Design) -> Any:
         """The local loss at w: scores, losses, gradients, and what the methods of this kind ask for."""
