@@ -17,7 +17,7 @@ from coterie.data.check import ClassCounts, encoded_as_signs
 from coterie.data.labels import Labels
 from coterie.data.table import party_error
 from coterie.errors import InvalidInput
-from coterie.numerics.arrays import CentredDesign, Design, FloatArray, host, is_sparse, is_tensor
+from coterie.numerics.arrays import Design, FloatArray, about_means, host, is_sparse, is_tensor
 from coterie.numerics.losses import Fit
 from coterie.problems.problem import AnyProblem, Problem
 from coterie.run.agent import Agent, Facts
@@ -221,13 +221,15 @@ class Kind(ABC, Generic[K, M]):
             return Design(X, intercept)
         if is_sparse(X) or not X.size:
             return Design(X, agent.has_intercept)
-        return CentredDesign(X, agent.has_intercept, X.mean(axis=0, dtype=float))
+        centre = X.mean(axis=0, dtype=float)
+        return about_means(X, agent.has_intercept, centre, Design(X).squares(), float(len(X)))
 
     def centred(self, agent: Agent[K]) -> Design:
         """The same about the means of all, once introduced."""
         known = agent.known
         assert known.centre is not None
-        return CentredDesign(agent.data.X, True, known.centre, known.unit)
+        assert known.lengths is not None
+        return about_means(agent.data.X, True, known.centre, known.lengths, known.total, known.unit)
 
     def view(self, agent: Agent[K], w: FloatArray, design: Design) -> Any:
         """The loss at a model: scores, losses, slopes and what methods of this kind ask for."""
