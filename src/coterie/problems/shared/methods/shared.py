@@ -47,7 +47,7 @@ class State(rounds.State):
 
 
 @dataclass(frozen=True)
-class SharedModels(QuasiNewton[State]):
+class SharedQuasiNewton(QuasiNewton[State]):
     """L-BFGS on the common model; every user answers with its own part at its best."""
 
     name: ClassVar[str] = "shared"
