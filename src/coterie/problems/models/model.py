@@ -62,6 +62,10 @@ class Model(Generic[P]):
         each = [f"{shown_label(label)} {rows:.10g}" for label, rows in zip(labels, counts, strict=True)]
         return f"rows per class: {shortened(', '.join(each), MOST_LETTERS)}"
 
+    def of_run(self, run: str) -> Self:
+        """The model as its file says it; one that is part of a model names the run that it comes from."""
+        return self
+
     def units(self) -> str:
         """What a coefficient is, and of which unit of its column; empty where there are no such coefficients."""
         return ""
