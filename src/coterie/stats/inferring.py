@@ -141,7 +141,7 @@ QUERIES: tuple[Any, ...] = (key_for_clusters, hashed_clusters, has_small_cluster
 
 def _summed(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
     agent = agent_at(site, problem, "samples", facts=facts)
-    (point,) = problem.kind.points(model, [agent], None)
+    (point,) = problem.kind.models.points(model, [agent], None)
     return (yield from add_information(agent, agent.lowered(point.w).astype(float), asking))
 
 
@@ -304,7 +304,7 @@ def certified_tables(certificate: Certificate, model: Any, data: Any) -> list[Ta
     if isinstance(data, list):
         tables = gather(data, split, None, same_order=True, warn=False)
         return [in_order(table, model.columns, split) for table in tables]
-    whole, parts = in_one_piece(data, split, parts, model.problem.kind.pieces)
+    whole, parts = in_one_piece(data, split, parts, model.problem.kind.data.pieces)
     return split_table(in_order(whole, model.columns, "samples"), split, parts)
 
 

@@ -399,7 +399,7 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
     """What is modelled, in which units, and how weights are taken."""
     problem = model.problem
     notes: list[str] = problem.kind.stats.notes(model, totals.events, n)
-    if strata := problem.kind.note(problem, parties):
+    if strata := problem.kind.report.note(problem, parties):
         notes.append(f"baseline hazards: {strata.rstrip('.').lower()}")
     notes.append(f"coefficients: {problem.kind.stats.meaning(problem)} per unit of the column")
     if totals.asking.units is not None:
