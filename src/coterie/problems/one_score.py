@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import numpy as np
 
 from coterie.data import Table
-from coterie.data.table import party_error
+from coterie.errors import WrongValue
 from coterie.numerics.arrays import Design, FloatArray, is_tensor
 from coterie.numerics.local_loss import Here, TensorHere
 from coterie.numerics.losses import Loss
@@ -44,15 +44,20 @@ class OneScoreKind(RowsKind[Q, M], Generic[Q, M]):
         if table.offset is not None and problem.loss.steep and not problem.intercept:
             far = np.flatnonzero(np.abs(table.offset) > STEEPEST_OFFSET)
             if far.size:
-                said = f"row {far[0]} has the offset {table.offset[far[0]]:g}, and e to its power is no mean"
-                raise party_error(table.name, f"{said}. Fit an intercept, or give logarithms of exposures.")
+                row = int(far[0])
+                found = f" has the offset {table.offset[row]:g}, and e to its power is no mean"
+                fix = "Fit an intercept, or give logarithms of exposures."
+                raise WrongValue(table.name, row, "", f"{found}. {fix}", noun="offset").error()
         wrong = np.flatnonzero(~problem.loss.accepts(table.y))
         if wrong.size:
-            said = f"row {wrong[0]} has the label {table.y[wrong[0]]:g}"
-            more = f", and so {'has' if wrong.size == 2 else 'have'} {wrong.size - 1} more" if wrong.size > 1 else ""
-            raise party_error(
-                table.name, f"{said}{more}; the {problem.loss.name} loss takes {problem.loss.labels}. Check the labels."
-            )
+            row = int(wrong[0])
+            found = f" has the label {table.y[row]:g}"
+            if wrong.size == 2:
+                found += ", and so has 1 more"
+            elif wrong.size > 2:
+                found += f", and so have {wrong.size - 1} more"
+            fix = f"the {problem.loss.name} loss takes {problem.loss.labels}. Check the labels."
+            raise WrongValue(table.name, row, "", f"{found}; {fix}", noun="label").error()
 
     def view(self, agent: Agent[Q], w: FloatArray, design: Design) -> Here:
         if is_tensor(agent.data.X) and agent.problem.loss.tensors:

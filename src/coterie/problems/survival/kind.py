@@ -13,7 +13,7 @@ from coterie.api.result import Result
 from coterie.data import Table, validated_all
 from coterie.data.labels import Labels
 from coterie.data.table import party_error
-from coterie.errors import InvalidProblem
+from coterie.errors import InvalidProblem, WrongValue
 from coterie.networks import Network
 from coterie.numerics.arrays import Design, FloatArray, whole_number
 from coterie.problems.kind import (
@@ -156,7 +156,8 @@ class SurvivalKind(RowsKind[Problem[Cox], SurvivalModel]):
             found = "one value a row" if y.ndim == 1 else f"{y.shape[1]} values a row, of type {y.dtype}"
             raise party_error(table.name, f"the labels are {found}; survival needs more. {LABELS}")
         if (wrong := wrong_labels(y)) is not None:
-            raise party_error(table.name, f"row {wrong[0]} {wrong[1]}. Check the labels.")
+            row, noun, words = wrong
+            raise WrongValue(table.name, row, "", f" {words}. Check the labels.", noun=noun).error()
 
     def _refuse_unlabelled(self, table: Table) -> None:
         if table.y is None and table.n:
