@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.numerics.arrays import FloatArray, shared_result
+from coterie.numerics.arrays import Design, FarDesign, FloatArray, shared_result
 from coterie.numerics.kernels.sides import all_sides, sides
 from coterie.numerics.local_loss import Here, weighted_norm
 from coterie.problems.proof import (
@@ -74,8 +74,9 @@ def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
 
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
-    w = point.w.astype(float, copy=False)
-    return (yield from certify_rows(agent, w, RowTerms(agent, w, agent.at(w), point.v), target, radius))
+    w, design = point.w.astype(float, copy=False), agent.proof_design
+    here = agent.at(w) if design is agent.design else agent.at(design.inner(w), design)
+    return (yield from certify_rows(agent, w, RowTerms(agent, w, here, point.v), target, radius))
 
 
 class RowTerms(Terms):
@@ -88,7 +89,9 @@ class RowTerms(Terms):
         self.both: FloatArray = np.zeros(2)
         self.at_zero = agent.conjugate_at_zero
         sizes = w if beside is None else beside.sizes
-        self.error = _score_error(agent, sizes) + _label_error(agent, here.scores, sizes)
+        self.design = agent.proof_design if beside is None else agent.design
+        self.centred = self.design is not agent.design
+        self.error = _score_error(agent, self.design, sizes) + _label_error(agent, here.scores, sizes)
 
     def balance(self) -> Talk[None]:
         """The heavier of the positive and the negative side is scaled down to the other."""
@@ -99,13 +102,13 @@ class RowTerms(Terms):
     def adjoint(self) -> FloatArray:
         agent, here = self.agent, self.here
         known = not self.given and self.v is here.slopes
-        return here.adjoint if known else agent.design.adjoint(agent.weighted(self.v))
+        return here.adjoint if known else self.design.adjoint(agent.weighted(self.v))
 
     @cached_property
     def length(self) -> Any:
         agent, here = self.agent, self.here
         size = here.slopes_norm if self.v is here.slopes else weighted_norm(self.v, agent.data.weights)
-        return (agent.design.roundings[1] + agent.count + 4) * size
+        return (self.design.roundings[1] + agent.count + 4) * size
 
     @cached_property
     def _curved(self) -> Any:
@@ -170,7 +173,8 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
 
     # The common shrinkage is the least of everybody's, so each tells its own.
     length = float(coefficients @ coefficients)
-    own = [length, _score_error(agent, w) + _rotation_error(agent, norms, rotated, length)]
+    error = _score_error(agent, agent.design, w) + _rotation_error(agent, norms, rotated, length)
+    own = [length, error + _stored_intercept_error(agent, w)]
     known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
     c, norm = float(known[:-2].min()), math.sqrt(known[-2])
     radii = radii_for(agent, norm, radius)
@@ -240,15 +244,23 @@ def _summed(agent: Agent, total: Any) -> Any:
     return (agent.data.n + agent.count + FEW) * EPSILON * total
 
 
-def _score_error(agent: Agent, w: FloatArray) -> Any:
+def _score_error(agent: Agent, design: Design, w: FloatArray) -> Any:
     """‖δu‖ for what its own columns add to the scores."""
     coefficients = w[..., : w.shape[-1] - agent.problem.free(agent.design.intercept)]
-    return SAFE * 2 * agent.design.roundings[0] * EPSILON * np.vecdot(agent.column_norms, np.abs(coefficients))
+    norms = agent.column_norms if design is agent.design else agent.centred_norms
+    return SAFE * 2 * design.roundings[0] * EPSILON * np.vecdot(norms, np.abs(coefficients))
 
 
 def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: float) -> float:
     """‖δu‖ for what rotating columns and coefficients adds, ‖w‖² = length."""
     return SAFE * roundings * EPSILON * float(norms.max(initial=0.0)) * math.sqrt(length)
+
+
+def _stored_intercept_error(agent: Agent, w: FloatArray) -> float:
+    """‖δu‖ for what columns far from 0 add to the intercept, which is rounded at their holder and in the sum of all."""
+    if not isinstance(agent.design, FarDesign):
+        return 0.0
+    return 2.0 * (agent.count + 1) * EPSILON * math.sqrt(agent.data.n) * abs(agent.design.offset(w))
 
 
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> Any:
