@@ -56,7 +56,7 @@ def _prepares_by_rows(study: Study) -> bool:
 
 def _wants_ranges(study: Study) -> bool:
     problem = study.make_problem()
-    return bool(problem.kind.wants_ranges(problem))
+    return bool(problem.kind.problems.wants_ranges(problem))
 
 
 def _infers(study: Study) -> bool:

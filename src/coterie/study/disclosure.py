@@ -99,14 +99,14 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "",
         f"To: {', '.join(hears)}; {route}.",
         f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
-        f"Model: {problem.kind.described(problem.settings())}.",
+        f"Model: {problem.kind.report.described(problem.settings())}.",
         "",
         "Sent once, to all parties:",
         *_listed([*_ids(study), *sent_to_all(study, "fit")]),
         "",
         "Sent once, added up:",
     ]
-    lines += _listed(list(problem.kind.introduction(problem, study.messages)))
+    lines += _listed(list(problem.kind.proof.introduction(problem, study.messages)))
     if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
@@ -196,7 +196,7 @@ def _path(study: Study) -> list[str]:
 
 def _has_classes(study: Study) -> bool:
     problem = study.make_problem()
-    return bool(problem.kind.classification(problem))
+    return bool(problem.kind.data.classification(problem))
 
 
 def _inference(study: Study) -> list[str]:

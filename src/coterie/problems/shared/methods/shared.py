@@ -49,7 +49,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class SharedModels(QuasiNewton):
+class SharedQuasiNewton(QuasiNewton):
     """L-BFGS on the common model; every user answers with its own part at its best."""
 
     name: ClassVar[str] = "shared"
