@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from coterie.api.crosstab import CrossTabulate
 from coterie.api.describe import Describe
 from coterie.api.evaluate import Evaluate
 from coterie.data import Table
@@ -24,7 +25,7 @@ _PROOF = {
     "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
-OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, Evaluate, Predict, ObjectiveOfParts)
+OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, CrossTabulate, Evaluate, Predict, ObjectiveOfParts)
 """What parties can do together besides a fit; each states itself what it tells."""
 _NOT_SENT = {
     "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
