@@ -135,18 +135,48 @@ def _concluded(
     target: float,
     radius: float | None,
 ) -> Bound:
-    coefficients, centre = agent.problem.coefficients(w), agent.known.centre
-    d, outputs = len(coefficients), agent.problem.outputs
+    problem, penalty, (u, off, c) = agent.problem, agent.problem.penalty, slope
+    coefficients = problem.coefficients(w)
+    d = len(coefficients)
     losses, losses_error, at_zero, gaps, gaps_error = map(float, sums[d : d + 5])
     room = left = 0.0
-    if agent.problem.intercept:
-        about = 0.0 if centre is None else centre @ coefficients.reshape(-1, outputs)
-        room, left = (
-            terms.room(w[d:] + about if centre is not None else np.zeros(outputs)),
-            terms.left_over(sums[d + 6 :], slope[2]),
-        )
-    values = losses, losses_error + FEW * EPSILON * terms.cancels * abs(at_zero), at_zero, gaps, gaps_error
-    return bound_of_samples(agent, coefficients, slope, values, shrunk, room, left, target, radius)
+    if problem.intercept:
+        room = _room(agent, w, terms)
+        left = terms.left_over(sums[d + 6 :], c)
+    radii: tuple[float, ...] = ()
+    bounded: tuple[float, ...] = ()
+    if not penalty.coercive:
+        radii = radii_for(agent, float(np.linalg.norm(coefficients)), radius)
+        bounded = tuple(bounded_parts(penalty, coefficients, u, off, radii))
+    totals = Totals(
+        losses=losses,
+        losses_error=losses_error + FEW * EPSILON * terms.cancels * abs(at_zero),
+        at_zero=at_zero,
+        gaps=gaps,
+        gaps_error=gaps_error,
+        shrunk=float(shrunk[0]),
+        shrunk_error=float(shrunk[1]),
+        imbalance=room * left,
+        penalty=penalty.value(coefficients),
+        penalty_gap=penalty.fenchel_young(coefficients, c * u),
+        penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
+        nothing=penalty.conjugate(0.0 * u),
+        bounded=bounded,
+        bounded_errors=tuple(most * float(np.linalg.norm(off)) for most in radii),
+        radii=radii,
+        room=room if problem.intercept else None,
+    )
+    return bound_of(agent, totals, target, radius)
+
+
+def _room(agent: Agent[Problem[Any]], w: FloatArray, terms: Terms) -> float:
+    """How far the intercepts may be, from those about the means of columns, that the claim is about."""
+    centre, outputs = agent.known.centre, agent.problem.outputs
+    if centre is None:
+        return terms.room(np.zeros(outputs))
+    coefficients = agent.problem.coefficients(w)
+    about = centre @ coefficients.reshape(-1, outputs)
+    return terms.room(w[len(coefficients) :] + about)
 
 
 @dataclass(frozen=True)
@@ -200,44 +230,6 @@ def _about_means(agent: Agent[Problem[Any]], squares: FloatArray) -> FloatArray:
     means = known.total * known.centre**2
     lost = 2.0 * ROWS * EPSILON * (squares + means)
     return np.maximum(squares - means, 0.0) + lost + 2.0 * agent.cut * (1.0 + np.abs(known.centre))
-
-
-def bound_of_samples(
-    agent: Agent[Problem[Any]],
-    coefficients: FloatArray,
-    slope: tuple[FloatArray, FloatArray, float],
-    values: tuple[float, float, float, float, float],
-    shrunk: FloatArray,
-    room: float,
-    left: float,
-    target: float,
-    radius: float | None,
-) -> Bound:
-    """What sums over all samples prove: the first five parts of `Totals`, and what is left of Σ s v."""
-    problem, penalty, (u, off, c) = agent.problem, agent.problem.penalty, slope
-    losses, losses_error, at_zero, gaps, gaps_error = values
-    radii: tuple[float, ...] = ()
-    if not penalty.coercive:
-        radii = radii_for(agent, float(np.linalg.norm(coefficients)), radius)
-    totals = Totals(
-        losses=losses,
-        losses_error=losses_error,
-        at_zero=at_zero,
-        gaps=gaps,
-        gaps_error=gaps_error,
-        shrunk=float(shrunk[0]),
-        shrunk_error=float(shrunk[1]),
-        imbalance=room * left,
-        penalty=penalty.value(coefficients),
-        penalty_gap=penalty.fenchel_young(coefficients, c * u),
-        penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
-        nothing=penalty.conjugate(0.0 * u),
-        bounded=tuple(bounded_parts(penalty, coefficients, u, off, radii)) if radii else (),
-        bounded_errors=tuple(most * float(np.linalg.norm(off)) for most in radii),
-        radii=radii,
-        room=room if problem.intercept else None,
-    )
-    return bound_of(agent, totals, target, radius)
 
 
 def bounded_parts(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
-from coterie.data.table import columns_of
+from coterie.data import Table
+from coterie.data.table import Indices, columns_of
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.numerics.arrays import FloatArray, precision_of, stored
 from coterie.problems.kind import Kind
@@ -208,16 +209,10 @@ class VectorModels(Models[R, L], Generic[R, L]):
         placed: FloatArray = np.empty(len(places))
         placed[places] = np.concatenate([problem.coefficients(point.w, agent.has_intercept) for agent, point in held])
         coef = stored(placed, precision_of(tables[0].X))
-        columns = None
-        if all(table.columns is not None for table in tables):
-            names = [name for table in tables for name in table.columns or ()]
-            columns = tuple(names[j] for j in np.argsort(places))
         intercept = 0.0
         if problem.intercept:
-            offsets = [point.own for point in outcome.points]
-            intercept = sum(own for own in offsets if own is not None)
-            assert None not in offsets, "every holder of columns has told what these add to the intercept"
-        model: L = problem.kind.model_class(coef, intercept, problem, classes, columns)
+            intercept = _added([point.own for point in outcome.points])
+        model: L = problem.kind.model_class(coef, intercept, problem, classes, _names_in_place(tables, places))
         return model
 
     def has_own_number(self, agent: Agent[R]) -> bool:
@@ -230,6 +225,20 @@ class VectorModels(Models[R, L], Generic[R, L]):
 
     def unproven(self, model: L, members: Sequence[Agent[R]]) -> Iterator[str]:
         yield from stray_intercept(model)
+
+
+def _added(offsets: Sequence[float | None]) -> float:
+    """The intercept that the holders of columns add up to."""
+    assert None not in offsets, "every holder of columns has told what these add to the intercept"
+    return sum(own for own in offsets if own is not None)
+
+
+def _names_in_place(tables: Sequence[Table], places: Indices) -> tuple[str, ...] | None:
+    """The names of all columns in the order of the model; None unless every table names its columns."""
+    if any(table.columns is None for table in tables):
+        return None
+    names = [name for table in tables for name in table.columns or ()]
+    return tuple(names[j] for j in np.argsort(places))
 
 
 def _settle_intercept(intercept: float, members: Sequence[Agent[Any]], points: list[Point], ask: Ask) -> None:

@@ -159,26 +159,11 @@ def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
 
 def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
     problem, penalty = agent.problem, agent.problem.penalty
-    has_labels, w = agent.data.y is not None, point.w.astype(float)
-    courier = agent.scratch.get("courier")
-    if courier is None:
-        scores = yield Sum(agent.design.forward(w))
-    else:
-        scores, _ = yield from courier.scores(agent, w)
-    v: FloatArray = np.empty(0)
-    if has_labels:
-        v = agent.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
-        if problem.intercept:
-            v = _balanced(v, *_sides(agent, v))
-    norms, rotated = agent.column_norms, 0
-    if courier is None:
-        silence = np.empty(0) if has_labels else shared_result(scores, lambda: np.zeros(len(scores)))
-        everybodys = yield Sum(agent.weighted(v) if has_labels else silence)
-        slopes, size = agent.design.adjoint(everybodys), float(np.linalg.norm(everybodys))
-    else:
-        if courier.rotated:
-            norms, rotated = np.full(len(norms), np.linalg.norm(norms)), 2 * (agent.data.d + 2)
-        slopes, (size,) = yield from courier.slopes(agent, v, (float(np.linalg.norm(agent.weighted(v))),))
+    w = point.w.astype(float)
+    scores = yield from _common_scores(agent, w)
+    v = _dual_of_labels(agent, point, scores)
+    slopes, size = yield from _common_adjoint(agent, v, scores)
+    norms, rotated = _rotated_norms(agent)
     adjoint = problem.coefficients(slopes, agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)
@@ -187,25 +172,19 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     lost = SAFE * roundings * EPSILON * float(size) + cut
     off = norms * (lost / agent.total)
 
-    # The common shrinkage is the least of everybody's, so each tells its own.
+    # The common shrinkage is the least of all agents', so each sends its own.
     length = float(coefficients @ coefficients)
     error = _score_error(agent, agent.design, w) + _rotation_error(agent, norms, rotated, length)
     own = [length, error + _stored_intercept_error(agent, w)]
     known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
     c, norm = float(known[:-2].min()), math.sqrt(known[-2])
     radii = radii_for(agent, norm, radius)
-    mine = np.zeros(8)
-    if has_labels:
-        here = Here(w, agent.design, agent.loss, agent.exact_labels, agent.data.weights, scores)
-        error = (float(known[-1]) + agent.cut + cut) * _heaviest(agent) + _label_error(agent, scores, w)
-        imbalance = 0.0
+    mine: FloatArray = np.zeros(8)
+    room = 0.0
+    if agent.data.y is not None:
+        mine = _of_labels(agent, w, scores, (v, c * v), float(known[-1]) + agent.cut + cut)
         if problem.intercept:
-            both = np.array(_sides(agent, v))
-            left = max(abs(sum(_imbalance(agent, one, both))) for one in (v, c * v))
-            imbalance = _room(agent, float(w[-1])) * left
-        curved = _curved(agent, here, error)
-        whole, shrunk = (_gaps(agent, here, one, error, curved) for one in (v, c * v))
-        mine = np.array([*_losses(agent, here, error, curved), agent.conjugate_at_zero, *whole, *shrunk, imbalance])
+            room = _room(agent, float(w[-1]))
     parts = [
         penalty.value(coefficients),
         penalty.fenchel_young(coefficients, c * u),
@@ -214,15 +193,83 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         *bounded_parts(penalty, coefficients, u, off, radii),
         float(np.linalg.norm(off)),
         0.0 if penalty.coercive else 1.0,
-        _room(agent, float(w[-1])) if has_labels and problem.intercept else 0.0,
+        room,
     ]
-    sums = [float(number) for number in (yield Sum(np.concatenate([mine, parts])))]
-    *numbers, slope_error, flat, room = sums
-    totals = replace(Totals(*numbers[:12]), room=room if problem.intercept else None)  # type: ignore[arg-type]
-    if flat:
-        errors = tuple(slope_error * most for most in radii)
-        totals = replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
-    return bound_of(agent, totals, target, radius)
+    sums = yield Sum(np.concatenate([mine, parts]))
+    return bound_of(agent, _totals_of_columns(sums, radii, problem.intercept), target, radius)
+
+
+def _common_scores(agent: Agent, w: FloatArray) -> Talk[FloatArray]:
+    """The scores that all columns add up to."""
+    courier = agent.scratch.get("courier")
+    scores: FloatArray
+    if courier is None:
+        scores = yield Sum(agent.design.forward(w))
+    else:
+        scores, _ = yield from courier.scores(agent, w)
+    return scores
+
+
+def _dual_of_labels(agent: Agent, point: Point, scores: FloatArray) -> FloatArray:
+    """The balanced dual, at agents that hold labels; empty elsewhere."""
+    if agent.data.y is None:
+        return np.empty(0)
+    v = agent.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
+    if agent.problem.intercept:
+        v = _balanced(v, *_sides(agent, v))
+    return v
+
+
+def _common_adjoint(agent: Agent, v: FloatArray, scores: FloatArray) -> Talk[tuple[FloatArray, float]]:
+    """X̃ᵀ(s∘v) of the agent's own columns, and ‖s∘v‖."""
+    courier = agent.scratch.get("courier")
+    if courier is not None:
+        slopes, (size,) = yield from courier.slopes(agent, v, (float(np.linalg.norm(agent.weighted(v))),))
+        return slopes, size
+    if agent.data.y is not None:
+        own = agent.weighted(v)
+    else:
+        own = shared_result(scores, lambda: np.zeros(len(scores)))
+    common = yield Sum(own)
+    return agent.design.adjoint(common), float(np.linalg.norm(common))
+
+
+def _rotated_norms(agent: Agent) -> tuple[FloatArray, int]:
+    """At least the lengths of the columns as a courier may have rotated them, and the roundings of the rotation."""
+    courier = agent.scratch.get("courier")
+    norms: FloatArray = agent.column_norms
+    if courier is None or not courier.rotated:
+        return norms, 0
+    return np.full(len(norms), np.linalg.norm(norms)), 2 * (agent.data.d + 2)
+
+
+def _of_labels(
+    agent: Agent, w: FloatArray, scores: FloatArray, duals: tuple[FloatArray, FloatArray], error: float
+) -> FloatArray:
+    """The first numbers of `Totals`, from the labels and their duals: as they are, and shrunk."""
+    here = Here(w, agent.design, agent.loss, agent.exact_labels, agent.data.weights, scores)
+    error = error * _heaviest(agent) + _label_error(agent, scores, w)
+    imbalance = 0.0
+    if agent.problem.intercept:
+        both = np.array(_sides(agent, duals[0]))
+        left = max(abs(sum(_imbalance(agent, one, both))) for one in duals)
+        imbalance = _room(agent, float(w[-1])) * left
+    curved = _curved(agent, here, error)
+    whole, shrunk = (_gaps(agent, here, one, error, curved) for one in duals)
+    losses = _losses(agent, here, error, curved)
+    return np.array([*losses, agent.conjugate_at_zero, *whole, *shrunk, imbalance])
+
+
+def _totals_of_columns(sums: FloatArray, radii: tuple[float, ...], intercept: bool) -> Totals:
+    """The totals of all agents' labels and columns."""
+    *numbers, slope_error, flat, room = sums.astype(float).tolist()
+    totals = Totals(*numbers[:12])
+    if intercept:
+        totals = replace(totals, room=room)
+    if not flat:
+        return totals
+    errors = tuple(slope_error * most for most in radii)
+    return replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
 
 
 def _losses(agent: Agent, here: Here, error: Any, curved: Any) -> tuple[Any, Any]:

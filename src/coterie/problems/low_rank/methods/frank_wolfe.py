@@ -154,7 +154,8 @@ class FrankWolfe(Method[State, Problem[Task]]):
 
     def point(self, agent: Agent[Problem[Task]], state: State) -> Point:
         factors = within(*self._factors(agent, state), radius(agent))
-        return Point(put_together(agent, *factors, state.beta if state.beta.size else None))
+        intercept = state.beta if state.beta.size else None
+        return Point(put_together(agent, *factors, intercept))
 
     def _factors(self, agent: Agent[Problem[Task]], state: State) -> Pair:
         """W as left rightᵀ, each atom with what the later steps left of it."""
@@ -202,10 +203,22 @@ class FrankWolfe(Method[State, Problem[Task]]):
             slope, curvature = yield from slopes(gamma)
             if abs(slope) <= TUNING.search * first or (gamma == 1.0 and slope < 0):
                 break
-            low, high = (gamma, high) if slope < 0 else (low, gamma)
-            newton = gamma - slope / curvature if curvature > 0 else -1.0
-            gamma = newton if low < newton < high else (1.0 if newton >= high == 1.0 else 0.5 * (low + high))
+            if slope < 0:
+                low = gamma
+            else:
+                high = gamma
+            gamma = _inside(gamma, slope, curvature, low, high)
         return gamma
+
+
+def _inside(gamma: float, slope: float, curvature: float, low: float, high: float) -> float:
+    """Newton's next γ; the middle of the interval, or its end at 1, where that lies outside."""
+    newton = gamma - slope / curvature if curvature > 0 else -1.0
+    if low < newton < high:
+        return newton
+    if newton >= high == 1.0:
+        return 1.0
+    return 0.5 * (low + high)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,72 @@ class Place:
     pairs: FloatArray
 
 
+class _Inside:
+    """F at matrices of the two spaces and at intercepts β, as one vector z of numbers."""
+
+    def __init__(self, agent: Agent[Problem[Task]], information: Information, basis: FloatArray, right: FloatArray):
+        self.agent, self.information, self.basis, self.right = agent, information, basis, right
+        self.mu = radius(agent)
+        self.shape = (basis.shape[1], right.shape[1])
+        self.cells = basis.shape[1] * right.shape[1]
+        self.unit = np.ones(0)
+        """β is in these units."""
+
+    def move(self, z: FloatArray, image: Any) -> None:
+        """Move the agent's information to z."""
+        S = self.matrix(z)
+        if len(z) > self.cells:
+            self.information.put(z[self.cells :] / self.unit)
+        moved = (self.basis @ S).astype(self.information.dtype)
+        self.information.reset(moved, self.right, image @ backend(image).here(S))
+
+    def look(self, image: Any, intercept: bool) -> FloatArray:
+        """The agent's addend of the gradient in S, the loss, and the gradient and curvature in β."""
+        information = self.information
+        projected = information.projected(self.basis, image, self.right).ravel().astype(float)
+        told = np.append(projected, information.loss())
+        if intercept:
+            told = np.append(told, information.slope_of_intercept())
+        return told
+
+    def matrix(self, z: FloatArray) -> FloatArray:
+        """S of z."""
+        return z[: self.cells].reshape(self.shape)
+
+    def gradient(self, sums: FloatArray) -> FloatArray:
+        """The gradient in z, from the totals of `look`."""
+        end = self.cells + 1
+        return np.append(sums[: self.cells], sums[end : end + len(self.unit)] / self.unit)
+
+    def noise(self, slope: FloatArray) -> float:
+        """The rounding of ⟨G, S⟩: what is left of two terms that cancel at the ball's edge."""
+        return ROUNDING * self.mu * float(np.linalg.norm(slope[: self.cells]))
+
+    def falls(self, loss: float, slope: FloatArray, z: FloatArray, way: FloatArray, sums: FloatArray) -> bool:
+        """Whether F falls by a step, or its gradient along the step decides that, or the gap does."""
+        promised = float(slope @ way)
+        reached = self.gradient(sums)
+        if abs(promised) <= self.noise(slope):
+            # The gradient along the step is rounding, too.
+            return self._gap(reached, z + way) < 2.0 * self._gap(slope, z)
+        if sums[self.cells] <= loss + 0.1 * promised:
+            return True
+        return -promised <= 1e-10 * abs(loss) and float(reached @ way) <= -0.5 * promised
+
+    def _gap(self, slope: FloatArray, z: FloatArray) -> float:
+        """⟨G, S⟩ + μ‖G‖₂ in the spaces."""
+        norm = float(np.linalg.norm(self.matrix(slope), 2))
+        return float(slope[: self.cells] @ z[: self.cells]) + self.mu * norm
+
+    def measured(self, M: FloatArray, way: FloatArray, change: FloatArray) -> float:
+        """The curvature of F along a step, as a share of the curvature of M."""
+        step = self.matrix(way)
+        bent = float(np.vdot(step, M @ step))
+        if bent > 0:
+            return float(way[: self.cells] @ change[: self.cells]) / bent
+        return 1.0
+
+
 def corrected(
     agent: Agent[Problem[Task]],
     information: Information,
@@ -51,77 +117,56 @@ def corrected(
     inner: int,
 ) -> Talk[Place]:
     """A few steps to the minimum of a model of F around (S, β), each accepted only if F falls."""
-    mu, here, cells, shape = radius(agent), backend(image).here, at.S.size, at.S.shape
-    follows = at.beta.size > 0
-
-    def move(z: FloatArray) -> None:
-        S = z[:cells].reshape(shape)
-        if follows:
-            information.put(z[cells:] / unit)
-        information.reset((basis @ S).astype(information.dtype), right, image @ here(S))
-
-    def look() -> FloatArray:
-        told = np.append(information.projected(basis, image, right).ravel().astype(float), information.loss())
-        return np.append(told, information.slope_of_intercept()) if follows else told
-
-    m = at.beta.size
-    first = look()[cells:]
-    sums = yield Sum(first)
+    inside = _Inside(agent, information, basis, right)
+    intercept = at.beta.size > 0
+    sums = yield Sum(inside.look(image, intercept)[at.S.size :])
     loss, (g, D) = float(sums[0]), np.split(sums[1:], 2)
     ell = float(np.linalg.norm(M, 2))
-    # β in units in which its curvature, which is at most D, is at most that of S
-    unit = np.sqrt(np.maximum(D, 1e-12 * agent.total) / ell) if ell > 0 else np.ones(m)
+    inside.unit = unit = np.ones(at.beta.size)
+    if ell > 0:
+        # β in units in which its curvature, which is at most D, is at most that of S.
+        inside.unit = unit = np.sqrt(np.maximum(D, 1e-12 * agent.total) / ell)
     z, slope = np.append(at.S.ravel(), at.beta * unit), np.append(at.slope.ravel(), g / unit)
-    scale = np.append(np.ones(cells), unit)
+    scale = np.append(np.ones(at.S.size), unit)
     pairs = [(s * scale, y / scale) for s, y in at.pairs]
     kappa, here_now, shorter = at.kappa, True, 1.0
     for _ in range(inner):
         if here_now:
-            way = shared_result(sums, _step, slope, kappa * M, shape[1], kappa * ell, pairs, z, mu) - z
+            best = shared_result(sums, _step, slope, kappa * M, inside.shape[1], kappa * ell, pairs, z, inside.mu)
+            way = best - z
         else:
             # Between z and a trial that lies too far F falls: it is convex, and so is the ball.
             way = shorter * way
         trial = z + way
         promised = float(slope @ way)
-        # What is left of two terms that cancel at the ball's edge.
-        noise = ROUNDING * mu * float(np.linalg.norm(slope[:cells]))
-        if not promised < max(noise, -1e-22 * abs(loss)) or not way.any():
+        if not promised < max(inside.noise(slope), -1e-22 * abs(loss)) or not way.any():
             break
-        move(trial)
-        sums = yield Sum(look())
-        new_slope = np.append(sums[:cells], sums[cells + 1 : cells + 1 + m] / unit)
-        pairs = [*pairs, (way, new_slope - slope)][-TUNING.memory :]
-        # Where F falls by less than its rounding, its slope along the way decides.
-        lower = sums[cells] <= loss + 0.1 * promised
-        flat = -promised <= 1e-10 * abs(loss) and float(new_slope @ way) <= -0.5 * promised
-        if abs(promised) <= noise:
-            # Where that is rounding, too, the gap decides.
-            lower, flat = False, _gap(new_slope, trial, shape, mu) < 2.0 * _gap(slope, z, shape, mu)
-        here_now = bool(lower or flat)
+        inside.move(trial, image)
+        sums = yield Sum(inside.look(image, intercept))
+        reached = inside.gradient(sums)
+        pairs = [*pairs, (way, reached - slope)][-TUNING.memory :]
+        here_now = inside.falls(loss, slope, z, way, sums)
         if not here_now:
-            # Where the slope along the way would be 0, if it changed evenly: s'(0) / (s'(0) − s'(1)).
-            uphill = float(new_slope @ way)
-            shorter = max(promised / (promised - uphill), 0.1) if uphill > -promised > 0 else 0.5
+            shorter = _shorter(promised, float(reached @ way))
             kappa = min(1.0, 4.0 * kappa)
             continue
-        bent = float(np.vdot(way[:cells].reshape(shape), M @ way[:cells].reshape(shape)))
-        measured = float(way[:cells] @ (new_slope - slope)[:cells]) / bent if bent > 0 else 1.0
-        kappa = min(1.0, max(measured, 0.5 * kappa, 1e-8))
-        z, slope, loss = trial, new_slope, float(sums[cells])
+        kappa = min(1.0, max(inside.measured(M, way, reached - slope), 0.5 * kappa, 1e-8))
+        z, slope, loss = trial, reached, float(sums[inside.cells])
     beta = at.beta
-    if follows:
+    if intercept:
         if not here_now:
-            move(z)
+            inside.move(z, image)
         found = yield from adjusted(agent, information)
         beta = as_array(found)
     kept = np.array([(s / scale, y * scale) for s, y in pairs]).reshape(-1, 2, len(z))
-    return Place(z[:cells].reshape(shape), slope[:cells].reshape(shape), beta, kappa, kept)
+    return Place(inside.matrix(z), inside.matrix(slope), beta, kappa, kept)
 
 
-def _gap(slope: FloatArray, z: FloatArray, shape: tuple[int, int], mu: float) -> float:
-    """⟨G, S⟩ + μ‖G‖₂ in the spaces."""
-    cells = shape[0] * shape[1]
-    return float(slope[:cells] @ z[:cells]) + mu * float(np.linalg.norm(slope[:cells].reshape(shape), 2))
+def _shorter(promised: float, uphill: float) -> float:
+    """The share of a step at whose end the slope would be 0, if it changed evenly: s'(0) / (s'(0) − s'(1))."""
+    if uphill > -promised > 0:
+        return max(promised / (promised - uphill), 0.1)
+    return 0.5
 
 
 def _step(

@@ -190,66 +190,63 @@ class DfwSubspace(Method[State, Problem[Task]]):
         return self.begin == "previous" or (self.begin == "auto" and self.block > 1)
 
     def round(self, agent: Agent[Problem[Task]], state: State, t: int) -> Talk[State]:
-        task, mu = agent.problem.loss, radius(agent)
-        if state.stage < self.stages and t > state.stage * TUNING.rounds_of_stage:
-            left, right = self._factors(agent, state)
-            floor = TUNING.floor * TUNING.fall ** (state.stage - 1)
-            before = weighing(left, right, mu, floor, TUNING.growth)
-            renewed = replace(state, before=before, stage=state.stage + 1)
-            state = yield from self._placed(agent, renewed, left, right)
-        U, s, V = state.U, state.s, state.V
+        state = yield from self._stage(agent, state, t)
         information, image = self._at(agent, state)
-        dtype, p, q = information.dtype, U.shape[1], V.shape[1]
+        left, right, block = yield from self._powers(agent, information, state, t)
+        Qu = shared_result(left, lambda: orthonormal(left, state.U))
+        Qv = shared_result(right, lambda: orthonormal(right, state.V))
+        basis, grown_right = np.hstack([state.U, Qu]), np.hstack([state.V, Qv])
+        grown = backend(image).beside(image, information.image(Qu))
+        sums, M, at = yield from _enlarged(information, state, basis, grown, grown_right)
+        if agent.problem.loss.exact:
+            # F is its own quadratic model: one small problem, and the new slope follows without a message.
+            best = shared_result(sums, best_in_ball, at.slope, M, at.S, radius(agent))
+            at = replace(at, S=best, slope=at.slope + M @ (best - at.S))
+        else:
+            at = yield from corrected(agent, information, basis, grown, grown_right, at, M, self.inner)
+        kept = block if self._goes_on else np.zeros((0, 0))
+        return self._turned(replace(state, block=kept), information.dtype, basis, grown_right, at, M)
 
-        block = agent.common_random(t).standard_normal((len(U), self.block)).astype(dtype)
+    def _stage(self, agent: Agent[Problem[Task]], state: State, t: int) -> Talk[State]:
+        """The State of this round's stage: the next one weighs the ball by the matrix before."""
+        if state.stage >= self.stages or t <= state.stage * TUNING.rounds_of_stage:
+            return state
+        left, right = self._factors(agent, state)
+        floor = TUNING.floor * TUNING.fall ** (state.stage - 1)
+        before = weighing(left, right, radius(agent), floor, TUNING.growth)
+        renewed = replace(state, before=before, stage=state.stage + 1)
+        return (yield from self._placed(agent, renewed, left, right))
+
+    def _powers(
+        self, agent: Agent[Problem[Task]], information: Information, state: State, t: int
+    ) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Power iterations with a block of vectors: the last products from both sides, and the block."""
+        block = agent.common_random(t).standard_normal((len(state.U), self.block)).astype(information.dtype)
         if self._goes_on and state.block.size:
             block[:, : state.block.shape[1]] = state.block[:, : self.block]
         for _ in range(power_iterations(self.power, t - 1, self.log_factor)):
             right = yield Sum(information.times_transposed(block))
             left = yield Sum(information.times(shared_result(right, orthonormal, right)))
             block = shared_result(left, orthonormal, left)
-        Qu = shared_result(left, lambda: orthonormal(left, U))
-        Qv = shared_result(right, lambda: orthonormal(right, V))
-        a, b = Qu.shape[1], Qv.shape[1]
-        basis, right = np.hstack([U, Qu]), np.hstack([V, Qv])
-        grown = backend(image).beside(image, information.image(Qu))
+        return left, right, block
 
-        projected = information.projected(basis, grown, right).astype(float)
-        mine = [information.curvature(basis, grown, a), projected[:p, q:], projected[p:]]
-        if state.beta.size:
-            # The intercept has been moved since the old corner was known.
-            mine.append(projected[:p, :q])
-        sums = yield Sum(np.concatenate([part.ravel().astype(float) for part in mine]))
-        columns, corner, rows, old = np.split(sums, np.cumsum([(p + a) * a, p * b, a * (q + b)]))
-        columns = columns.reshape(p + a, a)
-        M = _symmetric(np.hstack([np.vstack([state.M.reshape(p, p), columns[:p].T]), columns]))
-        known = old.reshape(p, q) if state.beta.size else state.slope.reshape(p, q)
-        slope = np.vstack([np.hstack([known, corner.reshape(p, b)]), rows.reshape(a, q + b)])
-        S = np.zeros((p + a, q + b))
-        np.fill_diagonal(S[: len(s), : len(s)], s)
-        at = Place(S, slope, state.beta, state.kappa, grown_pairs(state.pairs, (p, q), S.shape, state.kappa * M))
-
-        if task.exact:
-            # F is its own quadratic model: one small problem, and the new slope follows without a word.
-            best = shared_result(sums, best_in_ball, slope, M, S, mu)
-            at = replace(at, S=best, slope=slope + M @ (best - S))
-        else:
-            at = yield from corrected(agent, information, basis, grown, right, at, M, self.inner)
-        S, slope = at.S, at.slope
-
-        P, values, Qt = np.linalg.svd(S)
+    def _turned(
+        self, state: State, dtype: np.dtype[Any], basis: FloatArray, right: FloatArray, at: Place, M: FloatArray
+    ) -> State:
+        """The State at that place, in the singular vectors of its matrix."""
+        P, values, Qt = np.linalg.svd(at.S)
         values = values[values > NEGLIGIBLE * values[:1].sum()]
         P, Q = (side if side.shape[1] <= self.space else side[:, : len(values)] for side in (P, Qt.T))
         return State(
             (basis @ P).astype(dtype),
             values,
             (right @ Q).astype(dtype),
-            P.T @ slope @ Q,
+            P.T @ at.slope @ Q,
             _symmetric(P.T @ M @ P),
-            block if self._goes_on else np.zeros((0, 0)),
+            state.block,
             at.kappa,
             at.beta,
-            turned(at.pairs, S.shape, P, Q),
+            turned(at.pairs, at.S.shape, P, Q),
             state.before,
             state.stage,
         )
@@ -289,6 +286,30 @@ class DfwSubspace(Method[State, Problem[Task]]):
         sizes = s.astype(information.dtype)
         information.reset(U[:, :r] * sizes, V[:, :r], image[:, :r] * backend(image).here(sizes))
         return information, image
+
+
+def _enlarged(
+    information: Information, state: State, basis: FloatArray, image: Any, right: FloatArray
+) -> Talk[tuple[FloatArray, FloatArray, Place]]:
+    """The totals that a larger space asks for; with them the curvature in it, and W's place."""
+    s = state.s
+    p, q = state.U.shape[1], state.V.shape[1]
+    a, b = basis.shape[1] - p, right.shape[1] - q
+    projected = information.projected(basis, image, right).astype(float)
+    mine = [information.curvature(basis, image, a), projected[:p, q:], projected[p:]]
+    if state.beta.size:
+        # The intercept has been moved since the old corner was known.
+        mine.append(projected[:p, :q])
+    sums = yield Sum(np.concatenate([part.ravel().astype(float) for part in mine]))
+    columns, corner, rows, old = np.split(sums, np.cumsum([(p + a) * a, p * b, a * (q + b)]))
+    columns = columns.reshape(p + a, a)
+    M = _symmetric(np.hstack([np.vstack([state.M.reshape(p, p), columns[:p].T]), columns]))
+    known = old.reshape(p, q) if state.beta.size else state.slope.reshape(p, q)
+    slope = np.vstack([np.hstack([known, corner.reshape(p, b)]), rows.reshape(a, q + b)])
+    S = np.zeros((p + a, q + b))
+    np.fill_diagonal(S[: len(s), : len(s)], s)
+    pairs = grown_pairs(state.pairs, (p, q), S.shape, state.kappa * M)
+    return sums, M, Place(S, slope, state.beta, state.kappa, pairs)
 
 
 def _symmetric(M: FloatArray) -> FloatArray:

@@ -68,6 +68,8 @@ class _Tuning(Tuning):
 
 TUNING = _Tuning()
 Phase = Literal["alone", "graph", "models"]
+Objective = tuple[FloatArray, float, float]
+"""Of a user's objective: the pull of its neighbours, and factors of its loss and of ½‖α‖²."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,36 +235,34 @@ class Dada(Method[State, Personal]):
         round = (t - 1) // agent.count + 1
         if self.learn and self.phase(round) == "graph":
             return (yield from self.graph_turn(agent, state, t))
-        problem, A = agent.problem, margins(agent)
         x = state.x.copy()
         alpha = x[HEAD:]
-        degree, mu = x[0], problem.mu
         together = not self.learn or round > self.rhythm[0]
         if self.schedule == "paper" and together and not state.together:
             alpha[:] = 0.0
-        if state.peers.size:
-            # Σ_l w_kl α_l, of what the neighbours sent
-            pull = mu * (yield Ask(state.peers, state.weights))[HEAD:]
-        else:
-            pull, degree, mu = np.zeros(alpha.size), 1.0, 0.0
-        s, q = degree * confidence(agent), mu * degree
-        if problem.norm == "l2":
-            descent_step(A, alpha, pull, s, q, problem.beta, curvature(agent), TUNING.inner_steps)
-            changed = alpha.size
-        elif self.step == "pairwise":
-            changed = pairwise_step(A, alpha, pull, s, q, problem.beta)
-            if self.local_steps > 1:
-                for _ in range(self.local_steps - 1):
-                    if not pairwise_step(A, alpha, pull, s, q, problem.beta):
-                        break
-                changed = int(np.count_nonzero(alpha != state.x[HEAD:]))
-        else:
-            # α_k ← (1 − γ) α_k + γ s_k                                                                      (2)
-            frank_wolfe_step(A, alpha, pull, s, q, problem.beta, self.gamma(agent.count, t))
-            changed = 1
+        objective = yield from _objective(agent, state)
+        changed = self._stepped(agent, state, alpha, objective, t)
         if self.learn:
-            x[1] = confidence(agent) * log_sum(A, alpha)
+            x[1] = confidence(agent) * log_sum(margins(agent), alpha)
         return State(x, state.peers, state.weights, state.heard, state.views, changed, None, together)
+
+    def _stepped(self, agent: Agent[Personal], state: State, alpha: FloatArray, objective: Objective, t: int) -> int:
+        """Take a step on the user's model, in place; how many coefficients changed."""
+        problem, A = agent.problem, margins(agent)
+        if problem.norm == "l2":
+            descent_step(A, alpha, *objective, problem.beta, curvature(agent), TUNING.inner_steps)
+            return alpha.size
+        if self.step != "pairwise":
+            # α_k ← (1 − γ) α_k + γ s_k                                                                      (2)
+            frank_wolfe_step(A, alpha, *objective, problem.beta, self.gamma(agent.count, t))
+            return 1
+        changed = pairwise_step(A, alpha, *objective, problem.beta)
+        if self.local_steps <= 1:
+            return changed
+        for _ in range(self.local_steps - 1):
+            if not pairwise_step(A, alpha, *objective, problem.beta):
+                break
+        return int(np.count_nonzero(alpha != state.x[HEAD:]))
 
     def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
         """Ask κ peers, set the weights to them, and tell them."""
@@ -342,3 +342,13 @@ class Dada(Method[State, Personal]):
 
     def point(self, agent: Agent[Personal], state: State) -> Point:
         return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))
+
+
+def _objective(agent: Agent[Personal], state: State) -> Talk[Objective]:
+    """Ask the neighbours for their models."""
+    if not state.peers.size:
+        return np.zeros(state.x.size - HEAD), confidence(agent), 0.0
+    degree, mu = state.x[0], agent.problem.mu
+    # Σ_l w_kl α_l, of what the neighbours sent
+    pull = mu * (yield Ask(state.peers, state.weights))[HEAD:]
+    return pull, degree * confidence(agent), mu * degree
