@@ -40,7 +40,9 @@ class Kinds(Entries["type[Kind[Any, Any]]"]):
 
     def __getitem__(self, name: str) -> type[Kind[Any, Any]]:
         # One folder is imported, not all of them.
-        return _class_of(name) if name in NAMES else super().__getitem__(name)
+        if name in NAMES:
+            return _class_of(name)
+        return super().__getitem__(name)
 
     def built_in(self) -> Iterator[type[Kind[Any, Any]]]:
         """Those of this package."""

@@ -130,12 +130,18 @@ class Problem(AnyProblem, Generic[F]):
             parameters["strength"] = strength
         if penalty == "none" and strength == 0:
             del parameters["strength"]
-        for_matrices = penalty.for_matrices if isinstance(penalty, Penalty) else PENALTIES[penalty].for_matrices
+        if isinstance(penalty, Penalty):
+            for_matrices = penalty.for_matrices
+        else:
+            for_matrices = PENALTIES[penalty].for_matrices
         kind = _kind_for(loss, for_matrices)
         object.__setattr__(self, "_kind", kind)
         object.__setattr__(self, "loss", _make_fit(kind, loss, parameters))
         object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
-        chosen = self.kind.problems.usual_intercept if intercept is None else bool(intercept)
+        if intercept is None:
+            chosen = self.kind.problems.usual_intercept
+        else:
+            chosen = bool(intercept)
         object.__setattr__(self, "intercept", chosen)
         object.__setattr__(self, "offset", bool(offset))
         self.kind.problems.check(self)
@@ -199,7 +205,8 @@ class Problem(AnyProblem, Generic[F]):
 
     def settings(self) -> dict[str, Any]:
         """Everything that defines the problem, as plain values that JSON knows (infinite bounds are written "inf")."""
-        loss_settings, penalty_settings = _spelt_out(self.loss.settings()), _spelt_out(self.penalty.settings())
+        loss_settings = _spelt_out(self.loss.settings())
+        penalty_settings = _spelt_out(self.penalty.settings())
         beside = {"offset": True} if self.offset else {}
         return {"loss": loss_settings, "penalty": penalty_settings, "intercept": self.intercept, **beside}
 
@@ -229,7 +236,8 @@ def _kind_for(given: str | Fit, for_matrices: bool) -> Kind[Any, Any]:
         if kind.for_matrices == for_matrices and _takes(kind, given):
             return kind
     name = given.name if isinstance(given, Fit) else given
-    fitting, others = _losses_of_kinds(for_matrices), _losses_of_kinds(not for_matrices)
+    fitting = _losses_of_kinds(for_matrices)
+    others = _losses_of_kinds(not for_matrices)
     if for_matrices and name in others:
         raise InvalidProblem(f"{name} with a penalty on matrices is not known; use one of {', '.join(fitting)}.")
     if name in others:
@@ -275,7 +283,9 @@ def _spelt_out(value: Any) -> Any:
         return {name: _spelt_out(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_spelt_out(part) for part in value]
-    return str(value) if isinstance(value, float) and math.isinf(value) else value
+    if isinstance(value, float) and math.isinf(value):
+        return str(value)
+    return value
 
 
 def _read_back(value: Any) -> Any:
@@ -283,4 +293,6 @@ def _read_back(value: Any) -> Any:
         return {name: _read_back(part) for name, part in value.items()}
     if isinstance(value, list):
         return [_read_back(part) for part in value]
-    return float(value) if value in ("inf", "-inf") else value
+    if value in ("inf", "-inf"):
+        return float(value)
+    return value

@@ -216,7 +216,9 @@ def slope_with_error(
     known, cut = agent.known, agent.cut
     assert known.lengths is not None
     centre = 0.0 if known.centre is None or centred else np.abs(known.centre)
-    squares = _about_means(agent, known.lengths) if centred else known.lengths
+    squares = known.lengths
+    if centred:
+        squares = _about_means(agent, squares)
     lengths = (squares + cut) * (length_squared + cut)
     off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
     off = np.repeat(off, agent.problem.outputs)
@@ -254,7 +256,10 @@ def bound_of(agent: Agent[Problem[Any]], t: Totals, target: float, radius: float
     if math.isfinite(t.penalty_gap_and_error):
         rounding += t.penalty_gap_and_error - t.penalty_gap
     nothing = primal + primal_error + t.at_zero / total + t.nothing + cut
-    whole = (shrunk, rounding) if shrunk <= nothing else (nothing, primal_error)
+    if shrunk <= nothing:
+        whole = (shrunk, rounding)
+    else:
+        whole = (nothing, primal_error)
     bounded = [(t.gaps + t.gaps_error) / total + part + beside for part in t.bounded]
     if not bounded or radius is None or whole[0] <= target:
         return Bound.of(primal, *whole, None, t.room, primal_error)

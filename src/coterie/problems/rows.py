@@ -112,7 +112,10 @@ class VectorReport(RowReport[R, L], Generic[R, L]):
         return Shown("coefficients", _explanation(model, coef, len(bars)), ("column", "coefficient"), bars)
 
     def facts(self, model: L, network: Network) -> dict[str, str]:
-        intercept = said_of_constant(model.in_raw_units()[1]) if model.problem.intercept else "none"
+        if model.problem.intercept:
+            intercept = said_of_constant(model.in_raw_units()[1])
+        else:
+            intercept = "none"
         return {"Coefficients": count_used(model.coef_), "Intercept": intercept}
 
 

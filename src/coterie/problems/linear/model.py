@@ -54,7 +54,9 @@ class LinearModel(Model[Problem[Any]]):
     add up to a model."""
 
     def of_run(self, run: str) -> Self:
-        return self if self.part is None else replace(self, run=run)
+        if self.part is None:
+            return self
+        return replace(self, run=run)
 
     def units(self) -> str:
         """What a coefficient is, and of which unit of its column."""
@@ -91,7 +93,10 @@ class LinearModel(Model[Problem[Any]]):
             )
         if offset is None:
             return scores
-        given = np.full(len(scores), offset) if np.ndim(offset) == 0 else values_of(offset, "data", "offset")
+        if np.ndim(offset) == 0:
+            given = np.full(len(scores), offset)
+        else:
+            given = values_of(offset, "data", "offset")
         shifted: FloatArray = scores + valid_offset(given, "data", len(scores))
         return shifted
 

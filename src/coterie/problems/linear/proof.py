@@ -91,7 +91,10 @@ class LinearProof(Proof[Problem[Loss]]):
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
     w, design = point.w.astype(float, copy=False), agent.proof_design
-    here = agent.at(w) if design is agent.design else agent.at(design.inner(w), design)
+    if design is agent.design:
+        here = agent.at(w)
+    else:
+        here = agent.at(design.inner(w), design)
     return (yield from certify_rows(agent, w, RowTerms(agent, w, here, point.v), target, radius))
 
 
@@ -118,12 +121,17 @@ class RowTerms(Terms):
     def adjoint(self) -> FloatArray:
         agent, here = self.agent, self.here
         known = not self.given and self.v is here.slopes
-        return here.adjoint if known else self.design.adjoint(agent.weighted(self.v))
+        if known:
+            return here.adjoint
+        return self.design.adjoint(agent.weighted(self.v))
 
     @cached_property
     def length(self) -> Any:
         agent, here = self.agent, self.here
-        size = here.slopes_norm if self.v is here.slopes else weighted_norm(self.v, agent.data.weights)
+        if self.v is here.slopes:
+            size = here.slopes_norm
+        else:
+            size = weighted_norm(self.v, agent.data.weights)
         return (self.design.roundings[1] + agent.count + 4) * size
 
     @cached_property
@@ -132,11 +140,15 @@ class RowTerms(Terms):
 
     def losses(self) -> tuple[Any, Any]:
         own = _losses(self.agent, self.here, self.error, self._curved)
-        return own if self.beside is None else _both(own, self.beside.value())
+        if self.beside is None:
+            return own
+        return _both(own, self.beside.value())
 
     def gaps(self, c: float) -> tuple[Any, Any]:
         own = _gaps(self.agent, self.here, self.v if c == 1.0 else c * self.v, self.error, self._curved)
-        return own if self.beside is None else _both(own, self.beside.gaps(self.adjoint, self.length, c))
+        if self.beside is None:
+            return own
+        return _both(own, self.beside.gaps(self.adjoint, self.length, c))
 
     def left(self) -> Sequence[Any]:
         return _imbalance(self.agent, self.v, self.both)
@@ -214,7 +226,10 @@ def _dual_of_labels(agent: Agent, point: Point, scores: FloatArray) -> FloatArra
     """The balanced dual, at agents that hold labels; empty elsewhere."""
     if agent.data.y is None:
         return np.empty(0)
-    v = agent.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
+    if point.v is None:
+        v = agent.loss.gradient(scores, agent.exact_labels)
+    else:
+        v = _clipped(agent, point.v)
     if agent.problem.intercept:
         v = _balanced(v, *_sides(agent, v))
     return v
@@ -275,9 +290,14 @@ def _totals_of_columns(sums: FloatArray, radii: tuple[float, ...], intercept: bo
 def _losses(agent: Agent, here: Here, error: Any, curved: Any) -> tuple[Any, Any]:
     """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores, and `_curved`."""
     loss = agent.loss
-    sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
+    sizes: Any = here.losses
+    if loss.steep:
+        sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y)))
     # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
-    slopes = here.slopes_norm if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
+    if loss.smooth:
+        slopes = here.slopes_norm
+    else:
+        slopes = loss.lipschitz * math.sqrt(agent.weight)
     return here.losses, slopes * error + curved + _summed(agent, sizes)
 
 
@@ -289,7 +309,10 @@ def _gaps(agent: Agent, here: Here, v: FloatArray, error: Any, curved: Any) -> t
         return 0.0, curved
     gaps = agent.summed(loss.fenchel_young_each(here.scores, v, here.y))
     # How fast the terms change when a score is off: |ℓ' − v|, or at kinks the most it can be.
-    distance = weighted_norm(here.slopes - v, agent.data.weights) if loss.smooth else agent.domain_norm
+    if loss.smooth:
+        distance = weighted_norm(here.slopes - v, agent.data.weights)
+    else:
+        distance = agent.domain_norm
     return gaps, distance * error + curved + _summed(agent, gaps)
 
 
@@ -297,8 +320,13 @@ def _curved(agent: Agent, here: Here, error: Any) -> Any:
     """What curvature adds to an error of the scores of that length; kinks are in the distance of the slopes."""
     loss, weights = agent.loss, agent.data.weights
     if not loss.steep:
-        return loss.smoothness * error * error if loss.smooth else 0.0
-    lightest = 1.0 if weights is None else float(np.sqrt(weights[weights > 0].min(initial=1.0)))
+        if loss.smooth:
+            return loss.smoothness * error * error
+        return 0.0
+    if weights is None:
+        lightest = 1.0
+    else:
+        lightest = float(np.sqrt(weights[weights > 0].min(initial=1.0)))
     return loss.curvature_near(here.scores, here.y, error / lightest) * error * error
 
 
@@ -310,7 +338,10 @@ def _summed(agent: Agent, total: Any) -> Any:
 def _score_error(agent: Agent, design: Design, w: FloatArray) -> Any:
     """‖δu‖ for what its own columns add to the scores."""
     coefficients = w[..., : w.shape[-1] - agent.problem.free(agent.design.intercept)]
-    norms = agent.column_norms if design is agent.design else agent.centred_norms
+    if design is agent.design:
+        norms = agent.column_norms
+    else:
+        norms = agent.centred_norms
     return SAFE * 2 * design.roundings[0] * EPSILON * np.vecdot(norms, np.abs(coefficients))
 
 
@@ -330,7 +361,9 @@ def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> Any:
     """‖δu‖ for what happens at the end: the intercept as it will be stored, the offset that is
     added, and the label that is subtracted."""
     root = math.sqrt(agent.weight)
-    intercept = np.abs(w[..., -1]) + abs(agent.known.shift) if agent.design.intercept else 0.0
+    intercept: Any = 0.0
+    if agent.design.intercept:
+        intercept = np.abs(w[..., -1]) + abs(agent.known.shift)
     lengths = weighted_norm(scores, agent.data.weights) + agent.label_norm + agent.offset_norm
     return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
 
@@ -338,7 +371,9 @@ def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> Any:
 def _heaviest(agent: Agent) -> float:
     """The root of the largest weight: split by features, the others measure their errors without weights."""
     weights = agent.data.weights
-    return 1.0 if weights is None else math.sqrt(float(weights.max(initial=0.0)))
+    if weights is None:
+        return 1.0
+    return math.sqrt(float(weights.max(initial=0.0)))
 
 
 def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
@@ -373,13 +408,17 @@ def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[Any, Any]
 def _grid(both: FloatArray) -> float:
     """A power of two, 2²⁷ times smaller than what both sides weigh."""
     weight = float(both.sum())
-    return 2.0 ** (math.frexp(weight)[1] - 27) if weight > 0 else 0.0
+    if weight > 0:
+        return 2.0 ** (math.frexp(weight)[1] - 27)
+    return 0.0
 
 
 def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
     if up > down:
         return np.where(v > 0, v * (down / up), v)
-    return np.where(v < 0, v * (up / down), v) if down > up else v
+    if down > up:
+        return np.where(v < 0, v * (up / down), v)
+    return v
 
 
 def _room(agent: Agent, intercept: float) -> float:

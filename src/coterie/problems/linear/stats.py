@@ -29,7 +29,10 @@ class LinearStats(Stats[Problem[Loss]]):
     adjustable = True
 
     def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
-        measure = of_two if model.problem.loss.kind == "classification" else of_numbers
+        if model.problem.loss.kind == "classification":
+            measure = of_two
+        else:
+            measure = of_numbers
         return measure(model, table, scores, limits)
 
     def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
@@ -40,7 +43,10 @@ class LinearStats(Stats[Problem[Loss]]):
 
     def information(self, agent: Agent[Problem[Loss]], w: FloatArray, asking: Asking) -> Own:
         here: Here = agent.at(agent.centred.inner(w), agent.centred)
-        bend = agent.loss.expected_curvature if asking.kind == "model" else agent.loss.curvature
+        if asking.kind == "model":
+            bend = agent.loss.expected_curvature
+        else:
+            bend = agent.loss.curvature
         curvature = bend(here.scores, here.y)
         return of_rows(agent, asking, agent.centred, here.slopes[:, None], lambda a, b: curvature)
 

@@ -62,7 +62,9 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
             w = w[:, :-1]
         U, V, s = (part.copy() for part in np.split(w, [d, d + m]))
         model = LowRankModel(U, s[0], V, problem, classes, data.columns)
-        return model if b is None else replace(model, a=a, b=b.copy())
+        if b is None:
+            return model
+        return replace(model, a=a, b=b.copy())
 
     def unproven(self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]]) -> Iterator[str]:
         """Also singular values and vectors that are none, of which only the product is proven."""

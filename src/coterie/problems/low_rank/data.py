@@ -33,7 +33,9 @@ class LowRankData(Data[Problem[Task]]):
 
     def classes(self, problem: Problem[Task], found: ClassCounts) -> npt.NDArray[Any]:
         fixed = getattr(problem.loss, "classes", None)
-        return found.labels if fixed is None else np.array(fixed)
+        if fixed is None:
+            return found.labels
+        return np.array(fixed)
 
     def encode(self, table: Table, problem: Problem[Task], classes: Classes) -> Table:
         """Places in a matrix are looked up on the host."""

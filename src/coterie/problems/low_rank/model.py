@@ -72,12 +72,16 @@ class LowRankModel(Model[Problem[Task]]):
     @property
     def row_means_(self) -> FloatArray:
         """Completion: what is added to every row, beside the mean."""
-        return np.zeros(len(self.U)) if self.a is None else self.a - self.mean_
+        if self.a is None:
+            return np.zeros(len(self.U))
+        return self.a - self.mean_
 
     @property
     def column_means_(self) -> FloatArray:
         """Completion: what is added to every column."""
-        return np.zeros(len(self.V)) if self.b is None else self.b
+        if self.b is None:
+            return np.zeros(len(self.V))
+        return self.b
 
     @property
     def singular_values_(self) -> FloatArray:
@@ -110,7 +114,10 @@ class LowRankModel(Model[Problem[Task]]):
             rows, columns = pairs_of(X)
             return self._entries(places_of(rows, self.row_ids), places_of(columns, self.column_ids))
         scores = self.decision_function(X)
-        return scores if self.classes_ is None else self.classes_[scores.argmax(axis=1)]
+        if self.classes_ is None:
+            return scores
+        likely: npt.NDArray[Any] = self.classes_[scores.argmax(axis=1)]
+        return likely
 
     def _entries(self, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> FloatArray:
         """The entries at these places; a place of −1 is a row or column that nobody knows."""

@@ -101,7 +101,10 @@ class LowRankProof(Proof[Problem[Task]]):
     def introduce(self, agent: Agent[Problem[Task]]) -> Talk[Facts]:
         """How much data there is, means if there is an intercept, and the objective at W = 0."""
         weights, task, means = agent.data.weights, agent.problem.loss, None
-        mine = float(agent.data.n) if weights is None else float(np.sum(weights, dtype=float))
+        if weights is None:
+            mine = float(agent.data.n)
+        else:
+            mine = float(np.sum(weights, dtype=float))
         own = [mine, sum(part.loss() for part in _parts(agent, None))]
         total, losses = map(float, (yield Sum(np.array(own))))
         at_zero = constant = agent.problem.primal(losses, total, 0.0)
@@ -133,12 +136,18 @@ class LowRankProof(Proof[Problem[Task]]):
         d, m = problem.loss.size(agent.data)
         r = radius_of(problem.penalty)
         left, right, free = taken_apart(agent, point.w.astype(np.float64))
-        weights = Weights.known(point.v, (d, m)) if problem.loss.stages > 1 else None
+        if problem.loss.stages > 1:
+            weights = Weights.known(point.v, (d, m))
+        else:
+            weights = None
         if weights is not None:
             # What follows is about Z, in place of W.
             left, right = weights.left(left, -1.0), weights.right(right, -1.0)
         away = 0.0
-        lost, room, left_over, inside = 0.0, None, 0.0, trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
+        lost = 0.0
+        room = None
+        left_over = 0.0
+        inside = trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
         if free is not None and means is not None:
             if problem.loss.kind == "numbers":
                 # Σ s x̃ and Σ s ỹ are 0, so that another intercept than the mean of the labels loses this much.
@@ -146,7 +155,10 @@ class LowRankProof(Proof[Problem[Task]]):
                 away = float(np.linalg.norm(free - means.right))
             else:
                 best, lost, slope = yield from _best(agent, left, right, free, weights)
-                known = means.right > NEVER if problem.loss.kind == "classes" else np.ones(len(best), bool)
+                if problem.loss.kind == "classes":
+                    known = means.right > NEVER
+                else:
+                    known = np.ones(len(best), bool)
                 largest, scale, size = float(np.abs(best[known]).max()), 1.0, 1.0
                 if problem.loss.kind == "entries":
                     scale = math.sqrt(2.0 * agent.known.gap_unit)
@@ -178,7 +190,9 @@ class LowRankProof(Proof[Problem[Task]]):
 def _unit(task: Task, constant: float, at_zero: float) -> float:
     """What the best constant loses, with a floor where that is rounding because all labels are one."""
     rounding, floor = (SAME**2, FLOOR**2) if task.quadratic else (SAME, 1.0)
-    return constant if constant > rounding * at_zero else floor * at_zero or 1.0
+    if constant > rounding * at_zero:
+        return constant
+    return floor * at_zero or 1.0
 
 
 def _blocks(agent: Agent[Problem[Task]]) -> Iterator[Table]:
@@ -206,7 +220,9 @@ def _means(agent: Agent[Problem[Task]], beta: FloatArray) -> Means:
     """What is taken off, with another intercept."""
     assert agent.known.means is not None
     centre = agent.known.means.left
-    return Means(*apart(beta, len(centre))) if agent.problem.loss.kind == "entries" else Means(centre, beta)
+    if agent.problem.loss.kind == "entries":
+        return Means(*apart(beta, len(centre)))
+    return Means(centre, beta)
 
 
 def _lost(
@@ -218,7 +234,10 @@ def _lost(
     loss: float,
 ) -> Lost:
     """What rounding can have taken away of its own part, where its own loss is that."""
-    lost = _lost_of_entries if agent.problem.loss.kind == "entries" else _lost_of_rows
+    if agent.problem.loss.kind == "entries":
+        lost = _lost_of_entries
+    else:
+        lost = _lost_of_rows
     if weights is None:
         return lost(agent, left, right, means, loss, 0)
     # W = A Z B: a few products more, whose roundings have been divided by A and B. A and B also lengthen slopes.
@@ -232,13 +251,17 @@ def _lost_of_rows(
     agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, loss: float, more: int
 ) -> Lost:
     task, m, root = agent.problem.loss, len(right), math.sqrt(agent.weight)
-    slopes, lengths = math.sqrt(2.0 * max(loss, 0.0)), np.linalg.norm(right, axis=0)
+    slopes = math.sqrt(2.0 * max(loss, 0.0))
+    lengths = np.linalg.norm(right, axis=0)
     rows = min(agent.data.n, task.block_rows) + agent.data.n // task.block_rows + agent.count + 4
     columns, off_means = float(np.linalg.norm(agent.column_norms)), 0.0
     scores = float((agent.column_norms @ np.abs(left)) @ lengths)
     if means is not None:
         columns += root * float(np.linalg.norm(means.left))
-        beside = np.where(means.right > NEVER, means.right, 0.0) if task.kind == "classes" else means.right
+        if task.kind == "classes":
+            beside = np.where(means.right > NEVER, means.right, 0.0)
+        else:
+            beside = means.right
         taken_off = float((np.abs(means.left) @ np.abs(left)) @ lengths + np.linalg.norm(beside))
         scores += root * taken_off
         off_means = SAFE * EPSILON * rows * agent.weight * taken_off
@@ -355,11 +378,14 @@ def _in_blocks(
         return np.append(message, [*lost, *values, rest])
 
     sums = yield Sum(own())
-    GV, GU = sums[: d * V.shape[1]].reshape(d, -1), sums[d * V.shape[1] : -7].reshape(m, -1)
+    GV = sums[: d * V.shape[1]].reshape(d, -1)
+    GU = sums[d * V.shape[1] : -7].reshape(m, -1)
     corner = U.T @ GV
     pieces = [[_norm(corner), _norm(GU.T - (GU.T @ V) @ V.T)], [_norm(GV - U @ corner), float(sums[-1])]]
     # Here ⟨G, W⟩ is a sum over rows, as the losses are, of terms that may cancel.
-    loss, inner, lost = float(sums[-3]), float(sums[-2]), Lost(*map(float, sums[-7:-3]))
+    loss = float(sums[-3])
+    inner = float(sums[-2])
+    lost = Lost(*map(float, sums[-7:-3]))
     lost = lost._replace(dual=lost.dual + lost.losses)
     return Found(loss, inner, _norm(np.array(pieces)) * (1.0 + ROUNDING), lost)
 

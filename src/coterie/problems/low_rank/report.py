@@ -29,7 +29,10 @@ class LowRankReport(RowReport[Problem[Task], LowRankModel]):
         intercept = "none"
         if model.b is not None:
             of_entries = model.a is not None
-            intercept = "means of all entries, rows and columns" if of_entries else "one for each column of W"
+            if of_entries:
+                intercept = "means of all entries, rows and columns"
+            else:
+                intercept = "one for each column of W"
         return {
             "Shape": f"{len(model.U):,} × {len(model.V):,}",
             "Rank": f"{model.rank_:,}",

@@ -81,7 +81,10 @@ class UserModel(Model[P], Generic[P]):
         """For each user that has rows here the share of right answers, or for numbers minus the mean square error."""
         labels, y = self._labels(users, len(y)), np.asarray(y)
         found = self.predict(X, users, **how)
-        good = found == y if self.classes_ is not None else -np.square(found - y)
+        if self.classes_ is not None:
+            good = found == y
+        else:
+            good = -np.square(found - y)
         return {user: float(good[here].mean()) for user, here in rows_of(labels)}
 
     def _place(self, user: object) -> int:

@@ -24,7 +24,9 @@ MOST_LETTERS = 80
 
 def shown_label(label: Any) -> str:
     """A class as an output shows it: numbers without a decimal point where they are whole."""
-    return f"{label:g}" if isinstance(label, float | np.floating) else str(label)
+    if isinstance(label, float | np.floating):
+        return f"{label:g}"
+    return str(label)
 
 
 class Model(Generic[P]):
@@ -58,7 +60,10 @@ class Model(Generic[P]):
         """How many events there are, or rows of each class: `counts` as a certificate has them."""
         if self.one_score and len(counts) == 2:
             return f"events: {counts[1]:.10g} of {sum(counts):.10g}"
-        labels = range(len(counts)) if self.classes_ is None else self.classes_.tolist()
+        if self.classes_ is None:
+            labels = range(len(counts))
+        else:
+            labels = self.classes_.tolist()
         each = [f"{shown_label(label)} {rows:.10g}" for label, rows in zip(labels, counts, strict=True)]
         return f"rows per class: {shortened(', '.join(each), MOST_LETTERS)}"
 
@@ -91,7 +96,9 @@ class Model(Generic[P]):
     def _words(self) -> dict[str, Any]:
         """What is no array, by name: that which predictions depend on, and then the rest."""
         known = {"classes": None if self.classes_ is None else self.classes_.tolist(), "columns": self.columns}
-        return known if self.preparation is None else {**known, "preparation": self.preparation.state()}
+        if self.preparation is None:
+            return known
+        return {**known, "preparation": self.preparation.state()}
 
     def digest(self) -> str:
         """The digest of everything that the model's predictions (and its proof) depend on."""
@@ -137,7 +144,10 @@ class Model(Generic[P]):
     def _read(self, X: Matrix) -> Table:
         """Rows to predict, checked and prepared. The columns of a frame are found by their names."""
         X = host(X)
-        names = self.columns if self.preparation is None else self.preparation.raw
+        if self.preparation is None:
+            names = self.columns
+        else:
+            names = self.preparation.raw
         plain = isinstance(X, np.ndarray | list | Table) or is_sparse(X)
         if isinstance(X, list):
             X = np.array(X, None if self.preparation is None else object)
@@ -146,4 +156,6 @@ class Model(Generic[P]):
 
     def prepared(self, table: Table) -> Table:
         """The table with the columns that the coefficients are for; what is far from the fit gives a warning."""
-        return table if self.preparation is None else self.preparation.apply(table, warn=True)
+        if self.preparation is None:
+            return table
+        return self.preparation.apply(table, warn=True)

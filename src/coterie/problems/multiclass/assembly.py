@@ -59,7 +59,10 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
         data, count = members[0].data, len(classes)
         W = outcome.points[0].w.reshape(-1, count)
         coef = np.ascontiguousarray(stored(W[: data.d].T, data.X.dtype))
-        intercept = W[-1].astype(float) if problem.intercept else np.zeros(count)
+        if problem.intercept:
+            intercept = W[-1].astype(float)
+        else:
+            intercept = np.zeros(count)
         return MulticlassModel(coef, intercept, problem, np.asarray(classes), data.columns)
 
     def unproven(self, model: MulticlassModel, members: Sequence[Agent[Problem[Softmax]]]) -> Iterator[str]:

@@ -33,7 +33,9 @@ class MulticlassData(Data[Problem[Softmax]]):
 
     def classes(self, problem: Problem[Softmax], found: ClassCounts) -> npt.NDArray[Any]:
         known = problem.loss.classes
-        return found.labels if known is None else np.array(known)
+        if known is None:
+            return found.labels
+        return np.array(known)
 
     def encode(self, table: Table, problem: Problem[Softmax], classes: Classes) -> Table:
         return encode_classes([table], classes)[0][0]

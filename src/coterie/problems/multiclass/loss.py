@@ -36,4 +36,6 @@ class Softmax(Fit):
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Softmax:
         """The same with the classes of all parties."""
-        return self if classes is None else replace(self, classes=tuple(classes.tolist()))
+        if classes is None:
+            return self
+        return replace(self, classes=tuple(classes.tolist()))

@@ -43,14 +43,18 @@ class MulticlassProof(Proof[Problem[Softmax]]):
 
     def introduce(self, agent: Agent[Problem[Softmax]]) -> Talk[Facts]:
         """How much data there is, of which classes, and how large its columns are."""
-        classes, ones = agent.problem.outputs, agent.weighted(np.ones(agent.data.n))
+        classes = agent.problem.outputs
+        ones = agent.weighted(np.ones(agent.data.n))
         counts = np.bincount(agent.exact_labels.astype(np.intp), ones, classes)
         sums = agent.data.X.T @ ones if agent.problem.intercept else np.empty(0)
         said = yield Sum(np.concatenate([counts, agent.column_squares, sums]))
         return shared_result(said, _facts, agent, said)
 
     def introduction(self, problem: Problem[Softmax], messages: str) -> list[str]:
-        sums = "its sum, and the sum of its squares" if problem.intercept else "the sum of its squares"
+        if problem.intercept:
+            sums = "its sum, and the sum of its squares"
+        else:
+            sums = "the sum of its squares"
         return ["for every class the weight of its rows here", f"for every column {sums}"]
 
     def certify(
@@ -78,7 +82,10 @@ def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> Facts:
         unit = math.sqrt(spread / (total * max(d, 1))) or 1.0
     squares = total * (1.0 - 1.0 / classes)
     shares = counts[counts > 0] / total
-    null = -float(shares @ np.log(shares)) if agent.problem.intercept else at_zero
+    if agent.problem.intercept:
+        null = -float(shares @ np.log(shares))
+    else:
+        null = at_zero
     known = lengths_of_start(agent, total, total * at_zero, squares, squares * spread, sum_of_inverses(lengths))
     return replace(
         known,
@@ -95,7 +102,9 @@ class SoftmaxTerms(Terms):
     """What rows add whose dual is p − e_y, with p in the simplex."""
 
     def __init__(self, agent: Agent[Problem[Softmax]], w: FloatArray, here: SoftmaxHere, dual: FloatArray | None):
-        self.agent, self.here, self.error = agent, here, _score_error(agent, here, w)
+        self.agent = agent
+        self.here = here
+        self.error = _score_error(agent, here, w)
         self.p = here.p if dual is None else _in_the_simplex(here, dual)
 
     def balance(self) -> Talk[None]:
@@ -116,7 +125,9 @@ class SoftmaxTerms(Terms):
     @cached_property
     def adjoint(self) -> FloatArray:
         here = self.here
-        return here.adjoint if self.p is here.p else self.agent.design.adjoint(here.weighted(self.v))
+        if self.p is here.p:
+            return here.adjoint
+        return self.agent.design.adjoint(here.weighted(self.v))
 
     @cached_property
     def length(self) -> float:
@@ -217,9 +228,13 @@ def _sums(v: FloatArray) -> FloatArray:
 
 def _score_error(agent: Agent[Problem[Softmax]], here: SoftmaxHere, w: FloatArray) -> float:
     """‖δu‖: products, intercepts, and what softmax loses."""
-    W, root = agent.problem.coefficients(w).reshape(-1, agent.problem.outputs), math.sqrt(agent.weight)
+    W = agent.problem.coefficients(w).reshape(-1, agent.problem.outputs)
+    root = math.sqrt(agent.weight)
     columns = float(agent.column_norms @ np.abs(W).sum(axis=1))
-    intercept = float(np.abs(w[-agent.problem.outputs :]).max()) if agent.problem.intercept else 0.0
+    if agent.problem.intercept:
+        intercept = float(np.abs(w[-agent.problem.outputs :]).max())
+    else:
+        intercept = 0.0
     lengths = _norm(here, here.scores) + root * (1.0 + math.sqrt(agent.problem.outputs))
     return SAFE * EPSILON * (2 * (agent.data.d + 3) * columns + FEW * lengths + 2.0 * root * intercept)
 

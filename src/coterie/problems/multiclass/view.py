@@ -134,7 +134,10 @@ class SoftmaxHere:
         H = np.zeros((width, width))
         for start in range(0, len(self.y), BLOCK // width + 1):
             rows = slice(start, start + BLOCK // width + 1)
-            roots = self.p[rows] if self.weights is None else self.p[rows] * np.sqrt(self.weights[rows])[:, None]
+            if self.weights is None:
+                roots = self.p[rows]
+            else:
+                roots = self.p[rows] * np.sqrt(self.weights[rows])[:, None]
             long = (base.dense(rows)[:, :, None] * roots[:, None, :]).reshape(-1, width)
             H -= long.T @ long
         for c, shares in enumerate(self.weighted(self.p).T):
@@ -154,7 +157,9 @@ class SoftmaxHere:
 
     def weighted(self, v: FloatArray) -> FloatArray:
         """s∘v, a row of numbers per sample."""
-        return v if self.weights is None else v * self.weights[:, None]
+        if self.weights is None:
+            return v
+        return v * self.weights[:, None]
 
     def _summed(self, logs: FloatArray) -> float:
         taken = logs[np.arange(len(self.y)), self.y].astype(float, copy=False)

@@ -66,7 +66,9 @@ class Data(Generic[K]):
 
     def encode(self, table: Table, problem: K, classes: Classes) -> Table:
         """One party's labels as numbers, once the classes of all parties are known."""
-        return table if classes is None else encoded_as_signs(table, classes)
+        if classes is None:
+            return table
+        return encoded_as_signs(table, classes)
 
     def codes(self, classes: npt.NDArray[Any]) -> FloatArray:
         """The numbers that stand for these classes in encoded labels."""

@@ -84,12 +84,16 @@ class Report(ABC, Generic[K, M]):
 
 def said_of_intercept(there: bool) -> str:
     """The words by which every output says whether there is an intercept."""
-    return "with an intercept" if there else "without an intercept"
+    if there:
+        return "with an intercept"
+    return "without an intercept"
 
 
 def said_of_penalty(spelt_out: str) -> str:
     """The words for a penalty of that name and parameters, or for none."""
-    return "no penalty" if spelt_out == "none" else f"{spelt_out} penalty"
+    if spelt_out == "none":
+        return "no penalty"
+    return f"{spelt_out} penalty"
 
 
 def spelt(settings: dict[str, Any]) -> str:

@@ -82,11 +82,16 @@ class Stats(Generic[Q]):
 
     def notes(self, model: Any, events: FloatArray, n: float) -> list[str]:
         """What is modelled, and how many rows have each event."""
-        counted = [model.counted((n - events[0], events[0]))] if len(events) == 1 else []
+        if len(events) == 1:
+            counted = [model.counted((n - events[0], events[0]))]
+        else:
+            counted = []
         return [*model.notes(), *counted]
 
 
 def named_columns(model: Any) -> tuple[str, ...]:
     """The names of a model's columns, and that of its intercept if it has one."""
     names = tuple(map(str, model.columns or (f"x{j}" for j in range(model.coef_.shape[-1]))))
-    return (*names, "intercept") if model.problem.intercept else names
+    if model.problem.intercept:
+        return (*names, "intercept")
+    return names

@@ -77,11 +77,15 @@ class PersonalModels(Models[Personal, PersonalModel]):
 
     def network(self, model: PersonalModel, graph: Network) -> Network:
         """The graph of similar users, learned or given, where the model has all of it."""
-        return model.network if len(model.users) == graph.agents else graph
+        if len(model.users) == graph.agents:
+            return model.network
+        return graph
 
     def proof_network(self, model: PersonalModel, network: Network) -> Network:
         """The graph, if it was given; the witness has one that was learned."""
-        return network if model.problem.learned else self.network(model, network)
+        if model.problem.learned:
+            return network
+        return self.network(model, network)
 
     def proven_network(self, model: PersonalModel, settings: Mapping[str, Any], agents: int) -> Network:
         """What was given; of a graph that was learned, the settings know nothing but that."""

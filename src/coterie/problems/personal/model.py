@@ -67,11 +67,14 @@ class PersonalModel(UserModel[Personal]):
         if unknown == "error":
             raise self._refuse(user)
         neighbours = None if unknown == "common" else neighbours
-        near = range(len(self.users)) if neighbours is None else [self._place(friend) for friend in neighbours]
-        shares = self.confidence[list(near)]
+        if neighbours is None:
+            near = list(range(len(self.users)))
+        else:
+            near = [self._place(friend) for friend in neighbours]
+        shares = self.confidence[near]
         if not shares.sum() > 0:
             raise InvalidInput(f"no neighbour of user {str(user)!r} has any rows. Name others.")
-        average: FloatArray = (shares / shares.sum()) @ self.coef_[list(near)]
+        average: FloatArray = (shares / shares.sum()) @ self.coef_[near]
         return average
 
     def _scores(
@@ -107,7 +110,8 @@ class PersonalModel(UserModel[Personal]):
 
     @classmethod
     def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
-        problem, users = Personal.from_settings(header["problem"]), tuple(header["users"])
+        problem = Personal.from_settings(header["problem"])
+        users = tuple(header["users"])
         coef, weights = (
             sp.csr_array(tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
             for name, shape in (("coef", (len(users), problem.base.count)), ("weights", (len(users), len(users))))

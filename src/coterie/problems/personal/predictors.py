@@ -90,7 +90,9 @@ class Linear(Predictors):
     def values(self, X: Matrix) -> FloatArray:
         """The rows, with a one behind for the intercept."""
         dense = X.toarray() if is_sparse(X) else np.asarray(X, float)
-        return np.column_stack([dense, np.ones(len(dense))]) if self.constant else dense
+        if self.constant:
+            return np.column_stack([dense, np.ones(len(dense))])
+        return dense
 
     def settings(self) -> dict[str, Any]:
         """The number of columns."""

@@ -96,7 +96,10 @@ class Personal(AnyProblem):
         if not 0 <= as_number(mu) < math.inf:
             raise InvalidProblem(f"mu must be a number from 0, not {mu!r}; 0 lets everybody learn alone.")
         count = None if count is None else whole_number("count", count)
-        chosen = predictors if isinstance(predictors, str | Predictors) else Given(tuple(predictors))
+        if isinstance(predictors, str | Predictors):
+            chosen = predictors
+        else:
+            chosen = Given(tuple(predictors))
         fields = {
             "intercept": False,
             "offset": False,
@@ -149,7 +152,10 @@ class Personal(AnyProblem):
         names = ("count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
         own = {name: getattr(self, name) for name in names}
         own |= {name: True for name in ("constant", "hinge") if getattr(self, name)}
-        own["predictors"] = self.predictors if isinstance(self.predictors, str) else self.predictors.settings()
+        if isinstance(self.predictors, str):
+            own["predictors"] = self.predictors
+        else:
+            own["predictors"] = self.predictors.settings()
         return {"intercept": False, "personal": own}
 
     @staticmethod
@@ -186,7 +192,9 @@ def margins(agent: Agent[Personal]) -> FloatArray:
 def curvature(agent: Agent[Personal]) -> float:
     """A bound on the curvature of log Σ exp(−Aα): the largest squared norm of a row of A."""
     A = margins(agent)
-    return float(np.einsum("ij,ij->i", A, A).max()) if len(A) else 1.0
+    if len(A):
+        return float(np.einsum("ij,ij->i", A, A).max())
+    return 1.0
 
 
 def user_loss(agent: Agent[Personal], alpha: FloatArray) -> float:
@@ -224,7 +232,8 @@ def pooled_step(agent: Agent[Personal], alpha: FloatArray, grid: int = 24) -> Ta
     best = int(np.argmax(np.abs(g)))
     toward[best] = -beta * np.sign(g[best])
     heights = np.where(alpha != 0, beta * np.sign(alpha) * g, -np.inf)
-    worst, slack = int(np.argmax(heights)), 1 - float(np.abs(alpha).sum()) / beta
+    worst = int(np.argmax(heights))
+    slack = 1 - float(np.abs(alpha).sum()) / beta
     away, largest = np.zeros(alpha.size), slack
     if heights[worst] > 0 or slack <= 1e-12:
         away[worst] = beta * np.sign(alpha[worst])

@@ -51,7 +51,10 @@ class PersonalProof(Proof[Personal]):
         degree = sum(agent.ties) or 1.0
         lengths = np.zeros(BITS)
         lengths[rows.bit_length()] = 1.0
-        at_zero = 1.0 if agent.problem.hinge else math.log(rows) if rows else 0.0
+        if agent.problem.hinge:
+            at_zero = 1.0
+        else:
+            at_zero = math.log(rows) if rows else 0.0
         sums = yield Sum(np.append(lengths, [rows, degree * rows * at_zero if rows else 0.0]))
         if sums[-2] == 0:
             raise InvalidData("no user has any rows. Give at least one user data.")
@@ -62,7 +65,10 @@ class PersonalProof(Proof[Personal]):
             if bit == top or (yield Sum(np.array([float(rows >= candidate)])))[0] > 0:
                 largest = candidate
         total = float(sums[-2])
-        unit = math.log(total) if agent.problem.pooled else float(sums[-1]) / largest
+        if agent.problem.pooled:
+            unit = math.log(total)
+        else:
+            unit = float(sums[-1]) / largest
         # Where everybody has one row only, f(0) = 0 tells no scale.
         unit = unit if unit > 0 else 1.0
         return Facts(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
@@ -128,7 +134,10 @@ def _lost(agent: Agent[Personal], alpha: FloatArray, s: float, pulled: float) ->
     if rows:
         sizes = np.abs(A)
         reach = float((sizes @ np.abs(alpha)).max())
-        largest = float(sizes.max()) if problem.norm == "l1" else float(np.linalg.norm(sizes, axis=1).max())
+        if problem.norm == "l1":
+            largest = float(sizes.max())
+        else:
+            largest = float(np.linalg.norm(sizes, axis=1).max())
     # Exponentials of margins, and sums of them.
     margin = EPSILON * ((columns + FEW) * reach + (rows + FEW) * (1.0 + reach))
     slope = EPSILON * (2 * rows + columns + len(agent.neighbours) + FEW) * (s * largest + pulled)

@@ -28,14 +28,22 @@ class PersonalReport(Report[Personal, PersonalModel]):
 
     def call(self, problem: Personal) -> tuple[str, dict[str, Any]]:
         own = {name: value for name, value in problem.settings()["personal"].items() if value is not None}
-        named = own["predictors"] if isinstance(own["predictors"], str) else own["predictors"]["name"]
+        if isinstance(own["predictors"], str):
+            named = own["predictors"]
+        else:
+            named = own["predictors"]["name"]
         chosen = ("count", "beta", "mu", "lam", "delta", "norm", "constant", "hinge")
         return "Personal", {"predictors": named} | {name: own[name] for name in chosen if name in own}
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         own = {name: value for name, value in settings["personal"].items() if value is not None}
-        predictors, norm, beta = own.pop("predictors"), own.pop("norm"), own.pop("beta")
-        named = predictors if isinstance(predictors, str) else predictors["name"]
+        predictors = own.pop("predictors")
+        norm = own.pop("norm")
+        beta = own.pop("beta")
+        if isinstance(predictors, str):
+            named = predictors
+        else:
+            named = predictors["name"]
         loss = {"name": "log-sum", "of a user": "log Σ exp(−margin)"}
         if own.pop("hinge", False):
             loss = {"name": "mean hinge", "of a user": "mean of max(0, 1 − margin)"}
@@ -49,7 +57,10 @@ class PersonalReport(Report[Personal, PersonalModel]):
     def has_intercept(self, settings: dict[str, Any]) -> bool:
         """Whether every user has one: linear predictors do, unless the loss is hinge; stumps on request."""
         own = settings["personal"]
-        predictors = {"name": own["predictors"]} if isinstance(own["predictors"], str) else own["predictors"]
+        if isinstance(own["predictors"], str):
+            predictors = {"name": own["predictors"]}
+        else:
+            predictors = own["predictors"]
         if predictors["name"] == "linear":
             return bool(predictors.get("constant", not own.get("hinge", False)))
         return bool(own.get("constant", False))
@@ -64,10 +75,16 @@ class PersonalReport(Report[Personal, PersonalModel]):
         most Σ_i max(0, 1 − margin_i).
         """
         rows = np.array([person.rows for person in people])
-        bound = model.losses * rows if model.problem.hinge else np.exp(model.losses)
+        if model.problem.hinge:
+            bound = model.losses * rows
+        else:
+            bound = np.exp(model.losses)
         errors = zip(people, bound, strict=True)
         least = [(person.name, max(1.0 - float(wrong) / person.rows, 0.0)) for person, wrong in errors if person.rows]
-        which = f"The {SHOWN} users with the lowest" if len(least) > SHOWN else "For each user, the"
+        if len(least) > SHOWN:
+            which = f"The {SHOWN} users with the lowest"
+        else:
+            which = "For each user, the"
         explanation = (
             f"{which} share of its own rows that its model classifies rightly: at least so much, by a bound that the "
             "loss gives. It says nothing yet of new rows."
@@ -76,7 +93,10 @@ class PersonalReport(Report[Personal, PersonalModel]):
         return Shown("accuracies", explanation, ("user", "right, at least"), bars, shares=True)
 
     def facts(self, model: PersonalModel, network: Network) -> dict[str, str]:
-        intercept = "one for every user" if self.has_intercept(model.problem.settings()) else "none"
+        if self.has_intercept(model.problem.settings()):
+            intercept = "one for every user"
+        else:
+            intercept = "none"
         return {
             "Intercept": intercept,
             "Shape": " × ".join(f"{length:,}" for length in model.coef_.shape),

@@ -46,7 +46,10 @@ class SharedModel(UserModel[Shared]):
             return self.coef_ + self.deviations[place], self.intercept_ + float(self.offsets[place])
         if unknown == "error":
             raise self._refuse(user)
-        near = [self._place(friend) for friend in neighbours or ()] if unknown == "neighbours" else []
+        if unknown == "neighbours":
+            near = [self._place(friend) for friend in neighbours or ()]
+        else:
+            near = []
         if not near:
             return self.coef_, self.intercept_
         return self.coef_ + self.deviations[near].mean(axis=0), self.intercept_ + float(self.offsets[near].mean())

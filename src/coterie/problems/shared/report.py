@@ -40,14 +40,20 @@ class SharedReport(RowReport[Shared, SharedModel]):
         sizes = np.sqrt(np.square(model.deviations).sum(axis=1) + np.square(model.offsets))
         order = np.argsort(-sizes, kind="stable")[:SHOWN]
         bars = [(model.users[k], float(sizes[k])) for k in order.tolist() if sizes[k] > 0]
-        which = f"The {SHOWN} users that deviate most" if len(sizes) > SHOWN else "How far every user deviates"
+        if len(sizes) > SHOWN:
+            which = f"The {SHOWN} users that deviate most"
+        else:
+            which = "How far every user deviates"
         explanation = f"{which} from the common model: the length of what its coefficients and its intercept differ by."
         if not bars:
             explanation = "No user deviates: this is one model for all."
         return Shown("deviations", explanation, ("user", "length of its deviation"), bars)
 
     def facts(self, model: SharedModel, network: Network) -> dict[str, str]:
-        intercept = said_of_constant(model.intercept_) if model.problem.intercept else "none"
+        if model.problem.intercept:
+            intercept = said_of_constant(model.intercept_)
+        else:
+            intercept = "none"
         return {
             "Coefficients": count_used(model.coef_),
             "Intercept": intercept,

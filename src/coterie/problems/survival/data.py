@@ -60,7 +60,10 @@ class SurvivalData(Data[Problem[Cox]]):
         if y is None or not table.n:
             return
         if y.ndim != 2 or not 2 <= y.shape[1] <= 4 or y.dtype.kind not in "biuf":
-            found = "one value a row" if y.ndim == 1 else f"{y.shape[1]} values a row, of type {y.dtype}"
+            if y.ndim == 1:
+                found = "one value a row"
+            else:
+                found = f"{y.shape[1]} values a row, of type {y.dtype}"
             raise party_error(table.name, f"the labels are {found}; survival needs more. {LABELS}")
         wrong = wrong_labels(y)
         if wrong is not None:
@@ -82,4 +85,6 @@ def _count(agents: Any) -> int:
     """The number of agents that a count, sizes or lists of rows mean; one if nothing is said."""
     if isinstance(agents, Sequence | np.ndarray) and not isinstance(agents, str):
         return len(agents)
-    return 1 if agents is None else whole_number("agents", agents)
+    if agents is None:
+        return 1
+    return whole_number("agents", agents)

@@ -42,10 +42,19 @@ class RiskSets:
     def __init__(self, labels: FloatArray, weights: FloatArray | None = None, offset: FloatArray | None = None):
         n, self.offset = len(labels), offset
         self.time, self.events = labels[:, TIME], labels[:, EVENT] > 0
-        self.entry = labels[:, ENTRY] if labels.shape[1] > ENTRY else np.full(n, -np.inf)
-        stratum = labels[:, STRATUM] if labels.shape[1] > STRATUM else np.zeros(n)
+        if labels.shape[1] > ENTRY:
+            self.entry = labels[:, ENTRY]
+        else:
+            self.entry = np.full(n, -np.inf)
+        if labels.shape[1] > STRATUM:
+            stratum = labels[:, STRATUM]
+        else:
+            stratum = np.zeros(n)
         self.strata, self.stratum = np.unique(stratum, return_inverse=True)
-        self.weights = np.ones(n) if weights is None else weights.astype(float, copy=False)
+        if weights is None:
+            self.weights = np.ones(n)
+        else:
+            self.weights = weights.astype(float, copy=False)
         # The event times of all strata, and the interval of them at which each row is at risk.
         pairs = np.unique(np.column_stack([self.stratum[self.events], self.time[self.events]]), axis=0)
         self.times, owner = pairs[:, 1], pairs[:, 0].astype(np.intp)
@@ -71,7 +80,9 @@ class RiskSets:
     @cached_property
     def saturated(self) -> float:
         """Σ D_k log D_k: the least that f can be, where every risk set has its events' rows alone."""
-        return float((self.deaths * np.log(self.deaths)).sum()) if self.count else 0.0
+        if self.count:
+            return float((self.deaths * np.log(self.deaths)).sum())
+        return 0.0
 
     def at_risk(self, values: FloatArray) -> FloatArray:
         """Sums of the rows at risk, one for each event time."""
@@ -118,7 +129,10 @@ class CoxHere:
     def __init__(self, w: FloatArray, design: Design, risk: RiskSets, scores: FloatArray | None = None):
         self.w, self.design, self.risk = w, design, risk
         if scores is None:
-            scores = design.forward(w) if risk.offset is None else design.forward(w) + risk.offset
+            if risk.offset is None:
+                scores = design.forward(w)
+            else:
+                scores = design.forward(w) + risk.offset
         self.scores = scores
         self.lowered = self.scores - risk.largest(self.scores)
         with np.errstate(over="ignore"):

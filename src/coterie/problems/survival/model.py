@@ -40,7 +40,10 @@ class SurvivalModel(LinearModel):
         assert table.y is not None
         scores = self.with_offset(product(table.X, self.coef_), table.offset)
         risk = RiskSets(table.y.astype(float), table.weights)
-        reference = float(np.average(scores, weights=risk.weights)) if len(scores) else 0.0
+        if len(scores):
+            reference = float(np.average(scores, weights=risk.weights))
+        else:
+            reference = 0.0
         here = CoxHere(self.coef_, Design(table.X), risk, scores - reference)
         # Sums over risk sets are beside the largest score of their stratum.
         most = risk.largest(scores - reference)

@@ -65,7 +65,10 @@ class SurvivalProof(Proof[Problem[Cox]]):
         """P(w), and how far it can be above the least."""
         w = point.w.astype(float, copy=False)
         here: CoxHere = agent.at(w)
-        dual = here if point.v is None else CoxHere(w, agent.design, risk_of(agent), point.v.astype(float))
+        if point.v is None:
+            dual = here
+        else:
+            dual = CoxHere(w, agent.design, risk_of(agent), point.v.astype(float))
         return (yield from certify_rows(agent, w, StrataTerms(agent, w, here, dual), target, radius))
 
     def dual_at(self, agent: Agent[Problem[Cox]], w: FloatArray) -> FloatArray:
@@ -105,7 +108,9 @@ class StrataTerms(Terms):
     def __init__(self, agent: Agent[Problem[Cox]], w: FloatArray, here: CoxHere, dual: CoxHere):
         risk, error = here.risk, _score_error(agent, w)
         events = float(risk.deaths.sum())
-        self._losses, self._dual, self.at_zero = _losses(here, error, events), dual, -risk.saturated
+        self._losses = _losses(here, error, events)
+        self._dual = dual
+        self.at_zero = -risk.saturated
         self._gaps = _Gaps(here, dual, error, events)
         # |δv| is at most so many roundings of what v is made of, and the adjoint adds some of its own.
         roundings = 2.0 * (_span(dual) + risk.roundings + FEW) + agent.design.roundings[1] + agent.count + FEW
@@ -149,7 +154,8 @@ class _Gaps:
             self.shift = np.log1p(dual.mean(np.expm1(self.difference)))
         else:
             self.difference = self.here.lowered - dual.lowered
-            self.shift, size = self.here.logs - dual.logs, most + _span(self.here) + _span(dual)
+            self.shift = self.here.logs - dual.logs
+            size = most + _span(self.here) + _span(dual)
         terms = self.shift - dual.mean(self.difference)
         self.between = float(risk.deaths @ np.maximum(terms, 0.0))
         self.lost = 8.0 * self.roundings * EPSILON * self.events * size

@@ -40,7 +40,10 @@ class SurvivalStats(Stats[Problem[Cox]]):
         risk, design = RiskSets(y, s), Design(np.empty((len(scores), 0)))
         losses = [CoxHere(np.empty(0), design, risk, u).losses - risk.saturated for u in (scores, 0.0 * scores)]
         (counts_told,) = yield from allowed([[risk.events.sum(), (~risk.events).sum()]], limits["minimum"])
-        counted = [risk.deaths.sum(), *concordance_counts(y, scores, s)] if counts_told else []
+        if counts_told:
+            counted = [risk.deaths.sum(), *concordance_counts(y, scores, s)]
+        else:
+            counted = []
         told = yield Sum(np.array([float(len(scores)), float(s.sum()), *losses, *counted]))
         rows, n, lost, null, *more = told.tolist()
         events, lower, equal, every = more or [math.nan] * 4
@@ -55,7 +58,10 @@ class SurvivalStats(Stats[Problem[Cox]]):
     def information(self, agent: Agent[Problem[Cox]], w: FloatArray, asking: Asking) -> Own:
         here: CoxHere = agent.at(w)
         risk, more = risk_of(agent), [here.adjoint, np.zeros(1)]
-        scores = here.row_scores() if asking.kind != "model" else np.empty((0, len(w)))
+        if asking.kind != "model":
+            scores = here.row_scores()
+        else:
+            scores = np.empty((0, len(w)))
         if asking.kind == "robust":
             squares = scores / risk.weights[:, None] if asking.counted else scores
             more.append(packed(scores.T @ squares))

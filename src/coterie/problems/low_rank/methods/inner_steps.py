@@ -44,7 +44,10 @@ class _Inside:
     """F at matrices of the two spaces and at intercepts β, as one vector z of numbers."""
 
     def __init__(self, agent: Agent[Problem[Task]], information: Information, basis: FloatArray, right: FloatArray):
-        self.agent, self.information, self.basis, self.right = agent, information, basis, right
+        self.agent = agent
+        self.information = information
+        self.basis = basis
+        self.right = right
         self.mu = radius(agent)
         self.shape = (basis.shape[1], right.shape[1])
         self.cells = basis.shape[1] * right.shape[1]
@@ -126,7 +129,8 @@ def corrected(
     if ell > 0:
         # β in units in which its curvature, which is at most D, is at most that of S.
         inside.unit = unit = np.sqrt(np.maximum(D, 1e-12 * agent.total) / ell)
-    z, slope = np.append(at.S.ravel(), at.beta * unit), np.append(at.slope.ravel(), g / unit)
+    z = np.append(at.S.ravel(), at.beta * unit)
+    slope = np.append(at.slope.ravel(), g / unit)
     scale = np.append(np.ones(at.S.size), unit)
     pairs = [(s * scale, y / scale) for s, y in at.pairs]
     kappa, here_now, shorter = at.kappa, True, 1.0

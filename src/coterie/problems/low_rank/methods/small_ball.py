@@ -38,7 +38,8 @@ class Quadratic:
         for s, y in used:
             Bs = self.bend(s)
             new = [Bs / np.sqrt(s @ Bs), y / np.sqrt(s @ y)]
-            self.changes, self.signs = np.vstack([self.changes, *new]), np.append(self.signs, [-1.0, 1.0])
+            self.changes = np.vstack([self.changes, *new])
+            self.signs = np.append(self.signs, [-1.0, 1.0])
         if used:
             x: FloatArray = np.random.default_rng(0).standard_normal(len(used[0][0]))
             for _ in range(POWER):
@@ -79,7 +80,8 @@ def least(
     def gap(at: FloatArray, z: FloatArray) -> tuple[float, float]:
         """⟨G, S⟩ + μ‖G‖₂ and what a step loses on β; and how large these terms are."""
         G = at[:cells].reshape(-1, B.columns)
-        along, size = float(at[:cells] @ z[:cells]), mu * float(np.linalg.norm(G, 2))
+        along = float(at[:cells] @ z[:cells])
+        size = mu * float(np.linalg.norm(G, 2))
         rest = float(at[cells:] @ at[cells:]) / B.ell
         return along + size + rest, abs(along) + size
 

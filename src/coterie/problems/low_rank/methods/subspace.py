@@ -132,7 +132,9 @@ class DfwSubspace(Method[State, Problem[Task]]):
 
     @property
     def settles_after(self) -> int:
-        return 0 if self.stages == 1 else (self.stages - 1) * TUNING.rounds_of_stage + 1
+        if self.stages == 1:
+            return 0
+        return (self.stages - 1) * TUNING.rounds_of_stage + 1
 
     def adapted(self, problem: Problem[Task]) -> tuple[DfwSubspace, Problem[Task]]:
         return replace(self, stages=problem.loss.stages), problem
@@ -157,7 +159,9 @@ class DfwSubspace(Method[State, Problem[Task]]):
         d, m = agent.problem.loss.size(agent.data)
         information = self._information(agent, np.zeros(0))
         yield from ()  # there is nothing to ask
-        U, V, nothing = np.zeros((d, 0), information.dtype), np.zeros((m, 0), information.dtype), np.zeros((0, 0))
+        U = np.zeros((d, 0), information.dtype)
+        V = np.zeros((m, 0), information.dtype)
+        nothing = np.zeros((0, 0))
         beta = as_array(information.b)
         pairs = np.zeros((0, 2, len(beta)))
         return State(U, np.zeros(0), V, nothing, nothing, nothing, 1.0, beta, pairs, np.zeros(0), 1)
@@ -174,7 +178,10 @@ class DfwSubspace(Method[State, Problem[Task]]):
         if (weights := self._weights(agent, state.before)) is not None:
             left, right = weights.left(left, -1.0), weights.right(right, -1.0)
         U, s, V = decomposed(left.astype(state.U.dtype), right.astype(state.U.dtype), NEGLIGIBLE)
-        s = s.astype(float) * min(1.0, radius(agent) / s.sum()) if s.size else s.astype(float)
+        if s.size:
+            s = s.astype(float) * min(1.0, radius(agent) / s.sum())
+        else:
+            s = s.astype(float)
         state = replace(state, U=U, s=s, V=V, kappa=1.0)
         information, image = self._at(agent, state)
         r = len(s)
@@ -260,7 +267,9 @@ class DfwSubspace(Method[State, Problem[Task]]):
         r = len(state.s)
         left, right = within(state.U[:, :r] * state.s, state.V[:, :r], radius(agent))
         weights = self._weights(agent, state.before)
-        return (left, right) if weights is None else (weights.left(left), weights.right(right))
+        if weights is None:
+            return (left, right)
+        return (weights.left(left), weights.right(right))
 
     def _weights(self, agent: Agent[Problem[Task]], before: FloatArray) -> Weights | None:
         return Weights.known(before, agent.problem.loss.size(agent.data))
@@ -272,14 +281,18 @@ class DfwSubspace(Method[State, Problem[Task]]):
         """What the agent keeps; of Z, where a matrix before weighs the ball."""
         known: tuple[FloatArray, Information] | None = agent.scratch.get("information")
         if known is None or not np.array_equal(known[0], before):
-            information, weights = information_of(agent, self.information), self._weights(agent, before)
+            information = information_of(agent, self.information)
+            weights = self._weights(agent, before)
             known = before, information if weights is None else Weighted(information, weights)
             agent.scratch["information"] = known
         return known[1]
 
     def _at(self, agent: Agent[Problem[Task]], state: State) -> tuple[Information, Any]:
         """The agent's information moved to U diag(s) Vᵀ, and the image of U."""
-        information, U, s, V = self._information(agent, state.before), state.U, state.s, state.V
+        information = self._information(agent, state.before)
+        U = state.U
+        s = state.s
+        V = state.V
         image, r = information.image(U), len(s)
         if state.beta.size:
             information.put(state.beta)
@@ -304,7 +317,10 @@ def _enlarged(
     columns, corner, rows, old = np.split(sums, np.cumsum([(p + a) * a, p * b, a * (q + b)]))
     columns = columns.reshape(p + a, a)
     M = _symmetric(np.hstack([np.vstack([state.M.reshape(p, p), columns[:p].T]), columns]))
-    known = old.reshape(p, q) if state.beta.size else state.slope.reshape(p, q)
+    if state.beta.size:
+        known = old.reshape(p, q)
+    else:
+        known = state.slope.reshape(p, q)
     slope = np.vstack([np.hstack([known, corner.reshape(p, b)]), rows.reshape(a, q + b)])
     S = np.zeros((p + a, q + b))
     np.fill_diagonal(S[: len(s), : len(s)], s)

@@ -18,4 +18,6 @@ TASKS: Catalogue[Task] = Catalogue("coterie.problems.low_rank.tasks", Task, "tas
 
 def task(name: str | Task, **parameters: Any) -> Task:
     """The task of that name with its parameters, e.g. `task("completion", shape=(100, 50))`; a `Task` stays itself."""
-    return name if isinstance(name, Task) else TASKS[name](**parameters)
+    if isinstance(name, Task):
+        return name
+    return TASKS[name](**parameters)

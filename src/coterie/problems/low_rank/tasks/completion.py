@@ -101,7 +101,10 @@ class Completion(Task):
         assert table.y is not None
         rows, columns = table.X.astype(np.intp).T
         s = np.ones(table.n) if table.weights is None else table.weights
-        place, size = (rows, self._size[0]) if left is None else (columns, self._size[1])
+        if left is None:
+            place, size = (rows, self._size[0])
+        else:
+            place, size = (columns, self._size[1])
         values = table.y if left is None else table.y - left[rows]
         return np.concatenate([np.bincount(place, part, size) for part in (s * values, s)])
 
@@ -127,9 +130,13 @@ class _Entries(Information):
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         self.rows, self.columns = pairs[order].T
         # Single precision where the pairs have it, as of any X. Given labels keep their digits beside their means.
-        self.given, self.dtype = table.y[order], np.result_type(table.X.dtype, np.float32)
+        self.given = table.y[order]
+        self.dtype = np.result_type(table.X.dtype, np.float32)
         self.y = self.given.astype(self.dtype)
-        self.s = np.ones_like(self.y) if table.weights is None else table.weights[order].astype(self.dtype)
+        if table.weights is None:
+            self.s = np.ones_like(self.y)
+        else:
+            self.s = table.weights[order].astype(self.dtype)
         self.pattern = sp.csr_array(
             (np.zeros_like(self.y), self.columns, np.searchsorted(self.rows, np.arange(size[0] + 1))), shape=size
         )

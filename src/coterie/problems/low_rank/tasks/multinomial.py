@@ -56,7 +56,9 @@ class Multinomial(Task):
         return encode_classes(tables, None if self.classes is None else np.array(self.classes))
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Task:
-        return self if classes is None else replace(self, classes=tuple(classes.tolist()))
+        if classes is None:
+            return self
+        return replace(self, classes=tuple(classes.tolist()))
 
     @property
     def outputs(self) -> int:
@@ -92,7 +94,10 @@ class _Softmax(OnBackend):
         super().__init__(table.X, means)
         self.X, self.classes, self.dense = table.X, classes, dense
         self.labels = self.backend.labels(table.y)
-        self.weights = self.backend.ones(table.n) if table.weights is None else self.backend.here(table.weights)
+        if table.weights is None:
+            self.weights = self.backend.ones(table.n)
+        else:
+            self.weights = self.backend.here(table.weights)
         self.weighted = table.weights is not None
         self.A = self.backend.zeros(table.n, classes)
         self.P = self.backend.zeros(table.n, classes, stored=True)
@@ -134,7 +139,9 @@ class _Softmax(OnBackend):
         """s∘(P − H) v."""
         here = self.backend.here(v)
         z = self.backend.product(self.P, here) - here[self.labels]
-        return self.backend.scaled_rows(z, self.weights) if self.weighted else z
+        if self.weighted:
+            return self.backend.scaled_rows(z, self.weights)
+        return z
 
     def times(self, v: FloatArray) -> FloatArray:
         if self.G is not None:
@@ -151,7 +158,9 @@ class _Softmax(OnBackend):
     def _residual(self) -> Any:
         """s∘(P − H)."""
         residual = self.backend.less_one(self.P, self.labels)
-        return self.backend.scaled_rows(residual, self.weights) if self.weighted else residual
+        if self.weighted:
+            return self.backend.scaled_rows(residual, self.weights)
+        return residual
 
     def _gradient(self) -> Any:
         return self._gram(self._residual())
@@ -179,7 +188,8 @@ class _Softmax(OnBackend):
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
         last = image[:, image.shape[1] - new :]
-        last = self.backend.scaled_rows(last, self.weights) if self.weighted else last
+        if self.weighted:
+            last = self.backend.scaled_rows(last, self.weights)
         return 0.5 * self.backend.to_numpy(self.backend.adjoint(image, last))
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:

@@ -65,13 +65,18 @@ class MultiTask(Task):
         return table.d, int(table.y.shape[1])
 
     def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
-        return column_sums(table) if left is None else column_sums(replace(table, X=table.y))
+        if left is None:
+            return column_sums(table)
+        return column_sums(replace(table, X=table.y))
 
     def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
         d, m = self.size(table)
         if information == "auto":
             small = d * max(d, m) <= DENSE_SIZE
-            information = "dense" if table.n > d and small and not is_sparse(table.X) else "implicit"
+            if table.n > d and small and not is_sparse(table.X):
+                information = "dense"
+            else:
+                information = "implicit"
         return (_Dense if information == "dense" else _Implicit)(table, means)
 
 
@@ -86,7 +91,8 @@ class _LeastSquares(OnBackend):
         Y = self.backend.here(Y if means is None else Y - means.right)
         if table.weights is not None:
             roots = self.backend.here(np.sqrt(table.weights))
-            X, Y = self.backend.scaled_rows(X, roots), self.backend.scaled_rows(Y, roots)
+            X = self.backend.scaled_rows(X, roots)
+            Y = self.backend.scaled_rows(Y, roots)
             self.ones = None if means is None else roots
         self.X, self.Y = X, Y
         self.squares = self.backend.total(Y, Y)
@@ -140,7 +146,8 @@ class _Implicit(_LeastSquares):
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         image = self.image(left) if image is None else image
         self.R = self.backend.product(image, self.backend.here(right).T)
-        self.q, self.c = self.backend.total(self.R, self.R), self.backend.total(self.R, self.Y)
+        self.q = self.backend.total(self.R, self.R)
+        self.c = self.backend.total(self.R, self.Y)
         self.R -= self.Y
         self._known = None
 
@@ -187,7 +194,8 @@ class _Dense(_LeastSquares):
             self.H = self.backend.gram(self.X, self.X)
         elif is_sparse(self.X):
             # X̃ᵀX̃ = XᵀX − x̄sᵀ − sx̄ᵀ + n x̄x̄ᵀ with s = Xᵀ1
-            s, n = self.backend.adjoint(self.X, self.ones), self.backend.total(self.ones, self.ones)
+            s = self.backend.adjoint(self.X, self.ones)
+            n = self.backend.total(self.ones, self.ones)
             rest = self._outer(self.centre, s - 0.5 * n * self.centre)
             self.H = self.backend.gram(self.X, self.X) - rest - rest.T
         else:

@@ -136,7 +136,10 @@ class OnBackend(Information):
         self.backend = backend(X)
         self.dtype = self.backend.dtype
         self.centre = None if means is None else self.backend.here(means.left)
-        self.ones = None if means is None else self.backend.here(np.ones(X.shape[0]))
+        if means is None:
+            self.ones = None
+        else:
+            self.ones = self.backend.here(np.ones(X.shape[0]))
         self._last: tuple[FloatArray, Any] | None = None
 
     def _scores(self, u: FloatArray) -> Any:
@@ -165,11 +168,15 @@ class OnBackend(Information):
         return self.backend.total(G, G)
 
     def _less_means(self, product: Any, z: Any) -> Any:
-        return product if self.centre is None else product - self._outer(self.centre, self.ones @ z)
+        if self.centre is None:
+            return product
+        return product - self._outer(self.centre, self.ones @ z)
 
     @staticmethod
     def _outer(column: Any, row: Any) -> Any:
-        return column[:, None] * row if row.ndim else column * row
+        if row.ndim:
+            return column[:, None] * row
+        return column * row
 
 
 @dataclass(frozen=True)

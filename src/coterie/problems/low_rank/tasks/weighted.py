@@ -45,7 +45,10 @@ class Weights:
         if (before.size - 2) % sum(shape) or not (np.isfinite(before).all() and floor > 0 and unit > 0):
             raise InvalidInput("that is no matrix of the stage before; use the certificate of a run on this problem.")
         U, s, V = decomposed(*apart(before[2:].astype(float).reshape(sum(shape), -1), shape[0]))
-        squares = unit * (s / s[0] + floor) if s[0] > 0 else np.full(len(s), unit * floor)
+        if s[0] > 0:
+            squares = unit * (s / s[0] + floor)
+        else:
+            squares = np.full(len(s), unit * floor)
         return Weights(U, V, np.sqrt(squares), float(np.sqrt(unit * floor)))
 
     def left(self, X: FloatArray, power: float = 1.0) -> FloatArray:

@@ -156,7 +156,9 @@ class Dada(Method[State, Personal]):
 
     @classmethod
     def score(cls, problem: Personal, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        return (1.0, "users learn from similar users") if cls is Dada else None
+        if cls is Dada:
+            return (1.0, "users learn from similar users")
+        return None
 
     def check(self, problem: Personal, network: Network) -> None:
         if problem.hinge != (self.name == "perso-linear"):
@@ -183,13 +185,18 @@ class Dada(Method[State, Personal]):
     def rhythm(self) -> tuple[int, int, int]:
         """Rounds of learning alone, then in turns of the graph and of the models."""
         usual = (2 if self.begin == "global" else 10, 20, 10)  # a good beginning is lost when alone for long
-        alone, graph, models = (30, 10, 20) if self.schedule == "paper" else usual
+        if self.schedule == "paper":
+            alone, graph, models = (30, 10, 20)
+        else:
+            alone, graph, models = usual
         return self.alone or alone, self.graph_rounds or graph, models
 
     @property
     def settles_after(self) -> int:
         alone, graph, models = self.rhythm
-        return alone + (self.alternations - 1) * (graph + models) + graph if self.learn else 0
+        if self.learn:
+            return alone + (self.alternations - 1) * (graph + models) + graph
+        return 0
 
     def phase(self, round: int) -> Phase:
         """What is done in round 1, 2, ..."""
@@ -199,7 +206,9 @@ class Dada(Method[State, Personal]):
         if round <= alone:
             return "alone"
         turn, place = divmod(round - alone - 1, graph + models)
-        return "graph" if turn < self.alternations and place < graph else "models"
+        if turn < self.alternations and place < graph:
+            return "graph"
+        return "models"
 
     def gamma(self, K: int, t: int) -> float:
         """γ⁽ᵗ⁾ = 2K/(t + 2K), with t the steps on models since they started from zero."""
@@ -207,7 +216,10 @@ class Dada(Method[State, Personal]):
         round, place = divmod(t - 1, K)
         if self.learn and round >= alone:
             turns, into = divmod(round - alone, graph + models)
-            turns, into = (turns, max(into - graph, 0)) if turns < self.alternations else (self.alternations, into)
+            if turns < self.alternations:
+                turns, into = (turns, max(into - graph, 0))
+            else:
+                turns, into = (self.alternations, into)
             round = turns * models + into + (0 if self.schedule == "paper" else alone)
         return 2 * K / (round * K + place + 2 * K)
 
@@ -267,8 +279,13 @@ class Dada(Method[State, Personal]):
     def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
         """Ask κ peers, set the weights to them, and tell them."""
         problem = agent.problem
-        others, random, again = min(self.sample, agent.count - 1), agent.random(t), state.peers
-        drawn = random.choice(agent.count - 1, others, replace=False) if others else np.empty(0, np.intp)
+        others = min(self.sample, agent.count - 1)
+        random = agent.random(t)
+        again = state.peers
+        if others:
+            drawn = random.choice(agent.count - 1, others, replace=False)
+        else:
+            drawn = np.empty(0, np.intp)
         drawn += drawn >= agent.index
         if again.size > TUNING.revisited:  # so that a wake-up costs no more where users are many
             again = random.choice(again, TUNING.revisited, replace=False)
@@ -289,7 +306,8 @@ class Dada(Method[State, Personal]):
         if self.nearest is not None:
             w[self.too_far(state, peers, price, w)] = 0.0
         keys, values = with_entries(state.peers, state.weights, peers, w)
-        x, told = state.x.copy(), np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
+        x = state.x.copy()
+        told = np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
         x[0] = values.sum()
         return State(x, keys, values, state.heard, state.views, 0, told, state.together)
 

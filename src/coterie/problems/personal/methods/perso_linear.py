@@ -89,12 +89,14 @@ class PersoLinear(Dada):
 
     def start(self, agent: Agent[Personal]) -> Talk[State]:
         yield from ()
-        columns, peers = agent.problem.base.count, np.array(agent.neighbours, np.intp)
+        columns = agent.problem.base.count
+        peers = np.array(agent.neighbours, np.intp)
         x, nobody = np.zeros(self.head + columns), np.empty(0, np.intp)
         if self.learn:
             x[0], x[1] = sum(agent.ties), confidence(agent) * mean_hinge(margins(agent), x[HEAD:])
         # Everybody begins at zero, and everybody knows that.
-        copies, ties = np.zeros((len(peers), columns)), np.array(agent.ties, float)
+        copies = np.zeros((len(peers), columns))
+        ties = np.array(agent.ties, float)
         return Acquaintance(x, peers, ties, nobody, np.empty(0), copies=copies, multipliers=np.zeros(agent.data.n))
 
     def warmed(self, agent: Agent[Personal], state: State, point: Point) -> State:
@@ -141,7 +143,10 @@ class PersoLinear(Dada):
         if state.told is not None:
             graph = super().publish(agent, state)
             return Publication(state.x, HEAD, False, 0, (), graph.notes)
-        notes = {} if state.shown is None else {state.met: tuple(state.shown.tolist())}
+        if state.shown is None:
+            notes = {}
+        else:
+            notes = {state.met: tuple(state.shown.tolist())}
         return Publication(state.x, self.head, False, state.changed, (), notes)
 
     def point(self, agent: Agent[Personal], state: State) -> Point:
@@ -155,7 +160,8 @@ class PersoLinear(Dada):
             return state
         x = state.x.copy()
         x[HEAD:] = 0.0
-        copies, multipliers = np.zeros_like(state.copies), np.zeros_like(state.multipliers)
+        copies = np.zeros_like(state.copies)
+        multipliers = np.zeros_like(state.multipliers)
         return replace(state, x=x, together=True, copies=copies, multipliers=multipliers)
 
     def _with_copy(self, state: Acquaintance, peer: int, message: FloatArray) -> FloatArray:

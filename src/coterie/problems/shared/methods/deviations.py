@@ -92,7 +92,10 @@ class _Columns(NamedTuple):
         if is_sparse(self.X):
             scores = (self.X @ o[0, :d])[None]
         else:
-            scores = (self.X @ o[:, :d, None])[:, :, 0] if d else np.zeros(self.X.shape[:2])
+            if d:
+                scores = (self.X @ o[:, :d, None])[:, :, 0]
+            else:
+                scores = np.zeros(self.X.shape[:2])
         return scores + o[:, d:] if o.shape[1] > d else scores
 
     def adjoint(self, v: FloatArray) -> FloatArray:
@@ -132,16 +135,24 @@ def columns_of(agent: Agent) -> _Columns:
 
 def _deviating(agent: Agent, problem: Shared) -> Matrix:
     """X in the columns whose coefficients may deviate: none if μ is infinite."""
-    X = agent.centred.stack if isinstance(agent.centred, CohortDesign) else agent.data.X
+    if isinstance(agent.centred, CohortDesign):
+        X = agent.centred.stack
+    else:
+        X = agent.data.X
     if not math.isfinite(problem.mu):
         X = X[:, :0] if is_sparse(X) else X[..., :0]
     X = X.astype(float, copy=False)
-    return X[None] if not is_sparse(X) and X.ndim == 2 else X
+    if not is_sparse(X) and X.ndim == 2:
+        return X[None]
+    return X
 
 
 def _products_of_rows(X: Matrix, problem: Shared) -> FloatArray:
     """A M⁻¹ Aᵀ."""
-    products = (X @ X.T).toarray()[None] if is_sparse(X) else X @ X.transpose(0, 2, 1)
+    if is_sparse(X):
+        products = (X @ X.T).toarray()[None]
+    else:
+        products = X @ X.transpose(0, 2, 1)
     K: FloatArray = np.asarray(products) / problem.mu
     K += 1.0 / problem.nu
     return K
@@ -170,7 +181,10 @@ def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
 def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
     """The best deviations of several users."""
     weights = agent.data.weights
-    loss, y, n, A = agent.loss, np.broadcast_to(agent.exact_labels, common.shape), agent.total, columns_of(agent)
+    loss = agent.loss
+    y = np.broadcast_to(agent.exact_labels, common.shape)
+    n = agent.total
+    A = columns_of(agent)
     o = start[:, A.places]
     own = np.zeros((len(common), agent.design.shape[1]))
     if not common.shape[1]:
@@ -182,7 +196,10 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
     def at(A: _Columns, o: FloatArray, some: Some) -> tuple[FloatArray, FloatArray]:
         scores = common[some] + A.forward(o)
         each = of_rows(loss.each, scores, some).astype(float, copy=False)
-        losses = each.sum(axis=1) if weights is None else np.vecdot(each, weights)
+        if weights is None:
+            losses = each.sum(axis=1)
+        else:
+            losses = np.vecdot(each, weights)
         return scores, losses + 0.5 * n * np.vecdot(o, A.own * o)
 
     scores, value = at(A, o, slice(None))
@@ -199,7 +216,9 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
             live, way, down = live[down < 0], way[down < 0], down[down < 0]
             if not live.size:
                 break
-        there, after, share = np.empty((len(live), common.shape[1])), np.empty(len(live)), np.ones(len(live))
+        there = np.empty((len(live), common.shape[1]))
+        after = np.empty(len(live))
+        share = np.ones(len(live))
         short = np.arange(len(live))
         for _ in range(TUNING.halvings):
             who = live[short]
@@ -212,7 +231,10 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
             share[short] *= 0.5
         moved = np.ones(len(live), bool)
         moved[short] = False
-        live, way, down, share = live[moved], way[moved], down[moved], share[moved]
+        live = live[moved]
+        way = way[moved]
+        down = down[moved]
+        share = share[moved]
         o[live], scores[live], value[live] = o[live] + share[:, None] * way, there[moved], after[moved]
         live = live[(share < 1.0) | (-down > solved * scale[live])]
     own[:, A.places] = o
@@ -262,7 +284,8 @@ def _way_about_means(
     G = (Z.transpose(0, 2, 1) * (bends / n)[:, None, :]) @ Z
     G[:, (k := np.arange(G.shape[1])), k] += ridge
     G[:, -1, -1] = np.maximum(G[:, -1, -1], TUNING.flattest)
-    p, r = _positive(G.copy(), slope), _positive(G, np.broadcast_to(a, slope.shape).copy())
+    p = _positive(G.copy(), slope)
+    r = _positive(G, np.broadcast_to(a, slope.shape).copy())
     intercept = (p @ a) / (1.0 + price * (r @ a))
     found = -(p - price * intercept[:, None] * r)
     return np.column_stack([found[:, :-1], -intercept]), n * np.vecdot(slope, found)
@@ -291,7 +314,8 @@ def _positive(H: FloatArray, b: FloatArray) -> FloatArray:
         failed = solve(np.ascontiguousarray(H), x) >= 0
     else:
         found = [scipy.linalg.lapack.dposv(one, right, lower=0) for one, right in zip(H, b, strict=True)]
-        x, failed = np.array([solution for _, solution, _ in found]), any(code for _, _, code in found)
+        x = np.array([solution for _, solution, _ in found])
+        failed = any(code for _, _, code in found)
     if failed:
         raise NumericalError("the equations of a user's deviation are singular. Scale the columns, or raise mu.")
     return x

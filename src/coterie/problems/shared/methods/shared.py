@@ -75,7 +75,10 @@ class SharedQuasiNewton(QuasiNewton[State]):
 
     def _started(self, agent: Agent, plain: FloatArray) -> Talk[State]:
         width = agent.design.shape[1]
-        common, own = (plain, None) if len(plain) == width else np.split(plain, 2)[::-1]
+        if len(plain) == width:
+            common, own = (plain, None)
+        else:
+            common, own = np.split(plain, 2)[::-1]
         w = sealed(agent.centred.inner(common))
         scores = agent.centred.forward(w)
         here = deviation(agent, scores, np.zeros((*scores.shape[:-1], width)) if own is None else own)
@@ -105,7 +108,8 @@ class _User(Along):
 
     def __init__(self, agent: Agent, state: State, p: FloatArray):
         self.agent, self.before, self.own = agent, state.own, state.own
-        self.scores, self.image = agent.centred.forward(state.w), agent.centred.forward(p)
+        self.scores = agent.centred.forward(state.w)
+        self.image = agent.centred.forward(p)
         # What all scores of a user have in common, its deviation takes back: so it begins where its rows stand.
         common = self.image.sum(axis=-1) / max(self.image.shape[-1], 1)
         self.back = np.multiply.outer(common, _raised(agent)[0])
