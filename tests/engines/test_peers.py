@@ -27,9 +27,9 @@ from coterie.api.result import Result
 from coterie.catalogue import unregister
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
 from coterie.methods import METHODS
-from coterie.methods.disclosure import Disclosure
 from coterie.problems.models import load_model
 from coterie.run.certificate import Certificate
+from coterie.run.disclosure import Disclosure
 from coterie.study.disclosure import check_labels, disclosure
 from coterie.study.party import fit_together, read_own
 from coterie.study.proof import verify_together

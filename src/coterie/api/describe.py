@@ -22,9 +22,9 @@ from coterie.data.summary import TableSummary
 from coterie.data.table import party_error
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidInput, ProtocolError, UnknownName
-from coterie.methods.disclosure import discloses
 from coterie.numerics.arrays import as_number, is_sparse, whole_number
 from coterie.run.collectives import Talk, alone
+from coterie.run.disclosure import discloses
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
 from coterie.run.site import Rules, Site

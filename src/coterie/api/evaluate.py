@@ -19,11 +19,11 @@ from coterie.data.table import Indices, columns_in_turn, party_error
 from coterie.data.values import is_text, plain
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidInput, UnknownName
-from coterie.methods.disclosure import discloses
 from coterie.numerics.arrays import digest, is_sparse, whole_number
 from coterie.problems.kind import on_the_host, said_of_intercept
 from coterie.problems.models import Model
 from coterie.run.collectives import Sum, Talk, alone
+from coterie.run.disclosure import discloses
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
 from coterie.run.setup import check_offset

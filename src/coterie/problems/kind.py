@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Classes = npt.NDArray[Any] | None
 Ask = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 """One question per agent, answered where the agent's data is; see `Engine.ask`."""
+Protocols = tuple[Callable[..., Any], ...]
 K = TypeVar("K", bound=AnyProblem)
 M = TypeVar("M", bound="Model[Any]")
 SHOWN = 20
@@ -258,13 +259,24 @@ class Kind(ABC, Generic[K, M]):
 
     # -- proofs ------------------------------------------------------------------------------------------------------
 
+    @property
+    def introduces(self) -> Protocols:
+        """The protocols of `introduce` that send something: each carries `@discloses`."""
+        return ()
+
+    @property
+    def proves(self) -> Protocols:
+        """Those of `certify`."""
+        return ()
+
+    @property
+    def finds_strengths(self) -> Protocols:
+        """Those of `slope_at_constant`."""
+        return ()
+
     @abstractmethod
     def introduce(self, agent: Agent[K]) -> Talk[Facts]:
         """The first conversation: how much data there is, and on which scale."""
-
-    @abstractmethod
-    def introduction(self, problem: K, messages: str) -> list[str]:
-        """What `introduce` tells, a line for each: a party agrees to it."""
 
     @abstractmethod
     def certify(self, agent: Agent[K], point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:

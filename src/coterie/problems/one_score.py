@@ -11,12 +11,14 @@ from coterie.data.table import party_error
 from coterie.numerics.arrays import Design, FloatArray, is_tensor
 from coterie.numerics.local_loss import Here, TensorHere
 from coterie.numerics.losses import Loss
-from coterie.problems.kind import M
+from coterie.problems.kind import M, Protocols
 from coterie.problems.problem import Problem
 from coterie.problems.rows import RowsKind
 from coterie.run.agent import Agent
+from coterie.run.certificate import introduction
 from coterie.run.certificate.introduction import best_constant
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -33,6 +35,7 @@ class OneScoreKind(RowsKind[Q, M], Generic[Q, M]):
     """A `Loss` of one score a row."""
 
     usual_intercept = True
+    introduces: Protocols = introduction.PROTOCOLS
 
     def classification(self, problem: Q) -> bool:
         return problem.loss.kind == "classification"
@@ -60,17 +63,14 @@ class OneScoreKind(RowsKind[Q, M], Generic[Q, M]):
             return TensorHere(agent.exact_labels, Here(w, design, loss, y, weights, design.scores_beside(w)))
         return Here(w, design, agent.loss, agent.exact_labels, agent.data.weights)
 
-    def introduction(self, problem: Q, messages: str) -> list[str]:
-        lines = ["the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
-        if self.classification(problem) and (problem.intercept or messages != "features"):
-            lines += ["how many rows of each class there are (with weights their sums), added up"]
-        if messages == "samples":
-            sums = "its sum, and its sum" if problem.intercept else "its sum"
-            lines += [f"for every column {sums} weighted by the slope at w = 0: means, and means per class"]
-            lines += ["for every column the sum of its squares"]
-        return lines
-
+    @discloses(
+        "the sum of your labels (of two classes: how many of your rows each class has)",
+        applies=lambda case: case.intercept,
+        most=lambda case: (1, 1),
+    )
     def constants(self, agent: Agent[Q]) -> Talk[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
         labels = yield Sum(np.array([float(ones @ agent.exact_labels)]))
         return (yield from best_constant(agent, agent.total, float(labels[0]) / agent.total))
+
+    finds_strengths: Protocols = (constants, RowsKind.slope_at_constant, *introduction.OF_CONSTANTS)

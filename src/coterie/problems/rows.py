@@ -11,11 +11,24 @@ import numpy as np
 from coterie.data.table import columns_of
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.numerics.arrays import FloatArray, precision_of, stored
-from coterie.problems.kind import SHOWN, Ask, Classes, Kind, M, Shown, said_of_intercept, said_of_penalty, spelt
+from coterie.problems.kind import (
+    SHOWN,
+    Ask,
+    Classes,
+    Kind,
+    M,
+    Protocols,
+    Shown,
+    said_of_intercept,
+    said_of_penalty,
+    spelt,
+)
 from coterie.problems.problem import Problem
+from coterie.problems.proof import certify_rows
 from coterie.run.agent import Agent, with_data
 from coterie.run.certificate import Participant, Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -33,6 +46,15 @@ class RowsKind(Kind[Q, M], Generic[Q, M]):
 
     prepares = True
 
+    @property
+    def proves(self) -> Protocols:
+        return (certify_rows,)
+
+    @discloses(
+        "for each column: its sum, weighted by the gradient of the loss of the best constant",
+        "weighted sums of your columns: means, and of classes the means of each",
+        most=lambda case: (1, (case.columns + case.intercept) * case.outputs),
+    )
     def slope_at_constant(self, agent: Agent[Q]) -> Talk[FloatArray]:
         """The gradient of the mean loss at coefficients of 0 and the best intercept, or its size: for strengths."""
         w = np.zeros(agent.design.shape[1])
@@ -44,6 +66,10 @@ class RowsKind(Kind[Q, M], Generic[Q, M]):
     def constants(self, agent: Agent[Q]) -> Talk[Any]:
         """The best intercepts where all coefficients are 0."""
         raise NotImplementedError(f"{self.name} has no intercept")
+
+    @property
+    def finds_strengths(self) -> Protocols:
+        return (RowsKind.slope_at_constant,)
 
     def check_columns(self, problem: Q, columns: int) -> None:
         """Refuse a penalty with bounds or groups for another number of columns."""

@@ -36,11 +36,11 @@ import numpy.typing as npt
 
 from coterie.errors import InvalidData
 from coterie.methods import Disclosure, Method
-from coterie.methods.disclosure import TOTALS
 from coterie.numerics.arrays import Design, FloatArray, sealed, shared_result
 from coterie.run.agent import Agent, Facts
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS
 from coterie.stats.moments import packed, second_moment, symmetric, unpacked
 
 Move: TypeAlias = Callable[[FloatArray], FloatArray]

@@ -13,6 +13,7 @@ from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput
 from coterie.run.bill import Bill
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import declared_by
 from coterie.run.parties import Operation, Parties
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
@@ -69,7 +70,8 @@ class Among(Parties):
 
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
         declared = self.declared(query)
-        message = Broadcast(declared.__name__, declared.disclosure.sent, (self.session.purpose,))
+        sent = "; ".join(one.sent for one in declared_by(declared))
+        message = Broadcast(declared.__name__, sent, (self.session.purpose,))
         return self.session.all_gather(query(self.site), message, kind)
 
     def look(self, query: Callable[[Site], T]) -> list[T | None]:

@@ -15,10 +15,10 @@ from coterie.data import Table
 from coterie.data.summary import refuse_unequal_rows
 from coterie.data.table import party_error
 from coterie.errors import InvalidInput
-from coterie.methods.disclosure import discloses
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.linear.model import LinearModel
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 from coterie.run.parties import Operation, Parties
 from coterie.run.site import Site
 from coterie.stats.scoring import raw_scores

@@ -34,6 +34,7 @@ from coterie.run.statuses import Status
 from coterie.study.align import HASH_BYTES, aligned
 from coterie.study.broadcasts import CARDS, NAME_KEYS, NAMES, RANGES, TOTALS, Broadcast
 from coterie.study.chaos import Chaos
+from coterie.study.disclosure import guard_of
 from coterie.study.nonce import secret
 from coterie.study.study import PartyFile, Study
 from coterie.transport.broadcast import SignedBroadcast
@@ -137,7 +138,9 @@ def transport_of(session: Session, bill: Bill | None = None) -> Driver:
     collectives.transcript = hashlib.sha256()
     if session.study.has_secure_sums:
         collectives.sums = meet(session.broadcast)
-    return Driver(bill or Bill(network), collectives, pace)
+    driver = Driver(bill or Bill(network), collectives, pace)
+    driver.guard = guard_of(session.study, session.purpose)
+    return driver
 
 
 def check_totals(session: Session, transport: Driver) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.losses import LOSSES, Loss
+from coterie.problems.kind import Protocols
 from coterie.problems.linear.model import LinearModel
 from coterie.problems.one_score import OneScoreKind
 from coterie.problems.problem import Problem
@@ -49,6 +50,12 @@ class LinearKind(OneScoreKind[Problem[Loss], LinearModel]):
         from coterie.problems.linear import proof
 
         return proof.certify(agent, point, target, radius)
+
+    @property
+    def proves(self) -> Protocols:
+        from coterie.problems.linear import proof
+
+        return proof.PROTOCOLS
 
     def dual_at(self, agent: Agent[Problem[Loss]], w: FloatArray) -> FloatArray | None:
         from coterie.problems.linear import proof

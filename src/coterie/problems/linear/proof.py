@@ -57,6 +57,7 @@ from coterie.run.agent import Agent
 from coterie.run.certificate.bound import ANY, Beside, Bound, Point
 from coterie.run.certificate.introduction import introduce as introduce
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 
 
 def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
@@ -90,6 +91,12 @@ class RowTerms(Terms):
         sizes = w if beside is None else beside.sizes
         self.error = _score_error(agent, sizes) + _label_error(agent, here.scores, sizes)
 
+    @discloses(
+        "the sum of your positive dual variables, and of your negative ones",
+        applies=lambda case: case.intercept,
+        splits=("samples", "users"),
+        most=lambda case: (1, 2),
+    )
     def balance(self) -> Talk[None]:
         """The heavier of the positive and the negative side is scaled down to the other."""
         self.both = yield Sum(np.array(_sides(self.agent, self.v)).T)
@@ -138,6 +145,17 @@ def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
     return one[0] + other[0], one[1] + other[1]
 
 
+@discloses(
+    "your partial scores, one number per row, as part of a sum; from the label party the dual vector, to all",
+    "the label of each row, from its score and its dual variable",
+    splits=("features",),
+    most=lambda case: (2, 2 * case.rows),
+)
+@discloses(
+    "the norm of your coefficients, their penalty, and how far your gradient is outside the dual ball",
+    splits=("features",),
+    most=lambda case: (2, case.parties + 2 + 22),
+)
 def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
     problem, penalty = agent.problem, agent.problem.penalty
     has_labels, w = agent.data.y is not None, point.w.astype(float)
@@ -310,3 +328,7 @@ def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
 def _room(agent: Agent, intercept: float) -> float:
     """How far from this one intercepts may be that the claim is about: generously."""
     return ROOM * agent.known.label_scale + RADIUS * abs(intercept)
+
+
+PROTOCOLS = (RowTerms.balance, certify_rows, _by_features)
+"""All that sends something in a proof."""

@@ -14,7 +14,7 @@ from coterie.errors import InvalidProblem
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.factors import apart, factors_of, written
-from coterie.problems.kind import Ask, Classes, Shown, in_one_precision, on_the_host
+from coterie.problems.kind import Ask, Classes, Protocols, Shown, in_one_precision, on_the_host
 from coterie.problems.low_rank import proof
 from coterie.problems.low_rank.methods import DfwSubspace, DfwTrace, NaiveDfw, Sva
 from coterie.problems.low_rank.model import LowRankModel
@@ -26,6 +26,7 @@ from coterie.run.agent import Agent, Facts
 from coterie.run.certificate import ANY, Bound, Participant, Point
 from coterie.run.certificate.intercepts import information_of
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.rounds import Outcome
 
 ORTHOGONAL = 1e-6
@@ -47,6 +48,8 @@ class LowRankKind(RowsKind[Problem[Task], LowRankModel]):
     for_matrices = True
     model_class = LowRankModel
     prepares = False
+    introduces: Protocols = (proof.introduce,)
+    proves: Protocols = proof.PROTOCOLS
 
     @property
     def stats(self) -> Stats[Any]:
@@ -57,14 +60,6 @@ class LowRankKind(RowsKind[Problem[Task], LowRankModel]):
 
     def introduce(self, agent: Agent[Problem[Task]]) -> Talk[Facts]:
         return proof.introduce(agent)
-
-    def introduction(self, problem: Problem[Task], messages: str) -> list[str]:
-        lines = ["the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
-        if problem.intercept:
-            entries = "for every row and column of the matrix the number of its entries here and their sum"
-            usual = "for every column its sum, and for every class its rows or for every label its sum"
-            lines += [f"{entries if problem.loss.kind == 'entries' else usual}: means"]
-        return lines
 
     def certify(
         self, agent: Agent[Problem[Task]], point: Point, target: float = 0.0, radius: float | None = ANY
@@ -90,6 +85,12 @@ class LowRankKind(RowsKind[Problem[Task], LowRankModel]):
             lost += information.loss()
         return lost
 
+    @discloses(
+        "products of the gradient of a model of zeros with ten pairs of vectors, as part of a sum",
+        "ten pairs of weighted sums of your rows",
+        TOTALS,
+        most=lambda case: (2 * PRODUCTS, PRODUCTS * sum(case.problem.loss.size(case.table))),
+    )
     def slope_at_constant(self, agent: Agent[Problem[Task]]) -> Talk[FloatArray]:
         information = information_of(agent, "auto")
         v = agent.common_random(0).standard_normal(agent.problem.loss.size(agent.data)[1]).astype(information.dtype)
@@ -99,6 +100,8 @@ class LowRankKind(RowsKind[Problem[Task], LowRankModel]):
             size = float(np.linalg.norm(u))
             v = yield Sum(information.times_transposed(u / (size or 1.0)))
         return np.array([size / agent.total])
+
+    finds_strengths: Protocols = (slope_at_constant,)
 
     def classification(self, problem: Problem[Task]) -> bool | None:
         return True if problem.loss.kind == "classes" else None

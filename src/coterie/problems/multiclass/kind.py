@@ -13,17 +13,19 @@ from coterie.errors import InvalidInput, InvalidProblem
 from coterie.networks import Network
 from coterie.numerics.arrays import Design, FloatArray, stored
 from coterie.numerics.losses import Fit
-from coterie.problems.kind import SHOWN, Ask, Classes, Shown, by_rows, in_one_precision
+from coterie.problems.kind import SHOWN, Ask, Classes, Protocols, Shown, by_rows, in_one_precision
 from coterie.problems.multiclass import proof
 from coterie.problems.multiclass.loss import Softmax
 from coterie.problems.multiclass.methods import SoftmaxNewton
 from coterie.problems.multiclass.model import MulticlassModel
 from coterie.problems.multiclass.view import SoftmaxHere, StackedDesign
 from coterie.problems.problem import Problem
+from coterie.problems.proof import certify_rows
 from coterie.problems.rows import RowsKind
 from coterie.run.agent import Agent, Facts
 from coterie.run.certificate import ANY, Bound, Participant, Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 from coterie.run.rounds import Outcome
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class MulticlassKind(RowsKind[Problem[Softmax], MulticlassModel]):
     loss_class = Softmax
     model_class = MulticlassModel
     methods = (SoftmaxNewton,)
+    introduces: Protocols = (proof.introduce,)
+    proves: Protocols = (proof.SoftmaxTerms.balance, certify_rows)
 
     def classification(self, problem: Problem[Softmax]) -> bool:
         return True
@@ -71,10 +75,6 @@ class MulticlassKind(RowsKind[Problem[Softmax], MulticlassModel]):
     def introduce(self, agent: Agent[Problem[Softmax]]) -> Talk[Facts]:
         return proof.introduce(agent)
 
-    def introduction(self, problem: Problem[Softmax], messages: str) -> list[str]:
-        sums = "its sum, and the sum of its squares" if problem.intercept else "the sum of its squares"
-        return ["for every class the weight of its rows here", f"for every column {sums}"]
-
     def certify(
         self, agent: Agent[Problem[Softmax]], point: Point, target: float = 0.0, radius: float | None = ANY
     ) -> Talk[Bound]:
@@ -89,10 +89,17 @@ class MulticlassKind(RowsKind[Problem[Softmax], MulticlassModel]):
 
         return MulticlassStats()
 
+    @discloses(
+        "for each class: the weight of your rows",
+        applies=lambda case: case.intercept,
+        most=lambda case: (1, case.outputs),
+    )
     def constants(self, agent: Agent[Problem[Softmax]]) -> Talk[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
         counts = yield Sum(np.bincount(agent.exact_labels.astype(np.intp), ones, agent.problem.outputs).astype(float))
         return np.log(counts / agent.total)
+
+    finds_strengths: Protocols = (constants, RowsKind.slope_at_constant)
 
     def check_split(self, problem: Problem[Softmax], split: str) -> None:
         if split != "samples":

@@ -32,11 +32,25 @@ from coterie.run.agent import Agent, Facts
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.introduction import lengths_of_start, sum_of_inverses
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, discloses
 
 PAIRWISE = 32
 """Roundings of a sum that numpy adds up in pairs, beside one for each doubling of its terms."""
 
 
+@discloses(
+    "for each class: the weight of your rows; for each column: the sum of its squares",
+    "how many of your rows each class has, and the scale of each column",
+    TOTALS,
+    most=lambda case: (1, case.outputs + case.columns),
+)
+@discloses(
+    "for each column: its sum",
+    "the mean of each of your columns",
+    TOTALS,
+    applies=lambda case: case.intercept,
+    most=lambda case: (0, case.columns),
+)
 def introduce(agent: Agent[Problem[Softmax]]) -> Talk[Facts]:
     """How much data there is, of which classes, and how large its columns are."""
     classes, ones = agent.problem.outputs, agent.weighted(np.ones(agent.data.n))
@@ -79,6 +93,13 @@ class SoftmaxTerms(Terms):
         self.agent, self.here, self.error = agent, here, _score_error(agent, here, w)
         self.p = here.p if dual is None else _in_the_simplex(here, dual)
 
+    @discloses(
+        "for each class: the weight of your rows, and the sum of the probabilities that the model gives it",
+        "how many of your rows each class has",
+        TOTALS,
+        applies=lambda case: case.intercept,
+        most=lambda case: (2, 3 * case.outputs),
+    )
     def balance(self) -> Talk[None]:
         """Every class gets the weight that it has in the labels; a class that no row has gets none."""
         agent, here = self.agent, self.here

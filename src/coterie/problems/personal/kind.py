@@ -13,7 +13,7 @@ from coterie.errors import InvalidInput, InvalidProblem
 from coterie.methods import METHODS
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
-from coterie.problems.kind import SHOWN, Ask, Classes, Kind, Shown, said_of_intercept, spelt
+from coterie.problems.kind import SHOWN, Ask, Classes, Kind, Protocols, Shown, said_of_intercept, spelt
 from coterie.problems.personal import proof
 from coterie.problems.personal.methods import Dada, DadaLinear, Global, Local, PersoLinear
 from coterie.problems.personal.model import PersonalModel
@@ -35,12 +35,11 @@ class PersonalKind(Kind[Personal, PersonalModel]):
     called = "model for each of them"
     labels_alone = False
     model_class = PersonalModel
+    introduces: Protocols = (proof.introduce,)
+    proves: Protocols = (proof.certify,)
 
     def introduce(self, agent: Agent[Personal]) -> Talk[Facts]:
         return proof.introduce(agent)
-
-    def introduction(self, problem: Personal, messages: str) -> list[str]:
-        return ["the number of rows, and the loss of the zero model, added up"]
 
     def certify(
         self, agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = ANY

@@ -10,7 +10,7 @@ import numpy as np
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
-from coterie.problems.kind import SHOWN, Ask, Classes, Shown
+from coterie.problems.kind import SHOWN, Ask, Classes, Protocols, Shown
 from coterie.problems.one_score import OneScoreKind
 from coterie.problems.shared import proof
 from coterie.problems.shared.methods import SharedModels, SharedNewton
@@ -33,6 +33,7 @@ class SharedKind(OneScoreKind[Shared, SharedModel]):
     cohorts = ("users",)
     model_class = SharedModel
     prepares = False
+    proves: Protocols = proof.PROTOCOLS
 
     def introduce(self, agent: Agent[Shared]) -> Talk[Facts]:
         return proof.introduce(agent)

@@ -84,3 +84,7 @@ class Deviation:
                 rounded = half_square(part, c * slopes[..., here], penalty.strength, c * off[..., here])
                 error += agent.total * (rounded - exact)
         return gaps, error + FEW * EPSILON * gaps
+
+
+PROTOCOLS = (RowTerms.balance, certify_rows)
+"""All that sends something in a proof."""

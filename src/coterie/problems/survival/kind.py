@@ -18,6 +18,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import Design, FloatArray, whole_number
 from coterie.problems.kind import (
     Classes,
+    Protocols,
     Shown,
     by_rows,
     in_one_precision,
@@ -54,6 +55,7 @@ class SurvivalKind(RowsKind[Problem[Cox], SurvivalModel]):
     loss_class = Cox
     model_class = SurvivalModel
     methods = (CoxNewton,)
+    introduces: Protocols = (proof.introduce,)
     labels: ClassVar[Labels] = SurvivalLabels()
 
     def classification(self, problem: Problem[Cox]) -> None:
@@ -76,12 +78,6 @@ class SurvivalKind(RowsKind[Problem[Cox], SurvivalModel]):
 
     def introduce(self, agent: Agent[Problem[Cox]]) -> Talk[Facts]:
         return proof.introduce(agent)
-
-    def introduction(self, problem: Problem[Cox], messages: str) -> list[str]:
-        return [
-            "the weight of its rows and of its events, and the loss and the squares of the slopes of a model of zeros",
-            "for every column the sum of its squares, and its sum weighted by the slope of a model of zeros",
-        ]
 
     def certify(
         self, agent: Agent[Problem[Cox]], point: Point, target: float = 0.0, radius: float | None = ANY

@@ -36,11 +36,24 @@ from coterie.run.agent import Agent, Facts, remembered
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.introduction import SAME, lengths_of_start, sum_of_inverses
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, discloses
 
 NEAR = 0.5
 """Scores that differ by less are compared through expm1, whose errors shrink with the difference."""
 
 
+@discloses(
+    "the number of your rows and of your events, and the loss of a model of zeros with the squares of its gradients",
+    "how many events you have",
+    TOTALS,
+    most=lambda case: (1, 5),
+)
+@discloses(
+    "for each column: the sum of its squares, and its sum weighted by the gradient of a model of zeros",
+    "how the columns of rows with an event differ from those of rows at risk, added up over your rows",
+    TOTALS,
+    most=lambda case: (0, 2 * case.columns),
+)
 def introduce(agent: Agent[Problem[Cox]]) -> Talk[Facts]:
     """How much data there is, how many events, how large the columns are, and the loss of a model of zeros."""
     risk = risk_of(agent)
