@@ -28,8 +28,8 @@ NEEDED = [
     "pandas",
     "polars",
 ]
-QUICK = ["tests/laws/test_certificate.py", "tests/laws/test_losses.py", "tests/laws/test_solve.py"]
-QUICK += ["tests/doors/test_estimators.py", "tests/doors/test_cli.py", "tests/doors/test_start.py"]
+QUICK = ["tests/run/test_certificate.py", "tests/numerics/test_losses.py", "tests/api/test_solve.py"]
+QUICK += ["tests/estimators/test_estimators.py", "tests/commands/test_cli.py", "tests/package/test_start.py"]
 
 
 def found(version: str) -> str | None:

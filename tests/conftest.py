@@ -73,6 +73,27 @@ def shell(monkeypatch, capsys, tmp_path):
     return command
 
 
+@pytest.fixture(scope="module")
+def on_ray():
+    """Two actors, kept for the tests of one file; the cluster goes on for the next file."""
+    from coterie.engines.ray import Ray
+
+    with Ray(workers=2, deadline=20.0) as engine:
+        yield engine
+        engine._actors.clear()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Ray ends with the last test of its group."""
+    if "ray" in sys.modules and uses_clusters(item) and not uses_clusters(nextitem):
+        sys.modules["ray"].shutdown()
+
+
+def uses_clusters(item):
+    return item is not None and group_of(item.nodeid.partition("::")[0]) == "clusters"
+
+
 @functools.cache
 def group_of(file):
     """The group that a file of tests is marked with; the file itself if fixtures serve all of it; or none."""

@@ -23,10 +23,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
-from tests.engines import cluster_cases
-from tests.engines.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_fit, names, summary
-from tests.engines.clusters import MPI_ENVIRONMENT, ROOT, mpiexec, needs
-from tests.engines.worker_cases import CLUSTER, told
 
 import coterie as co
 from coterie.data.remote import table_of
@@ -35,6 +31,10 @@ from coterie.engines.reception import Reception, serve
 from coterie.engines.spark import Spark
 from coterie.engines.spark_session import session as spark_session
 from coterie.numerics.threads import one_blas_thread
+from tests.harness import cluster_cases
+from tests.harness.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_fit, names, summary
+from tests.harness.clusters import MPI_ENVIRONMENT, ROOT, mpiexec, needs
+from tests.harness.worker_cases import CLUSTER, told
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(600)]
 
@@ -75,7 +75,7 @@ def on_spark():
 def on_mpi(tmp_path_factory):
     """All cases in one mpiexec: starting ranks takes longer than running them."""
     file = tmp_path_factory.mktemp("mpi") / "results.pickle"
-    process = mpiexec(3, "-m", "tests.engines.cluster_cases", str(file), *names())
+    process = mpiexec(3, "-m", "tests.harness.cluster_cases", str(file), *names())
     output, errors = process.communicate(timeout=500)
     assert process.returncode == 0, output + errors
     return pickle.loads(file.read_bytes())
@@ -586,7 +586,7 @@ import os, pickle, shutil, sys
 from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
-from tests.engines.cluster_cases import LOW_RANK, Murder
+from tests.harness.cluster_cases import LOW_RANK, Murder
 from tests.engines.test_clusters import LOW_RANK_RUN, command_line, descendants, low_rank_frame
 import coterie as co
 from coterie.engines.spark import Spark
@@ -638,7 +638,7 @@ def test_a_low_rank_fit_of_a_spark_frame_goes_on_when_an_executor_is_killed(tmp_
 MPI_SCRIPT = """
 import os, pickle, signal, sys
 from pathlib import Path
-from tests.engines.cluster_cases import Murder, long_fit
+from tests.harness.cluster_cases import Murder, long_fit
 from coterie.transport import watchdog
 from coterie.engines.mpi import Mpi, _world
 

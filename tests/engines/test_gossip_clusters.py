@@ -8,9 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.chaos.parties import processes, together, write_data, write_study
-from tests.engines.clusters import needs
-from tests.engines.places import Places
 
 import coterie as co
 from coterie.engines.local import Local
@@ -19,6 +16,9 @@ from coterie.problems.personal.methods.dada import Dada
 from coterie.study.chaos import Chaos
 from coterie.study.disclosure import disclosure
 from coterie.study.study import load_study
+from tests.harness.clusters import needs
+from tests.harness.parties import processes, together, write_data, write_study
+from tests.harness.places import Places
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
 USERS = 6

@@ -6,7 +6,6 @@ import pickle
 
 import numpy as np
 import pytest
-from tests.engines.cluster_cases import LINEAR, fit, names, summary
 
 from coterie.data import Table
 from coterie.engines.local import Local
@@ -18,6 +17,7 @@ from coterie.numerics.threads import one_blas_thread
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.collectives import Mix, Sum
+from tests.harness.cluster_cases import LINEAR, fit, names, summary
 
 LONG = {"vrd2", "diffusion", "pvrd2", "dynamic-diffusion", "global", "until it is optimal", "rare columns beside l1"}
 SYNCHRONOUS = [name for name in names() if name not in METHODS or not METHODS[name]().asynchronous]

@@ -12,9 +12,6 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from tests.labels import labels_for
-from tests.laws.correlated import correlated
-from tests.reference import pooled_optimum
 
 import coterie as co
 from coterie.data import read
@@ -33,6 +30,9 @@ from coterie.run.certificate import introduce
 from coterie.run.rounds import introduced
 from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
+from tests.harness.correlated import correlated
+from tests.harness.labels import labels_for
+from tests.harness.reference import pooled_optimum
 
 RNG = np.random.default_rng(0)
 N, D, M = 60, 12, 6

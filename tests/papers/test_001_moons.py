@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 import pytest
-from benchmarks import personal
 from benchmarks.personal import best_graph, graph_learning
 
 import coterie as co
+from benchmarks import personal
 from coterie.data import split as split_table
 from papers import datasets
 

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from tests.labels import labels_for
-from tests.reference import pooled_optimum
 
 import coterie as co
 from coterie.data import Table, split
@@ -24,6 +22,8 @@ from coterie.run.bill import Bill
 from coterie.run.certificate import introduce
 from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
+from tests.harness.labels import labels_for
+from tests.harness.reference import pooled_optimum
 
 RULES = ["consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa"]
 RNG = np.random.default_rng(0)

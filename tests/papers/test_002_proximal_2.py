@@ -7,12 +7,12 @@ import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
-from tests.labels import labels_for
-from tests.reference import pooled_optimum
 
 import coterie as co
 from coterie.methods.primal_dual.rules import balance
 from coterie.numerics.losses import LOSSES
+from tests.harness.labels import labels_for
+from tests.harness.reference import pooled_optimum
 
 RNG = np.random.default_rng(0)
 N, D, K = 120, 12, 6

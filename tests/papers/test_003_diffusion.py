@@ -11,8 +11,6 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.labels import labels_for
-from tests.reference import pooled_optimum
 
 import coterie as co
 from coterie.data import Table
@@ -24,6 +22,8 @@ from coterie.numerics.losses import LOSSES
 from coterie.run.bill import Bill
 from coterie.run.certificate import introduce
 from coterie.transport.in_process import InProcess
+from tests.harness.labels import labels_for
+from tests.harness.reference import pooled_optimum
 
 bench = pytest.importorskip("benchmarks.pvrd2", reason="this copy of the repository has no benchmarks")
 Run, correlated, epochs_to, minimiser = bench.Run, bench.correlated, bench.epochs_to, bench.minimiser

@@ -6,8 +6,8 @@
 
     TUNING = _Tuning()
 
-They are no parameters: nobody sets them, and no result says them. `tests/laws/test_tuning.py` halves and doubles each
-on problems that it was not chosen on, and bounds what that costs.
+They are no parameters: users do not set them, and no result names them. `tests/numerics/test_tuning.py` halves and
+doubles each on problems that it was not chosen on, and bounds what that costs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCES = ("theorem", "paper", "measured", "rounding")
 """How the origin of a constant begins: what proves it, who published it, what was measured, or how numbers round."""
 
 
-SWEPT = "measured: only by tests/laws/test_tuning.py, which halves and doubles it"
+SWEPT = "measured: only by tests/numerics/test_tuning.py, which halves and doubles it"
 """The origin of a constant of which nothing else is on record."""
 
 

@@ -1,0 +1,293 @@
+"""Tables at workers: the driver has no number of theirs, and the model is the one that tables in this process give."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import coterie as co
+from coterie.data.remote import Elsewhere, NotHere, RemoteTable
+from coterie.errors import CoterieError, InvalidData
+from coterie.numerics.threads import one_blas_thread
+from tests.harness.threads import Threads
+from tests.harness.worker_cases import FEW, GRID, NAMES, NUMBERS, WEIGHTS, Case, N, X, plain, same
+from tests.harness.workers import Visited, Workers
+
+SOME = [case if case in FEW else pytest.param(case, marks=pytest.mark.slow) for case in GRID]
+
+
+@functools.cache
+def here(case):
+    with one_blas_thread():
+        return case.fit("local")
+
+
+def assert_same(found, expected, case, exact=True):
+    """The same model, the same proof and the same predictions; to the last bit, where sums keep their order."""
+    assert plain(found) == plain(expected)
+    off = 0 if exact else 1e-9
+    if exact:
+        assert found.model.digest() == expected.model.digest()
+        assert found.bill.state() == expected.bill.state()
+    for own, other in zip(case.predictions(found.model), case.predictions(expected.model), strict=True):
+        assert own.dtype == other.dtype
+        if own.dtype.kind == "f":
+            np.testing.assert_allclose(own, other, rtol=off, atol=off)
+        else:
+            np.testing.assert_array_equal(own, other)
+    assert found.certificate.gap == pytest.approx(expected.certificate.gap, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("case", SOME, ids=lambda case: case.id)
+def test_a_model_of_tables_at_workers_is_the_model(case, tmp_path):
+    with one_blas_thread():
+        found = case.fit(Workers())
+    assert_same(found, here(case), case)
+    assert co.verify(found.certificate, found.model, case.tables()).holds
+    found.save(tmp_path / "fit")
+    assert_same(co.Result.load(tmp_path / "fit"), here(case), case)
+
+
+VISITED = [case for case in GRID if case.kind != "personal"]
+SOME_VISITED = [
+    case if place % 40 == 5 else pytest.param(case, marks=pytest.mark.slow) for place, case in enumerate(VISITED)
+]
+
+
+@pytest.mark.parametrize("case", SOME_VISITED, ids=lambda case: case.id)
+def test_a_model_of_tables_that_are_visited_for_every_word_is_the_model(case):
+    with one_blas_thread():
+        found = case.fit(Visited(), max_rounds=3)
+        assert_same(found, case.fit("local", max_rounds=3), case)
+    np.testing.assert_equal(found.certificate.witness, case.fit("local", max_rounds=3).certificate.witness)
+
+
+# -- what is asked of a fit --------------------------------------------------------------------------------------------
+
+EVALUATED = [
+    case
+    for case in GRID
+    if case.kind in ("linear", "multiclass", "survival")
+    and case.loss in ("squared", "logistic", "multinomial", "cox")
+    and case.weights
+    and case.offset == (case.kind != "multiclass")
+]
+
+
+@pytest.mark.parametrize("case", EVALUATED, ids=lambda case: case.id)
+def test_an_evaluation_at_workers_is_the_evaluation(case):
+    model, split = here(case).model, case.split
+    found = co.evaluate(model, case.sources(), split=split, engine=Workers())
+    expected = co.evaluate(model, case.tables(), split=split)
+    assert found.scores == pytest.approx(expected.scores, rel=1e-12)
+    pooled = co.evaluate(model, [case.whole()])
+    exact = {"log_loss", "brier", "rmse", "mae", "mean_loss"} & set(found.scores)
+    assert {name: found.scores[name] for name in exact} == pytest.approx({name: pooled.scores[name] for name in exact})
+
+
+PATHS = [
+    Case("linear", "squared", weights=True, offset=True),
+    Case("linear", "logistic", prepare=True),
+    Case("multiclass", "multinomial", weights=True),
+    Case("survival", "cox", intercept=False),
+    Case("low-rank", "squared"),
+]
+
+
+@pytest.mark.parametrize("case", PATHS, ids=lambda case: case.id)
+def test_a_path_at_workers_is_the_path(case):
+    settings = {
+        "cv": 2,
+        "count": 2,
+        "max_rounds": 8,
+        "progress": False,
+        **({"prepare": "impute"} if case.prepare else {}),
+    }
+    found = co.path(case.problem, case.sources(), engine=Workers(), **settings)
+    expected = co.path(case.problem, case.tables(), **settings)
+    assert found.strengths == pytest.approx(expected.strengths, rel=1e-12)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-9)
+    for own, other in zip(found.results, expected.results, strict=True):
+        np.testing.assert_allclose(own.model.coef_, other.model.coef_, rtol=1e-9, atol=1e-12)
+
+
+def test_a_path_of_columns_at_workers_starts_from_the_model_before():
+    case = Case("linear", "squared", "features", weights=True)
+    found, expected = (
+        co.path(case.problem, data, [0.1, 0.01], split="features", engine=engine, progress=False)
+        for data, engine in ((case.sources(), Workers()), (case.tables(), "local"))
+    )
+    for own, other in zip(found.results, expected.results, strict=True):
+        assert_same(own, other, case)
+
+
+@pytest.mark.parametrize("case", [Case("linear", "squared", "features"), Case("personal", "stumps", "users", False)])
+@pytest.mark.parametrize("engine", [Workers(), Visited()], ids=["workers", "visited"])
+def test_a_warm_start_at_workers_is_the_warm_start(case, engine):
+    if case.kind == "personal" and isinstance(engine, Visited):
+        pytest.skip("agents that wake up alone cannot be visited")
+    before = case.fit("local", max_rounds=3)
+    with one_blas_thread():
+        found, expected = (case.fit(one, warm_start=before, max_rounds=2) for one in (engine, "local"))
+    assert_same(found, expected, case)
+
+
+@pytest.mark.parametrize("kind", ["model", "robust", "clustered"])
+@pytest.mark.parametrize("loss", ["squared", "multinomial", "cox"])
+def test_standard_errors_of_tables_at_workers_are_the_same(loss, kind):
+    problem = co.Problem(loss, "none", intercept=loss != "cox")
+    labels = {"squared": "linear", "multinomial": "multiclass", "cox": "survival"}
+    case = Case(labels[loss], loss, weights=True, noisy=True)
+    clusters = np.arange(N) % 24 if kind == "clustered" else None
+    fits = [
+        co.solve(problem, data, engine=engine, progress=False, tol=1e-10)
+        for data, engine in ((case.sources(), Workers()), (case.tables(), "local"))
+    ]
+    meaning = "precision" if kind == "model" else "sampling"
+    few = pytest.warns(UserWarning, match="only 24 clusters") if kind == "clustered" else nullcontext()
+    with few:
+        found, expected = (fit.inference(kind, clusters, weights=meaning) for fit in fits)
+    assert str(found) == str(expected)
+    np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-9)
+
+
+def test_a_description_of_tables_at_workers_is_the_same():
+    case = Case("linear", "squared", prepare=True)
+    tables = [replace(table, name=f"north {k}") for k, table in enumerate(case.tables())]
+    sources = [functools.partial(same, table) for table in tables]
+    found, expected = co.describe(sources, engine=Workers(), per_party=True), co.describe(tables, per_party=True)
+    assert str(found) == str(expected)
+
+
+def test_an_interrupted_run_of_columns_at_workers_goes_on_to_the_same_model(tmp_path):
+    case = Case("linear", "huber", "features")
+    how = {"method": "graph-cp", "tol": 1e-12, "check_every": 2}
+    with one_blas_thread():
+        case.fit(Workers(), max_rounds=4, checkpoint=tmp_path, **how)
+        found = case.fit(Workers(), max_rounds=8, checkpoint=tmp_path, **how)
+        assert_same(found, case.fit("local", max_rounds=8, **how), case)
+
+
+# -- what sources may give ---------------------------------------------------------------------------------------------
+
+
+def both(problem, data, **settings):
+    """The results of data that is here and of the same at workers."""
+    sources = [functools.partial(same, part) for part in data]
+    ways = ((sources, Workers()), (data, "local"))
+    return [co.solve(problem, given, engine=engine, progress=False, **settings) for given, engine in ways]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.arange(N) % 3, np.arange(N) % 2 == 0, np.array(["a", "b"])[np.arange(N) % 2], np.arange(N) % 2 * 1.5],
+    ids=["ints", "bools", "text", "floats"],
+)
+def test_classes_keep_their_type(labels):
+    several = len(np.unique(labels)) > 2
+    problem = co.Problem("multinomial" if several else "logistic", "l2", 0.1, intercept=True)
+    found, expected = both(problem, [(X[:20], labels[:20]), (X[20:], labels[20:])], max_rounds=3)
+    assert found.model.classes_.dtype == expected.model.classes_.dtype == labels.dtype
+    np.testing.assert_array_equal(found.model.predict(X), expected.model.predict(X))
+    assert found.model.digest() == expected.model.digest()
+
+
+@pytest.mark.parametrize("kind", [np.float32, "sparse", "frame", "mixed"])
+@pytest.mark.parametrize("split", ["samples", "features"])
+def test_tables_of_every_form_at_workers(kind, split):
+    import pandas as pd
+
+    table = co.Table(X, NUMBERS, WEIGHTS, columns=NAMES)
+    parts = co.data.split(table, split, 3)
+    if kind == "sparse":
+        parts = [replace(part, X=sp.csr_array(part.X)) for part in parts]
+    elif kind == "mixed":
+        parts[1] = replace(parts[1], X=parts[1].X.astype(np.float32))
+    elif kind == "frame":
+        parts = [(pd.DataFrame(part.X, columns=part.columns), part.y, part.weights) for part in parts]
+        parts = [part if part[1] is not None else part[0] for part in parts]
+    else:
+        parts = [replace(part, X=part.X.astype(kind)) for part in parts]
+    found, expected = both(co.Problem("squared", "l2", 0.01, intercept=True), parts, split=split, same_order=True)
+    assert plain(found) == plain(expected)
+    assert found.model.digest() == expected.model.digest()
+
+
+def test_parties_are_called_alike_wherever_they_are(tmp_path):
+    file = tmp_path / "north.npz"
+    np.savez(file, X=X[:20], y=NUMBERS[:20])
+    data = [file, co.Table(X[20:30], NUMBERS[20:30], name="south"), (X[30:], NUMBERS[30:])]
+    results = both(co.Problem("squared", "l2", 0.01, intercept=True), data)
+    for result in results:
+        assert [person.name for person in result.certificate.participants] == ["north", "south", "party 2"]
+
+
+def test_a_recipe_for_a_column_that_nobody_has_is_refused_at_workers():
+    case = Case("linear", "squared", "features")
+    with pytest.raises(CoterieError, match="'weight'"):
+        case.fit(Workers(), prepare=["weight: standardise"])
+
+
+def test_errors_count_the_labels_that_workers_have():
+    labels = np.array(["a", "b", "c"])[[0] * 20 + [1] * 16 + [2] * 12]
+    with pytest.raises(InvalidData, match=r"'a' \(20 rows\), 'b' \(16 rows\), 'c' \(12 rows\)"):
+        both(co.Problem("logistic", "l2", 0.1, intercept=True), [(X[:30], labels[:30]), (X[30:], labels[30:])])
+
+
+# -- what the driver has -----------------------------------------------------------------------------------------------
+
+
+def test_no_number_of_a_remote_table_can_be_read():
+    table = co.Table(X, NUMBERS, WEIGHTS, columns=NAMES, ids=np.arange(N), offset=NUMBERS)
+    remote = RemoteTable.of(table, functools.partial(same, table))
+    assert (remote.n, remote.d, remote.columns, remote.name) == (N, 5, NAMES, "data")
+    readings = [
+        lambda x: x[0],
+        lambda x: x + 1.0,
+        lambda x: 2.0 * x,
+        lambda x: np.asarray(x),
+        lambda x: np.sum(x),
+        lambda x: np.add(x, 1.0),
+        lambda x: x @ np.ones(5),
+        lambda x: np.ones(N) @ x,
+        lambda x: x.mean(axis=0),
+        lambda x: x.astype(float),
+        lambda x: x == x,
+        list,
+        bool,
+    ]
+    for field in ("X", "y", "weights", "offset", "ids"):
+        held = getattr(remote, field)
+        assert isinstance(held, Elsewhere)
+        assert held.shape == np.shape(getattr(table, field))
+        for reading in readings:
+            with pytest.raises(NotHere, match="where their agent lives"):
+                reading(held)
+    for reading in (lambda t: t.digest(), lambda t: t.take_rows(np.arange(3)), lambda t: t.take_columns(np.arange(2))):
+        with pytest.raises(NotHere):
+            reading(remote)
+    assert pickle.loads(pickle.dumps(remote)).fetch().digest() == table.digest()
+
+
+# -- real processes ----------------------------------------------------------------------------------------------------
+
+
+def test_threads_with_keys_come_to_the_model_of_columns():
+    case = Case("linear", "squared", "features", weights=True, offset=True)
+    assert_same(case.fit(Threads(), secure_sums=False), here(case), case, exact=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [Case("linear", "squared", "features", prepare=True), Case("personal", "stumps", "users", False)],
+    ids=lambda case: case.id,
+)
+def test_processes_come_to_the_same_model(case):
+    assert_same(case.fit("peers", secure_sums=False), here(case), case, exact=False)
