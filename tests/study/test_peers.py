@@ -680,7 +680,7 @@ def test_the_disclosure_names_who_hears_what(tmp_path):
     assert "73 rows, 3 columns, the labels" in page
     assert METHODS["graph-cp"].disclosure.sent in page
     assert METHODS["graph-cp"].disclosure.learned in page
-    assert "keyed hashes of the ids" in page
+    assert "keyed hashes of your ids" in page
     assert "the labels" not in disclosure(study, "cyd", keyed()[2]).split("\n\n")[1]
 
 
@@ -695,7 +695,7 @@ def test_the_disclosure_lists_what_may_be_chosen(tmp_path):
 def test_the_disclosure_names_the_means(tmp_path, intercept):
     write_study(tmp_path, problem=RIDGE | {"intercept": intercept}, split="samples")
     page = disclosure(load_study(tmp_path / "study.toml"), "bea", data("samples")[1])
-    assert ("for every column its sum, and its sum weighted by the slope at w = 0" in page) == intercept
+    assert ("for each column: its sum." in page) == intercept
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -93,8 +93,8 @@ def _ids(study: Study) -> list[str]:
     how = "keyed hashes of your ids. Parties can test guesses, outsiders cannot"
     if study.psi:
         how = (
-            "your ids, encrypted for a private set intersection. Both sides learn the ids that they share; a parent can "
-            "test a suspected id by adding it to its own"
+            "your ids, encrypted for a private set intersection. Both sides learn the ids that they share. A parent "
+            "can test a suspected id by adding it to its own"
         )
     return [f"{how} (column {study.id!r}). In the end all parties know the ids that all have"]
 
@@ -150,8 +150,9 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
     if operation == "fit":
         yield from _of_fit(study)
     elif operation == "verify":
-        yield Section("Sent to all parties", lines=(*_ids(study), *sent_to_all(study, operation)))
-        yield Section("Sent once more, as for the fit", (*kind.introduces, *kind.proves))
+        title = "Sent to verify, by `coterie verify`"
+        yield Section(title, lines=(*_ids(study), *sent_to_all(study, operation)))
+        yield Section("Sent to verify, once more", (*kind.introduces, *kind.proves))
     else:
         used = [one for one in OPERATIONS if one.name.split()[0] == operation and study.split in one.splits]
         for one in used:
@@ -201,8 +202,6 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     counted = study.prepare is None and bool(getattr(problem, "outputs", 1))
     for operation in ("fit", "describe", "evaluate", "predict", "verify"):
         text = [line for section in sections(study, operation) for line in section.text(case, counted)]
-        if operation == "verify":
-            text[:1] = ["", "Sent to verify, by `coterie verify`:"]
         lines += text
     return "\n".join([*lines, *_footer(study)])
 

@@ -318,7 +318,7 @@ def _best(
 
 
 @discloses(
-    "the gradient of your loss, one number for each entry of the matrix, as part of a sum",
+    "the gradient of your loss, one number for each entry of the matrix, and your total loss, as part of a sum",
     "a weighted sum of your rows for each column of labels",
     TOTALS,
     applies=lambda case: _is_small(case),
@@ -352,7 +352,7 @@ def _is_small(case: Case) -> bool:
 
 
 @discloses(
-    "products of the gradient of your loss with a few vectors, as part of a sum",
+    "products of the gradient of your loss with a few vectors, and your total loss, as part of a sum",
     "a few combinations of weighted sums of your rows",
     TOTALS,
     applies=lambda case: not _is_small(case),

@@ -17,7 +17,7 @@ from coterie.problems.shared.methods import SharedModels, SharedNewton
 from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
 from coterie.run.agent import Agent, Facts
-from coterie.run.certificate import ANY, Bound, Participant, Point
+from coterie.run.certificate import ANY, Bound, Participant, Point, introduction
 from coterie.run.collectives import Talk
 from coterie.run.rounds import Outcome
 
@@ -33,6 +33,7 @@ class SharedKind(OneScoreKind[Shared, SharedModel]):
     cohorts = ("users",)
     model_class = SharedModel
     prepares = False
+    introduces: Protocols = introduction.OF_ROWS
     proves: Protocols = proof.PROTOCOLS
 
     def introduce(self, agent: Agent[Shared]) -> Talk[Facts]:

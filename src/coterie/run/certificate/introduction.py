@@ -397,5 +397,6 @@ def sum_of_inverses(lengths: FloatArray) -> float:
 
 
 OF_CONSTANTS = (best_constant, _beside)
-PROTOCOLS = (_by_samples, _by_features, *OF_CONSTANTS)
+OF_ROWS = (_by_samples, *OF_CONSTANTS)
+PROTOCOLS = (*OF_ROWS, _by_features)
 """All that sends something in an introduction."""
