@@ -164,8 +164,8 @@ class Guard:
 
     def __init__(self, operation: str, protocols: Iterable[Callable[..., Any]], methods: Iterable[type] = ()):
         self.operation = operation
-        self._known = {_code(one): one.__qualname__ for one in protocols}
-        self._known |= {code: one.__name__ for one in methods for code in _codes(one)}
+        self._known = {_code(one): name_of(one) for one in protocols}
+        self._known |= {code: name_of(one) for one in methods for code in _codes(one)}
         self.sent: Counter[str] = Counter()
         """Collectives by the name of the declared protocol."""
         self.numbers: Counter[str] = Counter()
@@ -183,6 +183,11 @@ class Guard:
             )
         self.sent[name] += 1
         self.numbers[name] += size_of(word)
+
+
+def name_of(protocol: Any) -> str:
+    """What the counts call a protocol, or a method."""
+    return f"{protocol.__module__.removeprefix('coterie.')}.{protocol.__qualname__}"
 
 
 def size_of(word: Word) -> int:
