@@ -32,7 +32,7 @@ def align(tables: Sequence[Table], *, duplicates: Literal["error", "first"] = "e
     if not tables:
         raise InvalidData("there are no parties to align. Give at least one.")
     tables = [replace(table, ids=_ids(table)) for table in tables]
-    refuse_mixed_ids(tables)
+    refuse_mixed_ids([table.name for table in tables], [table.ids for table in tables])
     keys = [_unique(table, duplicates) for table in tables]
     common = reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), (key.ids for key in keys))
     if common.size == 0:
@@ -58,15 +58,15 @@ def order_digest(table: Table) -> str:
     return digest("order", ids)
 
 
-def refuse_mixed_ids(tables: Sequence[Table]) -> None:
+def refuse_mixed_ids(names: Sequence[str], ids: Sequence[npt.NDArray[Any] | None]) -> None:
     """Refuse integer ids at one party and text at another, which could never match."""
-    known = [table for table in tables if table.ids is not None and len(table.ids)]
-    text = [table for table in known if table.ids is not None and is_text(table.ids)]
-    number = [table for table in known if table not in text]
+    known = [(name, own) for name, own in zip(names, ids, strict=True) if own is not None and len(own)]
+    text = [(name, len(own)) for name, own in known if is_text(own)]
+    number = [(name, len(own)) for name, own in known if not is_text(own)]
     if text and number:
         raise InvalidData(
-            f"the {text[0].n} ids of party {text[0].name!r} are text and the {number[0].n} of party "
-            f"{number[0].name!r} are integers. Convert them to one type, e.g. with ids.astype(str)."
+            f"the {text[0][1]} ids of party {text[0][0]!r} are text and the {number[0][1]} of party "
+            f"{number[0][0]!r} are integers. Convert them to one type, e.g. with ids.astype(str)."
         )
 
 

@@ -20,7 +20,7 @@ from coterie.data.summary import TableSummary, check_together, common_shape, in_
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
-from coterie.numerics.arrays import FloatArray, Matrix, host, is_sparse, is_tensor, precision_of
+from coterie.numerics.arrays import FloatArray, Matrix, host, is_sparse, is_tensor
 from coterie.numerics.kernels import tensors
 from coterie.numerics.threads import spread
 from coterie.run.stages import counting
@@ -48,18 +48,13 @@ def validated(table: Table, *, classification: bool | None) -> Table:
     `classification=True` leaves the labels as they are, for `encode_labels`; `False` wants one number per row; `None`
     takes any labels, also several per row. A party without rows or without columns is allowed.
     """
-    return _validated(table, classification)[0]
-
-
-def _validated(table: Table, classification: bool | None) -> tuple[Table, float]:
-    """The table of `validated`, and the sum of all x²."""
     if table.texts:
         column = next(iter(table.texts))
         raise party_error(table.name, f"column {column!r} holds text. Prepare it with one-hot, or leave it out.")
     table = replace(table, X=_float_matrix(table))
     if table.columns is not None and len(table.columns) != table.d:
         raise party_error(table.name, f"has {table.d} columns but {len(table.columns)} column names. Give each one.")
-    squares = _finite_squares(table)
+    _refuse_infinite(table)
     offset = table.offset
     if offset is not None:
         offset = valid_offset(offset, table.name, table.n)
@@ -68,7 +63,7 @@ def _validated(table: Table, classification: bool | None) -> tuple[Table, float]
         ids = plain_ids(ids, table.name)
     table = replace(table, y=_labels(table, classification), weights=_weights(table), offset=offset, ids=ids)
     _refuse_unequal_lengths(table)
-    return table, squares
+    return table
 
 
 def _refuse_unequal_lengths(table: Table) -> None:
@@ -91,23 +86,77 @@ def validated_all(tables: Sequence[Table], *, split: str, classification: bool |
         raise UnknownName("split", split, SPLITS)
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
-    checked = [_validated(table, classification) for table in told_apart(tables)]
-    tables = [table for table, _ in checked]
-    squares = [own for _, own in checked]
-    summaries = [TableSummary.of(table) for table in tables]
-    check_together(summaries, split)
-    shape = common_shape(summaries)
-    tables = [in_common_shape(table, shape, split) for table in tables]
-    by_features = split == "features"
-    if by_features:
-        _refuse_other_orders(tables)
-    held = list(zip(tables, squares, strict=True))
-    if by_features:
-        for one in held:
-            _refuse_sizes([one])
-    else:
-        _refuse_sizes(held)
-    return tables
+    checked = [validated(table, classification=classification) for table in told_apart(tables)]
+    shape = common_shape(checked_together(checked, split))
+    return [in_common_shape(table, shape, split) for table in checked]
+
+
+def checked_together(tables: Sequence[Table], split: str) -> list[TableSummary]:
+    """The summaries of tables that are `validated`, once it is clear that they fit together."""
+    cards = [TableSummary.of(table) for table in tables]
+    check_together(cards, split)
+    if split == "features":
+        refuse_other_orders([table.name for table in tables], [table.ids for table in tables])
+    refuse_sizes(cards, [sizes_of(table, cards, index, split) for index, table in enumerate(tables)], split)
+    return cards
+
+
+Counted = tuple[npt.NDArray[Any], npt.NDArray[np.intp] | None]
+"""The different labels of a party, sorted, and the rows of each, if these are known."""
+
+
+class ClassCounts(NamedTuple):
+    """The classes of all parties together."""
+
+    names: list[str]
+    """The parties with labels."""
+    labels: npt.NDArray[Any]
+    """The different labels, sorted."""
+    counts: npt.NDArray[np.intp] | None
+    """The rows of each, if they are known."""
+
+    @staticmethod
+    def of(names: Sequence[str], own: Sequence[Counted]) -> ClassCounts:
+        """From the labels of each party."""
+        held = {name: one for name, one in zip(names, own, strict=True) if len(one[0])}
+        if not held:
+            raise InvalidData("there are no labels at any party. Give labels with two different values.")
+        _refuse_mixed_labels({name: labels for name, (labels, _) in held.items()})
+        labels, places = np.unique(np.concatenate([labels for labels, _ in held.values()]), return_inverse=True)
+        counts = [count for _, count in held.values()]
+        if any(count is None for count in counts):
+            return ClassCounts([*held], labels, None)
+        rows = np.bincount(places, np.concatenate(counts), len(labels))  # type: ignore[arg-type]
+        return ClassCounts([*held], labels, rows.astype(np.intp))
+
+    def two(self) -> npt.NDArray[Any]:
+        """The two classes; refuses any other number of them."""
+        if len(self.labels) == 2:
+            return self.labels
+        shown = [repr(label) for label in self.labels.tolist()]
+        if self.counts is not None:
+            shown = [f"{label} ({count} rows)" for label, count in zip(shown, self.counts, strict=True)]
+        listed = ", ".join(shown[:MOST])
+        if len(shown) > MOST:
+            listed += f", and {len(shown) - MOST} more"
+        if len(shown) == 1:
+            fix = "A classifier needs two classes: add rows of the other one."
+        elif are_shares(self.labels):
+            fix = SHARES
+        else:
+            fix = "This loss takes two: use loss multinomial, which takes several, or merge some."
+            if len(shown) > MOST and not is_text(self.labels):
+                fix += " To predict numbers, use a regression loss such as squared."
+        names = ", ".join(map(repr, self.names))
+        noun = "class" if len(shown) == 1 else "classes"
+        raise InvalidData(f"the labels ({names}) have {len(shown)} {noun}: {listed}. {fix}")
+
+
+def counted_labels(table: Table) -> Counted:
+    """The different labels of a table, and how many rows have each."""
+    if table.y is None or not len(table.y):
+        return np.empty(0), None
+    return _classes_of(plain(table.y, table.name, "label"))
 
 
 def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[Table], npt.NDArray[Any] | None]:
@@ -118,47 +167,20 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
     """
     if not classification:
         return list(tables), None
-    labels = _plain_labels(tables)
-    labels = {k: values for k, values in labels.items() if values.size}
-    if not labels:
-        raise InvalidData("there are no labels at any party. Give labels with two different values.")
-    _refuse_mixed_labels({tables[k].name: values for k, values in labels.items()})
-    classes, counts = _classes_of(np.concatenate(list(labels.values())))
-    if len(classes) != 2:
-        raise _not_two_classes([tables[k].name for k in labels], classes, counts)
-    already_encoded = classes.tolist() == [-1.0, 1.0]
-    encoded = list(tables)
-    for k, table in enumerate(tables):
-        if table.y is None or (already_encoded and table.y.dtype == np.float64):
-            continue
-        y = np.empty(0)
-        if k in labels:
-            y = np.where(labels[k] == classes[1], 1.0, -1.0)
-        encoded[k] = replace(table, y=y)
-    return encoded, classes
+    classes = ClassCounts.of([table.name for table in tables], [counted_labels(table) for table in tables]).two()
+    return [encoded_as_signs(table, classes) for table in tables], classes
 
 
-def _plain_labels(tables: Sequence[Table]) -> dict[int, npt.NDArray[Any]]:
-    """The labels of each party that has some, by the place of the party."""
-    return {k: plain(table.y, table.name, "label") for k, table in enumerate(tables) if table.y is not None}
-
-
-def _not_two_classes(parties: Sequence[str], classes: npt.NDArray[Any], counts: npt.NDArray[np.intp]) -> InvalidData:
-    shown = [f"{label!r} ({count} rows)" for label, count in zip(classes.tolist(), counts, strict=True)]
-    listed = ", ".join(shown[:MOST])
-    if len(shown) > MOST:
-        listed += f", and {len(shown) - MOST} more"
-    if len(classes) == 1:
-        fix = "A classifier needs two classes: add rows of the other one."
-    elif are_shares(classes):
-        fix = SHARES
-    else:
-        fix = "This loss takes two: use loss multinomial, which takes several, or merge some."
-        if len(classes) > MOST and not is_text(classes):
-            fix += " To predict numbers, use a regression loss such as squared."
-    names = ", ".join(map(repr, parties))
-    noun = "class" if len(classes) == 1 else "classes"
-    return InvalidData(f"the labels ({names}) have {len(classes)} {noun}: {listed}. {fix}")
+def encoded_as_signs(table: Table, classes: npt.NDArray[Any]) -> Table:
+    """One party's labels as −1.0 and +1.0."""
+    if table.y is None:
+        return table
+    if classes.tolist() == [-1.0, 1.0] and table.y.dtype == np.float64:
+        return table
+    y = np.empty(0)
+    if len(table.y):
+        y = np.where(plain(table.y, table.name, "label") == classes[1], 1.0, -1.0)
+    return replace(table, y=y)
 
 
 def are_shares(classes: npt.NDArray[Any]) -> bool:
@@ -177,6 +199,11 @@ def _classes_of(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray
         if ends[0] != ends[1] and counts.sum() == labels.size:
             return ends, counts
     return np.unique(labels, return_counts=True)
+
+
+def _plain_labels(tables: Sequence[Table]) -> dict[int, npt.NDArray[Any]]:
+    """The labels of each party that has some, by the place of the party."""
+    return {k: plain(table.y, table.name, "label") for k, table in enumerate(tables) if table.y is not None}
 
 
 def encode_classes(
@@ -280,16 +307,15 @@ def _not_numbers(table: Table) -> InvalidData:
     )
 
 
-def _finite_squares(table: Table) -> float:
-    """The sum of all x²; refuses a table in which not all of them are finite."""
+def _refuse_infinite(table: Table) -> None:
+    """Refuse a table in which not all x are finite."""
     X = table.X
     if is_tensor(X):
         if all(bool(block.isfinite().all()) for _, block in tensors.blocks(X)):
-            return 0.0
+            return
         X = host(X)
-    squares = _squares(X.data if is_sparse(X) else X)
-    if not np.isnan(squares):
-        return squares
+    if not np.isnan(_squares(X.data if is_sparse(X) else X)):
+        return
     if is_sparse(X):
         where = np.flatnonzero(~np.isfinite(X.data))
         counts = np.bincount(X.indices[where], minlength=table.d)
@@ -412,35 +438,70 @@ def names_told_apart(names: Sequence[str]) -> list[str]:
     return [f"{name} {k}" if times[name] > 1 else name for k, name in enumerate(names)]
 
 
-def _refuse_sizes(held: list[tuple[Table, float]]) -> None:
+class Sizes(NamedTuple):
+    """How large the numbers of a party are."""
+
+    columns: FloatArray
+    """The largest |x| of every column, or 0 where no number is extreme; see `_column_sizes`."""
+    labels: float
+    """The largest label."""
+
+
+def sizes_of(table: Table, cards: Sequence[TableSummary], index: int, split: str) -> Sizes:
+    """The sizes of the numbers of one party among these, for `refuse_sizes`."""
+    least, most = _range(_summed(cards, index, split))
+    X = table.X
+    small = is_tensor(X) or _squares(X.data if is_sparse(X) else X) <= most**2
+    labels = 0.0
+    if table.y is not None and table.y.dtype.kind == "f":
+        labels = float(np.abs(table.y).max(initial=0.0))
+    return Sizes(_column_sizes(X, least, small), labels)
+
+
+def refuse_sizes(cards: Sequence[TableSummary], sizes: Sequence[Sizes], split: str) -> None:
     """Refuse a column, or labels, so small that all squares vanish, or so large that their sum is infinite.
 
-    `held` has each table with the sum of its squares. All methods and certificates sum squares. Numbers may be tiny at
-    one party if they are not at another. A column of zeros is accepted.
+    All methods and certificates sum squares. Numbers may be tiny at one party if they are not at another. A column of
+    zeros is accepted.
     """
-    held = [(table, squares) for table, squares in held if table.n]
-    tables = [table for table, _ in held]
-    if not tables:
-        return
-    precision = np.finfo(np.result_type(*(precision_of(table.X) for table in tables)))
-    least = SAFETY * float(precision.tiny) ** 0.5
-    most = (float(precision.max) / sum(table.n for table in tables)) ** 0.5 / SAFETY
-    sizes = [_column_sizes(table.X, least, squares <= most**2) for table, squares in held]
-    wrong = _wrong_sizes(np.array(sizes), least, most)
-    if wrong is not None:
-        holder = tables[wrong.party]
-        column = holder.column_name(wrong.column)
-        raise party_error(holder.name, f"{column} has {wrong.describe(least, str(precision.dtype))}")
-    largest_labels = []
-    for table in tables:
-        if table.y is not None and table.y.dtype.kind == "f":
-            largest_labels.append(np.abs(table.y).max(initial=0.0))
-        else:
-            largest_labels.append(0.0)
-    wrong = _wrong_sizes(np.array(largest_labels)[:, None], least, most)
-    if wrong is not None:
-        holder = tables[wrong.party]
-        raise party_error(holder.name, f"the labels have {wrong.describe(least, str(precision.dtype))}")
+    held = [index for index, card in enumerate(cards) if card.rows]
+    groups = [held] if split != "features" else [[index] for index in held]
+    for group in filter(None, groups):
+        summed = _summed(cards, group[0], split)
+        least, most = _range(summed)
+        precision = str(_precision(summed).dtype)
+        wrong = _wrong_sizes(_of_one_width([sizes[index].columns for index in group]), least, most)
+        if wrong is not None:
+            holder = cards[group[wrong.party]]
+            raise party_error(holder.name, f"{holder.column_name(wrong.column)} has {wrong.describe(least, precision)}")
+        wrong = _wrong_sizes(np.array([[sizes[index].labels] for index in group]), least, most)
+        if wrong is not None:
+            holder = cards[group[wrong.party]]
+            raise party_error(holder.name, f"the labels have {wrong.describe(least, precision)}")
+
+
+def _of_one_width(rows: Sequence[FloatArray]) -> FloatArray:
+    """These rows as a matrix; columns that an open-ended table leaves out are zero."""
+    width = max(len(row) for row in rows)
+    return np.array([np.pad(row, (0, width - len(row))) for row in rows])
+
+
+def _summed(cards: Sequence[TableSummary], index: int, split: str) -> list[TableSummary]:
+    """The parties over whose rows the squares of that party are summed: split by features, itself."""
+    if split == "features":
+        return [cards[index]]
+    return [card for card in cards if card.rows] or [cards[index]]
+
+
+def _precision(cards: Sequence[TableSummary]) -> Any:
+    return np.finfo(np.float32 if all(card.single for card in cards) else np.float64)
+
+
+def _range(cards: Sequence[TableSummary]) -> tuple[float, float]:
+    """The least and the largest size of numbers that parties can sum the squares of."""
+    precision = _precision(cards)
+    rows = max(sum(card.rows for card in cards), 1)
+    return SAFETY * float(precision.tiny) ** 0.5, (float(precision.max) / rows) ** 0.5 / SAFETY
 
 
 class _WrongSize(NamedTuple):
@@ -495,19 +556,19 @@ def _column_sizes(X: Matrix, least: float, small: bool) -> FloatArray:
     return sizes
 
 
-def _refuse_other_orders(tables: Sequence[Table]) -> None:
+def refuse_other_orders(names: Sequence[str], ids: Sequence[npt.NDArray[Any] | None]) -> None:
     """Refuse ids that name different rows at two parties."""
-    refuse_mixed_ids(tables)
-    named = [(table.name, table.ids) for table in tables if table.ids is not None]
-    for other, ids in named:
+    refuse_mixed_ids(names, ids)
+    named = [(name, own) for name, own in zip(names, ids, strict=True) if own is not None]
+    for other, own in named:
         first, known = named[0]
-        different = np.flatnonzero(known != ids)
+        different = np.flatnonzero(known != own)
         if different.size:
             i = different[0]
             raise party_error(
                 other,
                 f"{are(different.size, 'id')} not that of party {first!r} in the same row (first at row {i}: "
-                f"{ids[i]} here and {known[i]} there). Match the rows with coterie.data.align(tables).",
+                f"{own[i]} here and {known[i]} there). Match the rows with coterie.data.align(tables).",
             )
 
 

@@ -50,6 +50,12 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     has_ids: bool = False
     """... and whether it has ids of its rows."""
 
+    def column_name(self, j: int) -> str:
+        """The name of column j in errors, as `Table.column_name` gives it."""
+        if self.names is None:
+            return f"column {j}"
+        return f"column {self.names[j]!r}"
+
     @staticmethod
     def of(
         table: Table, *, classification: bool = False, names: bool = True, independence: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.data import Table, encode_labels, validated_all
-from coterie.data.check import SHARES, are_shares
+from coterie.data import Table
+from coterie.data.check import ClassCounts, encoded_as_signs
 from coterie.data.labels import Labels
 from coterie.data.table import party_error
-from coterie.errors import InvalidData, InvalidInput
+from coterie.errors import InvalidInput
 from coterie.numerics.arrays import CentredDesign, Design, FloatArray, host, is_sparse, is_tensor
 from coterie.numerics.losses import Fit
 from coterie.problems.problem import AnyProblem, Problem
@@ -123,39 +123,16 @@ class Kind(ABC, Generic[K, M]):
     def check_split(self, problem: K, split: str) -> None:
         """Refuse a split that models of this kind cannot be learned from."""
 
-    def prepare(self, tables: Sequence[Table], problem: K, split: str) -> tuple[list[Table], Classes]:
-        """The tables checked, with labels −1 and +1 for a classification, in one precision; and the two classes."""
-        self.check_split(problem, split)
-        wanted = self.classification(problem)
-        checked = validated_all(tables, split=split, classification=wanted)
-        for table in checked:
-            self.check_labels(table, problem)
-        valid, classes = encode_labels(checked, bool(wanted))
-        return in_one_precision(valid if split == "features" else [by_rows(table) for table in valid]), classes
-
     def check_labels(self, table: Table, problem: K) -> None:
         """Refuse labels that the problem has no use for; the party has been checked alone."""
 
-    def classes(self, problem: K, labels: Collection[str | float]) -> Classes:
-        """The classes of all parties together, sorted; None where labels are numbers."""
-        if not self.classification(problem):
-            return None
-        if len({isinstance(label, str) for label in labels}) > 1:
-            raise InvalidData("the labels are text at one party and numbers at another. Convert them to one type.")
-        return self._classes(problem, np.unique(np.array(list(labels))))
-
-    def _classes(self, problem: K, found: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if len(found) != 2:
-            shown = ", ".join(map(repr, found[:10].tolist()))
-            fix = f" {SHARES}" if are_shares(found) else ""
-            raise InvalidData(f"the labels have {len(found)} classes ({shown}); a classification loss needs two.{fix}")
-        return found
+    def classes(self, problem: K, found: ClassCounts) -> npt.NDArray[Any]:
+        """The classes of all parties together, sorted, where labels are classes."""
+        return found.two()
 
     def encode(self, table: Table, problem: K, classes: Classes) -> Table:
         """One party's labels as numbers, once the classes of all parties are known."""
-        if classes is None or table.y is None:
-            return table
-        return replace(table, y=np.where(table.y == classes[1], 1.0, -1.0))
+        return table if classes is None else encoded_as_signs(table, classes)
 
     def made_up(self, problem: K, scores: FloatArray) -> FloatArray:
         """Labels that go with these scores, to try a problem out."""
@@ -401,14 +378,6 @@ def can_stay(tables: Sequence[Table]) -> bool:
     """
     kinds = {str(table.X.dtype) for table in tables}
     return len(kinds) == 1 and all(is_tensor(table.X) and table.X.device.type in DEVICES for table in tables)
-
-
-def in_one_precision(tables: list[Table]) -> list[Table]:
-    """X in float32 where all parties have it, in float64 as soon as one has that: messages of both cannot be added."""
-    if any(is_tensor(table.X) for table in tables):
-        return tables
-    finest = np.result_type(*(table.X.dtype for table in tables))
-    return [table if table.X.dtype == finest else replace(table, X=table.X.astype(finest)) for table in tables]
 
 
 def by_rows(table: Table) -> Table:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coterie.data import Table, read
+import numpy as np
+
+from coterie.data import Table, read, validated
 from coterie.data import split as split_table
+from coterie.data.check import ClassCounts, Counted, checked_together, counted_labels, told_apart
 from coterie.data.digests import begin_to_compile
 from coterie.data.keys import all_noted, warn_caller
 from coterie.data.pairing import paired
@@ -18,6 +22,7 @@ from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.read import read_party, values_of
 from coterie.data.remote import Rows
+from coterie.data.summary import TableSummary, common_shape, in_common_shape
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.methods import Method
 from coterie.numerics.arrays import is_tensor
@@ -180,15 +185,47 @@ def prepare_tables(
 
     Tensors stay where they are for low-rank models, and for linear ones if the caller says so.
     """
-    family = problem.kind
-    for table in tables:
-        family.check_beside(table)
-    if not family.on_device(split, tensors) or not can_stay(tables):
-        tables = on_the_host(tables)
-    for table in tables:
-        begin_to_compile(table.X)
-    with naming_lines(*tables):
-        return family.prepare(tables, problem, split)
+    if split not in SPLITS:
+        raise UnknownName("split", split, SPLITS)
+    if not tables:
+        raise InvalidData("there are no parties. Give at least one.")
+    problem.kind.check_split(problem, split)
+    stay = problem.kind.on_device(split, tensors) and can_stay(tables)
+    checked = [checked_alone(table, problem, stay) for table in told_apart(tables)]
+    cards = checked_together(checked, split)
+    classes = classes_of(problem, [card.name for card in cards], partial(map, counted_labels, checked))
+    return [encoded(problem, classes, cards, split, table) for table in checked], classes
+
+
+def checked_alone(table: Table, problem: AnyProblem, stay: bool = False) -> Table:
+    """One party's table, checked before it meets the others; rows that are tensors may `stay` where they are."""
+    kind = problem.kind
+    kind.check_beside(table)
+    if not stay:
+        table = on_the_host([table])[0]
+    begin_to_compile(table.X)
+    with naming_lines(table):
+        table = validated(table, classification=kind.classification(problem))
+        kind.check_labels(table, problem)
+    return table
+
+
+def classes_of(problem: AnyProblem, names: Sequence[str], labels: Callable[[], Iterable[Counted]]) -> Classes:
+    """The classes of all parties together, where labels are classes, from the different `labels` of each party."""
+    if not problem.kind.classification(problem):
+        return None
+    return problem.kind.classes(problem, ClassCounts.of(names, list(labels())))
+
+
+def encoded(problem: AnyProblem, classes: Classes, cards: Sequence[TableSummary], split: str, table: Table) -> Table:
+    """One party's table as an agent takes it: labels as numbers, in the shape and the precision of all parties."""
+    table = problem.kind.encode(in_common_shape(table, common_shape(cards), split), problem, classes)
+    if is_tensor(table.X):
+        return table
+    finest = np.float32 if all(card.single for card in cards) else np.float64
+    if table.X.dtype != finest:
+        table = replace(table, X=table.X.astype(finest))
+    return table if split == "features" else by_rows(table)
 
 
 def within_reach(tables: list[Table], method: Method, problem: AnyProblem) -> list[Table]:

@@ -20,17 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.data import Table
-from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
+from coterie.data.summary import TableSummary, check_together
 from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.numerics.arrays import is_sparse
-from coterie.problems.kind import by_rows
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.setup import make_agent
 from coterie.run.statuses import Status
+from coterie.run.tables import classes_of, encoded
 from coterie.study.align import HASH_BYTES, aligned
 from coterie.study.broadcasts import CARDS, NAME_KEYS, NAMES, RANGES, TOTALS, Broadcast
 from coterie.study.chaos import Chaos
@@ -212,14 +212,12 @@ def prepare_table(
     session: Session, table: Table, problem: AnyProblem
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
     """Its own table as the others need it, everybody's summaries, and the classes."""
-    split, family = session.study.split, problem.kind
-    parts = summaries(session, table, classification=bool(family.classification(problem)))
+    split = session.study.split
+    parts = summaries(session, table, classification=bool(problem.kind.classification(problem)))
     check_together(parts, split)
-    classes = family.classes(problem, {label for part in parts for label in part.classes})
-    table = family.encode(in_common_shape(table, common_shape(parts), split), problem, classes)
-    finest = np.float32 if all(part.single for part in parts) else np.float64
-    table = replace(table, X=table.X.astype(finest, copy=False))
-    return table if split == "features" else by_rows(table), parts, classes
+    told = [(np.array(part.classes), None) for part in parts]
+    classes = classes_of(problem, [part.name for part in parts], lambda: told)
+    return encoded(problem, classes, parts, split, table), parts, classes
 
 
 def with_predictors(session: Session, problem: AnyProblem, table: Table) -> Any:

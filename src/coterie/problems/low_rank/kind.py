@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.data import Table, validated_all
+from coterie.data import Table
+from coterie.data.check import ClassCounts
 from coterie.errors import InvalidProblem
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.factors import apart, factors_of, written
-from coterie.problems.kind import Ask, Classes, Protocols, Shown, in_one_precision, on_the_host
+from coterie.problems.kind import Ask, Classes, Protocols, Shown, on_the_host
 from coterie.problems.low_rank import proof
 from coterie.problems.low_rank.methods import DfwSubspace, DfwTrace, NaiveDfw, Sva
 from coterie.problems.low_rank.model import LowRankModel
@@ -113,19 +114,14 @@ class LowRankKind(RowsKind[Problem[Task], LowRankModel]):
     def check_columns(self, problem: Problem[Task], columns: int) -> None:
         """A trace norm is one of any matrix."""
 
-    def prepare(self, tables: Sequence[Table], problem: Problem[Task], split: str) -> tuple[list[Table], Classes]:
-        if problem.loss.kind == "entries":
-            tables = on_the_host(tables)
-        self.check_split(problem, split)
-        known = validated_all(tables, split=split, classification=self.classification(problem))
-        valid, classes = problem.loss.prepared(known)
-        return in_one_precision(valid), classes
-
-    def _classes(self, problem: Problem[Task], found: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def classes(self, problem: Problem[Task], found: ClassCounts) -> npt.NDArray[Any]:
         fixed = getattr(problem.loss, "classes", None)
-        return found if fixed is None else np.array(fixed)
+        return found.labels if fixed is None else np.array(fixed)
 
     def encode(self, table: Table, problem: Problem[Task], classes: Classes) -> Table:
+        """Places in a matrix are looked up on the host."""
+        if problem.loss.kind == "entries":
+            table = on_the_host([table])[0]
         return problem.loss.with_classes(classes).prepared([table])[0][0]
 
     def made_up(self, problem: Problem[Task], scores: FloatArray) -> FloatArray:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.data import Table, encode_classes, validated_all
+from coterie.data import Table, encode_classes
+from coterie.data.check import ClassCounts
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.networks import Network
 from coterie.numerics.arrays import Design, FloatArray, stored
 from coterie.numerics.losses import Fit
-from coterie.problems.kind import SHOWN, Ask, Classes, Protocols, Shown, by_rows, in_one_precision
+from coterie.problems.kind import SHOWN, Ask, Classes, Protocols, Shown
 from coterie.problems.multiclass import proof
 from coterie.problems.multiclass.loss import Softmax
 from coterie.problems.multiclass.methods import SoftmaxNewton
@@ -111,15 +112,9 @@ class MulticlassKind(RowsKind[Problem[Softmax], MulticlassModel]):
     def check_columns(self, problem: Problem[Softmax], columns: int) -> None:
         super().check_columns(problem.flattened(columns), columns * problem.outputs)
 
-    def prepare(self, tables: Sequence[Table], problem: Problem[Softmax], split: str) -> tuple[list[Table], Classes]:
-        self.check_split(problem, split)
-        checked = validated_all(tables, split=split, classification=True)
-        encoded, classes = encode_classes(checked, self._fixed(problem))
-        return in_one_precision([by_rows(table) for table in encoded]), classes
-
-    def _classes(self, problem: Problem[Softmax], found: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def classes(self, problem: Problem[Softmax], found: ClassCounts) -> npt.NDArray[Any]:
         fixed = self._fixed(problem)
-        return found if fixed is None else fixed
+        return found.labels if fixed is None else fixed
 
     def _fixed(self, problem: Problem[Softmax]) -> npt.NDArray[Any] | None:
         known = problem.loss.classes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from coterie.api.result import Result
-from coterie.data import Table, validated_all
+from coterie.data import Table
 from coterie.data.labels import Labels
 from coterie.data.table import party_error
 from coterie.errors import InvalidProblem
@@ -20,8 +20,6 @@ from coterie.problems.kind import (
     Classes,
     Protocols,
     Shown,
-    by_rows,
-    in_one_precision,
     said_of_intercept,
     said_of_penalty,
 )
@@ -125,16 +123,6 @@ class SurvivalKind(RowsKind[Problem[Cox], SurvivalModel]):
     def note(self, problem: Problem[Cox], parties: int) -> str:
         """By what the baseline hazards are stratified."""
         return f"{strata(problem, parties).capitalize()}."
-
-    def prepare(self, tables: Sequence[Table], problem: Problem[Cox], split: str) -> tuple[list[Table], Classes]:
-        self.check_split(problem, split)
-        for table in tables:
-            self._refuse_unlabelled(table)
-        checked = validated_all(tables, split=split, classification=None)
-        checked = [self.encode(table, problem, None) for table in checked]
-        for table in checked:
-            self.check_labels(table, problem)
-        return in_one_precision([by_rows(table) for table in checked]), None
 
     def encode(self, table: Table, problem: Problem[Cox], classes: Classes) -> Table:
         """A party without rows has labels of no rows."""
