@@ -149,11 +149,11 @@ def test_auto_chooses_among_what_all_policies_allow(tmp_path):
 
 def test_policies_that_have_no_method_in_common_end_the_run_in_words(tmp_path):
     write_study(tmp_path, split="samples")
-    policies(tmp_path, bea=f"{ANYTHING}\nmethods = ['cocoa']", cyd=f"{ANYTHING}\nmethods = ['gram']")
+    policies(tmp_path, bea=f"{ANYTHING}\nmethods = ['newton']", cyd=f"{ANYTHING}\nmethods = ['gram']")
     for end in together(tmp_path, data("samples")):
         assert isinstance(end, Refused)
         assert "no method is allowed by all policies: ada allows " in str(end)
-        assert "bea allows cocoa; cyd allows gram" in str(end)
+        assert "bea allows newton; cyd allows gram" in str(end)
 
 
 def test_a_run_ends_before_one_number_too_many_also_after_it_was_continued(tmp_path):
