@@ -205,4 +205,4 @@ def test_the_budget_knows_several_classes(tmp_path, penalty):
     if penalty["penalty"] == "l2":
         assert [end.status for end in ends] == ["optimal"] * 3
     else:
-        assert "dfw-trace would tell about" in str(ends[0])
+        assert "dfw-subspace would tell about" in str(ends[0])

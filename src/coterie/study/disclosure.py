@@ -186,20 +186,26 @@ def case_of(study: Study, table: Table) -> Case:
     problem = study.make_problem()
     kind = problem.kind
     card = TableSummary.of(table, classification=bool(kind.classification(problem)), names=False)
-    if len(card.classes) > 1:
-        problem = problem.with_classes(np.array(sorted(card.classes)))
+    if _needs_classes(problem):
+        # Those of all parties are known once they have met: until then, two of them stand for all.
+        problem = problem.with_classes(np.array(["one", "other"]))
     recipes = study.make_preparation()
     steps = () if recipes is None else tuple(dict.fromkeys(step.name for step in recipes.steps))
     secure = study.has_secure_sums
     return Case(with_offset(problem, [card]), study.split, table, len(study.party), secure, steps)
 
 
+def _needs_classes(problem: Any) -> bool:
+    """Whether the lengths of messages depend on classes that the study does not list."""
+    return getattr(getattr(problem, "loss", None), "classes", ()) is None
+
+
 def disclosure(study: Study, party: str, table: Table) -> str:
     """The page of a study: what the party sends for each operation, to whom, and what recipients can compute."""
     case, problem = case_of(study, table), study.make_problem()
     lines = [*_header(study, party, table)]
-    # With a preparation, other columns take the place of these.
-    counted = study.prepare is None and bool(getattr(problem, "outputs", 1))
+    # How long messages are follows from the columns after the preparation, and from the classes of all parties.
+    counted = study.prepare is None and not _needs_classes(problem)
     for operation in ("fit", "describe", "evaluate", "predict", "verify"):
         text = [line for section in sections(study, operation) for line in section.text(case, counted)]
         lines += text
