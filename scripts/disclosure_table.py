@@ -17,11 +17,11 @@ from coterie.study.broadcasts import BROADCASTS
 from coterie.study.disclosure import OPERATIONS
 
 STEPS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
-    "introduction": lambda kind: kind.introduces,
+    "introduction": lambda kind: kind.proof.introduces,
     "preparation": lambda kind: Prepare.discloses,
     "acceleration": lambda kind: ADVANCES,
-    "certificate": lambda kind: kind.proves,
-    "strengths of a path": lambda kind: kind.finds_strengths,
+    "certificate": lambda kind: kind.proof.proves,
+    "strengths of a path": lambda kind: kind.local.finds_strengths,
     "folds of a path": lambda kind: (rows_outside_folds, mean_loss),
     "choice among models": lambda kind: (sums_of_choice,) if kind.name == "shared" else (),
 }

@@ -60,6 +60,40 @@ def test_a_thousand_automatic_runs_hardly_ever_stall():
     assert len(found) <= ALLOWED * 1000, "\n".join(found)
 
 
+# -- columns far from 0 ------------------------------------------------------------------------------------------------
+
+
+def far_from_zero(labels, rows=90):
+    rng = np.random.default_rng(5)
+    table = rng.standard_normal((rows, 6)) * 10.0 ** rng.uniform(-1, 1, 6)
+    scores = table @ rng.standard_normal(6)
+    y = {"classes": np.where(scores > 0, 1.0, -1.0), "numbers": 1e4 * (scores + 0.3 * rng.standard_normal(rows))}[
+        labels
+    ]
+    return table + 3e6 * rng.uniform(0.3, 1.0, 6), y
+
+
+@pytest.mark.parametrize(
+    ("loss", "penalty", "parameters", "split"),
+    [
+        ("huber", "nonnegative", {"threshold": 1e4}, "samples"),
+        ("hinge", "l1", {"strength": 1e-4}, "samples"),
+        ("hinge", "l1", {"strength": 1e-4}, "features"),
+        ("squared", "group", {"strength": 1e-2, "groups": [0, 0, 0, 1, 1, 1]}, "features"),
+        ("logistic", "none", {}, "samples"),
+    ],
+)
+def test_large_means_do_not_keep_the_certificate_open(loss, penalty, parameters, split):
+    data = far_from_zero("classes" if loss in ("hinge", "logistic") else "numbers")
+    if loss == "logistic":
+        data[1][:20] *= -1.0
+    agents = [[0, 1, 2], [3, 4, 5]] if split == "features" else 3
+    problem = co.Problem(loss, penalty, **parameters)
+    result = co.solve(problem, data, split=split, agents=agents, tol=1e-8, progress=False)
+    assert result.status.success, result
+    assert co.verify(result.certificate, result.model, data).holds
+
+
 # -- a class that no row has -------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ PENALTIES = ("none", "l2", "l1", "elasticnet", "group", "nonnegative", "box", "l
 MEANS = (0.0, 2e3, 1e6, 1e9, 1e12)
 CHUNKS, EACH = 5, 50
 """Five times fifty problems in the default run, twenty times as many in the slow one."""
+pytestmark = pytest.mark.filterwarnings("ignore:.* looks like a key:coterie.errors.DataWarning")
 
 
 def penalty(name: str, d: int, rng: np.random.Generator) -> dict[str, object]:

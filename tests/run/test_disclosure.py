@@ -12,7 +12,7 @@ import coterie as co
 from coterie.engines.local import Local
 from coterie.methods import METHODS
 from coterie.numerics.acceleration import ADVANCES
-from coterie.problems import kinds
+from coterie.problems.multiclass.proof import MulticlassProof
 from coterie.run import rounds
 from coterie.run.bill import Bill
 from coterie.run.collectives import Sum
@@ -95,7 +95,7 @@ class Recorder(Local):
             return super().run(run)
         problem = run.agents[0].problem
         kind = problem.kind
-        protocols = [*kind.introduces, *kind.proves, *ADVANCES]
+        protocols = [*kind.proof.introduces, *kind.proof.proves, *ADVANCES]
         new_guard = partial(Guard, self.operation, protocols, METHODS.values())
         network = run.network
         driver = Recording(network, Bill(network), run.names, secure_sums=run.secure_sums, new_guard=new_guard)
@@ -140,7 +140,7 @@ def test_introductions_and_proofs_send_what_they_declare(name, secure, apart):
     co.solve(problem, data, engine=recorder, progress=False, secure_sums=secure, **settings)
     (agents, conversations), *_ = recorder.runs
     kind = agents[0].problem.kind
-    compared = check_counts(agents, conversations, [*kind.introduces, *kind.proves])
+    compared = check_counts(agents, conversations, [*kind.proof.introduces, *kind.proof.proves])
     assert compared
     # An introduction with a fixed length is exactly what is declared.
     first = next(sent for purpose, sent in conversations if purpose == "setup")
@@ -166,7 +166,7 @@ def test_strengths_and_folds_send_what_they_declare(name):
     with pytest.raises(Stopped):
         co.solve(problem, data, engine=Catcher(), progress=False, **settings)
     kind = seen[0].problem.kind
-    protocols = [*kind.introduces, *kind.finds_strengths, mean_loss]
+    protocols = [*kind.proof.introduces, *kind.local.finds_strengths, mean_loss]
     network = co.networks.star(len(seen), server=True)
     driver = Recording(network, Bill(network), new_guard=partial(Guard, "fit", protocols))
     agents = introduced(seen, driver, "setup")
@@ -239,21 +239,18 @@ def test_one_sum_more_than_is_declared_is_found_out():
 
 def test_an_introduction_with_one_more_sum_is_found_out(monkeypatch, apart):
     """A mutant: the first sum of an introduction is said twice."""
-    from coterie.problems.multiclass import proof
+    plain = MulticlassProof.introduce
 
-    plain = proof.introduce
-
-    def mutant(agent):
+    def mutant(self, agent):
         yield Sum(np.ones(3))
-        return (yield from plain(agent))
+        return (yield from plain(self, agent))
 
     mutant.disclosures = plain.disclosures
-    kind = next(one for one in kinds() if one.name == "multiclass")
-    monkeypatch.setattr(proof, "introduce", mutant)
+    monkeypatch.setattr(MulticlassProof, "introduce", mutant)
     problem, data, how = KINDS["multiclass"]
     with pytest.raises(Undeclared, match="mutant sends a Sum"):
         co.solve(problem, data, engine=Recorder(), progress=False, **SMALL, **how)
-    monkeypatch.setattr(type(kind), "introduces", (mutant,))
+    monkeypatch.setattr(MulticlassProof, "introduces", (mutant,))
     recorder = Recorder()
     co.solve(problem, data, engine=recorder, progress=False, **SMALL, **how)
     with pytest.raises(AssertionError, match=r"mutant: 2 collectives, but 1 are declared"):

@@ -10,6 +10,7 @@ import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import partial
 from numbers import Integral, Real
 from threading import RLock
@@ -199,6 +200,8 @@ PIECE, PIECES = 1 << 20, 16
 """Numbers from which on dense rows are worked on in pieces, by several threads, and how many pieces at most."""
 ROUNDING = 1e-10
 """A column whose squares about its mean are below this share of those of the mean is taken to be constant."""
+FAR = 1e3
+"""Columns are far from 0 if a mean is so many times the spread of its column and that of an average one."""
 
 
 class Design:
@@ -490,3 +493,69 @@ class CentredDesign(Design):
         own[own < ROUNDING * constant] = 0.0
         squares[self.centre.size :] *= self.unit**2
         return squares.astype(self.dtype)
+
+
+class FarDesign(CentredDesign):
+    """The same for columns whose means are far larger than their spread: X − 1cᵀ is stored, in double precision.
+
+    X w less c·w has no digits left there: beside a mean of 1e6, rounding takes 1e-10 of the spread for each column.
+    """
+
+    def __init__(self, X: Matrix, intercept: bool, centre: FloatArray, unit: float = 1.0):
+        super().__init__(X, intercept, centre, unit)
+        self._about = Design(Design(X).dense(slice(None)) - centre, intercept)
+
+    def offset(self, w: FloatArray) -> float:
+        return _exact_sum(Design.offset(self, w), self.unit, w[: self.centre.size], -self.centre)
+
+    def inner(self, w: FloatArray) -> FloatArray:
+        result = w.copy()
+        result[-1] = _exact_sum(float(w[-1]), 1.0, w[:-1], self.centre) / self.unit
+        return result
+
+    def forward(self, w: FloatArray) -> FloatArray:
+        if not self.intercept:
+            return self._about.forward(w)
+        return self._about.forward(np.append(w[:-1], self.unit * w[-1]))
+
+    def adjoint(self, v: FloatArray) -> FloatArray:
+        result = self._about.adjoint(v)
+        if self.intercept:
+            result[-1] *= self.unit
+        return result
+
+    def squares(self, weights: FloatArray | None = None) -> FloatArray:
+        return self._about.squares(weights)
+
+    def squared_lengths(self) -> FloatArray:
+        squares = self._about.squared_lengths().astype(float)
+        squares[self.centre.size :] *= self.unit**2
+        return squares.astype(self.dtype)
+
+    @property
+    def roundings(self) -> tuple[int, int]:
+        scores, adjoint = self._about.roundings
+        return scores + 1, adjoint + 1
+
+
+def _exact_sum(a: float, b: float, v: FloatArray, w: FloatArray) -> float:
+    """a b + v·w, rounded once: these nearly cancel where columns are far from 0."""
+    if not (math.isfinite(a) and np.isfinite(v).all()):
+        return a * b + float(v @ w)
+    pairs = zip(v.tolist(), w.tolist(), strict=True)
+    return float(sum((Fraction(one) * Fraction(other) for one, other in pairs), Fraction(a) * Fraction(b)))
+
+
+def about_means(
+    X: Matrix, intercept: bool, centre: FloatArray, squares: FloatArray, total: float, unit: float = 1.0
+) -> CentredDesign:
+    """The design about these means, of columns whose weighted squares have these sums."""
+    far = far_from_zero(centre, squares, total) and not is_tensor(X)
+    return (FarDesign if far else CentredDesign)(X, intercept, centre, unit)
+
+
+def far_from_zero(centre: FloatArray, squares: FloatArray, total: float) -> bool:
+    """Whether a mean is so large that a product with its column keeps too few digits of the spread."""
+    means = total * centre**2
+    spread = np.maximum(squares - means, 0.0)
+    return bool(centre.size) and bool((means > FAR**2 * np.maximum(spread, spread.mean())).any())

@@ -61,9 +61,9 @@ class Kinds(Entries["type[Kind[Any, Any]]"]):
         for fact in ("name", "called", "model_class"):
             if getattr(entry, fact, None) is None:
                 yield f"state its {fact}"
-        base = import_module("coterie.problems.kind").Kind
+        proof = getattr(entry, "proof", None)
         for fact, protocol in (("introduces", "introduce"), ("proves", "certify")):
-            if getattr(entry, fact) is getattr(base, fact):
+            if getattr(proof, fact, None) == ():
                 yield f'write @discloses("what you send") above {protocol}, and {fact} = ({protocol},) below it'
         taken = [name for name in entry.losses if any(name in known.losses for known in self._others(entry))]
         if taken:
@@ -115,4 +115,4 @@ def kinds() -> Iterator[Kind[Any, Any]]:
 
 def points_of(model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None = None) -> list[Point]:
     """The point of each agent for that model and these dual vectors, which must be those of these agents."""
-    return members[0].problem.kind.points(model, members, witness)
+    return members[0].problem.kind.models.points(model, members, witness)

@@ -1,4 +1,4 @@
-"""What kinds of problems have in common whose loss is one of a single score, row by row: labels, scores, constants."""
+"""Labels and local losses of kinds whose loss is one of a single score, row by row: linear and shared models."""
 
 from __future__ import annotations
 
@@ -11,53 +11,62 @@ from coterie.data.table import party_error
 from coterie.numerics.arrays import Design, FloatArray, is_tensor
 from coterie.numerics.local_loss import Here, TensorHere
 from coterie.numerics.losses import Loss
-from coterie.problems.kind import M, Protocols
+from coterie.problems.parts.data import Data
 from coterie.problems.problem import Problem
-from coterie.problems.rows import RowsKind
+from coterie.problems.rows import RowLocal
 from coterie.run.agent import Agent
-from coterie.run.certificate import introduction
-from coterie.run.certificate.introduction import best_constant
+from coterie.run.certificate.introduction import OF_CONSTANTS, best_constant
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import discloses
+from coterie.run.disclosure import Protocols, discloses
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    Q = TypeVar("Q", bound=Problem[Loss])
+    S = TypeVar("S", bound=Problem[Loss])
 else:
-    from coterie.problems.problem import Q
+    from typing import TypeVar
+
+    S = TypeVar("S")
 
 STEEPEST_OFFSET = 300.0
-"""Without an intercept to make good for it, e to a larger power has a square that is no number."""
+"""The largest offset that is allowed without an intercept: e to a larger power has a square that overflows."""
 
 
-class OneScoreKind(RowsKind[Q, M], Generic[Q, M]):
-    """A `Loss` of one score a row."""
+class OneScoreData(Data[S], Generic[S]):
+    """Numbers, or one of two classes."""
 
-    usual_intercept = True
-    introduces: Protocols = introduction.PROTOCOLS
-
-    def classification(self, problem: Q) -> bool:
+    def classification(self, problem: S) -> bool:
         return problem.loss.kind == "classification"
 
-    def check_labels(self, table: Table, problem: Q) -> None:
-        """Refuse, say, a negative count, and tell where it is."""
+    def check_labels(self, table: Table, problem: S) -> None:
+        """Refuse, say, a negative count, and name its row."""
         if table.y is None or self.classification(problem):
             return
         if table.offset is not None and problem.loss.steep and not problem.intercept:
-            far = np.flatnonzero(np.abs(table.offset) > STEEPEST_OFFSET)
-            if far.size:
-                said = f"row {far[0]} has the offset {table.offset[far[0]]:g}, and e to its power is no mean"
-                raise party_error(table.name, f"{said}. Fit an intercept, or give logarithms of exposures.")
+            _check_offset(table, table.offset)
         wrong = np.flatnonzero(~problem.loss.accepts(table.y))
-        if wrong.size:
-            said = f"row {wrong[0]} has the label {table.y[wrong[0]]:g}"
-            more = f", and so {'has' if wrong.size == 2 else 'have'} {wrong.size - 1} more" if wrong.size > 1 else ""
-            raise party_error(
-                table.name, f"{said}{more}; the {problem.loss.name} loss takes {problem.loss.labels}. Check the labels."
-            )
+        if not wrong.size:
+            return
+        said = f"row {wrong[0]} has the label {table.y[wrong[0]]:g}"
+        if wrong.size == 2:
+            said += ", and so has 1 more"
+        elif wrong.size > 2:
+            said += f", and so have {wrong.size - 1} more"
+        loss = problem.loss
+        raise party_error(table.name, f"{said}; the {loss.name} loss takes {loss.labels}. Check the labels.")
 
-    def view(self, agent: Agent[Q], w: FloatArray, design: Design) -> Here:
+
+def _check_offset(table: Table, offset: FloatArray) -> None:
+    far = np.flatnonzero(np.abs(offset) > STEEPEST_OFFSET)
+    if far.size:
+        said = f"row {far[0]} has the offset {offset[far[0]]:g}, and e to its power is no mean"
+        raise party_error(table.name, f"{said}. Fit an intercept, or give logarithms of exposures.")
+
+
+class OneScoreLocal(RowLocal[S], Generic[S]):
+    """A `Loss` of one score a row."""
+
+    def view(self, agent: Agent[S], w: FloatArray, design: Design) -> Here:
         if is_tensor(agent.data.X) and agent.problem.loss.tensors:
             loss, y, weights = agent.beside_rows
             return TensorHere(agent.exact_labels, Here(w, design, loss, y, weights, design.scores_beside(w)))
@@ -68,9 +77,9 @@ class OneScoreKind(RowsKind[Q, M], Generic[Q, M]):
         applies=lambda case: case.intercept,
         most=lambda case: (1, 1),
     )
-    def constants(self, agent: Agent[Q]) -> Talk[Any]:
+    def constants(self, agent: Agent[S]) -> Talk[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
         labels = yield Sum(np.array([float(ones @ agent.exact_labels)]))
         return (yield from best_constant(agent, agent.total, float(labels[0]) / agent.total))
 
-    finds_strengths: Protocols = (constants, RowsKind.slope_at_constant, *introduction.OF_CONSTANTS)
+    finds_strengths: Protocols = (constants, RowLocal.slope_at_constant, *OF_CONSTANTS)

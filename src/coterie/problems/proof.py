@@ -32,6 +32,8 @@ SAFE = 1.01
 """Covers what is lost in computing a bound on rounding."""
 FEW = 16
 """Roundings of a term that is computed from its score, its label and its dual."""
+ROWS = 2.0**30
+"""No sum over rows goes through more roundings."""
 ROOM = 1e3
 """Claims beside an intercept allow for every other within so many times the scale of the labels."""
 RADIUS = 10.0
@@ -58,6 +60,8 @@ class Terms(ABC):
     """Σ s ℓ*(0)."""
     beside: Any = None
     """Parts of the model that are this agent's own, if there are any: see `certificate.Beside`."""
+    centred: bool = False
+    """Whether `adjoint` is that of columns about their means, which are far from 0."""
     cancels: float = 0.0
     """1 where `at_zero` may cancel the loss, so that adding up either loses digits of the other."""
 
@@ -123,9 +127,9 @@ def _slope(agent: Agent[Problem[Any]], terms: Terms, sums: FloatArray, d: int) -
     """−q about the columns' means, how far its entries may be off, and what must shrink it into the domain of g*."""
     known = agent.known
     u = agent.problem.slope(sums[:d], known.total)
-    if known.centre is not None:
+    if known.centre is not None and not terms.centred:
         u = u + np.outer(known.centre, terms.imbalance(sums[d + 6 :]) / known.total).ravel()
-    return slope_with_error(agent, u, float(sums[d + 5]))
+    return slope_with_error(agent, u, float(sums[d + 5]), terms.centred)
 
 
 def _concluded(
@@ -183,16 +187,26 @@ class Totals:
 
 
 def slope_with_error(
-    agent: Agent[Problem[Any]], u: FloatArray, length_squared: float
+    agent: Agent[Problem[Any]], u: FloatArray, length_squared: float, centred: bool = False
 ) -> tuple[FloatArray, FloatArray, float]:
     """−q, how far its entries may be off for duals of that length, and what must shrink it into the domain of g*."""
     known, cut = agent.known, agent.cut
     assert known.lengths is not None
-    centre = 0.0 if known.centre is None else np.abs(known.centre)
-    lengths = (known.lengths + cut) * (length_squared + cut)
+    centre = 0.0 if known.centre is None or centred else np.abs(known.centre)
+    squares = _about_means(agent, known.lengths) if centred else known.lengths
+    lengths = (squares + cut) * (length_squared + cut)
     off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
     off = np.repeat(off, agent.problem.outputs)
     return u, off, agent.problem.penalty.scale_into_domain(u, off)
+
+
+def _about_means(agent: Agent[Problem[Any]], squares: FloatArray) -> FloatArray:
+    """At least Σ s (x − c)² of every column, from these Σ s x²: what adding them up can have lost stays in it."""
+    known = agent.known
+    assert known.centre is not None
+    means = known.total * known.centre**2
+    lost = 2.0 * ROWS * EPSILON * (squares + means)
+    return np.maximum(squares - means, 0.0) + lost + 2.0 * agent.cut * (1.0 + np.abs(known.centre))
 
 
 def bound_of_samples(

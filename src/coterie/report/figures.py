@@ -28,8 +28,8 @@ from coterie.errors import shortened
 from coterie.methods import METHODS
 from coterie.networks.draw import draw
 from coterie.numerics.arrays import FloatArray
-from coterie.problems.kind import SHOWN, Shown
 from coterie.problems.models import Model
+from coterie.problems.parts.report import SHOWN, Shown
 from coterie.report.words import number, plain
 
 P = ParamSpec("P")
@@ -332,7 +332,7 @@ def shown_of(result: Result) -> Shown | None:
     model = result.model
     if not isinstance(model, Model):
         return None
-    shown: Shown | None = model.problem.kind.shown(model, result.certificate.participants)
+    shown: Shown | None = model.problem.kind.report.shown(model, result.certificate.participants)
     return shown
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.data import Table
 from coterie.data.remote import Elsewhere, RemoteTable
-from coterie.numerics.arrays import Design, FloatArray, is_sparse, is_tensor, precision_of
+from coterie.numerics.arrays import Design, FarDesign, FloatArray, is_sparse, is_tensor, precision_of
 from coterie.numerics.kernels.fixed_point import UNIT
 from coterie.numerics.kernels.tensors import to_device_of
 from coterie.numerics.local_loss import LEAST, Cohort, Here, weighted_norm
@@ -79,7 +79,9 @@ def form_cohorts(agents: Sequence[Agent[Any]]) -> None:
         table = agent.data
         if isinstance(table, RemoteTable):
             continue
-        if agent.split in agent.problem.kind.cohorts and table.weights is None and agent.offset is None:
+        far = isinstance(agent.centred, FarDesign)
+        cohorts = agent.problem.kind.local.cohorts
+        if agent.split in cohorts and table.weights is None and agent.offset is None and not far:
             alike.setdefault(table.X.shape, []).append(agent)
     for members in alike.values():
         tables = [agent.data.X for agent in members]
@@ -191,7 +193,7 @@ class Agent(Site, Generic[P]):
         """
         known: Design | None = self.scratch.get("design")  # asked for so often that this is as short as can be
         if known is None:
-            known = self.scratch["design"] = self.problem.kind.design(self)
+            known = self.scratch["design"] = self.problem.kind.local.design(self)
         return known
 
     @cached_property
@@ -199,7 +201,12 @@ class Agent(Site, Generic[P]):
         """The design in coordinates in which an intercept does not slow a first order method down, once introduced."""
         if self.facts is None or self.facts.centre is None:
             return self.design
-        return self.problem.kind.centred(self)
+        return self.problem.kind.local.centred(self)
+
+    @property
+    def proof_design(self) -> Design:
+        """The design of scores in proofs: about the columns' means, where products with columns as they are round."""
+        return self.centred if isinstance(self.centred, FarDesign) else self.design
 
     @property
     def labelled(self) -> int:
@@ -227,7 +234,7 @@ class Agent(Site, Generic[P]):
     @property
     def moves_labels(self) -> bool:
         """Whether the loss moves with labels: an offset, and the best constant, are then taken off them."""
-        return self.problem.kind.moves_labels(self.problem)
+        return self.problem.kind.local.moves_labels(self.problem)
 
     @cached_property
     def offset(self) -> FloatArray | None:
@@ -284,7 +291,7 @@ class Agent(Site, Generic[P]):
             if known is not None and known.w is w:
                 pass
             else:
-                known = self.problem.kind.view(self, w, design)
+                known = self.problem.kind.local.view(self, w, design)
             if lasting:
                 self.scratch[place] = known
         return known
@@ -362,6 +369,11 @@ class Agent(Site, Generic[P]):
     def column_norms(self) -> FloatArray:
         """The roots of `column_squares`."""
         return np.sqrt(self.column_squares)
+
+    @cached_property
+    def centred_norms(self) -> FloatArray:
+        """√(Σ s x²) of its own columns about the means of all."""
+        return np.sqrt(self.centred.squares(self.data.weights))
 
     @cached_property
     def squared_norm(self) -> float:

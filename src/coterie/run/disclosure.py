@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from coterie.run.collectives import Talk, Word
 
 F = TypeVar("F", bound=Callable[..., Any])
+Protocols: TypeAlias = tuple[Callable[..., Any], ...]
+"""Protocols that carry `@discloses`."""
 SPLITS = ("samples", "features", "users")
 STEPS = ("start", "warm", "round", "tune")
 """The protocols of a method."""
@@ -178,7 +180,7 @@ class Guard:
             raise Undeclared(
                 f"{self.operation}: {chain[-1].__qualname__} sends a {type(word).__name__} that no declaration is "
                 'about. Write @discloses("what you send", learned="what a recipient can compute") above the generator, '
-                "and list it: a kind of problem in `introduces`, `proves` or `finds_strengths`, an operation in "
+                "and list it: the proof of a kind in `introduces` or `proves`, an operation in "
                 "`discloses`."
             )
         self.sent[name] += 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.api.crosstab import CrossTabulate
 from coterie.api.describe import Describe
 from coterie.api.evaluate import Evaluate
 from coterie.data import Table
@@ -20,7 +21,7 @@ from coterie.errors import InvalidInput, InvalidProblem
 from coterie.methods import METHODS, Method
 from coterie.methods.auto.costs import LINK, Link, Sizes
 from coterie.numerics.acceleration import ADVANCES
-from coterie.run.disclosure import Case, Disclosure, Guard, applying, most_of
+from coterie.run.disclosure import Case, Disclosure, Guard, Protocols, applying, most_of
 from coterie.run.parties import Operation
 from coterie.run.setup import with_offset
 from coterie.stats.choosing import FITS, FOLDS, sums_of_choice
@@ -31,10 +32,9 @@ from coterie.study.broadcasts import sent_to_all
 from coterie.study.prediction import ObjectiveOfParts, Predict
 
 if TYPE_CHECKING:
-    from coterie.problems.kind import Protocols
     from coterie.study.study import Study
 
-OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, Evaluate, Predict, ObjectiveOfParts)
+OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, CrossTabulate, Evaluate, Predict, ObjectiveOfParts)
 """What parties can do together besides a fit and a verification; each declares what it sends."""
 KEPT = {
     "features": "rows, column names, ids in the clear, the coefficients of your own columns.",
@@ -152,7 +152,7 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
     elif operation == "verify":
         title = "Sent to verify, by `coterie verify`"
         yield Section(title, lines=(*_ids(study), *sent_to_all(study, operation)))
-        yield Section("Sent to verify, once more", (*kind.introduces, *kind.proves))
+        yield Section("Sent to verify, once more", (*kind.proof.introduces, *kind.proof.proves))
     else:
         used = [one for one in OPERATIONS if one.name.split()[0] == operation and study.split in one.splits]
         for one in used:
@@ -164,12 +164,12 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
 def _of_fit(study: Study) -> Iterator[Section]:
     kind = study.make_problem().kind
     yield Section("Sent once, to all parties", lines=(*_ids(study), *sent_to_all(study, "fit")))
-    yield Section("Sent once, as part of a sum", kind.introduces)
+    yield Section("Sent once, as part of a sum", kind.proof.introduces)
     yield from _preparation(study)
     yield _rounds(study)
     if study.acceleration != "none":
         yield Section("Sent for acceleration, where the method allows it", ADVANCES)
-    yield Section("Sent for every certificate", kind.proves)
+    yield Section("Sent for every certificate", kind.proof.proves)
     yield from _path(study)
     yield from _choice(study)
     yield from _inference(study)
@@ -185,7 +185,7 @@ def case_of(study: Study, table: Table) -> Case:
     """What decides which declarations apply to this party."""
     problem = study.make_problem()
     kind = problem.kind
-    card = TableSummary.of(table, classification=bool(kind.classification(problem)), names=False)
+    card = TableSummary.of(table, classification=bool(kind.data.classification(problem)), names=False)
     if _needs_classes(problem):
         # Those of all parties are known once they have met: until then, two of them stand for all.
         problem = problem.with_classes(np.array(["one", "other"]))
@@ -206,7 +206,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     lines = [*_header(study, party, table)]
     # How long messages are follows from the columns after the preparation, and from the classes of all parties.
     counted = study.prepare is None and not _needs_classes(problem)
-    for operation in ("fit", "describe", "evaluate", "predict", "verify"):
+    for operation in ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS), "verify"):
         text = [line for section in sections(study, operation) for line in section.text(case, counted)]
         lines += text
     return "\n".join([*lines, *_footer(study)])
@@ -228,7 +228,7 @@ def _header(study: Study, party: str, table: Table) -> list[str]:
         "",
         f"To: {', '.join(hears)}; {route}.",
         f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
-        f"Model: {problem.kind.described(problem.settings())}.",
+        f"Model: {problem.kind.report.described(problem.settings())}.",
     ]
 
 
@@ -293,7 +293,7 @@ def _path(study: Study) -> Iterator[Section]:
     )
     yield Section(title, lines=(again,))
     if asked.strengths is None:
-        yield Section("Sent once, for the grid of strengths", kind.finds_strengths)
+        yield Section("Sent once, for the grid of strengths", kind.local.finds_strengths)
     yield Section("Sent to deal the folds, if labels are classes", (rows_outside_folds,))
     yield Section("Sent for every strength and fold, about the rows that were kept back", (mean_loss,))
 

@@ -37,9 +37,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.numerics.arrays import FloatArray, shared_result
+from coterie.numerics.arrays import Design, FarDesign, FloatArray, shared_result
 from coterie.numerics.kernels.sides import all_sides, sides
 from coterie.numerics.local_loss import Here, weighted_norm
+from coterie.numerics.losses import Loss
+from coterie.problems.parts.proof import Proof
+from coterie.problems.problem import Problem
 from coterie.problems.proof import (
     EPSILON,
     FEW,
@@ -53,30 +56,47 @@ from coterie.problems.proof import (
     certify_rows,
     radii_for,
 )
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, Facts
 from coterie.run.certificate.bound import ANY, Beside, Bound, Point
-from coterie.run.certificate.introduction import introduce as introduce
+from coterie.run.certificate.introduction import PROTOCOLS, introduce
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import discloses
+from coterie.run.disclosure import Protocols, discloses
 
 
-def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
-    """P(w), and how far it can be above the least.
+class LinearProof(Proof[Problem[Loss]]):
+    """Introduces agents and certifies points by the duality gap."""
 
-    Where the claim can only be about models of bounded norm, `radius` is the norm, and None asks for a claim about all
-    models all the same; by default it is what the target leaves room for.
-    """
-    return (yield from (_by_features if agent.split == "features" else _by_samples)(agent, point, target, radius))
+    def introduce(self, agent: Agent) -> Talk[Facts]:
+        return introduce(agent)
 
+    def certify(self, agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+        """P(w), and how far it can be above the least.
 
-def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
-    """The dual that a model has where no other is given: the slopes at it; split by features, nobody knows them all."""
-    return None if agent.split == "features" else agent.at(w.astype(float, copy=False)).slopes
+        Where the claim can only be about models of bounded norm, `radius` is the norm, and None asks for a claim
+        about all models all the same; by default it is what the target leaves room for.
+        """
+        certified = _by_features if agent.split == "features" else _by_samples
+        return (yield from certified(agent, point, target, radius))
+
+    def dual_at(self, agent: Agent, w: FloatArray) -> FloatArray | None:
+        """The gradients of the rows' losses at w; split by features, no agent knows all of them."""
+        if agent.split == "features":
+            return None
+        slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
+        return slopes
+
+    introduces: Protocols = PROTOCOLS
+
+    @property
+    def proves(self) -> Protocols:
+        """By rows, and by columns."""
+        return RowTerms.balance, certify_rows, _by_features
 
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
-    w = point.w.astype(float, copy=False)
-    return (yield from certify_rows(agent, w, RowTerms(agent, w, agent.at(w), point.v), target, radius))
+    w, design = point.w.astype(float, copy=False), agent.proof_design
+    here = agent.at(w) if design is agent.design else agent.at(design.inner(w), design)
+    return (yield from certify_rows(agent, w, RowTerms(agent, w, here, point.v), target, radius))
 
 
 class RowTerms(Terms):
@@ -89,7 +109,9 @@ class RowTerms(Terms):
         self.both: FloatArray = np.zeros(2)
         self.at_zero = agent.conjugate_at_zero
         sizes = w if beside is None else beside.sizes
-        self.error = _score_error(agent, sizes) + _label_error(agent, here.scores, sizes)
+        self.design = agent.proof_design if beside is None else agent.design
+        self.centred = self.design is not agent.design
+        self.error = _score_error(agent, self.design, sizes) + _label_error(agent, here.scores, sizes)
 
     @discloses(
         "the sum of your positive dual variables, and of your negative ones",
@@ -106,13 +128,13 @@ class RowTerms(Terms):
     def adjoint(self) -> FloatArray:
         agent, here = self.agent, self.here
         known = not self.given and self.v is here.slopes
-        return here.adjoint if known else agent.design.adjoint(agent.weighted(self.v))
+        return here.adjoint if known else self.design.adjoint(agent.weighted(self.v))
 
     @cached_property
     def length(self) -> Any:
         agent, here = self.agent, self.here
         size = here.slopes_norm if self.v is here.slopes else weighted_norm(self.v, agent.data.weights)
-        return (agent.design.roundings[1] + agent.count + 4) * size
+        return (self.design.roundings[1] + agent.count + 4) * size
 
     @cached_property
     def _curved(self) -> Any:
@@ -188,7 +210,8 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
 
     # The common shrinkage is the least of everybody's, so each tells its own.
     length = float(coefficients @ coefficients)
-    own = [length, _score_error(agent, w) + _rotation_error(agent, norms, rotated, length)]
+    error = _score_error(agent, agent.design, w) + _rotation_error(agent, norms, rotated, length)
+    own = [length, error + _stored_intercept_error(agent, w)]
     known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
     c, norm = float(known[:-2].min()), math.sqrt(known[-2])
     radii = radii_for(agent, norm, radius)
@@ -258,15 +281,23 @@ def _summed(agent: Agent, total: Any) -> Any:
     return (agent.data.n + agent.count + FEW) * EPSILON * total
 
 
-def _score_error(agent: Agent, w: FloatArray) -> Any:
+def _score_error(agent: Agent, design: Design, w: FloatArray) -> Any:
     """‖δu‖ for what its own columns add to the scores."""
     coefficients = w[..., : w.shape[-1] - agent.problem.free(agent.design.intercept)]
-    return SAFE * 2 * agent.design.roundings[0] * EPSILON * np.vecdot(agent.column_norms, np.abs(coefficients))
+    norms = agent.column_norms if design is agent.design else agent.centred_norms
+    return SAFE * 2 * design.roundings[0] * EPSILON * np.vecdot(norms, np.abs(coefficients))
 
 
 def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: float) -> float:
     """‖δu‖ for what rotating columns and coefficients adds, ‖w‖² = length."""
     return SAFE * roundings * EPSILON * float(norms.max(initial=0.0)) * math.sqrt(length)
+
+
+def _stored_intercept_error(agent: Agent, w: FloatArray) -> float:
+    """‖δu‖ for what columns far from 0 add to the intercept, which is rounded at their holder and in the sum of all."""
+    if not isinstance(agent.design, FarDesign):
+        return 0.0
+    return 2.0 * (agent.count + 1) * EPSILON * math.sqrt(agent.data.n) * abs(agent.design.offset(w))
 
 
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> Any:
@@ -328,7 +359,3 @@ def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
 def _room(agent: Agent, intercept: float) -> float:
     """How far from this one intercepts may be that the claim is about: generously."""
     return ROOM * agent.known.label_scale + RADIUS * abs(intercept)
-
-
-PROTOCOLS = (RowTerms.balance, certify_rows, _by_features)
-"""All that sends something in a proof."""

@@ -28,6 +28,7 @@ import numpy as np
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, is_sparse, shared_result
 from coterie.numerics.kernels.entropy import divergence, divergences
+from coterie.problems.parts.proof import Proof
 from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, SAFE, Terms, certify_rows
 from coterie.problems.survival.likelihood import CoxHere, risk_of
@@ -36,31 +37,51 @@ from coterie.run.agent import Agent, Facts, remembered
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.introduction import SAME, lengths_of_start, sum_of_inverses
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import TOTALS, discloses
+from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 NEAR = 0.5
 """Scores that differ by less are compared through expm1, whose errors shrink with the difference."""
 
 
-@discloses(
-    "the number of your rows and of your events, and the loss of a model of zeros with the squares of its gradients",
-    "how many events you have",
-    TOTALS,
-    most=lambda case: (1, 5),
-)
-@discloses(
-    "for each column: the sum of its squares, and its sum weighted by the gradient of a model of zeros",
-    "how the columns of rows with an event differ from those of rows at risk, added up over your rows",
-    TOTALS,
-    most=lambda case: (0, 2 * case.columns),
-)
-def introduce(agent: Agent[Problem[Cox]]) -> Talk[Facts]:
-    """How much data there is, how many events, how large the columns are, and the loss of a model of zeros."""
-    risk = risk_of(agent)
-    here = CoxHere(np.zeros(agent.data.d), agent.design, risk)
-    own = [agent.weight, float(risk.deaths.sum()), here.losses, risk.saturated, _squares(here)]
-    said = yield Sum(np.concatenate([own, agent.column_squares, here.adjoint]))
-    return shared_result(said, _facts, agent, said)
+class SurvivalProof(Proof[Problem[Cox]]):
+    """Introduces strata and certifies points by the duality gap of the partial likelihood."""
+
+    @discloses(
+        "the number of your rows and of your events, and the loss of a model of zeros and its squared gradients",
+        "how many events you have",
+        TOTALS,
+        most=lambda case: (1, 5),
+    )
+    @discloses(
+        "for each column: the sum of its squares, and its sum weighted by the gradient of a model of zeros",
+        "how the columns of rows with an event differ from those of rows at risk, added up over your rows",
+        TOTALS,
+        most=lambda case: (0, 2 * case.columns),
+    )
+    def introduce(self, agent: Agent[Problem[Cox]]) -> Talk[Facts]:
+        """How much data there is, how many events, how large the columns are, and the loss of a model of zeros."""
+        risk = risk_of(agent)
+        here = CoxHere(np.zeros(agent.data.d), agent.design, risk)
+        own = [agent.weight, float(risk.deaths.sum()), here.losses, risk.saturated, _squares(here)]
+        said = yield Sum(np.concatenate([own, agent.column_squares, here.adjoint]))
+        return shared_result(said, _facts, agent, said)
+
+    def certify(
+        self, agent: Agent[Problem[Cox]], point: Point, target: float = 0.0, radius: float | None = ANY
+    ) -> Talk[Bound]:
+        """P(w), and how far it can be above the least."""
+        w = point.w.astype(float, copy=False)
+        here: CoxHere = agent.at(w)
+        dual = here if point.v is None else CoxHere(w, agent.design, risk_of(agent), point.v.astype(float))
+        return (yield from certify_rows(agent, w, StrataTerms(agent, w, here, dual), target, radius))
+
+    def dual_at(self, agent: Agent[Problem[Cox]], w: FloatArray) -> FloatArray:
+        """The dual that a model has where no other is given: its scores."""
+        scores: FloatArray = agent.at(w.astype(float, copy=False)).scores
+        return scores
+
+    introduces: Protocols = (introduce,)
+    proves: Protocols = (certify_rows,)
 
 
 def _squares(here: CoxHere) -> float:
@@ -83,14 +104,6 @@ def _facts(agent: Agent[Problem[Cox]], said: FloatArray) -> Facts:
         unit = 1.0  # at every event nobody else is at risk: what is left is rounding
     counts = total - events, events
     return replace(known, gap_unit=unit, primal_at_zero=losses / total, lengths=lengths, counts=counts)
-
-
-def certify(agent: Agent[Problem[Cox]], point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
-    """P(w), and how far it can be above the least."""
-    w = point.w.astype(float, copy=False)
-    here: CoxHere = agent.at(w)
-    dual = here if point.v is None else CoxHere(w, agent.design, risk_of(agent), point.v.astype(float))
-    return (yield from certify_rows(agent, w, StrataTerms(agent, w, here, dual), target, radius))
 
 
 class StrataTerms(Terms):
@@ -122,12 +135,6 @@ class StrataTerms(Terms):
 
     def gaps(self, c: float) -> tuple[float, float]:
         return self._gaps.at(c)
-
-
-def dual_at(agent: Agent[Problem[Cox]], w: FloatArray) -> FloatArray:
-    """The dual that a model has where no other is given: its scores."""
-    scores: FloatArray = agent.at(w.astype(float, copy=False)).scores
-    return scores
 
 
 class _Gaps:

@@ -324,7 +324,7 @@ def _beside_offsets(agent: Agent) -> bool:
 
 
 def _of_offsets(problem: Any) -> bool:
-    return bool(problem.offset) and not problem.kind.moves_labels(problem)
+    return bool(problem.offset) and not problem.kind.local.moves_labels(problem)
 
 
 def _value(agent: Agent, constant: float) -> float:
