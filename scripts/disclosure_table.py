@@ -12,6 +12,7 @@ from coterie.problems import kinds
 from coterie.run.disclosure import SPLITS, Disclosure, declared_by
 from coterie.stats.choosing import sums_of_choice
 from coterie.stats.folds import mean_loss, rows_outside_folds
+from coterie.stats.inferring import Infer
 from coterie.stats.preparing import Prepare
 from coterie.study.broadcasts import BROADCASTS
 from coterie.study.disclosure import OPERATIONS
@@ -24,6 +25,7 @@ STEPS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "strengths of a path": lambda kind: kind.local.finds_strengths,
     "folds of a path": lambda kind: (rows_outside_folds, mean_loss),
     "choice among models": lambda kind: (sums_of_choice,) if kind.name == "shared" else (),
+    "standard errors": lambda kind: Infer.discloses if kind.stats.has_errors else (),
 }
 PAGE = Path(__file__).parents[1] / "docs" / "disclosure.md"
 END = "<!-- end -->\n"

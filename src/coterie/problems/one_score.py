@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import numpy as np
 
 from coterie.data import Table
-from coterie.data.table import party_error
+from coterie.errors import WrongValue
 from coterie.numerics.arrays import Design, FloatArray, is_tensor
 from coterie.numerics.local_loss import Here, TensorHere
 from coterie.numerics.losses import Loss
@@ -47,20 +47,23 @@ class OneScoreData(Data[S], Generic[S]):
         wrong = np.flatnonzero(~problem.loss.accepts(table.y))
         if not wrong.size:
             return
-        said = f"row {wrong[0]} has the label {table.y[wrong[0]]:g}"
+        row = int(wrong[0])
+        found = f" has the label {table.y[row]:g}"
         if wrong.size == 2:
-            said += ", and so has 1 more"
+            found += ", and so has 1 more"
         elif wrong.size > 2:
-            said += f", and so have {wrong.size - 1} more"
-        loss = problem.loss
-        raise party_error(table.name, f"{said}; the {loss.name} loss takes {loss.labels}. Check the labels.")
+            found += f", and so have {wrong.size - 1} more"
+        fix = f"the {problem.loss.name} loss takes {problem.loss.labels}. Check the labels."
+        raise WrongValue(table.name, row, "", f"{found}; {fix}", noun="label").error()
 
 
 def _check_offset(table: Table, offset: FloatArray) -> None:
     far = np.flatnonzero(np.abs(offset) > STEEPEST_OFFSET)
     if far.size:
-        said = f"row {far[0]} has the offset {offset[far[0]]:g}, and e to its power is no mean"
-        raise party_error(table.name, f"{said}. Fit an intercept, or give logarithms of exposures.")
+        row = int(far[0])
+        found = f" has the offset {offset[row]:g}, and e to its power is no mean"
+        fix = "Fit an intercept, or give logarithms of exposures."
+        raise WrongValue(table.name, row, "", f"{found}. {fix}", noun="offset").error()
 
 
 class OneScoreLocal(RowLocal[S], Generic[S]):

@@ -42,9 +42,8 @@ class Case:
     secure_sums: bool = False
     steps: tuple[str, ...] = ()
     """The steps of a preparation."""
-    inference: str = ""
-    """The kind of standard errors, and their correction."""
     correction: str = ""
+    """Of standard errors for few clusters; none is named: it depends on the clusters."""
 
     @staticmethod
     def of(agent: Agent[Any]) -> Case:

@@ -22,11 +22,12 @@ from coterie.methods import METHODS, Method
 from coterie.methods.auto.costs import LINK, Link, Sizes
 from coterie.numerics.acceleration import ADVANCES
 from coterie.run.disclosure import Case, Disclosure, Guard, Protocols, applying, most_of
+from coterie.run.finish import introduced_again
 from coterie.run.parties import Operation
 from coterie.run.setup import with_offset
 from coterie.stats.choosing import FITS, FOLDS, sums_of_choice
 from coterie.stats.folds import mean_loss, rows_outside_folds
-from coterie.stats.information import Information
+from coterie.stats.inferring import QUERIES, SUMS, has_room
 from coterie.stats.preparing import Prepare
 from coterie.study.broadcasts import sent_to_all
 from coterie.study.prediction import ObjectiveOfParts, Predict
@@ -43,12 +44,6 @@ KEPT = {
     "shared": "rows, labels, dual vectors, your deviation from the common model. The common model is the same for all.",
 }
 """What a party never sends."""
-_SUMS = {
-    "model": "the Hessian of your rows, their gradient, the length of a Newton step, and how many of your rows have an "
-    "event or a class, and weights",
-    "robust": "the Hessian of your rows, products of their scores, their gradient, the length of a Newton step, and "
-    "how many of your rows have an event or a class, and weights",
-}
 SHAPES = [(rows, columns) for rows in (100, 10_000, 1_000_000) for columns in (10, 300, 5_000, 100_000)]
 """Sizes of data for which "auto" is asked, before the parties have met, which methods it may choose."""
 FAST = Link(1e-4, 1e10)
@@ -178,7 +173,7 @@ def _of_fit(study: Study) -> Iterator[Section]:
 def guard_of(study: Study, operation: str) -> Guard:
     """Refuses every collective that the page of that operation does not list."""
     protocols = [one for section in sections(study, operation) for one in section.protocols]
-    return Guard(operation, protocols, [*candidates(study).values(), Information])
+    return Guard(operation, protocols, candidates(study).values())
 
 
 def case_of(study: Study, table: Table) -> Case:
@@ -192,7 +187,8 @@ def case_of(study: Study, table: Table) -> Case:
     recipes = study.make_preparation()
     steps = () if recipes is None else tuple(dict.fromkeys(step.name for step in recipes.steps))
     secure = study.has_secure_sums
-    return Case(with_offset(problem, [card]), study.split, table, len(study.party), secure, steps)
+    problem, correction = with_offset(problem, [card]), study.correction or ""
+    return Case(problem, study.split, table, len(study.party), secure, steps, correction)
 
 
 def _needs_classes(problem: Any) -> bool:
@@ -314,16 +310,13 @@ def _inference(study: Study) -> Iterator[Section]:
     """What standard errors send."""
     if study.inference is None:
         return
-    kind = "robust" if study.weights == "sampling" else study.inference
-    lines = [
-        Information.disclosure.sent if study.inference == "clustered" else _SUMS[kind],
-        f"A recipient can compute: {Information.disclosure.learned}",
-    ]
-    if study.inference == "clustered" and study.correction in (None, "CR2"):
-        lines += [
-            'with fewer than 30 clusters, each at one party, or correction = "CR2": for every coefficient a matrix of '
-            "products of your clusters' Hessians, added up over clusters. Of a single cluster, it is a function of its "
-            "Hessian"
-        ]
-    title = f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model, as part of a sum'
-    yield Section(title, lines=tuple(lines))
+    kind = kind_of_errors(study)
+    adjusts = kind == "clustered" and study.correction in (None, "CR2")
+    asked = [query for query in QUERIES if kind == "clustered" and (query is not has_room or adjusts)]
+    title = f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model'
+    yield Section(title, (*asked, introduced_again, SUMS[kind]))
+
+
+def kind_of_errors(study: Study) -> str:
+    """The standard errors that the study asks for; with weights of a sample, model-based ones are robust."""
+    return "robust" if study.weights == "sampling" and study.inference == "model" else str(study.inference)

@@ -49,7 +49,7 @@ def whole(result: Result) -> Result:
         raise result.error
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    return replace(result, rerun=None)
+    return result
 
 
 def _most_common(values: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.data import Table
 from coterie.data.table import party_error
-from coterie.errors import InvalidProblem
+from coterie.errors import InvalidProblem, WrongValue
 from coterie.numerics.arrays import FloatArray, whole_number
 from coterie.problems.parts.data import Classes, Data
 from coterie.problems.problem import Problem
@@ -64,7 +64,8 @@ class SurvivalData(Data[Problem[Cox]]):
             raise party_error(table.name, f"the labels are {found}; survival needs more. {LABELS}")
         wrong = wrong_labels(y)
         if wrong is not None:
-            raise party_error(table.name, f"row {wrong[0]} {wrong[1]}. Check the labels.")
+            row, noun, words = wrong
+            raise WrongValue(table.name, row, "", f" {words}. Check the labels.", noun=noun).error()
 
     def made_up(self, problem: Problem[Cox], scores: FloatArray) -> FloatArray:
         """The larger the score, the sooner; every second row has an event."""
