@@ -64,6 +64,8 @@ class OneScoreKind(RowsKind[Q, M], Generic[Q, M]):
         lines = ["the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
         if self.classification(problem) and (problem.intercept or messages != "features"):
             lines += ["how many rows of each class there are (with weights their sums), added up"]
+        if problem.loss.counts and (problem.intercept or messages != "features"):
+            lines += ["how many events there are: the sum of the labels (with weights), added up"]
         if messages == "samples":
             sums = "its sum, and its sum" if problem.intercept else "its sum"
             lines += [f"for every column {sums} weighted by the slope at w = 0: means, and means per class"]

@@ -247,6 +247,8 @@ def of_numbers(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) 
     found = deviances(2 * lost, 2 * float(nulls[0])) if likelihood else {"mean_loss": lost / n}
     found |= {"r2": 1 - ratio(squares, float(nulls[1])), "rmse": math.sqrt(squares / n), "mae": errors / n}
     found |= {"mean_observed": labels / n, "mean_predicted": predicted / n}
+    if loss.counts:
+        found["events"] = labels
     if not likelihood and loss.name == "quantile":
         (share_told,) = yield from allowed([[(y <= m).sum(), (y > m).sum()]], limits["minimum"])
         found["share_below"] = math.nan

@@ -69,8 +69,8 @@ def _refuse_misfits(agent: Agent) -> None:
 
 def _by_samples(agent: Agent) -> Talk[Facts]:
     if not agent.problem.intercept:
-        classes = _sum_of_labels(agent) if _has_classes(agent) else 0.0
-        said = np.concatenate([[agent.weight, classes, 0.0, agent.conjugate_at_zero], agent.column_squares])
+        events = _sum_of_labels(agent) if _has_events(agent) else 0.0
+        said = np.concatenate([[agent.weight, events, 0.0, agent.conjugate_at_zero], agent.column_squares])
         message = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
         sums, there = message[: len(said)], message[len(said) :]
         total, labels, conjugates = float(sums[0]), float(sums[1]), float(sums[3])
@@ -86,9 +86,10 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
     return shared_result(message, _from_rows, agent, sums[4:], there, known, _counts(agent, total, labels))
 
 
-def _has_classes(agent: Agent) -> bool:
-    """Whether the labels are -1 and +1."""
-    return agent.problem.loss.kind == "classification"
+def _has_events(agent: Agent) -> bool:
+    """Whether labels tell events: -1 and +1, or counts."""
+    loss = agent.problem.loss
+    return loss.kind == "classification" or loss.counts
 
 
 def _sum_of_labels(agent: Agent) -> float:
@@ -97,9 +98,11 @@ def _sum_of_labels(agent: Agent) -> float:
 
 
 def _counts(agent: Agent, total: float, labels: float) -> tuple[float, ...] | None:
-    """The rows of both classes, from the sum of all weights and that of all labels."""
-    if not _has_classes(agent):
+    """The rows of both classes, or the events, from the sum of all weights and that of all labels."""
+    if not _has_events(agent):
         return None
+    if agent.problem.loss.counts:
+        return (labels,)
     return (total - labels) / 2.0, (total + labels) / 2.0
 
 
@@ -153,7 +156,7 @@ def _by_features(agent: Agent) -> Talk[Facts]:
     # ∇ℓ would tell everybody the labels; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n tells a length without them.
     lengths = agent.design.squared_lengths()[: agent.data.d]
     # Without an intercept nothing else that is told depends on how many rows each class has.
-    counted = _has_classes(agent) and agent.problem.intercept
+    counted = _has_events(agent) and agent.problem.intercept
     mine: FloatArray = np.zeros(6)
     own_labels, constant = 0.0, 0.0
     if agent.data.y is not None:
