@@ -19,6 +19,7 @@ from importlib.metadata import version
 if typing.TYPE_CHECKING:
     from coterie import data, engines, methods, networks, report
     from coterie.api import demo, doctor, progress, sinks
+    from coterie.api.crosstab import Crosstab, crosstab
     from coterie.api.describe import describe
     from coterie.api.description import Description
     from coterie.api.evaluate import evaluate
@@ -80,6 +81,7 @@ __all__ = [
     "Certificate",
     "CoterieError",
     "CoxRegressor",
+    "Crosstab",
     "Description",
     "Disclosure",
     "Engine",
@@ -119,6 +121,7 @@ __all__ = [
     "Table",
     "Talk",
     "align",
+    "crosstab",
     "describe",
     "evaluate",
     "networks",
@@ -132,6 +135,7 @@ __all__ = [
 ]
 
 _NAMES_OF = {
+    "api.crosstab": "Crosstab crosstab",
     "api.describe": "describe",
     "api.description": "Description",
     "api.evaluate": "evaluate",

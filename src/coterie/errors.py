@@ -25,6 +25,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from coterie.installation import extra_command
 from coterie.run.statuses import Status
@@ -150,6 +151,36 @@ class InvalidInput(CoterieError, ValueError):
 
 class InvalidData(InvalidInput):
     """A party's data cannot be used; the message names party, column, count and fix."""
+
+    value: WrongValue | None = None
+    """The place of the wrong value, if the error is about one."""
+
+
+@dataclass(frozen=True)
+class WrongValue:
+    """A value that cannot be used: its place in the table of a party, and the message around the place."""
+
+    party: str
+    row: int
+    before: str
+    """The message before the place, without the party."""
+    after: str
+    column: str | None = None
+    """The name of its column."""
+    noun: str | None = None
+    """What the value is, such as a label or a weight; None: a value of X."""
+    shows_cell: bool = False
+    """Whether the text of the cell, if it is known, follows the place in the message."""
+
+    def message(self, place: str) -> str:
+        """The message with these words for the place."""
+        return f"party {self.party!r}: {self.before}{place}{self.after}"
+
+    def error(self) -> InvalidData:
+        """The error that counts rows of the table from 0."""
+        error = InvalidData(self.message(f"row {self.row}"))
+        error.value = self
+        return error
 
 
 class DataWarning(UserWarning):

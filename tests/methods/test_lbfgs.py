@@ -95,13 +95,13 @@ def test_the_matrix_is_that_of_bfgs(seed, pairs, turn):
     memory, slope = some_pairs(rng, pairs, metrics), rng.standard_normal(D)
     memory, along = told(quasi_newton.known(memory, metrics, turn, slope, summed))
     H = bfgs(memory, firsts[turn], quasi_newton.gamma(memory, turn))
-    way = quasi_newton.along_slopes(memory, metrics[turn], turn, slope, along)
+    way = quasi_newton.along_gradient(memory, metrics[turn], turn, slope, along)
     np.testing.assert_allclose(way, -H @ slope, rtol=1e-6, atol=1e-8 * np.abs(H @ slope).max())
 
     # With a threshold: no coordinate of the minimum of the model can be moved to a better one.
     w, threshold = rng.standard_normal(D) * (rng.random(D) < 0.5), np.full(D, 0.3)
     threshold[-1] = 0.0
-    z = told(quasi_newton.minimum(memory, metrics[turn], turn, slope, w, threshold, 1.0, summed))
+    z = told(quasi_newton.minimum(quasi_newton.Model(memory, metrics[turn], turn, slope, w, threshold, 1.0), summed))
     pull = slope + np.linalg.solve(H, z - w)
     size = 1e-5 * (np.abs(slope).max() + np.linalg.cond(H))
     assert (np.abs(pull + threshold * np.sign(z))[z != 0] <= size).all()
@@ -233,8 +233,7 @@ def test_curved_pairs_are_those_of_block_bfgs_however_old_they_are(seed, pairs):
     )
     none = np.empty((0, 0, 0))
     memory = Memory(S, old, S @ (hessian - ridge * np.eye(D)) @ S.T, none, none)
-    blank = [np.empty(0)] * 3 + [0.0, 0, 0.0, 1.0, 0.0] + [np.empty(0)] * 3 + [1.0, 0.5, 0.0]
-    state = curved_pairs.State(np.zeros(D), slope, memory, diagonal, 1.0, *blank)
+    state = curved_pairs.CurvedState(np.zeros(D), slope, memory, diagonal, softer=0.5)
     inverse = np.linalg.inv(S @ hessian @ S.T)
     V = np.eye(D) - hessian @ S.T @ inverse @ S
     H = S.T @ inverse @ S + V.T @ np.diag(1.0 / (0.5 * diagonal + ridge)) @ V

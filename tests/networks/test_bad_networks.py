@@ -11,7 +11,6 @@ from coterie.errors import InvalidNetwork, UnknownName
 from coterie.networks import (
     Network,
     complete,
-    draw,
     erdos_renyi,
     expander,
     from_adjacency,
@@ -19,7 +18,6 @@ from coterie.networks import (
     from_networkx,
     geometric,
     network,
-    path,
     ring,
     star,
 )
@@ -315,18 +313,3 @@ def test_bad_fields():
             ring(4).neighbours(agent)
         with refused(f"no agent {agent}", "0 to 3"):
             ring(4).tree(agent)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "parts"),
-    [
-        ({"labels": ["a", "b"]}, ["3 agents but 2 labels"]),
-        ({"highlight": 3}, ["no agent 3", "0 to 2"]),
-        ({"traffic": {(0, 2): 1.0}}, ["(0, 2)", "on an edge"]),
-        ({"traffic": {(0, 1): -1.0}}, ["-1.0", "at least 0"]),
-        ({"traffic": {(0, -1): 1.0}}, ["(0, -1)", "on an edge"]),
-    ],
-)
-def test_bad_drawings(keywords, parts):
-    with refused(*parts):
-        draw(path(3), **keywords)

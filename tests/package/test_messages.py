@@ -102,6 +102,13 @@ def test_errors_name_file_line_column_and_value(monkeypatch, tmp_path):
     table = co.read("data.csv", time="days", event="died")
     with pytest.raises(co.CoterieError, match=r"line 3 of data\.csv, column 'days', has the time -1"):
         co.solve(co.Problem("cox", intercept=False), table)
+    Path("data.csv").write_text("age,from,until,died\n1,0,2,1\n2,5,4,1\n")
+    table = co.read("data.csv", entry="from", time="until", event="died")
+    with pytest.raises(co.CoterieError, match=r"line 3 of data\.csv, column 'from', enters at 5 and leaves at 4"):
+        co.solve(co.Problem("cox", intercept=False), table)
+    Path("data.csv").write_text("age,n,days\n1,0,1\n2,1,1e200\n")
+    with pytest.raises(co.CoterieError, match=r"line 3 of data\.csv, column 'days', has the offset 460.517"):
+        co.solve(co.Problem("poisson", intercept=False), co.read("data.csv", target="n", exposure="days"))
     frame = pd.DataFrame({"age": [1.0, np.nan], "y": [0.0, 1.0]})
     with pytest.raises(co.CoterieError, match="first at row 1"):
         co.read(frame, target="y")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import coterie
 from coterie.problems import NAMES
+from coterie.problems.kind import Kind
 
 ROOT = Path(coterie.__file__).parent
 CLASSES = {"Problem", "AnyProblem", "Personal", "Shared", "Model", "UserModel"}
@@ -61,4 +62,9 @@ def test_what_the_check_finds():
     assert asks_for_a_kind('problem.kind.name == "linear"')
     assert asks_for_a_kind('agent.problem.kind.name in ("low-rank", "shared")')
     assert asks_for_a_kind("isinstance(model, co.MulticlassModel | UserModel)")
-    assert not asks_for_a_kind("problem.kind.prepares and isinstance(loss, Huber)")
+    assert not asks_for_a_kind("problem.kind.models.prepares and isinstance(loss, Huber)")
+
+
+def test_a_kind_is_an_index_of_small_objects():
+    members = {name for name in (*vars(Kind), *Kind.__annotations__) if not name.startswith("_")}
+    assert len(members) <= 16, "put what depends on the kind into one of its objects"

@@ -27,15 +27,26 @@ LAYERS = [
     | {"problems/*/predictors", "problems/*/tasks"},
     {"run/collectives", "run/site"},
     {"run", "run/certificate", "numerics/acceleration", "problems/problem", "problems/proof", "problems/users"}
-    | {"problems/*/problem", "problems/*/view", "problems/*/likelihood", "problems/*/proof"},
+    | {"problems/kind", "problems/one_score", "problems/parts", "problems/rows"}
+    | {"problems/*/problem", "problems/*/view", "problems/*/likelihood", "problems/*/proof"}
+    | {"problems/*/data", "problems/*/local"},
     {"transport"},
     {"methods", "engines", "problems/*/methods"},
     {"api/description", "api/evaluation", "api/inference", "problems/models", "problems/*/model"},
-    {"api/result", "problems/kind", "problems/one_score", "problems/rows", "problems/stats"},
+    {"api/result", "problems/*/assembly"},
     {"stats", "run/finish", "run/groups", "run/method_choice", "run/parties", "run/remote", "run/setup", "run/tables"}
     | {"api/comparison", "api/entries", "problems/*/stats"},
     {"api"},
-    {"estimators", "report", "study", "api/demo", "api/doctor", "problems/*/kind", "problems/*/report"},
+    {
+        "estimators",
+        "report",
+        "study",
+        "api/demo",
+        "api/doctor",
+        "problems/*/kind",
+        "problems/*/report",
+        "problems/*/section",
+    },
     {"commands"},
     {"cli", "__main__"},
 ]

@@ -12,7 +12,7 @@ import typer
 import coterie as co
 from coterie import cli
 from coterie.estimators import __all__ as ESTIMATORS
-from coterie.problems.kind import Kind
+from coterie.problems.parts.data import Data
 from coterie.run.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
 from coterie.study.study import Study
 
@@ -79,9 +79,9 @@ def test_the_intercept():
 
 
 def test_the_number_of_agents():
-    assert f"(default {Kind.pieces})" in HELP["agents"]
-    assert f"({Kind.pieces})" in co.solve.__doc__
-    assert f"({Kind.pieces})" in co.LinearRegressor.__doc__
+    assert f"(default {Data.pieces})" in HELP["agents"]
+    assert f"({Data.pieces})" in co.solve.__doc__
+    assert f"({Data.pieces})" in co.LinearRegressor.__doc__
 
 
 def test_study_files():

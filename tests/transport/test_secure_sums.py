@@ -72,7 +72,7 @@ def every_case():
 @pytest.mark.parametrize(("method", "loss", "parties", "kind"), [*FEW, *every_case()])
 def test_between_parties_are_the_bits_of_the_embedded_engine(method, loss, parties, kind):
     problem = co.Problem(loss, "l2", 0.05, intercept=False)
-    classes = bool(problem.kind.classification(problem))
+    classes = bool(problem.kind.data.classification(problem))
     tables = data("samples", classes, names=NAMES[:parties], n=12 * parties, d=5)
     if loss in ("poisson", "gamma"):
         tables = [replace(table, y=1.0 + np.round(abs(table.y))) for table in tables]

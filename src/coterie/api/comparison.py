@@ -23,7 +23,7 @@ from coterie.errors import CoterieError, NotRegistered, UnknownName
 from coterie.methods import METHODS
 from coterie.networks import Network
 from coterie.networks import network as find_network
-from coterie.problems.kind import Classes
+from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Certificate, Participant
@@ -91,8 +91,8 @@ def compare_model(found: Compared, certificate: Certificate, model: Any, agents:
         f"the kind of the model, {model.kind}",
         f"a {model.kind} model is of another kind than its problem",
     )
-    found.objections += family.unproven(model, agents)
-    if family.graph_is_data:
+    found.objections += family.models.unproven(model, agents)
+    if family.problems.graph_is_data:
         _compare_network(found, certificate.settings, model, len(agents))
 
 
@@ -161,7 +161,7 @@ def compare_run(found: Compared, result: Result, certificate: Certificate) -> No
     """Compare what `run.json` says with the certificate; `result` is what was read from it."""
     settings, before = certificate.settings, len(found.objections)
     proven = certificate.gap <= certificate.tolerance * certificate.unit
-    graph_changes = result.model.problem.kind.graph_is_data
+    graph_changes = result.model.problem.kind.problems.graph_is_data
     # A run that learns its graph goes on until the graph stays, also when the models are within the tolerance.
     doubtful = proven and not result.status.success and result.error is None and not graph_changes
     if doubtful or (result.status.success and not proven):
@@ -195,7 +195,7 @@ def compare_run(found: Compared, result: Result, certificate: Certificate) -> No
 def _has_one_objective(certificate: Certificate, result: Result) -> bool:
     """Whether all bounds of a history are about the objective of the certificate, and about all models."""
     loss = certificate.settings["problem"].get("loss", {})
-    graph_changes = result.model.problem.kind.graph_is_data
+    graph_changes = result.model.problem.kind.problems.graph_is_data
     return certificate.radius is None and loss.get("stages", 1) == 1 and not graph_changes
 
 
@@ -289,7 +289,7 @@ def _compare_users(found: Compared, certificate: Certificate, model: Any, named:
 
 def _compare_network(found: Compared, settings: Mapping[str, Any], model: Any, agents: int) -> None:
     """Whether the graph of who is alike is what the certificate says it is."""
-    graph = model.problem.kind.proven_network(model, settings, agents)
+    graph = model.problem.kind.models.proven_network(model, settings, agents)
     title = str(settings["network"])
     name = title.removeprefix("<Network ").split(":")[0]
     same = settings["network_digest"] == graph.digest and title == repr(Network(graph.weights, name=name))

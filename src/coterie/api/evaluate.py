@@ -21,8 +21,9 @@ from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 from coterie.methods.disclosure import discloses
 from coterie.numerics.arrays import digest, is_sparse, whole_number
-from coterie.problems.kind import on_the_host, said_of_intercept
 from coterie.problems.models import Model
+from coterie.problems.parts.data import on_the_host
+from coterie.problems.parts.report import said_of_intercept
 from coterie.run.collectives import Sum, Talk, alone
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
@@ -71,7 +72,7 @@ def evaluate(
         raise UnknownName("split of data to evaluate", split, ("samples", "features"))
     family, prepared = model.problem.kind, model.preparation
     data = attach_offset(data, offset, split, prepared)
-    agents = family.agents(model.problem, data, agents)
+    agents = family.data.agents(model.problem, data, agents)
     meeting = Meeting(
         split=split,
         agents=agents,
@@ -196,7 +197,7 @@ class Evaluate(Operation[Evaluation | None]):
         elif self.has_part:
             _refuse_other_width(table, self.model)
         with naming_lines(table):
-            table = validated(table, classification=problem.kind.classification(problem))
+            table = validated(table, classification=problem.kind.data.classification(problem))
             if table.n and (self.split == "samples" or table.y is not None):
                 check_offset(problem, table.offset is not None)
             return with_labels(table, self.model)
@@ -252,15 +253,15 @@ def headline_scores(found: Evaluation) -> dict[str, float]:
 def with_labels(table: Table, model: Any) -> Table:
     """A checked table with labels as the model has them."""
     family = model.problem.kind
-    family.check_labels(table, model.problem)
+    family.data.check_labels(table, model.problem)
     if model.classes_ is None:
-        known: Table = family.encode(table, model.problem, None)
+        known: Table = family.data.encode(table, model.problem, None)
         return known
     _refuse_other_labels(table, model.classes_)
     encoded = encode_classes([table], model.classes_)[0][0]
     if encoded.y is None:
         return encoded
-    codes = family.codes(model.classes_)
+    codes = family.data.codes(model.classes_)
     return replace(encoded, y=codes[encoded.y.astype(np.intp)])
 
 

@@ -165,7 +165,7 @@ class Path:
         heads = {self.knob: 12, "objective": 14, "relative gap": 14, used: 9, "rounds": 8}
         heads |= {} if self.scores is None else {"cv loss": 12, "cv error": 12}
         problem = self.results[0].model.problem
-        lines = [f"Model: {problem.kind.words(problem)}.", *(f"  {note}" for note in self.results[0].notes())]
+        lines = [f"Model: {problem.kind.report.words(problem)}.", *(f"  {note}" for note in self.results[0].notes())]
         lines += ["".join(f"{head:>{width}}" for head, width in heads.items())]
         for place, row in enumerate(self.table()):
             cells = [f"{row[head]:.5g}" if isinstance(row[head], float) else f"{row[head]}" for head in heads]
@@ -289,7 +289,7 @@ def path_of(problem: Problem, data: Any, search: Search, settings: Settings, off
     settings = replace(settings, seed=whole_number("seed", settings.seed, least=0))
     placement, cv = settings.placement, search.cv
     split, recipes = placement.split, settings.prepare
-    agents = problem.kind.agents(problem, data, placement.agents)
+    agents = problem.kind.data.agents(problem, data, placement.agents)
     settings = settings.but(agents=None)  # data of a path is in one piece for each agent
     if _is_remote(data, placement.engine):
         if cv is not None and split != "samples":
@@ -302,7 +302,7 @@ def path_of(problem: Problem, data: Any, search: Search, settings: Settings, off
     if recipes is not None and not isinstance(recipes, Prepared):
         recipes = Preparation.of(recipes)
     given = attach_offset(data, offset, split)
-    tables = gather(given, split, agents, settings.seed, problem.kind.pieces, recipes, placement.same_order)
+    tables = gather(given, split, agents, settings.seed, problem.kind.data.pieces, recipes, placement.same_order)
     problem = with_offset(problem, [TableSummary.of(table) for table in tables])
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:

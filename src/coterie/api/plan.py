@@ -104,8 +104,8 @@ def plan_of(problem: Any, data: Any, settings: Settings, offset: Any = None) -> 
     imagined = _imagined_rows(data)
     given = attach_offset(data if imagined is None else _made_up(problem, data, seed), offset, split, prepare)
     if imagined is None:
-        agents = problem.kind.agents(problem, given, agents)
-    tables = gather(given, split, agents, seed, problem.kind.pieces, prepare, placement.same_order)
+        agents = problem.kind.data.agents(problem, given, agents)
+    tables = gather(given, split, agents, seed, problem.kind.data.pieces, prepare, placement.same_order)
     held = count_rows(tables, split)
     rows = imagined or held
     part_settings = _for_parts(settings, None if known.memory else (known.latency, known.bandwidth))
@@ -212,4 +212,4 @@ def _made_up(problem: Any, data: Any, seed: int) -> Any:
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)
-    return X, problem.kind.made_up(problem, scores)
+    return X, problem.kind.data.made_up(problem, scores)

@@ -131,7 +131,7 @@ class Result(Generic[M]):
     def about(self) -> str:
         """Which problem was solved: loss, penalty, and whether there is an intercept."""
         problem: AnyProblem = self.model.problem
-        return problem.kind.described(self.certificate.settings["problem"])
+        return problem.kind.report.described(self.certificate.settings["problem"])
 
     def notes(self) -> list[str]:
         """What is modelled, for every output: the class, the number of events, reference levels and units."""
@@ -157,7 +157,7 @@ class Result(Generic[M]):
     def has_intercept(self) -> bool:
         """Whether the model has an intercept."""
         problem: AnyProblem = self.model.problem
-        return problem.kind.has_intercept(self.certificate.settings["problem"])
+        return problem.kind.report.has_intercept(self.certificate.settings["problem"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "rerun": None}

@@ -26,9 +26,11 @@ from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
 from coterie.methods import METHODS, Method
 from coterie.numerics.arrays import is_tensor, whole_number
-from coterie.problems.kind import Classes, Kind, ask_here
+from coterie.problems.kind import Kind
 from coterie.problems.linear.model import LinearModel
 from coterie.problems.low_rank.model import LowRankModel
+from coterie.problems.parts.data import Classes
+from coterie.problems.parts.models import ask_here
 from coterie.problems.personal.model import PersonalModel
 from coterie.problems.personal.problem import Personal
 from coterie.problems.problem import AnyProblem, Problem
@@ -147,7 +149,7 @@ def fit(
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
     data = attach_offset(data, offset, split, recipes)
-    settings = settings.but(agents=problem.kind.agents(problem, data, settings.placement.agents))
+    settings = settings.but(agents=problem.kind.data.agents(problem, data, settings.placement.agents))
     elsewhere = runner.hosting(data, settings.placement.agents)
     with runner.cores(), (runner if elsewhere is None else elsewhere[0]).held():
         if elsewhere is None:
@@ -165,8 +167,8 @@ def _checked(problem: AnyProblem, settings: Settings) -> Settings:
     seed = whole_number("seed", settings.seed, least=0)
     family = problem.kind
     if settings.placement.split in SPLITS:
-        family.check_split(problem, settings.placement.split)
-    family.check_network(settings.network)
+        family.data.check_split(problem, settings.placement.split)
+    family.problems.check_network(settings.network)
     limits, prepare = checked_limits(settings.limits), settings.prepare
     if prepare is not None and not isinstance(prepare, Prepared):
         prepare = Preparation.of(prepare)
@@ -219,7 +221,7 @@ def _fit_tables(problem: AnyProblem, given: _Tables, settings: Settings, warm_st
     if warm_start is not None:
         origin = warm_start.certificate.model_digest
         ask = runner.ask if given.elsewhere else ask_here
-        warm = family.points(warm_start.model, members, warm_start.certificate.witness, ask)
+        warm = family.models.points(warm_start.model, members, warm_start.certificate.witness, ask)
         if _same_data(warm_start.certificate, people, setup.problem):
             warm = [replace(point, kept=warm_start.kept) for point in warm]
     saved = None
@@ -232,7 +234,7 @@ def _fit_tables(problem: AnyProblem, given: _Tables, settings: Settings, warm_st
         run = Run(members, setup.running, setup.carrying, settings.limits, saved, warm, told, secure, sent)
         outcome = runner.run(run)
     LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
-    model = family.model(outcome, members, setup.problem, given.classes)
+    model = family.models.assemble(outcome, members, setup.problem, given.classes)
     for agent in members:
         agent.release()
     if given.prepared is not None:
@@ -250,7 +252,7 @@ def _set_up(problem: AnyProblem, given: _Tables, settings: Settings) -> Setup:
         make_network(settings.network, split, len(tables), settings.seed),
         replace(sizes, on_gpu=on_gpu(tables)),
         given.classes,
-        wants_secure_sums(settings.secure_sums, split, len(tables), runner.apart, family.only_sums),
+        wants_secure_sums(settings.secure_sums, split, len(tables), runner.apart, family.problems.only_sums),
         partition=_partition(tables, split),
         allowed_later=_on_tensors(tables),
     )
@@ -259,9 +261,9 @@ def _set_up(problem: AnyProblem, given: _Tables, settings: Settings) -> Setup:
 
 def _for_tables(family: Kind[Any, Any], tables: Sequence[Table], engine: Engine, problem: AnyProblem) -> Any:
     """The problem, once the data is known; of tables that are elsewhere, what it needs is asked there."""
-    if family.wants_ranges(problem) and any(isinstance(table, RemoteTable) for table in tables):
+    if family.problems.wants_ranges(problem) and any(isinstance(table, RemoteTable) for table in tables):
         tables = tables_of_ranges(tables, engine)
-    return family.for_tables(problem, tables)
+    return family.problems.for_tables(problem, tables)
 
 
 def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:

@@ -149,7 +149,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored
     settings = certificate.settings
     split = settings["split"]
     family = model.problem.kind
-    problem = family.problem_of(model, settings["problem"])
+    problem = family.models.problem_of(model, settings["problem"])
     prepared, in_pieces = model.preparation, isinstance(data, list)
     try:
         tables = _gathered(certificate, model, data)
@@ -172,7 +172,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored
     if found.objections:
         return Verification(tuple(found.objections))
 
-    agents = make_agents(tables, problem, split, family.proof_network(model, network), 0, secure)
+    agents = make_agents(tables, problem, split, family.models.proof_network(model, network), 0, secure)
     try:
         points = points_of(model, agents, certificate.witness)
     except InvalidInput as error:
@@ -241,7 +241,7 @@ def _gathered(certificate: Certificate, model: AnyModel, data: Any) -> list[Tabl
         return [
             in_order(table, model.columns, split) for table in gather(data, split, None, same_order=True, warn=False)
         ]
-    whole, parts = in_one_piece(data, split, parts, model.problem.kind.pieces)
+    whole, parts = in_one_piece(data, split, parts, model.problem.kind.data.pieces)
     return split_table(in_order(whole, model.columns, "samples"), split, parts)
 
 
@@ -345,4 +345,4 @@ def described(problem: AnyProblem, split: str, people: Sequence[Participant]) ->
     rows = people[0].rows if split == "features" else sum(p.rows for p in people)
     columns = sum(p.columns for p in people) if split == "features" else people[0].columns
     where = f"{rows} rows, {columns} columns, {len(people)} parties, split by {split}"
-    return f"{problem.kind.described(problem.settings())}; {where}"
+    return f"{problem.kind.report.described(problem.settings())}; {where}"

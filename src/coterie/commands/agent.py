@@ -178,8 +178,15 @@ def _agrees(file: Path) -> bool:
     return typer.confirm("Agree to send this?")
 
 
-def rehearsal(files: list[Path], chaos: Any, as_json: bool, command: str = "agent", without: Sequence[str] = ()) -> int:
-    """That command at all of these parties, in a process each on this machine; its exit code."""
+def rehearsal(
+    files: list[Path],
+    chaos: Any,
+    as_json: bool,
+    command: str = "agent",
+    without: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> int:
+    """Run the command at all of these parties, in a process each on this machine; its exit code."""
     from coterie.study.rehearsal import rehearse
 
     err = console(stderr=True)
@@ -187,7 +194,7 @@ def rehearsal(files: list[Path], chaos: Any, as_json: bool, command: str = "agen
     def say(party: str, line: str) -> None:
         err.print(_line(party, line), markup=False, soft_wrap=True)
 
-    found, cause = rehearse(files, chaos, command, say, without)
+    found, cause = rehearse(files, chaos, command, say, without, options)
     code = 0 if cause is None else int(found[cause]["exit_code"])
     code = BUG if code < 0 else code  # killed by a signal
     if as_json:
@@ -209,6 +216,8 @@ def _end(one: dict[str, Any]) -> str:
         return f"holds: {one['proves']}{signed}\n  {one['about']}"
     if "probabilities" in one:
         return f"{one['about']}, {len(one['columns'])} columns, {_from_here(one['output'])}"
+    if "row_totals" in one:
+        return f"{one['about']}, {_from_here(one['output'])}"
     if "scores" in one:
         return one["headline"] or "The scores are at the party with the labels."
     if "proves" in one:

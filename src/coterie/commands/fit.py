@@ -176,7 +176,7 @@ def _sections(question: Question, found: Answer) -> list[Any]:
     if found.inference is not None:
         sections.append(co.report.inference_section(found.inference))
     if question.read is not None:
-        sections += question.problem.kind.sections(partial(_strata, question))
+        sections += question.problem.kind.report.sections(partial(_strata, question))
     return sections
 
 

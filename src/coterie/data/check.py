@@ -19,7 +19,7 @@ from coterie.data.align import refuse_mixed_ids
 from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
-from coterie.errors import InvalidData, UnknownName
+from coterie.errors import InvalidData, UnknownName, WrongValue
 from coterie.numerics.arrays import FloatArray, Matrix, host, is_sparse, is_tensor
 from coterie.numerics.kernels import tensors
 from coterie.numerics.threads import spread
@@ -232,12 +232,14 @@ def encode_classes(
         place = order[np.minimum(found, len(classes) - 1)]
         outside = np.flatnonzero(classes[place] != values)
         if outside.size:
-            row = outside[0]
-            raise party_error(
+            row = int(outside[0])
+            raise WrongValue(
                 tables[k].name,
-                f"{are(outside.size, 'label')} outside the {len(classes)} classes (first at row {row}: "
-                f"{values[row].item()!r}). Drop those rows, or add the class.",
-            )
+                row,
+                before=f"{are(outside.size, 'label')} outside the {len(classes)} classes (first at ",
+                after=f": {values[row].item()!r}). Drop those rows, or add the class.",
+                noun="label",
+            ).error()
         encoded[k] = replace(tables[k], y=place.astype(np.float64))
     return encoded, classes
 
@@ -295,12 +297,15 @@ def _not_numbers(table: Table) -> InvalidData:
         values = X[:, j].tolist()
         odd = [i for i, value in enumerate(values) if not isinstance(value, numbers.Real | np.bool_)]
         if odd:
-            return party_error(
+            return WrongValue(
                 table.name,
-                f"{table.column_name(j)} has {len(odd)} value{'s' * (len(odd) > 1)} of {len(values)} that are not "
-                f"numbers (first at row {odd[0]}: {values[odd[0]]!r}). Encode or drop them; text that spells numbers "
-                "becomes numbers with X.astype(float).",
-            )
+                odd[0],
+                before=f"{table.column_name(j)} has {len(odd)} value{'s' * (len(odd) > 1)} of {len(values)} that are "
+                "not numbers (first at ",
+                after=f": {values[odd[0]]!r}). Encode or drop them; text that spells numbers becomes numbers with "
+                "X.astype(float).",
+                column=_name_of(table, j),
+            ).error()
     first = table.column_name(0) if X.shape[1] else "no column"
     return party_error(
         table.name, f"X holds {X.size} numbers as objects, from {first} on. Convert with X.astype(float)."
@@ -332,11 +337,20 @@ def _refuse_infinite(table: Table) -> None:
         more = ", and 1 other column has some too"
     elif others:
         more = f", and {others} other columns have some too"
-    raise party_error(
+    raise WrongValue(
         table.name,
-        f"{table.column_name(j)} has {counts[j]} {what} not finite (first at row {first}){more}. "
-        "Drop or impute them (prepare).",
-    )
+        int(first),
+        before=f"{table.column_name(j)} has {counts[j]} {what} not finite (first at ",
+        after=f"){more}. Drop or impute them (prepare).",
+        column=_name_of(table, j),
+        shows_cell=True,
+    ).error()
+
+
+def _name_of(table: Table, j: int) -> str | None:
+    if table.columns is None:
+        return None
+    return table.columns[j]
 
 
 def _squares(x: FloatArray) -> float:
@@ -387,11 +401,13 @@ def _weights(table: Table) -> FloatArray | None:
     weights = _in_double_precision(table, weights, "weight")
     bad = np.flatnonzero(weights <= 0)
     if bad.size:
-        raise party_error(
+        raise WrongValue(
             table.name,
-            f"{are(bad.size, 'weight')} zero or negative (first at row {bad[0]}: {weights[bad[0]]}). "
-            "Drop those rows, or give them a positive weight.",
-        )
+            int(bad[0]),
+            before=f"{are(bad.size, 'weight')} zero or negative (first at ",
+            after=f": {weights[bad[0]]}). Drop those rows, or give them a positive weight.",
+            noun="weight",
+        ).error()
     return weights
 
 
@@ -564,12 +580,14 @@ def refuse_other_orders(names: Sequence[str], ids: Sequence[npt.NDArray[Any] | N
         first, known = named[0]
         different = np.flatnonzero(known != own)
         if different.size:
-            i = different[0]
-            raise party_error(
+            i = int(different[0])
+            raise WrongValue(
                 other,
-                f"{are(different.size, 'id')} not that of party {first!r} in the same row (first at row {i}: "
-                f"{own[i]} here and {known[i]} there). Match the rows with coterie.data.align(tables).",
-            )
+                i,
+                before=f"{are(different.size, 'id')} not that of party {first!r} in the same row (first at ",
+                after=f": {own[i]} here and {known[i]} there). Match the rows with coterie.data.align(tables).",
+                noun="id",
+            ).error()
 
 
 def _refuse_mixed_labels(labels: dict[str, npt.NDArray[Any]]) -> None:

@@ -16,7 +16,7 @@ from coterie.data.preparation.raw import Raw, raw_series
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.table import BESIDE, Table, party_error
 from coterie.data.values import logarithms, plain, plain_ids
-from coterie.errors import InvalidData, UnknownName
+from coterie.errors import InvalidData, UnknownName, WrongValue
 from coterie.numerics.arrays import is_sparse
 from coterie.problems import kinds
 
@@ -154,26 +154,28 @@ def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
         fix = "Encode it (prepare, with one-hot)"
         if series.dtype in (nw.Date, nw.Datetime, nw.Time, nw.Duration):
             fix = "Write it as a number, such as the days since a certain date"
-        raise party_error(
-            party,
-            f"{column} holds {len(series)} values of type {series.dtype}, not numbers{_first_text(series)}. {fix}, or "
-            "leave it out: name the other ones with columns=.",
-        )
+        held = f"{column} holds {len(series)} values of type {series.dtype}, not numbers"
+        fix += ", or leave it out: name the other ones with columns=."
+        text = _first_text(series)
+        if text is None:
+            raise party_error(party, f"{held}. {fix}")
+        row, value = text
+        raise WrongValue(party, row, f"{held} (first at ", f": {value!r}). {fix}", column=series.name).error()
     if isinstance(series.dtype, nw.Decimal):
         series = series.cast(nw.Float64)
     return series.to_numpy()
 
 
-def _first_text(series: Series) -> str:
-    """The first value of a column of text that is no number, and its row."""
+def _first_text(series: Series) -> tuple[int, str] | None:
+    """The row of the first value of a column of text that is no number, and the value."""
     if series.dtype != nw.String:
-        return ""
+        return None
     for row, value in enumerate(series.to_list()):
         try:
             float(value)
         except ValueError:
-            return f" (first at row {row}: {value!r})"
-    return ""
+            return row, value
+    return None
 
 
 def column_values(series: Series, party: str, column: str, noun: str) -> npt.NDArray[Any]:
@@ -191,6 +193,11 @@ def _refuse_missing(series: Series, party: str, column: str) -> None:
     if missing:
         first = int(np.argmax(series.is_null().to_numpy()))
         what = "missing value" if missing == 1 else "missing values"
-        raise party_error(
-            party, f"{column} has {missing} {what} (first at row {first}). Drop or impute them (prepare)."
-        )
+        raise WrongValue(
+            party,
+            first,
+            before=f"{column} has {missing} {what} (first at ",
+            after="). Drop or impute them (prepare).",
+            column=series.name,
+            shows_cell=True,
+        ).error()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,14 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.errors import InvalidData
+from coterie.errors import InvalidData, WrongValue
 
 if TYPE_CHECKING:
     from coterie.data.table import Table
 
-NOUNS = {"label": "target", "weight": "weight", "exposure": "exposure", "offset": "offset", "event": "event"}
-NOUNS |= {"time": "time", "enters": "entry", "id": "id"}
-"""The noun for a value in errors, and the role of its column."""
+ROLES: dict[str | None, tuple[str, ...]] = {
+    "label": ("target",),
+    "weight": ("weight",),
+    "offset": ("exposure", "offset"),
+    "id": ("id",),
+    "time": ("time",),
+    "event": ("event",),
+    "entry": ("entry",),
+}
+"""The roles that the column of a value can have, by the noun for the value."""
 
 
 @dataclass(frozen=True)
@@ -41,39 +47,30 @@ class Origin:
             return replace(self, rows=np.asarray(rows))
         return replace(self, rows=self.rows[rows])
 
-    def told(self, message: str) -> str:
-        """The message with the file, line, column and value in place of the number of a row."""
-        found = re.search(r"\brow (\d+)(\))?", message)
-        if found is None:
-            return message
-        row = self._row_of_file(int(found[1]))
-        named = re.search(r"column '([^']+)'", message)
-        column = named[1] if named else self._column_of_noun(message)
-        line, cell = self._cell(row, column)
+    def message(self, value: WrongValue) -> str | None:
+        """The message about a value, with the file, line, column and cell for its place; None: not in the file."""
+        column = value.column or self._column_of(value.noun)
+        line, cell = self._cell(self._row_of_file(value.row), column)
         if line is None:
-            return message
+            return None
         place = f"line {line} of {self.file}"
-        if column is not None and not named:
+        if column is not None and f"column {column!r}" not in value.before + value.after:
             place += f", column {column!r}"
-        closing = found[2] or ""
-        if closing:
+            if value.after.startswith(" "):  # a verb
+                place += ","
+        if value.shows_cell:
             place += _shown(cell)
-        rest = message[found.end() :]
-        if rest.startswith(" has") and place.endswith("'"):
-            place += ","
-        if rest.startswith(" of column"):
-            rest = ", column" + rest.removeprefix(" of column")
-        return message[: found.start()] + place + closing + rest
+        return value.message(place)
 
     def _row_of_file(self, row: int) -> int:
         if self.rows is None:
             return row
         return int(self.rows[row])
 
-    def _column_of_noun(self, message: str) -> str | None:
-        """The column of the labels, weights and so on that the message names."""
-        for noun, role in NOUNS.items():
-            if role in self.named and re.search(rf"\b{noun}", message):
+    def _column_of(self, noun: str | None) -> str | None:
+        """The column of the labels, weights and so on."""
+        for role in ROLES.get(noun, ()):
+            if role in self.named:
                 return self.named[role]
         return None
 
@@ -108,10 +105,12 @@ def naming_lines(*tables: Table) -> Iterator[None]:
     try:
         yield
     except InvalidData as error:
-        message = str(error)
+        value = error.value
         for table in tables:
-            if table.origin is not None and message.startswith(f"party {table.name!r}:"):
-                raise InvalidData(table.origin.told(message)) from None
+            if value is None or table.origin is None or table.name != value.party:
+                continue
+            if message := table.origin.message(value):
+                raise InvalidData(message) from None
         raise
 
 

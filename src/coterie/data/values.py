@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.data.table import party_error
+from coterie.errors import WrongValue
 
 
 def are(count: int, noun: str) -> str:
@@ -38,8 +39,11 @@ def plain(values: object, party: str, noun: str) -> npt.NDArray[Any]:
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         bad = np.argwhere(~np.isfinite(array))
-        row = f" (first at row {bad[0][0]})" if array.ndim else ""
-        raise party_error(party, f"{are(len(bad), noun)} not finite{row}. Drop or impute those rows before fitting.")
+        found, fix = f"{are(len(bad), noun)} not finite", "Drop or impute those rows before fitting."
+        if not array.ndim:
+            raise party_error(party, f"{found}. {fix}")
+        row = int(bad[0][0])
+        raise WrongValue(party, row, f"{found} (first at ", f"). {fix}", noun=noun, shows_cell=True).error()
     return array
 
 
@@ -47,11 +51,13 @@ def logarithms(exposure: npt.NDArray[Any], party: str, column: str) -> npt.NDArr
     """The offset of an exposure, which is above 0: a policy that ran for half a year has log ½."""
     wrong = np.flatnonzero(~(exposure > 0)) if not is_text(exposure) else np.arange(len(exposure))
     if wrong.size:
-        raise party_error(
+        raise WrongValue(
             party,
-            f"{are(wrong.size, 'exposure')} not above 0 (first at row {wrong[0]} of column {column!r}: "
-            f"{exposure[wrong[0]]}). Drop those rows, or correct them.",
-        )
+            int(wrong[0]),
+            before=f"{are(wrong.size, 'exposure')} not above 0 (first at ",
+            after=f", column {column!r}: {exposure[wrong[0]]}). Drop those rows, or correct them.",
+            column=column,
+        ).error()
     logs: npt.NDArray[np.float64] = np.log(exposure.astype(float))
     return logs
 
@@ -78,10 +84,11 @@ def _from_objects(array: npt.NDArray[Any], party: str, noun: str) -> npt.NDArray
     known = (str, numbers.Real, np.bool_)
     if not all(issubclass(t, known) for t in types):
         odd = [i for i, value in enumerate(values) if not isinstance(value, known)]
-        example = f"first at row {odd[0] // (array.size // len(array))}: {values[odd[0]]!r}" if array.ndim else ""
-        raise party_error(
-            party, f"{are(len(odd), noun)} neither a number nor text ({example}). Drop or impute those rows."
-        )
+        found, fix = f"{are(len(odd), noun)} neither a number nor text", "Drop or impute those rows."
+        if not array.ndim:
+            raise party_error(party, f"{found}. {fix}")
+        row = odd[0] // (array.size // len(array))
+        raise WrongValue(party, row, f"{found} (first at ", f": {values[odd[0]]!r}). {fix}", noun=noun).error()
     texts = sum(isinstance(value, str) for value in values)
     if 0 < texts < len(values):
         rest = len(values) - texts

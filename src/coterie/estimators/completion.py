@@ -17,7 +17,7 @@ from coterie.data.entries import pairs_of
 from coterie.errors import InvalidData
 from coterie.estimators.distributed import Distributed, explained, warn_unless_optimal
 from coterie.numerics.arrays import FloatArray, whole_number
-from coterie.problems.kind import Kind
+from coterie.problems.parts.data import Data
 from coterie.problems.problem import Problem
 from coterie.run.settings import Settings
 
@@ -126,7 +126,7 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
         return path_of(problem, table, Search.of(list(self.radius), cv=cv), settings)
 
     def _agents(self, entries: int) -> Any:
-        count = Kind.pieces if self.agents is None else self.agents
+        count = Data.pieces if self.agents is None else self.agents
         return min(count, entries) if isinstance(count, int | np.integer) else count
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:

@@ -211,8 +211,8 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         numbered = Table(X, np.arange(X.shape[0]), weights, columns=columns, offset=offset)
         most = X.shape[self.split == "features"]
         family = problem.kind
-        agents = family.agents(problem, numbered, self.agents)
-        tables = gather(numbered, self.split, _at_most(agents, most, family.pieces), settings.seed)
+        agents = family.data.agents(problem, numbered, self.agents)
+        tables = gather(numbered, self.split, _at_most(agents, most, family.data.pieces), settings.seed)
         kind: Any = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
         warm = self.warm_start and kind == getattr(self, "_kind", None)
         previous = self._results if warm else [None] * len(labels)

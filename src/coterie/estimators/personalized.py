@@ -359,7 +359,7 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, settings:
 def check_graph(method: str, network: Any) -> None:
     """Refuse a collaboration graph where no candidate has one; the default says nothing."""
     if method == "shared" and not _is_learned(network):
-        Shared().kind.check_network(network)
+        Shared().kind.problems.check_network(network)
 
 
 def _is_learned(network: Any) -> bool:

@@ -22,7 +22,6 @@ from coterie.catalogue import Entries
 from coterie.errors import InvalidNetwork, UnknownName
 from coterie.networks.checks import check_agents
 from coterie.networks.conversions import from_adjacency, from_edges, from_networkx
-from coterie.networks.draw import draw
 from coterie.networks.network import MIXING_RULES, Network, Tree
 from coterie.networks.topologies import complete, erdos_renyi, expander, geometric, lattice, path, ring, star
 from coterie.numerics.arrays import Matrix
@@ -37,7 +36,6 @@ __all__ = [
     "Topology",
     "Tree",
     "complete",
-    "draw",
     "erdos_renyi",
     "expander",
     "from_adjacency",

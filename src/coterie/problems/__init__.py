@@ -111,4 +111,4 @@ def kinds() -> Iterator[Kind[Any, Any]]:
 
 def points_of(model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None = None) -> list[Point]:
     """The point of each agent for that model and these dual vectors, which must be those of these agents."""
-    return members[0].problem.kind.points(model, members, witness)
+    return members[0].problem.kind.models.points(model, members, witness)

@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Fit, default=Loss, covariant=True)
     P = TypeVar("P", bound="AnyProblem", default="Problem[Loss]", covariant=True)
     Q = TypeVar("Q", bound="AnyProblem", default="Problem[Loss]")
+    K = TypeVar("K", bound="AnyProblem")
 else:
     from typing import TypeVar
 
-    F, P, Q = TypeVar("F"), TypeVar("P"), TypeVar("Q")
+    F, P, Q, K = TypeVar("F"), TypeVar("P"), TypeVar("Q"), TypeVar("K")
 
 
 class AnyProblem(ABC):
@@ -63,16 +64,16 @@ class AnyProblem(ABC):
     @cached_property
     def outputs(self) -> int:
         """How many scores a row has: one, or one for each class."""
-        return self.kind.outputs(self)
+        return self.kind.problems.outputs(self)
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Self:
         """The same problem with the classes that all parties together have, where it needs to know them."""
-        found: Self = self.kind.with_classes(self, classes)
+        found: Self = self.kind.problems.with_classes(self, classes)
         return found
 
     def flattened(self, columns: int) -> Self:
         """The same problem for coefficients of several scores in one vector, those of a column side by side."""
-        found: Self = self.kind.flattened(self, columns)
+        found: Self = self.kind.problems.flattened(self, columns)
         return found
 
     # -- values, from sums over samples that somebody else has collected ---------------------------------------------
@@ -134,10 +135,10 @@ class Problem(AnyProblem, Generic[F]):
         object.__setattr__(self, "_kind", kind)
         object.__setattr__(self, "loss", _make_fit(kind, loss, parameters))
         object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
-        chosen = self.kind.usual_intercept if intercept is None else bool(intercept)
+        chosen = self.kind.problems.usual_intercept if intercept is None else bool(intercept)
         object.__setattr__(self, "intercept", chosen)
         object.__setattr__(self, "offset", bool(offset))
-        self.kind.check_problem(self)
+        self.kind.problems.check(self)
         if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):
             raise InvalidProblem(f"the penalty is given as an object: put {', '.join(parameters)} into it.")
         if parameters:
@@ -225,7 +226,7 @@ def _parameter_names(entry: type[Fit] | type[Penalty]) -> list[str]:
 def _kind_for(given: str | Fit, for_matrices: bool) -> Kind[Any, Any]:
     """Whose problem it is that fits this."""
     for kind in kinds():
-        if kind.for_matrices == for_matrices and kind.takes(given):
+        if kind.for_matrices == for_matrices and _takes(kind, given):
             return kind
     name = given.name if isinstance(given, Fit) else given
     fitting, others = _losses_of_kinds(for_matrices), _losses_of_kinds(not for_matrices)
@@ -234,6 +235,13 @@ def _kind_for(given: str | Fit, for_matrices: bool) -> Kind[Any, Any]:
     if name in others:
         raise InvalidProblem(f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with radius=.")
     raise (TASKS if for_matrices else LOSSES).unknown(name, also=fitting)
+
+
+def _takes(kind: Kind[Any, Any], given: str | Fit) -> bool:
+    """Whether that may be the loss of a problem of this kind."""
+    if isinstance(given, Fit):
+        return kind.loss_class is not None and isinstance(given, kind.loss_class)
+    return isinstance(given, str) and given in kind.losses
 
 
 def _losses_of_kinds(for_matrices: bool) -> list[str]:

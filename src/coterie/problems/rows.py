@@ -1,8 +1,8 @@
-"""What kinds have in common whose model has coefficients for columns, a penalty of them, and perhaps an intercept."""
+"""The neutral base of kinds whose model has one coefficient a column, a penalty of these, and perhaps an intercept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -11,41 +11,37 @@ import numpy as np
 from coterie.data.table import columns_of
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.numerics.arrays import FloatArray, precision_of, stored
-from coterie.problems.kind import SHOWN, Ask, Classes, Kind, M, Shown, said_of_intercept, said_of_penalty, spelt
+from coterie.problems.kind import Kind
+from coterie.problems.parts.data import Classes
+from coterie.problems.parts.local import Local
+from coterie.problems.parts.models import Ask, M, Models
+from coterie.problems.parts.problems import Problems
+from coterie.problems.parts.report import SHOWN, Report, Shown, said_of_intercept, said_of_penalty, spelt
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent, with_data
-from coterie.run.certificate import Participant, Point
+from coterie.run.certificate.bound import Point
 from coterie.run.collectives import Sum, Talk
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from coterie.networks import Network
+    from coterie.problems.linear.model import LinearModel
+    from coterie.run.certificate import Participant
     from coterie.run.rounds import Outcome
 
-    Q = TypeVar("Q", bound=Problem[Any])
+    R = TypeVar("R", bound=Problem[Any])
+    L = TypeVar("L", bound=LinearModel)
 else:
-    from coterie.problems.problem import Q
+    from typing import TypeVar
+
+    R, L = TypeVar("R"), TypeVar("L")
 
 
-class RowsKind(Kind[Q, M], Generic[Q, M]):
-    """A coefficient a column."""
+class RowProblems(Problems[R], Generic[R]):
+    """Problems with a penalty of a vector."""
 
-    prepares = True
-
-    def slope_at_constant(self, agent: Agent[Q]) -> Talk[FloatArray]:
-        """The gradient of the mean loss at coefficients of 0 and the best intercept, or its size: for strengths."""
-        w = np.zeros(agent.design.shape[1])
-        if agent.problem.intercept:
-            w[-agent.problem.outputs :] = yield from self.constants(agent)
-        total = yield Sum(agent.at(w).adjoint.astype(float))
-        return agent.problem.coefficients(total) / agent.total
-
-    def constants(self, agent: Agent[Q]) -> Talk[Any]:
-        """The best intercepts where all coefficients are 0."""
-        raise NotImplementedError(f"{self.name} has no intercept")
-
-    def check_columns(self, problem: Q, columns: int) -> None:
+    def check_columns(self, problem: R, columns: int) -> None:
         """Refuse a penalty with bounds or groups for another number of columns."""
         try:
             problem.penalty.value(problem.penalty.prox(np.zeros(columns), 1.0))
@@ -53,7 +49,27 @@ class RowsKind(Kind[Q, M], Generic[Q, M]):
             name = problem.penalty.name
             raise InvalidProblem(f"the {name} penalty does not fit {columns} columns: {error}") from error
 
-    def words(self, problem: Q) -> str:
+
+class RowLocal(Local[R], Generic[R]):
+    """The loss of rows, from a gradient in all coefficients."""
+
+    def slope_at_constant(self, agent: Agent[R]) -> Talk[FloatArray]:
+        """The gradient of the mean loss at coefficients of 0 and the best intercept."""
+        w = np.zeros(agent.design.shape[1])
+        if agent.problem.intercept:
+            w[-agent.problem.outputs :] = yield from self.constants(agent)
+        total = yield Sum(agent.at(w).adjoint.astype(float))
+        return agent.problem.coefficients(total) / agent.total
+
+    def constants(self, agent: Agent[R]) -> Talk[Any]:
+        """The best intercepts where all coefficients are 0."""
+        raise NotImplementedError(f"{agent.problem.kind.name} has no intercept")
+
+
+class RowReport(Report[R, M], Generic[R, M]):
+    """A loss, a penalty and an intercept in words."""
+
+    def words(self, problem: R) -> str:
         penalty = said_of_penalty(problem.penalty.name)
         return f"{problem.loss.name} loss, {penalty}, {said_of_intercept(problem.intercept)}"
 
@@ -63,111 +79,177 @@ class RowsKind(Kind[Q, M], Generic[Q, M]):
             more += " and an offset" if settings["intercept"] else ", with an offset"
         return f"{spelt(settings['loss'])} loss, {said_of_penalty(spelt(settings['penalty']))} {more}"
 
-    def call(self, problem: Q) -> tuple[str, dict[str, Any]]:
+    def call(self, problem: R) -> tuple[str, dict[str, Any]]:
         loss, penalty = problem.loss.settings(), problem.penalty.settings()
         named = {"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}
-        offset = {"offset": True} if problem.offset else {}
-        return "Problem", {**named, "intercept": problem.intercept, **offset}
+        named["intercept"] = problem.intercept
+        if problem.offset:
+            named["offset"] = True
+        return "Problem", named
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        intercept = {"name": "yes, without penalty" if settings["intercept"] else "no"}
-        offset = [("Offset", {"name": "yes, added to the scores"})] if settings.get("offset") else []
-        return [("Loss", settings["loss"]), ("Penalty", settings["penalty"]), ("Intercept", intercept), *offset]
+        intercept = "yes, without penalty" if settings["intercept"] else "no"
+        found = [
+            ("Loss", settings["loss"]),
+            ("Penalty", settings["penalty"]),
+            ("Intercept", {"name": intercept}),
+        ]
+        if settings.get("offset"):
+            found.append(("Offset", {"name": "yes, added to the scores"}))
+        return found
 
-    def shapes(self, model: Any, members: Sequence[Agent[Q]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """One coefficient a column."""
-        first = members[0]
-        width = sum(agent.data.d for agent in members) if first.split == "features" else first.data.d
-        return (len(model.coef_),), (width,)
 
-    def _points(
-        self, model: Any, members: Sequence[Agent[Q]], witness: Sequence[FloatArray] | None, ask: Ask
-    ) -> list[Point]:
-        sizes, by_columns = [agent.labelled for agent in members], members[0].split == "features"
-        if witness is not None and (
-            len(witness) != len(sizes) or any(len(v) not in (0, n) for v, n in zip(witness, sizes, strict=True))
-        ):
-            raise InvalidInput("the dual vectors do not belong to these parties; use those of a run on the same data.")
-        points = []
-        for index, (agent, block) in enumerate(zip(members, columns_of([a.data for a in members]), strict=True)):
-            w = model.coef_[block] if by_columns else model.coef_.copy()
-            if agent.has_intercept:
-                w = np.append(w, model.intercept_)
-            points.append(Point(w, None if witness is None or len(witness[index]) == 0 else witness[index]))
-        if by_columns and members[0].problem.intercept:
-            # Each agent may have centred its columns; the one with the intercept makes good for all.
-            offsets = ask([partial(_offset, agent, p.w) for agent, p in zip(members, points, strict=True)])
-            debt = model.intercept_ - sum(offsets)
-            for agent, point in zip(members, points, strict=True):
-                if agent.has_intercept:
-                    point.w[-1] += debt
-        return points
+class VectorReport(RowReport[R, L], Generic[R, L]):
+    """Coefficients in words, and a picture of the largest."""
 
-    def model(self, outcome: Outcome, members: Sequence[Agent[Q]], problem: Q, classes: Classes) -> Any:
-        """Split by features, everybody's coefficients in their places."""
-        first, dtype = members[0], precision_of(members[0].data.X)
-        if first.split != "features":
-            w: FloatArray = outcome.points[0].w
-            coef, intercept = problem.coefficients(w), float(w[-1]) if problem.intercept else 0.0
-            return _made(self)(stored(coef, dtype), intercept, problem, classes, first.data.columns)
-        held = list(zip(members, outcome.points, strict=True))
-        places = np.concatenate(columns_of([agent.data for agent in members]))
-        placed: FloatArray = np.empty(len(places))
-        placed[places] = np.concatenate([problem.coefficients(p.w, agent.has_intercept) for agent, p in held])
-        placed = stored(placed, dtype)
-        names = [agent.data.columns for agent in members]
-        known = [name for own in names if own is not None for name in own]
-        columns = None if None in names else tuple(known[j] for j in np.argsort(places))
-        intercept = 0.0
-        if problem.intercept:
-            offsets = [point.own for point in outcome.points]
-            intercept = sum(own for own in offsets if own is not None)
-            assert None not in offsets, "every holder of columns has told what these add to the intercept"
-        return _made(self)(placed, intercept, problem, classes, columns)
-
-    def has_own_number(self, agent: Agent[Q]) -> bool:
-        """Split by features, columns are centred, and only their holder knows their means."""
-        return agent.split == "features" and agent.problem.intercept
-
-    def own_number(self, agent: Agent[Q], w: FloatArray) -> float:
-        """What w adds to every score outside of X w."""
-        return agent.design.offset(w)
-
-    def unproven(self, model: Any, members: Sequence[Agent[Q]]) -> Iterator[str]:
-        """An intercept that the problem does not have would be added to every score."""
-        if not model.problem.intercept and np.any(model.intercept_):
-            yield "the model has an intercept, but its problem has none"
-
-    def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
+    def shown(self, model: L, people: Sequence[Participant]) -> Shown:
         """The largest coefficients."""
         coef, columns = model.in_raw_units()[0], model.columns
         order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN]
         order = order[(coef[order] != 0) & np.isfinite(coef[order])]
         bars = [(f"column {j}" if columns is None else columns[j], float(coef[j])) for j in order.tolist()]
-        many = np.count_nonzero(coef) > SHOWN
-        which = f"The {len(bars)} largest coefficients" if many else "All coefficients that are not zero"
-        explanation = (
-            f"{which}, largest first. A positive one raises the prediction as its column grows, a negative one lowers "
-            "it. Their sizes can only be compared if the columns are on the same scale."
-        )
-        if model.preparation is not None and model.preparation.standardised:
-            explanation += " They are per unit of the raw column; the fit standardised the columns."
-        if not bars:
-            explanation = "Every coefficient is zero: the model does not use any column."
-        return Shown("coefficients", explanation, ("column", "coefficient"), bars)
+        return Shown("coefficients", _explanation(model, coef, len(bars)), ("column", "coefficient"), bars)
 
-    def facts(self, model: Any, network: Network) -> dict[str, str]:
-        constant = model.in_raw_units()[1]
-        intercept = f"{constant + 0.0:.6g}".replace("-", "−", 1) if model.problem.intercept else "none"
-        used = f"{np.count_nonzero(model.coef_):,} of {len(model.coef_):,} are not zero"
-        return {"Coefficients": used, "Intercept": intercept}
+    def facts(self, model: L, network: Network) -> dict[str, str]:
+        intercept = said_of_constant(model.in_raw_units()[1]) if model.problem.intercept else "none"
+        return {"Coefficients": count_used(model.coef_), "Intercept": intercept}
+
+
+def _explanation(model: LinearModel, coef: FloatArray, bars: int) -> str:
+    if not bars:
+        return "Every coefficient is zero: the model does not use any column."
+    which = "All coefficients that are not zero"
+    if np.count_nonzero(coef) > SHOWN:
+        which = f"The {bars} largest coefficients"
+    explanation = (
+        f"{which}, largest first. A positive one raises the prediction as its column grows, a negative one lowers "
+        "it. Their sizes can only be compared if the columns are on the same scale."
+    )
+    if model.preparation is not None and model.preparation.standardised:
+        explanation += " They are per unit of the raw column; the fit standardised the columns."
+    return explanation
+
+
+def count_used(coef: FloatArray) -> str:
+    """How many coefficients are not zero, in words."""
+    return f"{np.count_nonzero(coef):,} of {coef.size:,} are not zero"
+
+
+def said_of_constant(intercept: float) -> str:
+    """An intercept in words."""
+    return f"{intercept + 0.0:.6g}".replace("-", "−", 1)
+
+
+def stray_intercept(model: Any) -> Iterator[str]:
+    """Object to an intercept that the problem does not have: it would be added to every score."""
+    if not model.problem.intercept and np.any(model.intercept_):
+        yield "the model has an intercept, but its problem has none"
+
+
+def check_duals(witness: Sequence[FloatArray] | None, rows: Sequence[int], owners: str = "parties") -> None:
+    """Refuse dual variables that are not one a row of each agent, or none."""
+    if witness is None:
+        return
+    if len(witness) == len(rows) and all(len(v) in (0, n) for v, n in zip(witness, rows, strict=True)):
+        return
+    raise InvalidInput(f"the dual vectors do not belong to these {owners}; use those of a run on the same data.")
+
+
+def dual_of(witness: Sequence[FloatArray] | None, index: int) -> FloatArray | None:
+    """The dual variables of one agent; None where it has none."""
+    if witness is None or len(witness[index]) == 0:
+        return None
+    return witness[index]
+
+
+class VectorModels(Models[R, L], Generic[R, L]):
+    """One coefficient a column, which the agents of a split by features hold in parts."""
+
+    prepares = True
+
+    def shapes(self, model: L, members: Sequence[Agent[R]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """One coefficient a column."""
+        width = members[0].data.d
+        if members[0].split == "features":
+            width = sum(agent.data.d for agent in members)
+        return (len(model.coef_),), (width,)
+
+    def _points(
+        self, model: L, members: Sequence[Agent[R]], witness: Sequence[FloatArray] | None, ask: Ask
+    ) -> list[Point]:
+        check_duals(witness, [agent.labelled for agent in members])
+        by_columns = members[0].split == "features"
+        points = []
+        blocks = columns_of([agent.data for agent in members])
+        for index, (agent, block) in enumerate(zip(members, blocks, strict=True)):
+            w = model.coef_[block] if by_columns else model.coef_.copy()
+            if agent.has_intercept:
+                w = np.append(w, model.intercept_)
+            points.append(Point(w, dual_of(witness, index)))
+        if by_columns and members[0].problem.intercept:
+            _settle_intercept(model.intercept_, members, points, ask)
+        return points
+
+    def assemble(self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes) -> L:
+        """The model of samples, or the coefficients of all holders of columns in their places."""
+        if members[0].split == "features":
+            return self._assemble_columns(outcome, members, problem, classes)
+        data = members[0].data
+        w: FloatArray = outcome.points[0].w
+        intercept = float(w[-1]) if problem.intercept else 0.0
+        coef = stored(problem.coefficients(w), precision_of(data.X))
+        model: L = problem.kind.model_class(coef, intercept, problem, classes, data.columns)
+        return model
+
+    def _assemble_columns(self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes) -> L:
+        tables = [agent.data for agent in members]
+        places = np.concatenate(columns_of(tables))
+        held = zip(members, outcome.points, strict=True)
+        placed: FloatArray = np.empty(len(places))
+        placed[places] = np.concatenate([problem.coefficients(point.w, agent.has_intercept) for agent, point in held])
+        coef = stored(placed, precision_of(tables[0].X))
+        columns = None
+        if all(table.columns is not None for table in tables):
+            names = [name for table in tables for name in table.columns or ()]
+            columns = tuple(names[j] for j in np.argsort(places))
+        intercept = 0.0
+        if problem.intercept:
+            offsets = [point.own for point in outcome.points]
+            intercept = sum(own for own in offsets if own is not None)
+            assert None not in offsets, "every holder of columns has told what these add to the intercept"
+        model: L = problem.kind.model_class(coef, intercept, problem, classes, columns)
+        return model
+
+    def has_own_number(self, agent: Agent[R]) -> bool:
+        """Split by features, columns are centred, and only their holder knows their means."""
+        return agent.split == "features" and agent.problem.intercept
+
+    def own_number(self, agent: Agent[R], w: FloatArray) -> float:
+        """The constant that w adds to every score, besides X w."""
+        return agent.design.offset(w)
+
+    def unproven(self, model: L, members: Sequence[Agent[R]]) -> Iterator[str]:
+        yield from stray_intercept(model)
+
+
+def _settle_intercept(intercept: float, members: Sequence[Agent[Any]], points: list[Point], ask: Ask) -> None:
+    """Correct the one intercept for the centring of all agents' columns."""
+    offsets = ask([partial(_offset, agent, point.w) for agent, point in zip(members, points, strict=True)])
+    debt = intercept - sum(offsets)
+    for agent, point in zip(members, points, strict=True):
+        if agent.has_intercept:
+            point.w[-1] += debt
 
 
 def _offset(agent: Agent[Any], w: FloatArray) -> float:
-    """What w adds to every score outside of X w; asked where the agent's data is."""
+    """The constant that w adds to every score, besides X w; computed where the agent's data is."""
     return with_data(agent).design.offset(w)
 
 
-def _made(kind: Kind[Any, M]) -> Callable[..., M]:
-    made: Any = kind.model_class
-    return made  # type: ignore[no-any-return]
+class RowsKind(Kind[R, L], Generic[R, L]):
+    """One coefficient a column: `LinearModel` or a class of its own that derives from it."""
+
+    problems: Problems[R] = RowProblems()
+    local: Local[R] = RowLocal()
+    models: Models[R, L] = VectorModels()
+    report: Report[R, L] = VectorReport()

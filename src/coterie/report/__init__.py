@@ -4,6 +4,7 @@
     save_figures(result, "figures", "pdf")      its figures as files
     write_path(path, "report.html")             a path of strengths
     write_comparison({"newton": a, "gram": b}, "report.html")     several methods side by side
+    draw_network(network).figure.savefig("network.png")     agents and their links
 
 Matplotlib is only loaded when one of these is called, so that the command line starts quickly.
 """
@@ -20,12 +21,14 @@ from coterie.api.inference import Inference
 from coterie.api.result import Result
 from coterie.data.archives import write_atomically
 from coterie.errors import UnknownName
+from coterie.report.networks import draw_network
 
 if TYPE_CHECKING:
     from coterie.api.path import Path
 
 __all__ = [
     "FORMATS",
+    "draw_network",
     "inference_section",
     "path_section",
     "save_comparison_figures",

@@ -54,7 +54,7 @@ def _recipes(settings: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _problem(problem: Problem) -> Iterator[str]:
-    kind, arguments = problem.kind.call(problem)
+    kind, arguments = problem.kind.report.call(problem)
     yield f"problem = co.{kind}("
     yield from _arguments(arguments)
     yield ")"

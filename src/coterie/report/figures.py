@@ -26,10 +26,10 @@ from coterie.api.progress import format_bits
 from coterie.api.result import Result
 from coterie.errors import shortened
 from coterie.methods import METHODS
-from coterie.networks.draw import draw
 from coterie.numerics.arrays import FloatArray
-from coterie.problems.kind import SHOWN, Shown
 from coterie.problems.models import Model
+from coterie.problems.parts.report import SHOWN, Shown
+from coterie.report.networks import draw_network
 from coterie.report.words import number, plain
 
 P = ParamSpec("P")
@@ -314,14 +314,14 @@ def network(result: Result) -> Figure:
     if result.bill.network is result.network or result.bill.network.server == result.network.server:
         traffic = result.bill.per_edge
     with style():
-        figure = draw(result.network, traffic=traffic, labels=labels, unit=format_bits).figure
+        figure = draw_network(result.network, traffic=traffic, labels=labels, unit=format_bits).figure
         assert isinstance(figure, Figure)
         width, height = figure.get_size_inches()
         if width < STRIP * height:
             # As wide as the bars, so that letters have the same size in all figures.
             figure = Figure(figsize=(WIDE_INCHES, WIDE_INCHES * height / width))
             axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-            draw(result.network, axes, traffic=traffic, labels=labels, unit=format_bits)
+            draw_network(result.network, axes, traffic=traffic, labels=labels, unit=format_bits)
         for written in figure.axes[0].texts:
             written.set_parse_math(False)
     return figure
@@ -332,7 +332,7 @@ def shown_of(result: Result) -> Shown | None:
     model = result.model
     if not isinstance(model, Model):
         return None
-    shown: Shown | None = model.problem.kind.shown(model, result.certificate.participants)
+    shown: Shown | None = model.problem.kind.report.shown(model, result.certificate.participants)
     return shown
 
 

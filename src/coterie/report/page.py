@@ -143,4 +143,4 @@ def _story(result: Result) -> str:
         parties = f"{len(people):,} parties together have"
         together = "all of the data, without pooling it"
     problem = result.model.problem
-    return f"{parties} {held}. {text(problem.kind.fitted(problem, together))}"
+    return f"{parties} {held}. {text(problem.kind.report.fitted(problem, together))}"

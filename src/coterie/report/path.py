@@ -75,7 +75,7 @@ def _story(path: Path) -> str:
     first = path.results[0]
     problem = first.model.problem
     models = count(len(path.strengths), "model")
-    kind = problem.kind.words(problem)
+    kind = problem.kind.report.words(problem)
     parties = parties_of(first)
     done = sum(result.status.success for result in path.results)
     return f"{models} ({kind}) from {parties}, {done} of them solved and proven to the tolerance."

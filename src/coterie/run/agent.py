@@ -80,7 +80,8 @@ def form_cohorts(agents: Sequence[Agent[Any]]) -> None:
         if isinstance(table, RemoteTable):
             continue
         far = isinstance(agent.centred, FarDesign)
-        if agent.split in agent.problem.kind.cohorts and table.weights is None and agent.offset is None and not far:
+        cohorts = agent.problem.kind.local.cohorts
+        if agent.split in cohorts and table.weights is None and agent.offset is None and not far:
             alike.setdefault(table.X.shape, []).append(agent)
     for members in alike.values():
         tables = [agent.data.X for agent in members]
@@ -192,7 +193,7 @@ class Agent(Site, Generic[P]):
         """
         known: Design | None = self.scratch.get("design")  # asked for so often that this is as short as can be
         if known is None:
-            known = self.scratch["design"] = self.problem.kind.design(self)
+            known = self.scratch["design"] = self.problem.kind.local.design(self)
         return known
 
     @cached_property
@@ -200,7 +201,7 @@ class Agent(Site, Generic[P]):
         """The design in coordinates in which an intercept does not slow a first order method down, once introduced."""
         if self.facts is None or self.facts.centre is None:
             return self.design
-        return self.problem.kind.centred(self)
+        return self.problem.kind.local.centred(self)
 
     @property
     def proof_design(self) -> Design:
@@ -233,7 +234,7 @@ class Agent(Site, Generic[P]):
     @property
     def moves_labels(self) -> bool:
         """Whether the loss moves with labels: an offset, and the best constant, are then taken off them."""
-        return self.problem.kind.moves_labels(self.problem)
+        return self.problem.kind.local.moves_labels(self.problem)
 
     @cached_property
     def offset(self) -> FloatArray | None:
@@ -290,7 +291,7 @@ class Agent(Site, Generic[P]):
             if known is not None and known.w is w:
                 pass
             else:
-                known = self.problem.kind.view(self, w, design)
+                known = self.problem.kind.local.view(self, w, design)
             if lasting:
                 self.scratch[place] = known
         return known

@@ -117,8 +117,8 @@ class Checkpoint:
     def load(self, classes: Sequence[type] | Mapping[str, Sequence[type]], round: int) -> Snapshot:
         """The snapshot of that round.
 
-        `classes` are the State's class and those of the States inside it, from the outside in; where "auto" chooses the
-        method, by its name.
+        `classes` are the classes that a State may have and those of the States inside it, from the outside in; where
+        "auto" chooses the method, by its name.
         """
         for header, arrays in self._whole():
             if header["round"] == round:
@@ -180,11 +180,11 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
         return tuple(_put_together(part, arrays, classes) for part in plain["tuple"])
     if "value" in plain:
         return plain["value"]
-    own = classes[0]
-    inner = classes[1:]
-    if {part.name for part in fields(own)} != set(plain["state"]):
-        raise InvalidInput("the checkpoint was written by another version of coterie. Use an empty folder.")
-    return own(**{name: _put_together(part, arrays, inner) for name, part in plain["state"].items()})
+    for place, own in enumerate(classes):
+        if {part.name for part in fields(own)} == set(plain["state"]):
+            inner = classes[place + 1 :]
+            return own(**{name: _put_together(part, arrays, inner) for name, part in plain["state"].items()})
+    raise InvalidInput("the checkpoint was written by another version of coterie. Use an empty folder.")
 
 
 def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Snapshot:

@@ -32,7 +32,7 @@ def finish(
         model_digest=model.digest(),
         witness=tuple(np.empty(0) if (v := held.get(index)) is None else v for index in range(len(people))),
     )
-    graph = setup.problem.kind.network(model, setup.graph)
+    graph = setup.problem.kind.models.network(model, setup.graph)
     kept = outcome.points[0].kept if outcome.points else None
     history = History(outcome.history)
     notes = shortened(note for agent in members for note in agent.data.notes or ())

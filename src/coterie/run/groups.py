@@ -6,6 +6,8 @@ whoever knows the rest of the total. Every table, bin, category and cluster come
     groups with a fixed meaning    `allowed`: all parties say which groupings they object to, and these are not told
     bins of a number               `agree_on_edges`: edges that leave a small bin at some party are left out
     categories                     `pooled`: a party counts rows of its own small categories among "other"
+    cells of a two-way table       `stats.suppression.withheld`: a party tells no small cell, and none that totals need
+                                   to hide it
     missing values                 `without_few`: a party leaves a few values out, so that no count of them is small
 
 A partition without small groups has none after some of its groups are pooled, so edges to which each party agrees alone
@@ -99,6 +101,20 @@ def pooled(counts: npt.NDArray[np.intp], minimum: float) -> tuple[npt.NDArray[np
         rows[largest] -= min(int(minimum) - others, rows[largest])
         rows = np.where(small(rows, minimum), 0, rows)
     return rows, others
+
+
+def left_over(which: npt.NDArray[np.intp], told: npt.NDArray[np.intp]) -> Bools:
+    """Which rows count among "other": of each category, the rows after as many as `pooled` tells.
+
+    which    the category of every row
+    told     the rows of each category that are told
+    """
+    order = np.argsort(which, kind="stable")
+    counts = np.bincount(which, minlength=len(told))
+    first = np.cumsum(counts) - counts
+    rank = np.empty(len(which), np.intp)
+    rank[order] = np.arange(len(which)) - first[which[order]]
+    return rank >= told[which]
 
 
 def without_few(missing: Bools, minimum: float) -> Bools:

@@ -15,7 +15,7 @@ from coterie.methods import method as find_method
 from coterie.methods.auto.costs import Sizes, expected
 from coterie.networks import Network
 from coterie.numerics.acceleration import accelerated
-from coterie.problems.kind import Classes
+from coterie.problems.parts.data import Classes
 from coterie.run.settings import KEYWORDS, Algorithm
 from coterie.run.steps import Steps
 from coterie.run.switching import Candidate, Switching
@@ -126,7 +126,7 @@ class MethodChoice:
             )
         if chosen.family != problem.kind.name:
             raise InvalidProblem(
-                f"method {chosen.name!r} learns {chosen.family} models, but {problem.kind.words(problem)} asks "
+                f"method {chosen.name!r} learns {chosen.family} models, but {problem.kind.report.words(problem)} asks "
                 f"for a {problem.kind.name} one. For it: {', '.join(self._fitting()) or 'none yet'}."
             )
         if self.known.secure_sums and chosen.one_speaker:

@@ -102,7 +102,7 @@ def remote_tables(
     `same_order` and `warn` are those of `gather`.
     """
     labels = problem.kind.labels
-    how = split, problem.kind.classification(problem)
+    how = split, problem.kind.data.classification(problem)
     known = engine.ask([partial(summary_of, source, index, *how) for index, source in enumerate(sources)])
     held = [one.placeholder(labels) for one in known]
     if split == "features":

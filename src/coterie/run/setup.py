@@ -72,12 +72,12 @@ class Setup:
     @property
     def carrying(self) -> Network:
         """What the messages travel on."""
-        return _around_a_server(self.graph.agents) if self.problem.kind.graph_is_data else self.graph
+        return _around_a_server(self.graph.agents) if self.problem.kind.problems.graph_is_data else self.graph
 
     @property
     def network(self) -> str:
         """The graph in words."""
-        return repr(self.graph) if self.problem.kind.graph_is_data else self.graph.describe()
+        return repr(self.graph) if self.problem.kind.problems.graph_is_data else self.graph.describe()
 
     def settings(self) -> dict[str, Any]:
         """What certificates say of the run."""
@@ -122,20 +122,20 @@ def set_up(problem: Any, settings: Settings, known: Circumstances, for_data: Cal
     """
     family, graph = problem.kind, known.graph
     problem = problem.with_classes(known.classes)
-    family.check_columns(problem, known.sizes.columns)
-    problem = family.for_graph(problem, graph)
+    family.problems.check_columns(problem, known.sizes.columns)
+    problem = family.problems.for_graph(problem, graph)
     choice = MethodChoice(problem, settings.placement.split, known, settings.algorithm)
     liked = choice.candidates()
     chosen, explanation = choice.choose(liked)
     chosen, problem = chosen.adapted(problem)
     problem = for_data(problem)
-    if family.graph_is_data and not chosen.uses_network:
+    if family.problems.graph_is_data and not chosen.uses_network:
         graph = no_network(graph.agents, "none")
     chosen.check(problem, graph)
     steps = accelerated(chosen, settings.algorithm.acceleration, chosen.accelerated(problem))
     if known.secure_sums and graph.agents == 2:
         explanation += " With two parties, secure sums hide nothing: the total less its own message is the other's."
-    if note := family.note(problem, graph.agents):
+    if note := family.report.note(problem, graph.agents):
         explanation += f" {note}"
     known = replace(known, graph=graph)
     auto = replace(choice, problem=problem, known=known).changes(chosen, steps, liked)

@@ -26,7 +26,7 @@ from coterie.data.summary import TableSummary, common_shape, in_common_shape
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.methods import Method
 from coterie.numerics.arrays import is_tensor
-from coterie.problems.kind import Classes, Kind, by_rows, can_stay, on_the_host
+from coterie.problems.parts.data import Classes, Data, by_rows, can_stay, on_the_host
 from coterie.problems.problem import AnyProblem
 
 SPLITS = ("samples", "features", "users")
@@ -37,7 +37,7 @@ def gather(
     split: str,
     agents: int | Sequence[Any] | None,
     seed: int = 0,
-    pieces: int = Kind.pieces,
+    pieces: int = Data.pieces,
     prepare: Preparation | Prepared | None = None,
     same_order: bool = False,
     warn: bool = True,
@@ -140,10 +140,10 @@ def split_and_prepare(
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
     family = problem.kind
-    if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
-        tables = gather(data, split, agents, seed, family.pieces, same_order=same_order)
+    if isinstance(data, list) or split not in SPLITS or not family.data.labels_alone:
+        tables = gather(data, split, agents, seed, family.data.pieces, same_order=same_order)
         return prepare_tables(tables, problem, split, tensors)
-    whole, parts = in_one_piece(data, split, agents, family.pieces)
+    whole, parts = in_one_piece(data, split, agents, family.data.pieces)
     whole = looked_at([whole], split)[0]
     valid, classes = prepare_tables([whole], problem, split, tensors)
     return split_table(valid[0], split, parts, seed=seed), classes
@@ -161,7 +161,7 @@ def gather_prepared(
         return gather(data, split, agents, **how)
     if isinstance(data, list):
         return prepared.apply_to_all(gather(data, split, agents, **how), split)
-    whole, parts = in_one_piece(data, split, agents, Kind.pieces, prepared)
+    whole, parts = in_one_piece(data, split, agents, Data.pieces, prepared)
     return split_table(prepared.apply(whole), split, parts)
 
 
@@ -189,8 +189,8 @@ def prepare_tables(
         raise UnknownName("split", split, SPLITS)
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
-    problem.kind.check_split(problem, split)
-    stay = problem.kind.on_device(split, tensors) and can_stay(tables)
+    problem.kind.data.check_split(problem, split)
+    stay = problem.kind.data.on_device(split, tensors) and can_stay(tables)
     checked = [checked_alone(table, problem, stay) for table in told_apart(tables)]
     cards = checked_together(checked, split)
     classes = classes_of(problem, [card.name for card in cards], partial(map, counted_labels, checked))
@@ -200,26 +200,26 @@ def prepare_tables(
 def checked_alone(table: Table, problem: AnyProblem, stay: bool = False) -> Table:
     """One party's table, checked before it meets the others; rows that are tensors may `stay` where they are."""
     kind = problem.kind
-    kind.check_beside(table)
+    kind.data.check_fields(table, problem)
     if not stay:
         table = on_the_host([table])[0]
     begin_to_compile(table.X)
     with naming_lines(table):
-        table = validated(table, classification=kind.classification(problem))
-        kind.check_labels(table, problem)
+        table = validated(table, classification=kind.data.classification(problem))
+        kind.data.check_labels(table, problem)
     return table
 
 
 def classes_of(problem: AnyProblem, names: Sequence[str], labels: Callable[[], Iterable[Counted]]) -> Classes:
     """The classes of all parties together, where labels are classes, from the different `labels` of each party."""
-    if not problem.kind.classification(problem):
+    if not problem.kind.data.classification(problem):
         return None
-    return problem.kind.classes(problem, ClassCounts.of(names, list(labels())))
+    return problem.kind.data.classes(problem, ClassCounts.of(names, list(labels())))
 
 
 def encoded(problem: AnyProblem, classes: Classes, cards: Sequence[TableSummary], split: str, table: Table) -> Table:
     """One party's table as an agent takes it: labels as numbers, in the shape and the precision of all parties."""
-    table = problem.kind.encode(in_common_shape(table, common_shape(cards), split), problem, classes)
+    table = problem.kind.data.encode(in_common_shape(table, common_shape(cards), split), problem, classes)
     if is_tensor(table.X):
         return table
     finest = np.float32 if all(card.single for card in cards) else np.float64

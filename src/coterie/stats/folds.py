@@ -125,6 +125,6 @@ def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Talk[float]:
         mine = agent.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
         weight = agent.weight if here else 0.0
     else:
-        mine, weight = agent.problem.kind.losses_at(agent, w.astype(float)), agent.weight
+        mine, weight = agent.problem.kind.local.losses(agent, w.astype(float)), agent.weight
     losses, total = yield Sum(np.array([mine, weight]))
     return float(losses / total)

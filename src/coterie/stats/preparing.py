@@ -105,7 +105,7 @@ class PrepareAgain(Prepare):
 def prepare_here(data: Any, problem: AnyProblem, settings: Settings, engine: Engine) -> Preparing[Hosted]:
     """Prepare data that is here, for the agents of a run on that engine; it is not sent to workers for a few sums."""
     asked = Prepare(settings.prepare, settings.placement.split)
-    parties = meet_here(asked, engine, data, Meeting.of(settings, problem.kind.pieces))
+    parties = meet_here(asked, engine, data, Meeting.of(settings, problem.kind.data.pieces))
     return asked.together(replace(parties, engine=find_engine("local")))
 
 
@@ -153,7 +153,7 @@ def check_alone(table: Table, preparation: Preparation, split: str = "samples") 
 
 def check_problem(problem: AnyProblem, split: str) -> None:
     """Refuse a preparation for models that cannot hold one."""
-    if split == "users" or not problem.kind.prepares:
+    if split == "users" or not problem.kind.models.prepares:
         raise InvalidProblem("prepare is for linear models of data split by samples or by features. Leave it out.")
 
 

@@ -17,7 +17,7 @@ from coterie.data.table import Indices
 from coterie.engines import Engine, Run
 from coterie.networks import Network
 from coterie.problems import points_of
-from coterie.problems.kind import Classes
+from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Cost
@@ -94,7 +94,7 @@ def _agents(
 
 def _encoded(part: Part, problem: AnyProblem, classes: Classes) -> Table:
     family = problem.kind
-    return family.encode(validated(part(), classification=family.classification(problem)), problem, classes)
+    return family.data.encode(validated(part(), classification=family.data.classification(problem)), problem, classes)
 
 
 def _mean_loss_of(model: Any, agent: Agent) -> Talk[float]:

@@ -167,7 +167,7 @@ def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inferenc
     pooled = all(agent.data.rows is not None for agent in run.agents)
     asked = asked.settled(problem, count, local=pooled or not shared)
     asking = asked.information(result.model, of_rows, shared)
-    warm = problem.kind.points(result.model, list(run.agents), None)
+    warm = problem.kind.models.points(result.model, list(run.agents), None)
     limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
     outcome = engine.run(replace(run, steps=asking, limits=limits, warm=warm))
     if outcome.error is not None:
@@ -330,7 +330,7 @@ def _asked(result: Result, data: Any) -> tuple[Engine, Run]:
         )
     settings, held = result.certificate.settings, result.certificate.participants
     sizes = [person.rows for person in held]
-    problem = result.model.problem.kind.problem_of(result.model, settings["problem"])
+    problem = result.model.problem.kind.models.problem_of(result.model, settings["problem"])
     parts = None if isinstance(data, list) else settings["partition"] or sizes
     tables = gather_prepared(data, "samples", parts, result.model.preparation)
     tables, _ = prepare_tables(tables, problem, "samples")
@@ -459,7 +459,7 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
     """What is modelled, in which units, and how weights are taken."""
     problem = model.problem
     notes: list[str] = problem.kind.stats.notes(model, totals.events, n)
-    if strata := problem.kind.note(problem, parties):
+    if strata := problem.kind.report.note(problem, parties):
         notes.append(f"baseline hazards: {strata.rstrip('.').lower()}")
     notes.append(f"coefficients: {problem.kind.stats.meaning(problem)} per unit of the column")
     if totals.asking.units is not None:

@@ -61,7 +61,7 @@ def knob_of(penalty: str) -> str:
 def check_strength(problem: Problem) -> None:
     """Refuse a problem whose penalty has no strength to choose."""
     if not any(hasattr(getattr(problem, "penalty", None), name) for name in KNOBS):
-        what = problem.kind.words(problem)
+        what = problem.kind.report.words(problem)
         raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2, or a ball, which has a radius.")
 
 
@@ -78,7 +78,7 @@ def check_strengths(strengths: Sequence[float]) -> tuple[float, ...]:
 
 def slope_at_constant(agent: Agent) -> Talk[FloatArray]:
     """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent that was introduced."""
-    return (yield from agent.problem.kind.slope_at_constant(agent))
+    return (yield from agent.problem.kind.local.slope_at_constant(agent))
 
 
 def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:

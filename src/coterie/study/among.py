@@ -39,8 +39,11 @@ class Among(Parties):
     """Counts what this party says, and ends its part before it is more than its policy allows."""
 
     @staticmethod
-    def begin(session: Session, operation: Operation[Any], table: Table) -> Among:
-        """Begin if all policies allow it: match rows, compare cards, agree on the strictest rules."""
+    def begin(session: Session, operation: Operation[Any], table: Table, held: Table | None = None) -> Among:
+        """Begin if all policies allow it: match rows, compare cards, agree on the strictest rules.
+
+        held    all that this party holds, for its budget, if the operation is about a part of it
+        """
         study = session.study
         if operation.governed:
             agree_to_begin(session, table.n, empty=not operation.needs_rows and study.split == "samples")
@@ -48,7 +51,8 @@ class Among(Parties):
         cards = summaries(session, table)
         if not operation.governed:
             return Among.of(session, operation, table, cards, Account(session.own.party, math.inf), NO_RULES)
-        account = Account.of(session, cards[session.me])
+        own = cards[session.me] if held is None else TableSummary.of(held, names=False)
+        account = Account.of(session, own)
         rules = Rules(*agree_on_limits(session, cards))
         return Among.of(session, operation, table, cards, account, rules)
 
@@ -110,17 +114,22 @@ class Part:
     say: Say = lambda text: None
 
     def take(
-        self, operation: Operation[T], table: Table, before: Callable[[Session], None] = lambda session: None
+        self,
+        operation: Operation[T],
+        table: Table,
+        before: Callable[[Session], None] = lambda session: None,
+        held: Table | None = None,
     ) -> T:
         """Take part with what `alone` made of its table; a result with a file is written to the party's folder.
 
         before    what else all parties do first, when they have met
+        held      all that this party holds, for its budget, if the operation is about a part of it
         """
         own = self.own
 
         def work(session: Session) -> T:
             before(session)
-            found: Any = operation.together(Among.begin(session, operation, table))
+            found: Any = operation.together(Among.begin(session, operation, table, held))
             if operation.file and found is not None:
                 own.output.mkdir(parents=True, exist_ok=True)
                 found.save(own.output / f"{operation.file}.json")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from coterie.study.study import Study
 
-OPERATIONS = ("fit", "describe", "evaluate", "predict", "verify")
+OPERATIONS = ("fit", "describe", "crosstab", "evaluate", "predict", "verify")
 
 
 def _always(study: Study) -> bool:
@@ -56,7 +56,7 @@ def _prepares_by_rows(study: Study) -> bool:
 
 def _wants_ranges(study: Study) -> bool:
     problem = study.make_problem()
-    return bool(problem.kind.wants_ranges(problem))
+    return bool(problem.kind.problems.wants_ranges(problem))
 
 
 def _infers(study: Study) -> bool:
@@ -71,7 +71,7 @@ def _may_adjust(study: Study) -> bool:
     return _has_clusters(study) and study.correction in (None, "CR2")
 
 
-POLICIES = Broadcast("policies", "whether its policy allows the study", ("fit", "describe", "evaluate"))
+POLICIES = Broadcast("policies", "whether its policy allows the study", ("fit", "describe", "crosstab", "evaluate"))
 CARDS = Broadcast(
     "cards",
     "the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes, and if "
@@ -93,7 +93,7 @@ NAMES = Broadcast(
 LIMITS = Broadcast(
     "limits",
     "whether secure sums hide it, its minimum-count, and how many numbers its budget allows",
-    ("describe", "evaluate"),
+    ("describe", "crosstab", "evaluate"),
 )
 MASKS = Broadcast(
     "masks",
@@ -103,7 +103,7 @@ MASKS = Broadcast(
 )
 TOTALS = Broadcast("totals", "a digest of the totals that it received")
 AGREEMENT = Broadcast("agreement", "a digest of its model", ("evaluate",), _by_samples)
-DONE = Broadcast("done", "that its result is written", ("describe", "evaluate", "predict", "verify"))
+DONE = Broadcast("done", "that its result is written", ("describe", "crosstab", "evaluate", "predict", "verify"))
 
 LEAST_ROWS = Broadcast("least rows of a group", "its minimum-count", ("fit",), _prepares_by_rows)
 METHODS_ALLOWED = Broadcast("allowed", "the methods that its policy allows", ("fit",))

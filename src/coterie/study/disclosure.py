@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from coterie.api.crosstab import CrossTabulate
 from coterie.api.describe import Describe
 from coterie.api.evaluate import Evaluate
 from coterie.data import Table
@@ -24,7 +25,7 @@ _PROOF = {
     "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
-OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, Evaluate, Predict, ObjectiveOfParts)
+OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, CrossTabulate, Evaluate, Predict, ObjectiveOfParts)
 """What parties can do together besides a fit; each states itself what it tells."""
 _NOT_SENT = {
     "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
@@ -99,14 +100,14 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "",
         f"To: {', '.join(hears)}; {route}.",
         f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
-        f"Model: {problem.kind.described(problem.settings())}.",
+        f"Model: {problem.kind.report.described(problem.settings())}.",
         "",
         "Sent once, to all parties:",
         *_listed([*_ids(study), *sent_to_all(study, "fit")]),
         "",
         "Sent once, added up:",
     ]
-    lines += _listed(list(problem.kind.introduction(problem, study.messages)))
+    lines += _listed(list(problem.kind.proof.introduction(problem, study.messages)))
     if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
@@ -196,7 +197,7 @@ def _path(study: Study) -> list[str]:
 
 def _has_classes(study: Study) -> bool:
     problem = study.make_problem()
-    return bool(problem.kind.classification(problem))
+    return bool(problem.kind.data.classification(problem))
 
 
 def _inference(study: Study) -> list[str]:

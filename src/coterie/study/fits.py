@@ -169,7 +169,7 @@ class Fits:
         elif outcome.status is Status.PROTOCOL_ERROR and saved is not None:
             saved.forget()
         # Split by features, the coefficients of its own columns and what they add to the intercept.
-        model = problem.kind.model(outcome, [agent], agent.problem, self.classes)
+        model = problem.kind.models.assemble(outcome, [agent], agent.problem, self.classes)
         if study.split == "features":
             model = replace(model, part=f"{own.party} of {study.name}")
         if self.prepared is not None:

@@ -65,7 +65,7 @@ def infer_together(fits: Fits, result: Result, agent: Agent) -> tuple[Inference,
         local = _have_room(fits, numbers_of_adjustment(count_coefficients(result.model)))
     asked = asked.settled(result.model.problem, count, local)
     asking = asked.information(result.model, mine, shared)
-    warm = result.model.problem.kind.points(result.model, [agent], None)
+    warm = result.model.problem.kind.models.points(result.model, [agent], None)
     transport = fits.transport()
     limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
     outcome = run([agent], asking, transport, limits, warm=warm)

@@ -100,14 +100,14 @@ def _read(
     table = table if prepared is None else prepared.apply(table)
     problem = study.make_problem()
     family = problem.kind
-    classification = family.classification(problem)
+    classification = family.data.classification(problem)
     offset = table.offset if table.y is None else None  # new rows have offsets without labels
     with naming_lines(table):
         checked = validated(table if offset is None else replace(table, offset=None), classification=classification)
         if offset is not None:
             checked = replace(checked, offset=valid_offset(offset, own.party, checked.n))
-        family.check_beside(checked)
-        family.check_labels(checked, problem)
+        family.data.check_fields(checked, problem)
+        family.data.check_labels(checked, problem)
     return checked
 
 

@@ -79,7 +79,7 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
     if fits.classes is None:
         return deal(rows, study.split, cv, study.seed)[me], Cost()
     problem = study.make_problem().with_classes(fits.classes)
-    labels = problem.kind.codes(fits.classes)
+    labels = problem.kind.data.codes(fits.classes)
     transport, y = fits.transport(), fits.table.y
 
     def usable(attempt: int) -> list[Indices] | None:

@@ -20,7 +20,7 @@ from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.summary import TableSummary
 from coterie.data.table import party_error
-from coterie.problems.kind import by_rows
+from coterie.problems.parts.data import by_rows
 from coterie.problems.problem import AnyProblem
 from coterie.run.site import NO_RULES, Rules
 from coterie.stats.preparing import Prepare, check_alone
@@ -97,7 +97,7 @@ def check_raw(table: Table, recipes: Preparation, problem: AnyProblem, split: st
     check_alone(table, recipes, split)
     family = problem.kind
     bare = replace(table, X=np.empty((table.n, 0)), columns=None, texts=None)
-    checked = validated(bare, classification=family.classification(problem))
-    family.check_beside(checked)
-    family.check_labels(checked, problem)
+    checked = validated(bare, classification=family.data.classification(problem))
+    family.data.check_fields(checked, problem)
+    family.data.check_labels(checked, problem)
     return replace(checked, X=table.X, columns=table.columns, texts=table.texts)

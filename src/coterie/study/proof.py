@@ -187,7 +187,7 @@ def _brought(
         penalty = settings["problem"]["penalty"]
         strength = float(penalty[knob(penalty)])
     problem = with_offset(study.make_problem(strength).with_classes(classes), parts)
-    if problem.kind.graph_is_data:
+    if problem.kind.problems.graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
         problem = model.problem
         graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
@@ -220,7 +220,7 @@ def _compare(
         found.objections.append(f"its model is a {model.kind} one, of another kind than the study's problem")
     if study.split == "features" and model.part != f"{session.own.party} of {study.name}":
         found.objections.append(f"its model is the part of {model.part}")
-    found.objections += model.problem.kind.unproven(model, [agent])
+    found.objections += model.problem.kind.models.unproven(model, [agent])
     found.compared.append(f"the data of this party, {table.n} rows, and what the certificate says of every party")
     compare_how(found, certificate)
     if found.objections:

@@ -28,9 +28,14 @@ LAST_WORDS = 3.0
 
 
 def rehearse(
-    files: Sequence[Path], chaos: Chaos | None, command: str, say: Say, without: Sequence[str] = ()
+    files: Sequence[Path],
+    chaos: Chaos | None,
+    command: str,
+    say: Say,
+    without: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """Start `coterie COMMAND FILE` for each file but those of parties that are left out, and wait for all.
+    """Start `coterie COMMAND FILE OPTIONS` for each file but those of parties that are left out, and wait for all.
 
     Returns what each printed as JSON, by party, with its `exit_code`; and the party that failed first, if one did.
     """
@@ -38,7 +43,12 @@ def rehearse(
     loaded = {file: known for file, known in everybody.items() if known[0].party not in without}
     parties = {own.party: file for file, (own, _) in loaded.items()}
     deadline = max(study.deadline for _, study in loaded.values())
-    running = {party: _Process(party, file, chaos, command, say, without) for party, file in parties.items()}
+    shaken = ["--chaos", str(chaos)] if chaos is not None else []
+    # The owner of the files of all parties here has agreed for all of them.
+    agreed = [] if command == "verify" else ["--yes"]
+    left_out = [word for name in without for word in ("--without", name)]
+    words = ["--json", *agreed, *shaken, *left_out, *options]
+    running = {party: _Process(party, [command, str(file), *words], say) for party, file in parties.items()}
     try:
         if chaos is not None and chaos.kill:
             _kill_some(running, chaos, say)
@@ -94,13 +104,9 @@ def _kill_some(running: dict[str, _Process], chaos: Chaos, say: Say) -> None:
 class _Process:
     """A party's agent, and its output as it comes."""
 
-    def __init__(self, party: str, file: Path, chaos: Chaos | None, command: str, say: Say, without: Sequence[str]):
+    def __init__(self, party: str, words: Sequence[str], say: Say):
         self.party, self._say, self.stopped = party, say, False
-        shaken = ["--chaos", str(chaos)] if chaos is not None else []
-        # Who has the files of all parties here has agreed for all of them.
-        agreed = [] if command == "verify" else ["--yes"]
-        left_out = [word for name in without for word in ("--without", name)]
-        self._command = [sys.executable, "-m", "coterie", command, str(file), "--json", *agreed, *shaken, *left_out]
+        self._command = [sys.executable, "-m", "coterie", *words]
         self._start()
 
     def _start(self) -> None:

@@ -210,7 +210,7 @@ def prepare_table(
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
     """Its own table as the others need it, everybody's summaries, and the classes."""
     split = session.study.split
-    parts = summaries(session, table, classification=bool(problem.kind.classification(problem)))
+    parts = summaries(session, table, classification=bool(problem.kind.data.classification(problem)))
     check_together(parts, split)
     told = [(np.array(part.classes), None) for part in parts]
     classes = classes_of(problem, [part.name for part in parts], lambda: told)
@@ -220,12 +220,12 @@ def prepare_table(
 def with_predictors(session: Session, problem: AnyProblem, table: Table) -> Any:
     """The problem for everybody's data: where it needs them, all tell the least and the largest of each column."""
     family = problem.kind
-    if table.weights is not None or not family.wants_ranges(problem):
-        return family.for_tables(problem, [table])  # which refuses weights where there can be none
+    if table.weights is not None or not family.problems.wants_ranges(problem):
+        return family.problems.for_tables(problem, [table])  # which refuses weights where there can be none
     X = table.X.toarray() if is_sparse(table.X) else table.X
     mine = [X.min(axis=0).tolist(), X.max(axis=0).tolist()] if table.n else []
     ranges = [np.array(part).reshape(-1, table.d) for part in session.all_gather(mine, RANGES, list[list[float]])]
-    return family.for_tables(problem, [Table(part, name="range") for part in ranges])
+    return family.problems.for_tables(problem, [Table(part, name="range") for part in ranges])
 
 
 def member(session: Session, table: Table, parts: Sequence[TableSummary], problem: AnyProblem, graph: Network) -> Agent:

@@ -187,13 +187,13 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     @property
     def has_secure_sums(self) -> bool:
         """Whether sums are masked."""
-        only_sums = self.make_problem().kind.only_sums
+        only_sums = self.make_problem().kind.problems.only_sums
         return wants_secure_sums(self.secure_sums, self.split, len(self.party), True, only_sums)
 
     @property
     def messages(self) -> str:
         """Of which split its messages are: users with a common model say what parties with rows say."""
-        return "samples" if self.make_problem().kind.only_sums else self.split
+        return "samples" if self.make_problem().kind.problems.only_sums else self.split
 
     def make_problem(self, strength: float | None = None) -> Any:
         """The problem; where a path chooses the strength, with that one, or with any."""
@@ -362,7 +362,7 @@ def load_study(path: str | Path) -> Study:
     study.settings()
     _check_method(path, study)
     try:
-        problem.kind.check_network(study.network)
+        problem.kind.problems.check_network(study.network)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error
     network = study.make_network()

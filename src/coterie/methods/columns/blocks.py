@@ -15,7 +15,7 @@ The way is a tree of shortest paths. A block that passes through others is encry
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,9 +26,9 @@ from coterie.methods.auto.costs import Sizes
 from coterie.methods.columns import couriers, pooled
 from coterie.methods.columns.column_costs import cheaper, moves, numbers_sent, per_row, seconds
 from coterie.methods.disclosure import Disclosure
-from coterie.methods.quasi_newton.lbfgs import NOTHING, SCORE, Lbfgs, has_threshold
-from coterie.methods.quasi_newton.lbfgs import State as LbfgsState
+from coterie.methods.quasi_newton.lbfgs import SCORE, ColumnsState, Lbfgs
 from coterie.methods.quasi_newton.pairs import Memory
+from coterie.methods.quasi_newton.rounds import NOTHING, has_threshold, nothing
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.tuning import Tuning, tuned
@@ -51,16 +51,16 @@ TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
-class State(LbfgsState):
+class State(ColumnsState):
     """That of `lbfgs`, and what was sent before the first round."""
 
-    rotation: FloatArray
-    place: int
-    columns: FloatArray
+    rotation: FloatArray = field(default_factory=nothing)
+    place: int = 0
+    columns: FloatArray = field(default_factory=nothing)
     """Everybody's rotated columns, at the labels; elsewhere an empty array as wide."""
-    at_once: bool
+    at_once: bool = False
     """Whether the agent with the labels solves the whole problem, without rounds."""
-    groups: FloatArray
+    groups: FloatArray = field(default_factory=nothing)
     """To which group each of everybody's columns belongs, at the labels; empty without groups."""
 
 
@@ -131,7 +131,7 @@ class Blocks(Lbfgs):
         sent = yield from _gathered(agent, rotation)
         return (yield from self._with(agent, agent.first_model().astype(float), None, rotation, sent))
 
-    def warm(self, agent: Agent, state: LbfgsState, point: Point) -> Talk[State]:
+    def warm(self, agent: Agent, state: ColumnsState, point: Point) -> Talk[State]:
         assert isinstance(state, State)
         sent = Sent(state.place, state.columns, state.at_once, state.groups)
         return (yield from self._with(agent, point.w.astype(float), point.v, state.rotation, sent))
@@ -141,14 +141,13 @@ class Blocks(Lbfgs):
     ) -> Talk[State]:
         if sent.at_once:
             v = dual if dual is not None and agent.data.y is not None else NOTHING
-            none = Memory.empty(0, 0)
-            plain = LbfgsState(w, NOTHING, none, NOTHING, 0.0, NOTHING, v, NOTHING, 0.0, 0, 0.0, 1.0, 0.0)
+            plain = ColumnsState(w, NOTHING, Memory.empty(0, 0), NOTHING, v=v, cost=0.0)
         else:
             plain = yield from self._started(agent, w, dual, couriers.Blocks(rotation, sent.place, sent.columns))
         known: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
         return State(**known, rotation=rotation, **sent._asdict())
 
-    def round(self, agent: Agent, state: LbfgsState, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: ColumnsState, t: int) -> Talk[State]:
         assert isinstance(state, State)
         if not state.at_once:
             after = yield from super().round(agent, state, t)
@@ -163,11 +162,11 @@ class Blocks(Lbfgs):
         yield Sum(w[own : own + width])
         return replace(state, w=np.delete(w, np.s_[own : own + width]), v=v)
 
-    def courier(self, agent: Agent, state: LbfgsState) -> couriers.Sums | couriers.Blocks:
+    def courier(self, agent: Agent, state: ColumnsState) -> couriers.Sums | couriers.Blocks:
         assert isinstance(state, State)
         return couriers.Blocks(state.rotation, state.place, state.columns)
 
-    def point(self, agent: Agent, state: LbfgsState) -> Point:
+    def point(self, agent: Agent, state: ColumnsState) -> Point:
         # Proofs of this run take the same way: no slopes at single rows are told.
         agent.scratch["courier"] = self.courier(agent, state)
         return super().point(agent, state) if state.v.size else Point(state.w.astype(agent.design.dtype))

@@ -16,15 +16,15 @@ part of its next one. When ∇P has become so small that single precision would 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
 
 from coterie.methods.line_search import Line, objective_at, objectives_at
-from coterie.methods.quasi_newton.lbfgs import NOTHING, ridge_of
-from coterie.methods.quasi_newton.lbfgs import State as LbfgsState
 from coterie.methods.quasi_newton.pairs import Memory
+from coterie.methods.quasi_newton.rounds import Form, Found, State, Way, nothing, ridge_of
 from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.numerics.local_loss import Here, Together
 from coterie.numerics.losses import Loss
@@ -45,24 +45,26 @@ class _Tuning(Tuning):
 
 TUNING = _Tuning()
 TRIALS = 2.0 ** np.array([0, -1, -2, -3, -4, -6, -8, -14])
-"""The step, and those that are taken if it is too long: every message has the values of P there."""
+"""The step sizes of which every message has the losses, the whole step first."""
 
 
 @dataclass(frozen=True, slots=True)
-class State(LbfgsState):
-    """That of `lbfgs`; its memory keeps S and Y, and in SY the part of A that is ∇²f."""
+class CurvedState(State):
+    """The memory keeps S and Y, and in SY the part of A that is ∇²f."""
 
-    images: FloatArray
+    images: FloatArray = field(default_factory=nothing)
     """The scores of S on its own rows, a row each."""
-    own: FloatArray
-    """What this agent has said of its own X̃ᵀ(s∘ℓ')."""
-    said: FloatArray
-    """What all have."""
-    steepest: float
+    own: FloatArray = field(default_factory=nothing)
+    """What this agent has sent of its own X̃ᵀ(s∘ℓ')."""
+    sent: FloatArray = field(default_factory=nothing)
+    """What all agents have sent, added up."""
+    steepest: float = 0.0
     """‖∇P‖ at the start."""
-    softer: float
+    bend: float = 1.0
+    """The guess of the mean of ℓ'' in `base`."""
+    softer: float = 1.0
     """γ."""
-    along: float
+    along: float = 0.0
     """The curvature of f along the first step."""
 
 
@@ -73,30 +75,39 @@ def suits(problem: Problem) -> bool:
     return curved and pieces is not None and not pieces.kinds
 
 
-def started(agent: Agent, w: FloatArray, told: FloatArray | None) -> Talk[State]:
-    """At w, where everybody's X̃ᵀ(s∘ℓ') has been told, or is said now; and the curvature along the first step."""
+def started(agent: Agent, w: FloatArray, sent: FloatArray | None) -> Talk[CurvedState]:
+    """At w, where the sum of all X̃ᵀ(s∘ℓ') is known, or is sent now; and the curvature along the first step."""
     here, n, ridge, loss = agent.at(w, agent.centred), agent.total, ridge_of(agent), agent.loss
-    if told is None:
-        told = yield Sum(here.adjoint)
-    # The first guess of the mean of ℓ'' is its bound; the message says what it is.
+    if sent is None:
+        sent = yield Sum(here.adjoint)
+    # The first guess of the mean of ℓ'' is its bound; the message has the mean itself.
     guess = loss.smoothness if np.isfinite(loss.smoothness) else 1.0
-    slope = sealed(told / n + ridge * w)
+    gradient = sealed(sent / n + ridge * w)
     base = guess * _lengths(agent) / n
     # Columns that are 0 have no curvature; any positive number will do.
     base[base <= 0] = base.max(initial=0.0) or 1.0
     bends = agent.weighted(here.curvature)
-    image = agent.centred.forward(-slope / (base + ridge))
+    image = agent.centred.forward(-gradient / (base + ridge))
     heard = yield Sum(np.array([here.losses, bends.sum(axis=-1), np.vecdot(image, bends * image)]).T)
     losses, bend, along = map(float, heard / n)
-    value = objective_at(agent, n * losses, w)
-    empty, steep = Memory.empty(len(w), 0), float(np.linalg.norm(slope))
-    blank = NOTHING, NOTHING, NOTHING, 0.0, 0, 0.0, 1.0, value
-    own = np.empty((*here.y.shape[:-1], 0, here.y.shape[-1])), here.adjoint, told, steep, bend / guess or 1.0, along
-    return State(w, slope, empty, base, guess, *blank, *own)
+    return CurvedState(
+        w,
+        gradient,
+        Memory.empty(len(w), 0),
+        base,
+        objective_at(agent, n * losses, w),
+        images=np.empty((*here.y.shape[:-1], 0, here.y.shape[-1])),
+        own=here.adjoint,
+        sent=sent,
+        steepest=float(np.linalg.norm(gradient)),
+        bend=guess,
+        softer=bend / guess or 1.0,
+        along=along,
+    )
 
 
 def _lengths(agent: Agent) -> FloatArray:
-    """Σ s x̃² of every column, of which everybody has been told: about the means, if there is an intercept."""
+    """Σ s x̃² of every column, which all agents know: about the means, if there is an intercept."""
     known = agent.known
     assert known.lengths is not None
     if known.centre is None:
@@ -105,53 +116,82 @@ def _lengths(agent: Agent) -> FloatArray:
     return np.append(about, known.total * known.unit**2)
 
 
-def taken(agent: Agent, state: State, pairs: int) -> Talk[State]:
-    """One step, and what is known after it."""
-    p = shared_result(state.slope, aimed, agent, state)
-    here = agent.at(state.w, agent.centred)
-    image, down = agent.centred.forward(p), float(state.slope @ p)
-    single = float(np.linalg.norm(state.slope)) > TUNING.single * state.steepest
-    line, step = Line(state.w, p, state.value, down), 1.0
-    while True:
-        ways = np.concatenate([state.images, image[..., None, :]], axis=-2)
-        heard, own = yield from _said(agent, state, here, ways, single)
-        after, values = shared_result(heard, _after, agent, state, p, heard, pairs, single)
-        if step < 1.0 or line.is_some(after.value):
-            break
-        step = float(TRIALS[int(np.argmin(values))])
-        if step == 1.0:
-            break
-        p, image = step * p, step * image
-    return replace(after, images=ways[..., ways.shape[-2] - len(after.memory.S) :, :], own=own)
+class Curved(Form):
+    """Where rows are split and the curvature of every pair is known."""
+
+    def __init__(self, most: int):
+        """`most`: how many pairs to remember."""
+        self._most = most
+
+    def way(self, agent: Agent, state: CurvedState, t: int) -> Talk[Way]:
+        yield from ()  # every agent has all columns
+        return shared_result(state.gradient, _way, agent, state)
+
+    def search(self, agent: Agent, state: CurvedState, way: Way) -> Talk[Found]:
+        here = agent.at(state.w, agent.centred)
+        image = agent.centred.forward(way.p)
+        line = Line(state.w, way.p, state.objective, way.steep)
+        single = float(np.linalg.norm(state.gradient)) > TUNING.single * state.steepest
+        ways, heard, own = yield from _sent(agent, state, here, image, single)
+        reply = shared_result(heard, _read, agent, state, heard, single)
+        step_size = 1.0
+        objectives = shared_result(heard, objectives_at, agent, line, TRIALS, reply.losses)
+        if not line.is_some(float(objectives[0])):
+            step_size = float(TRIALS[int(np.argmin(objectives))])
+        if step_size < 1.0:
+            ways, heard, own = yield from _sent(agent, state, here, step_size * image, single)
+            reply = shared_result(heard, _read, agent, state, heard, single)
+        images = ways[..., max(ways.shape[-2] - self._most, 0) :, :]
+        after = replace(state, images=images, own=own, sent=reply.sent, softer=reply.softer)
+        return Found(after, heard, step_size, reply.sent, float(reply.losses[0]))
+
+    def learned(
+        self, agent: Agent, state: CurvedState, way: Way, found: Found, gradient: FloatArray
+    ) -> tuple[Memory, float]:
+        n, pairs, none = agent.total, self._most, np.empty((0, 0, 0))
+        S = np.vstack([state.memory.S, found.step_size * way.p])[-pairs:]
+        Y = np.vstack([state.memory.Y, (found.adjoint - state.sent) / n])[-pairs:]
+        triangle = found.heard[len(state.w) + 2 * len(TRIALS) + 1 :].astype(float)
+        curvature = unpacked(triangle, len(state.memory.S) + 1)[-pairs:, -pairs:] / n
+        return Memory(S, Y, curvature, none, none), 1.0
 
 
-def aimed(agent: Agent, state: State) -> FloatArray:
-    """p, which leads down."""
-    S, Y, slope, ridge = state.memory.S, state.memory.Y, state.slope, ridge_of(agent)
+def _way(agent: Agent, state: CurvedState) -> Way:
+    p = aimed(agent, state)
+    return Way(state.memory, p, steep=float(state.gradient @ p))
+
+
+def aimed(agent: Agent, state: CurvedState) -> FloatArray:
+    """The direction p, along which P falls."""
+    S, Y, gradient, ridge = state.memory.S, state.memory.Y, state.gradient, ridge_of(agent)
     D = state.softer * state.base + ridge
     if not len(S):
         # As long as the curvature along it says.
-        first = -slope / (state.base + ridge)
-        return -float(slope @ first) / (state.along + float(first @ (ridge * first)) or 1.0) * first
+        first = -gradient / (state.base + ridge)
+        curvature = state.along + float(first @ (ridge * first)) or 1.0
+        return -float(gradient @ first) / curvature * first
     A = state.memory.SY + (S * ridge) @ S.T
-    # Steps along which nothing bends, up to rounding, say nothing.
+    # Steps along which nothing is curved, up to rounding, say nothing.
     known = (A.diagonal() > 0) & np.isfinite(A).all(axis=0)
     if not known.all():
         S, Y, A = S[known], Y[known], A[np.ix_(known, known)]
     if not len(S):
-        return -slope / D
+        return -gradient / D
     unit = 1.0 / np.sqrt(A.diagonal())
     # In units in which the diagonal of A is 1.
     S, A = S * unit[:, None], A * unit[:, None] * unit
-    along, wanted = np.einsum("ij,ij->i", S, Y), np.maximum(A.diagonal() - np.einsum("ij,j,ij->i", S, ridge, S), 0.0)
+    along = np.einsum("ij,ij->i", S, Y)
+    wanted = np.maximum(A.diagonal() - np.einsum("ij,j,ij->i", S, ridge, S), 0.0)
     scale = np.divide(wanted, along, out=np.ones(len(S)), where=along > 0)
     Y = Y * scale[:, None] + S * ridge
     DS = S * D
     Y = Y + _solved(DS @ S.T, A - S @ Y.T).T @ DS
-    a = _solved(A, S @ slope)
-    z = (slope - a @ Y) / D
+    a = _solved(A, S @ gradient)
+    z = (gradient - a @ Y) / D
     p: FloatArray = -(z + (a - _solved(A, Y @ z)) @ S)
-    return p if float(p @ slope) < 0 else -slope / D
+    if float(p @ gradient) < 0:
+        return p
+    return -gradient / D
 
 
 def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
@@ -160,12 +200,15 @@ def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
     return solution
 
 
-def _said(
-    agent: Agent, state: State, here: Here | Together, ways: FloatArray, single: bool
-) -> Talk[tuple[FloatArray, FloatArray]]:
-    """After the last of the ways: what is heard of ∇f, losses, the mean of ℓ'' and ∇²f; and what was said of ∇f."""
-    last = ways[..., -1, :]
-    there, losses = here.moved(last), here.losses_along(last, TRIALS)
+def _sent(
+    agent: Agent, state: CurvedState, here: Here | Together, image: FloatArray, single: bool
+) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
+    """After a step whose scores are `image`: the scores of all steps, the reply, and what the agent has sent of ∇f.
+
+    The message has ∇f, losses, the mean of ℓ'' and ∇²f on all steps; in single precision the change of ∇f.
+    """
+    ways = np.concatenate([state.images, image[..., None, :]], axis=-2)
+    there, losses = here.moved(image), here.losses_along(image, TRIALS)
     adjoint, bends = there.adjoint, agent.weighted(there.curvature)
     # In two parts each: single precision would hide small decreases.
     rough = losses.astype(np.float32).astype(float)
@@ -174,35 +217,42 @@ def _said(
     rows, columns = np.triu_indices(products.shape[-1])
     triangle = products[..., rows, columns]
     if not single:
-        return (yield Sum(np.concatenate([adjoint, more, triangle], axis=-1))), adjoint
+        heard = yield Sum(np.concatenate([adjoint, more, triangle], axis=-1))
+        return ways, heard, adjoint
     change = (adjoint - state.own).astype(np.float32)
     heard = yield Sum(np.concatenate([change, more.astype(np.float32), triangle.astype(np.float32)], axis=-1))
-    return heard, state.own + change
+    return ways, heard, state.own + change
 
 
-def _after(
-    agent: Agent, state: State, p: FloatArray, heard: FloatArray, pairs: int, single: bool
-) -> tuple[State, FloatArray]:
-    """What all agents know there, and P after each of the trial steps."""
-    d, n, k = len(state.w), agent.total, len(TRIALS)
+class _Reply(NamedTuple):
+    """What all agents read in a reply."""
+
+    sent: FloatArray
+    """n ∇f after the step, as it was sent."""
+    losses: FloatArray
+    """n f after each of the trial steps."""
+    softer: float
+    """γ."""
+
+
+def _read(agent: Agent, state: CurvedState, heard: FloatArray, single: bool) -> _Reply:
+    d, k = len(state.w), len(TRIALS)
     total = heard.astype(float)
-    said = sealed(state.said + total[:d] if single else total[:d].copy())
-    w, ridge = sealed(state.w + p), ridge_of(agent)
-    slope = sealed(said / n + ridge * w)
-    losses, bend = total[d : d + k] + total[d + k : d + 2 * k], float(total[d + 2 * k]) / n
-    line = Line(state.w, p, state.value, float(state.slope @ p))
-    values = objectives_at(agent, line, TRIALS, losses)
-    S = np.vstack([state.memory.S, p])[-pairs:]
-    Y = np.vstack([state.memory.Y, (said - state.said) / n])[-pairs:]
-    curvature = unpacked(total[d + 2 * k + 1 :], len(state.memory.S) + 1)[-pairs:, -pairs:] / n
-    none = np.empty((0, 0, 0))
-    softer = bend / state.bend if bend > 0 else state.softer
-    memory = Memory(S, Y, curvature, none, none)
-    return replace(state, w=w, slope=slope, memory=memory, value=float(values[0]), said=said, softer=softer), values
+    sent = total[:d].copy()
+    if single:
+        sent = state.sent + sent
+    losses = total[d : d + k] + total[d + k : d + 2 * k]
+    bend = float(total[d + 2 * k]) / agent.total
+    softer = state.softer
+    if bend > 0:
+        softer = bend / state.bend
+    return _Reply(sealed(sent), losses, softer)
 
 
-def expected_gap(agent: Agent, state: LbfgsState) -> float | None:
-    """What a certificate would show of w beside a ridge: ‖∇P‖² / 2λ."""
+def expected_gap(agent: Agent, state: State) -> float | None:
+    """The gap that a certificate would show with a ridge: ‖∇P‖² / 2λ."""
     strength = agent.problem.penalty.strong_convexity
-    slope = agent.problem.coefficients(state.slope)
-    return float(slope @ slope) / (2.0 * strength) if strength else None
+    if not strength:
+        return None
+    gradient = agent.problem.coefficients(state.gradient)
+    return float(gradient @ gradient) / (2.0 * strength)

@@ -1,12 +1,8 @@
 """L-BFGS over blocks of columns: far fewer rounds than first-order methods, for messages as long.
 
-    p   = −H ∇P(w), or the way to the minimum of the model with the l1 penalty        `quasi_newton.py`: a few numbers
-    t   = argmin P(w + t p), for l1 with the chord of the penalty in place of it
-    w⁺  = w + t p
-
-A round on data split by features says `Sum`s of inner products of each agent's blocks; one of X p, n numbers; one in
-which the agent with the labels, after an exact search along X p, tells the slope of the loss at every row, n numbers.
-Data split by samples is in `lbfgs_rows.py`. The loss may have kinks: `envelope.py`.
+A round (`rounds.py`) sends `Sum`s of inner products of each agent's blocks; one of X p, n numbers; and one in which the
+agent with the labels, after an exact search along X p, sends the derivative of the loss at every row, n numbers. Rows
+are split in `lbfgs_rows.py`. The loss may be non-smooth: `envelope.py`.
 
 For l1 the way ends at a point with zeros, so that t ≤ 1. Where it would be more, the first guess of the Hessian is made
 twice as soft for the next round, and where it is less than a half, twice as stiff.
@@ -15,25 +11,36 @@ twice as soft for the next round, and where it is less than a half, twice as sti
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
-from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Sizes
 from coterie.methods.columns.chambolle_pock import first_dual_step
 from coterie.methods.columns.column_costs import cheaper, numbers_sent, per_row, seconds
 from coterie.methods.columns.couriers import Blocks, Sums
 from coterie.methods.columns.envelope import bend_of, is_smooth, next_width, slopes, step_along
 from coterie.methods.disclosure import Disclosure
-from coterie.methods.method import Method, Rows
-from coterie.methods.quasi_newton import pairs as quasi_newton
 from coterie.methods.quasi_newton.metrics import Diagonal, Metric, block_of
 from coterie.methods.quasi_newton.pairs import Memory
+from coterie.methods.quasi_newton.rounds import (
+    NOTHING,
+    Form,
+    Found,
+    QuasiNewton,
+    State,
+    Way,
+    has_threshold,
+    is_for,
+    memory_after,
+    nothing,
+    ridge_of,
+    stretched,
+    way_of_pairs,
+)
 from coterie.networks import Network
-from coterie.numerics.arrays import FloatArray, whole_number
-from coterie.numerics.penalties.pieces import Pieces
+from coterie.numerics.arrays import FloatArray
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
@@ -44,121 +51,39 @@ ROUNDING = 1e-13
 """A pair whose ⟨s, y⟩ is below this share of the decrease along it has no curvature."""
 SCORE = 3.0
 """Above tree and graph-cp wherever it applies: they send ten times as much."""
-NOTHING: FloatArray = np.empty(0)
 
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    equation_share: int = tuned(10, "Beside l1, k pairs make messages of 2 k² numbers: k² is at most n over this, ...")
-    fewest_pairs: int = tuned(5, "... but so many pairs are remembered.")
-    block_share: int = tuned(2, "A block of d_j² numbers is kept where it is at most so many times n.")
+    equation_share: int = tuned(10, "With l1, k pairs make messages of 2 k² numbers: k² is at most n over this, ...")
+    fewest_pairs: int = tuned(5, "... but this many pairs are remembered.")
+    block_share: int = tuned(2, "A block of d_j² numbers is kept where it is at most this many times n.")
     solved_well: float = tuned(0.03, "A centre is left when a round promises this share of what the envelope costs.")
-    stiffer: float = tuned(0.5, "By how much the first guess is made stiffer ...", below=1)
-    short: float = tuned(0.5, "... after a step shorter than this, ...", below=1)
-    softer: float = tuned(2.0, "... and softer after a full one.", above=1)
-
-    def stretched(self, stretch: float, step: float, full: bool) -> float:
-        """How soft the first guess is after that step."""
-        return stretch * (self.softer if full else self.stiffer if step < self.short else 1.0)
 
 
 TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Where one agent stands between two rounds. Split by features, what is said of rows is at the labels only."""
+class ColumnsState(State):
+    """What the agent with the labels also knows; empty or equal at the others."""
 
-    w: FloatArray
-    slope: FloatArray
-    """∇f + ridge w on this agent's columns."""
-    memory: Memory
-    base: FloatArray
-    """The diagonal of the first guess of the Hessian."""
-    bend: float
-    """The mean of ℓ'' over n in it."""
-    scores: FloatArray
-    v: FloatArray
-    """The slopes of the loss, or of its envelope."""
-    centre: FloatArray
-    width: float
+    bend: float = 0.0
+    """The mean of ℓ'' over n in the first guess, at all agents."""
+    scores: FloatArray = field(default_factory=nothing)
+    v: FloatArray = field(default_factory=nothing)
+    """The derivatives of the loss, or of its envelope."""
+    centre: FloatArray = field(default_factory=nothing)
+    width: float = 0.0
     """The envelope's; 0 for a smooth loss."""
-    rounds: int
+    rounds: int = 0
     """Since the centre was moved."""
-    cost: float
+    cost: float = math.inf
     """What the envelope cost around the last centre."""
-    stretch: float
-    value: float
-    """P(w), split by samples."""
-
-
-class Way(NamedTuple):
-    """Where to go."""
-
-    memory: Memory
-    p: FloatArray
-    linear: float
-    """⟨ridge w, p⟩ of this agent's columns."""
-    quadratic: float
-    """⟨p, ridge p⟩."""
-    chord: float
-    """Σ threshold |w + p| − threshold |w|."""
-    steep: float
-    """⟨slope, p⟩."""
 
 
 @dataclass(frozen=True)
-class QuasiNewton(Method[State, Rows]):
-    """What both splits share."""
-
-    memory: int = 30
-    """Pairs of steps and slopes to remember, at most: 2 · memory numbers for each of its columns."""
-
-    def __post_init__(self) -> None:
-        whole_number(f"{self.name}: memory", self.memory)
-
-    def check(self, problem: Problem, network: Network) -> None:
-        if not is_for(problem):
-            raise InvalidProblem(
-                f"{self.name} is for the penalties none, l2, l1 and elasticnet, and this problem has "
-                f"{problem.penalty.name!r}. Use {self.instead}."
-            )
-
-    instead: ClassVar[str]
-
-    @property
-    def states(self) -> tuple[type, ...]:
-        return self.state, Memory
-
-    def _pairs(self, agent: Agent) -> int:
-        """How many pairs to remember."""
-        if agent.split != "features" or not has_threshold(agent):
-            return self.memory
-        return min(self.memory, max(TUNING.fewest_pairs, int(math.sqrt(agent.design.shape[0] / TUNING.equation_share))))
-
-    def way(self, agent: Agent, state: State, metrics: list[Metric], t: int, add: quasi_newton.Add) -> Talk[Way]:
-        """Where to go from that State."""
-        turn, ridge, threshold = t % len(metrics), ridge_of(agent), threshold_of(agent)
-        memory, along = yield from quasi_newton.known(state.memory, metrics, turn, state.slope, add)
-        p: FloatArray
-        if has_threshold(agent):
-            where = memory, metrics[turn], turn, state.slope, state.w, threshold, state.stretch
-            p = (yield from quasi_newton.minimum(*where, add)) - state.w
-        else:
-            p = quasi_newton.along_slopes(memory, metrics[turn], turn, state.slope, along)
-        pull = ridge * p
-        chord = float(threshold @ (np.abs(state.w + p) - np.abs(state.w)))
-        return Way(memory, p, float(pull @ state.w), float(pull @ p), chord, float(state.slope @ p))
-
-    def after(self, agent: Agent, memory: Memory, step: FloatArray, change: FloatArray, keeps: float) -> Memory:
-        """With the new pair, without it (0), or without all (−1)."""
-        if keeps < 0:
-            return Memory.empty(len(step), len(memory.YDY))
-        return memory.with_pair(step, change, self._pairs(agent)) if keeps else memory
-
-
-@dataclass(frozen=True)
-class Lbfgs(QuasiNewton):
+class Lbfgs(QuasiNewton[ColumnsState]):
     """L-BFGS on data split by features: two `Sum`s of n numbers per round and small ones."""
 
     name: ClassVar[str] = "lbfgs"
@@ -187,24 +112,41 @@ class Lbfgs(QuasiNewton):
             f"{taken['blocks']:.2g} s and {taken['tree']:.2g} s, {sizes.link}"
         )
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Talk[ColumnsState]:
         return (yield from self._started(agent, agent.first_model().astype(float), None, Sums()))
 
-    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
+    def warm(self, agent: Agent, state: ColumnsState, point: Point) -> Talk[ColumnsState]:
         return (yield from self._started(agent, point.w.astype(float), point.v, Sums()))
 
-    def courier(self, agent: Agent, state: State) -> Sums | Blocks:
-        """How scores and slopes travel."""
+    def courier(self, agent: Agent, state: ColumnsState) -> Sums | Blocks:
+        """How scores and derivatives travel."""
         return Sums()
 
-    def _started(self, agent: Agent, w: FloatArray, dual: FloatArray | None, courier: Sums | Blocks) -> Talk[State]:
-        """At w; with kinks, around that dual."""
+    def form(self, agent: Agent, state: ColumnsState) -> Form:
+        return OfColumns(self.courier(agent, state), self._pairs(agent))
+
+    def _pairs(self, agent: Agent) -> int:
+        """How many pairs to remember."""
+        if not has_threshold(agent):
+            return self.memory
+        most = int(math.sqrt(agent.design.shape[0] / TUNING.equation_share))
+        return min(self.memory, max(TUNING.fewest_pairs, most))
+
+    def _started(
+        self, agent: Agent, w: FloatArray, dual: FloatArray | None, courier: Sums | Blocks
+    ) -> Talk[ColumnsState]:
+        """At w; without derivatives of the loss, around that dual."""
         scores, _ = yield from courier.scores(agent, w)
+        has_labels, smooth = agent.data.y is not None, is_smooth(agent)
         v, centre = NOTHING, NOTHING
         width = bend = 0.0
-        if agent.data.y is not None:
-            centre = np.zeros(0 if is_smooth(agent) else len(scores)) if dual is None else dual.astype(float)
-            width = 0.0 if is_smooth(agent) else 1.0 / first_dual_step(agent)
+        if has_labels:
+            if dual is not None:
+                centre = dual.astype(float)
+            else:
+                centre = np.zeros(0 if smooth else len(scores))
+            if not smooth:
+                width = 1.0 / first_dual_step(agent)
             v = slopes(agent, scores, centre, width)
             bend = bend_of(agent, scores, v, width)
         adjoint, (bend,) = yield from courier.slopes(agent, v, (bend,))
@@ -212,61 +154,83 @@ class Lbfgs(QuasiNewton):
         lengths = agent.design.squared_lengths().astype(float)
         base = bend * lengths + ridge
         base[lengths == 0] = base.max(initial=0.0) or 1.0
-        mine = scores if agent.data.y is not None else NOTHING
-        none, slope = Memory.empty(len(w), 2), adjoint / agent.total + ridge * w
-        return State(w, slope, none, base, bend, mine, v, centre, width, 0, math.inf, 1.0, 0.0)
+        return ColumnsState(
+            w,
+            gradient=adjoint / agent.total + ridge * w,
+            memory=Memory.empty(len(w), 2),
+            base=base,
+            bend=bend,
+            scores=scores if has_labels else NOTHING,
+            v=v,
+            centre=centre,
+            width=width,
+        )
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        courier = self.courier(agent, state)
-        way = yield from self.way(agent, state, _metrics(agent, state), t, _summed)
-        image, numbers = yield from courier.scores(agent, way.p, way[2:])
-        after, decided = self._decided(agent, state, image, numbers) if state.v.size else (state, (0.0, 0.0, 0.0))
-        adjoint, told = yield from courier.slopes(agent, after.v, decided)
-        step, keeps, stretch = map(float, told)
-        w = state.w + step * way.p
-        slope = adjoint / agent.total + ridge_of(agent) * w
-        memory = self.after(agent, way.memory, step * way.p, slope - state.slope, keeps)
-        return replace(after, w=w, slope=slope, memory=memory, stretch=stretch)
-
-    def _decided(
-        self, agent: Agent, state: State, image: FloatArray, numbers: FloatArray
-    ) -> tuple[State, tuple[float, float, float]]:
-        """Where the agent with the labels goes: the step, whether to remember the pair, and the next stretch."""
-        linear, quadratic, chord, steep = map(float, numbers)
-        most = 1.0 if has_threshold(agent) else math.inf
-        place = state.scores, image, state.centre, state.width
-        step = step_along(agent, *place, (linear + chord, quadratic), most)
-        scores = state.scores + step * image
-        v = slopes(agent, scores, state.centre, state.width)
-        stretch = state.stretch
-        if most == 1.0:
-            stretch = TUNING.stretched(stretch, step, step >= most)
-        after = replace(state, scores=scores, v=v, rounds=state.rounds + 1)
-        if state.width:
-            # What the envelope costs: (width/2) Σ s (v − c)² / n
-            distance = v - state.centre
-            cost = 0.5 * state.width * float(distance @ agent.weighted(distance)) / agent.total
-            if -0.5 * (steep + chord) <= TUNING.solved_well * cost:
-                width = next_width(state.width, after.rounds, cost, state.cost)
-                v, centre = slopes(agent, scores, v, width), v
-                return replace(after, v=v, centre=centre, width=width, cost=cost, rounds=0), (step, 0.0, stretch)
-        # ⟨s, y⟩ of the new pair: between kinks there may be no curvature at all.
-        bent = step * (float((v - state.v) @ agent.weighted(image)) / agent.total + step * quadratic)
-        keeps = -1.0 if not step else 1.0 if bent > ROUNDING * abs(step * steep) else 0.0
-        return after, (step, keeps, stretch)
-
-    def point(self, agent: Agent, state: State) -> Point:
+    def point(self, agent: Agent, state: ColumnsState) -> Point:
         w = state.w.astype(agent.design.dtype)
-        return Point(w, state.v) if agent.data.y is not None else Point(w)
+        if agent.data.y is None:
+            return Point(w)
+        return Point(w, state.v)
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
+class OfColumns(Form):
+    """Where columns are split: the agent with the labels finds the step size, and all agents hear it."""
+
+    def __init__(self, courier: Sums | Blocks, most: int):
+        """`most`: how many pairs to remember."""
+        self._courier, self._most = courier, most
+
+    def way(self, agent: Agent, state: ColumnsState, t: int) -> Talk[Way]:
+        return (yield from way_of_pairs(agent, state, _metrics(agent, state), t, _summed))
+
+    def search(self, agent: Agent, state: ColumnsState, way: Way) -> Talk[Found]:
+        image, numbers = yield from self._courier.scores(agent, way.p, way[2:])
+        after, decided = state, (0.0, 0.0, 0.0)
+        if state.v.size:
+            after, decided = _decided(agent, state, image, numbers)
+        adjoint, told = yield from self._courier.slopes(agent, after.v, decided)
+        step_size, keeps, stretch = map(float, told)
+        return Found(after, adjoint, step_size, adjoint, keeps=keeps, stretch=stretch)
+
+    def learned(
+        self, agent: Agent, state: ColumnsState, way: Way, found: Found, gradient: FloatArray
+    ) -> tuple[Memory, float]:
+        change = gradient - state.gradient
+        memory = memory_after(way.memory, found.step_size * way.p, change, found.keeps, self._most)
+        return memory, found.stretch
 
 
-def is_for(problem: Problem) -> bool:
-    """Whether its penalty is none, l2, l1 or both of these."""
-    pieces = problem.penalty.pieces
-    return pieces is not None and not set(pieces.kinds) - {"l1"}
+def _decided(
+    agent: Agent, state: ColumnsState, image: FloatArray, numbers: FloatArray
+) -> tuple[ColumnsState, tuple[float, float, float]]:
+    """The State of the agent with the labels after the search; step size, whether to keep the pair, and stretch."""
+    linear, quadratic, chord, steep = map(float, numbers)
+    most = 1.0 if has_threshold(agent) else math.inf
+    envelope = state.centre, state.width
+    step_size = step_along(agent, state.scores, image, *envelope, (linear + chord, quadratic), most)
+    scores = state.scores + step_size * image
+    v = slopes(agent, scores, *envelope)
+    stretch = state.stretch
+    if most == 1.0:
+        stretch = stretched(stretch, step_size, step_size >= most)
+    after = replace(state, scores=scores, v=v, rounds=state.rounds + 1)
+    if state.width:
+        # What the envelope costs: (width/2) Σ s (v − c)² / n
+        distance = v - state.centre
+        cost = 0.5 * state.width * float(distance @ agent.weighted(distance)) / agent.total
+        if -0.5 * (steep + chord) <= TUNING.solved_well * cost:
+            width = next_width(state.width, after.rounds, cost, state.cost)
+            moved = slopes(agent, scores, v, width)
+            return replace(after, v=moved, centre=v, width=width, cost=cost, rounds=0), (step_size, 0.0, stretch)
+    # ⟨s, y⟩ of the new pair: between kinks there may be no curvature at all.
+    change = float((v - state.v) @ agent.weighted(image)) / agent.total
+    curvature = step_size * (change + step_size * quadratic)
+    keeps = 0.0
+    if not step_size:
+        keeps = -1.0
+    elif curvature > ROUNDING * abs(step_size * steep):
+        keeps = 1.0
+    return after, (step_size, keeps, stretch)
 
 
 def _summed(x: FloatArray) -> Talk[FloatArray]:
@@ -274,41 +238,13 @@ def _summed(x: FloatArray) -> Talk[FloatArray]:
     return total
 
 
-# -- what is computed --------------------------------------------------------------------------------------------------
-
-
-def _metrics(agent: Agent, state: State) -> list[Metric]:
-    """Its diagonal, and its block where it is no larger than two vectors of all rows."""
+def _metrics(agent: Agent, state: ColumnsState) -> list[Metric]:
+    """The agent's diagonal, and its block where it is no larger than two vectors of all rows."""
     if agent.scratch.get("metrics of", NOTHING) is not state.base:
         own, (n, width) = Diagonal(state.base), agent.design.shape
-        small = width > 1 and width * width <= TUNING.block_share * n
-        both: list[Metric] = [own, block_of(agent.design, state.bend, ridge_of(agent)) if small else own]
+        both: list[Metric] = [own, own]
+        if width > 1 and width * width <= TUNING.block_share * n:
+            both[1] = block_of(agent.design, state.bend, ridge_of(agent))
         agent.scratch["metrics of"], agent.scratch["metrics"] = state.base, both
     metrics: list[Metric] = agent.scratch["metrics"]
     return metrics
-
-
-def ridge_of(agent: Agent) -> FloatArray:
-    return _per_column(agent, _pieces(agent).ridge)
-
-
-def threshold_of(agent: Agent) -> FloatArray:
-    return _per_column(agent, _pieces(agent).threshold)
-
-
-def has_threshold(agent: Agent) -> bool:
-    return _pieces(agent).threshold > 0
-
-
-def _pieces(agent: Agent) -> Pieces:
-    pieces = agent.problem.penalty.pieces
-    assert pieces is not None
-    return pieces
-
-
-def _per_column(agent: Agent, number: float) -> FloatArray:
-    """That number for each of its columns, 0 for the intercept's."""
-    numbers = np.full(agent.design.shape[1], number)
-    if agent.design.intercept:
-        numbers[-1] = 0.0
-    return numbers

@@ -1,27 +1,26 @@
-"""L-BFGS on data split by samples, for smooth losses and many columns: `lbfgs.py` has the text that both splits share.
+"""L-BFGS on data split by samples, for smooth losses and many columns.
 
-A round is one `Sum` of ∇f(w + p) and its value, d + 1 numbers. Where P does not fall enough there, and in the first
-round, a `Sum` of values at trial steps says how far to go, and another one ∇f there.
-
-Where the loss is curved everywhere and the penalty is a ridge or none, `curved_pairs.py` takes fewer rounds, in single
-precision for as long as it suffices.
+A round (`rounds.py`) is one `Sum` of ∇f(w + p) and its value, d + 1 numbers, where P falls enough there:
+`searched_rows.py`. Where the loss is curved everywhere and the penalty is a ridge or none, `curved_pairs.py` takes
+fewer rounds, in single precision for as long as it suffices.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Outlook, Sizes, root_condition
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
-from coterie.methods.quasi_newton import curved_pairs, searched_rows
-from coterie.methods.quasi_newton.curved_pairs import State
-from coterie.methods.quasi_newton.lbfgs import NOTHING, QuasiNewton, is_for
-from coterie.methods.quasi_newton.lbfgs import State as LbfgsState
+from coterie.methods.quasi_newton import curved_pairs
+from coterie.methods.quasi_newton.curved_pairs import Curved, CurvedState
+from coterie.methods.quasi_newton.pairs import Memory
+from coterie.methods.quasi_newton.rounds import Form, QuasiNewton, State, is_for
+from coterie.methods.quasi_newton.searched_rows import Along, Searched, bends_of, started
 from coterie.methods.second_order.linear import FULL
 from coterie.methods.second_order.quadratic import proven
 from coterie.networks import Network
@@ -41,11 +40,10 @@ EXPECTED_SHARED = 8e5, 500.0
 
 
 @dataclass(frozen=True)
-class LbfgsRows(QuasiNewton):
+class LbfgsRows(QuasiNewton[State]):
     """L-BFGS on data split by samples: one `Sum` of d + 1 numbers in most rounds."""
 
     name: ClassVar[str] = "lbfgs-rows"
-    state: ClassVar[type] = State
     split: ClassVar[str] = "samples"
     tensors: ClassVar[bool] = True
     summary: ClassVar[str] = "quasi-Newton for smooth losses: messages of one number per column, for many columns"
@@ -71,58 +69,55 @@ class LbfgsRows(QuasiNewton):
                 "or a smooth relative: huber for absolute, squared_hinge for hinge."
             )
 
-    def start(self, agent: Agent) -> Talk[State]:
+    @property
+    def states(self) -> tuple[type, ...]:
+        return State, CurvedState, Memory
+
+    def form(self, agent: Agent, state: State) -> Form:
         if curved_pairs.suits(agent.problem):
-            w = sealed(agent.centred.inner(agent.first_model().astype(float)))
-            return (yield from curved_pairs.started(agent, w, agent.known.slope))
-        return (yield from self._started(agent, agent.first_model().astype(float)))
+            return Curved(self.memory)
+        return Searched(partial(_Rows, agent, state.w), self.memory)
 
-    def warm(self, agent: Agent, state: LbfgsState, point: Point) -> Talk[State]:
-        return (yield from self._started(agent, point.w.astype(float)))
+    def start(self, agent: Agent) -> Talk[State]:
+        return (yield from self._started(agent, agent.first_model().astype(float), agent.known.slope))
 
-    def _started(self, agent: Agent, plain: FloatArray) -> Talk[State]:
+    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
+        return (yield from self._started(agent, point.w.astype(float), None))
+
+    def _started(self, agent: Agent, plain: FloatArray, known: FloatArray | None) -> Talk[State]:
+        """At that model, where the gradient of the losses may be known."""
         w = sealed(agent.centred.inner(plain))
         if curved_pairs.suits(agent.problem):
-            return (yield from curved_pairs.started(agent, w, None))
+            return (yield from curved_pairs.started(agent, w, known))
         here = agent.at(w, agent.centred)
-        bends, losses = searched_rows.bends_of(agent, here.curvature), np.array([here.losses]).T
+        bends, losses = bends_of(agent, here.curvature), np.array([here.losses]).T
         heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, losses], axis=-1))
+        return shared_result(heard, started, agent, w, heard, key=id(w))
 
-        def started() -> State:
-            first = searched_rows.started(agent, w, heard)
-            known: dict[str, Any] = {field.name: getattr(first, field.name) for field in fields(first)}
-            return State(**known, images=NOTHING, own=NOTHING, said=NOTHING, steepest=0.0, softer=1.0, along=0.0)
-
-        return shared_result(heard, started, key=id(w))
-
-    def round(self, agent: Agent, state: LbfgsState, t: int) -> Talk[State]:
-        assert isinstance(state, State)
-        if curved_pairs.suits(agent.problem):
-            return (yield from curved_pairs.taken(agent, state, self.memory))
-        after = yield from searched_rows.searched(self, agent, state, t, partial(_Rows, agent, state.w))
-        assert isinstance(after, State)
-        return after
-
-    def point(self, agent: Agent, state: LbfgsState) -> Point:
+    def point(self, agent: Agent, state: State) -> Point:
         return Point(*proven(agent, state.w))
 
     def together(self, agent: Agent) -> tuple[str, ...] | None:
-        return ("images", "own") if curved_pairs.suits(agent.problem) else ()
+        if curved_pairs.suits(agent.problem):
+            return ("images", "own")
+        return ()
 
-    def expected_gap(self, agent: Agent, state: LbfgsState) -> float | None:
-        return curved_pairs.expected_gap(agent, state) if curved_pairs.suits(agent.problem) else None
+    def expected_gap(self, agent: Agent, state: State) -> float | None:
+        if not curved_pairs.suits(agent.problem):
+            return None
+        return curved_pairs.expected_gap(agent, state)
 
 
-class _Rows:
+class _Rows(Along):
     """The rows of an agent along a way from w."""
 
     def __init__(self, agent: Agent, w: FloatArray, p: FloatArray):
-        self.here, self.image = agent.at(w, agent.centred), agent.centred.forward(p)
+        self._here, self._image = agent.at(w, agent.centred), agent.centred.forward(p)
 
-    def at(self, step: float) -> FloatArray:
-        there = self.here.moved(step * self.image)
+    def at(self, step_size: float) -> FloatArray:
+        there = self._here.moved(step_size * self._image)
         return np.concatenate([there.adjoint, np.array([there.losses]).T], axis=-1)
 
-    def values(self, steps: FloatArray) -> FloatArray:
-        losses: FloatArray = self.here.losses_along(self.image, steps)
+    def values(self, step_sizes: FloatArray) -> FloatArray:
+        losses: FloatArray = self._here.losses_along(self._image, step_sizes)
         return losses

@@ -1,6 +1,6 @@
 """What a quasi-Newton method remembers, and where it goes from there.
 
-    S, Y      the last k steps, and by how much each changed the slope: one row each, of the columns held here
+    S, Y      the last k steps, and by how much each changed the gradient: one row each, of the columns held here
     D         the first guess of the Hessian, see `metrics.py`; D/γ, γ = ⟨s, y⟩ / ⟨y, D⁻¹y⟩ of the newest pair
     H         the BFGS matrix of these pairs, in the compact form of Byrd, Nocedal and Schnabel (1994):
 
@@ -13,13 +13,14 @@ Of the whole only inner products of rows are needed: split by features, a `Sum` 
 among older pairs are known. With a threshold (l1), the next point is the minimum of the model with H⁻¹ and the penalty:
 the root of 2k equations in α (Becker and Fadili, 2012), found by Newton's method with one more small `Sum` a step:
 
-    z(α) = argmin ⟨slope − Uᵀα, z⟩ + (z − w)ᵀD(z − w) / 2γ + Σ threshold |z|,        M α = U (z(α) − w)
+    z(α) = argmin ⟨gradient − Uᵀα, z⟩ + (z − w)ᵀD(z − w) / 2γ + Σ threshold |z|,        M α = U (z(α) − w)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -45,7 +46,7 @@ TUNING = _Tuning()
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Pairs of steps and changes of the slope, the newest last; and inner products of all but perhaps the newest."""
+    """Pairs of steps and changes of the gradient, the newest last; and inner products of all but perhaps the newest."""
 
     S: FloatArray
     Y: FloatArray
@@ -64,34 +65,40 @@ class Memory:
 
     def with_pair(self, s: FloatArray, y: FloatArray, most: int) -> Memory:
         """With one pair more, and no more than so many."""
-        S, Y, kept = np.vstack([self.S, s])[-most:], np.vstack([self.Y, y])[-most:], slice(-most + 1 or None, None)
+        S = np.vstack([self.S, s])[-most:]
+        Y = np.vstack([self.Y, y])[-most:]
         if most == 1:
             return replace(Memory.empty(len(s), len(self.YDY)), S=S, Y=Y)
+        kept = slice(1 - most, None)
         return Memory(S, Y, self.SY[kept, kept], self.YDY[:, kept, kept], self.SDS[:, kept, kept])
 
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """The slope's inner products with the pairs, in one metric."""
+    """The gradient's inner products with the pairs, in one metric."""
 
     S: FloatArray
     Y: FloatArray
-    """Y D⁻¹ slope."""
+    """Y D⁻¹ gradient."""
 
 
 def known(
-    memory: Memory, metrics: Sequence[Metric], turn: int, slope: FloatArray, add: Add
+    memory: Memory, metrics: Sequence[Metric], turn: int, gradient: FloatArray, add: Add
 ) -> Talk[tuple[Memory, Along]]:
-    """All inner products, after a `Sum` of those that are new: 2k of the slope, and of a new pair 2 + 2m times k."""
+    """All inner products, after a `Sum` of the new ones: 2k of the gradient, and of a new pair 2 + 2m times k."""
     S, Y = memory.S, memory.Y
-    k, new = len(S), len(S) > len(memory.SY)
-    mine = [S @ slope, Y @ metrics[turn].inverse(slope)]
-    if new:
-        mine += [S @ Y[-1], Y @ S[-1]]
-        mine += [Y @ metric.inverse(Y[-1]) for metric in metrics] + [S @ metric.times(S[-1]) for metric in metrics]
-    heard = (yield from add(np.concatenate(mine))).reshape(-1, k) if k else np.empty((2, 0))
+    k = len(S)
+    if not k:
+        return memory, Along(np.empty(0), np.empty(0))
+    is_new = k > len(memory.SY)
+    own = [S @ gradient, Y @ metrics[turn].inverse(gradient)]
+    if is_new:
+        own += [S @ Y[-1], Y @ S[-1]]
+        own += [Y @ metric.inverse(Y[-1]) for metric in metrics]
+        own += [S @ metric.times(S[-1]) for metric in metrics]
+    heard = (yield from add(np.concatenate(own))).reshape(-1, k)
     along = Along(heard[0], heard[1])
-    if not new:
+    if not is_new:
         return memory, along
     m = len(metrics)
     YDY = np.stack([_grown(old, row, row) for old, row in zip(memory.YDY, heard[4 : 4 + m], strict=True)])
@@ -109,46 +116,54 @@ def _grown(old: FloatArray, column: FloatArray, row: FloatArray) -> FloatArray:
 
 def gamma(memory: Memory, turn: int) -> float:
     """How much softer the first guess is made, as the newest pair wants it."""
-    return float(memory.SY[-1, -1] / memory.YDY[turn][-1, -1]) if len(memory.SY) else 1.0
+    if not len(memory.SY):
+        return 1.0
+    return float(memory.SY[-1, -1] / memory.YDY[turn][-1, -1])
 
 
-def along_slopes(memory: Memory, metric: Metric, turn: int, slope: FloatArray, along: Along) -> FloatArray:
-    """−H slope."""
+def along_gradient(memory: Memory, metric: Metric, turn: int, gradient: FloatArray, along: Along) -> FloatArray:
+    """−H gradient."""
     scale = gamma(memory, turn)
     if not len(memory.SY):
-        return -scale * metric.inverse(slope)
+        return -scale * metric.inverse(gradient)
     R, E = np.triu(memory.SY), np.diag(np.diag(memory.SY))
     inner = scipy.linalg.solve_triangular(R, along.S)
-    top = scipy.linalg.solve_triangular(R, (E + scale * memory.YDY[turn]) @ inner - scale * along.Y, trans=1)
-    way: FloatArray = -(scale * metric.inverse(slope - memory.Y.T @ inner) + memory.S.T @ top)
+    right = (E + scale * memory.YDY[turn]) @ inner - scale * along.Y
+    top = scipy.linalg.solve_triangular(R, right, trans=1)
+    way: FloatArray = -(scale * metric.inverse(gradient - memory.Y.T @ inner) + memory.S.T @ top)
     return way
 
 
-def minimum(
-    memory: Memory,
-    metric: Metric,
-    turn: int,
-    slope: FloatArray,
-    w: FloatArray,
-    threshold: FloatArray,
-    stretch: float,
-    add: Add,
-) -> Talk[FloatArray]:
-    """The z that minimises ⟨slope, z⟩ + ½ (z − w)ᵀ H⁻¹ (z − w) + Σ threshold |z|, with γ times `stretch` in H."""
-    scale, k = stretch * gamma(memory, turn), len(memory.S)
+class Model(NamedTuple):
+    """⟨gradient, z⟩ + ½ (z − w)ᵀ H⁻¹ (z − w) + Σ threshold |z|, with γ times `stretch` in H."""
+
+    memory: Memory
+    metric: Metric
+    turn: int
+    gradient: FloatArray
+    w: FloatArray
+    threshold: FloatArray
+    stretch: float
+
+
+def minimum(model: Model, add: Add) -> Talk[FloatArray]:
+    """The z that minimises that model."""
+    memory, metric, turn = model.memory, model.metric, model.turn
+    scale, k = model.stretch * gamma(memory, turn), len(memory.S)
     if not k:
-        return metric.minimum(slope, w, threshold, scale)[0]
+        return metric.minimum(model.gradient, model.w, model.threshold, scale)[0]
     U = np.vstack([metric.times(memory.S) / scale, memory.Y])
     below = np.tril(memory.SY, -1)
     M = np.block([[memory.SDS[turn] / scale, below], [below.T, -np.diag(np.diag(memory.SY))]])
     # In units in which the diagonal is 1: pairs of different length then do not matter to the equations.
     unit = 1.0 / np.sqrt(np.abs(M.diagonal()))
     M, U = M * unit[:, None] * unit, U * unit[:, None]
-    upper, first, best = np.triu_indices(2 * k), 0.0, np.inf
-    z, alpha, step, kept = w, np.zeros(2 * k), np.zeros(2 * k), np.zeros(2 * k)
+    upper = np.triu_indices(2 * k)
+    first, best = 0.0, np.inf
+    z, alpha, step, kept = model.w, np.zeros(2 * k), np.zeros(2 * k), np.zeros(2 * k)
     for _ in range(TUNING.equations):
-        trial, free = metric.minimum(slope - U.T @ alpha, w, threshold, scale)
-        heard = yield from add(np.concatenate([U @ (trial - w), metric.products(U, free, scale)[upper]]))
+        trial, free = metric.minimum(model.gradient - U.T @ alpha, model.w, model.threshold, scale)
+        heard = yield from add(np.concatenate([U @ (trial - model.w), metric.products(U, free, scale)[upper]]))
         left = M @ alpha - heard[: 2 * k]
         size = float(np.linalg.norm(left))
         first = first or size

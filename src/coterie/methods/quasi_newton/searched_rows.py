@@ -1,39 +1,59 @@
-"""Searches along a way on data split by samples or by users: what `lbfgs-rows` and `shared` have in common."""
+"""The form of quasi-Newton methods on data split by samples or by users, whose step sizes are searched.
+
+A round is one `Sum` of ∇f(w + p) and its value, d + 1 numbers. Where P does not fall enough there, and in the first
+round, a `Sum` of values at trial steps finds the step size, and another one ∇f there.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from coterie.methods.line_search import Line, best_step, hopeless, objective_at
-from coterie.methods.quasi_newton import lbfgs
-from coterie.methods.quasi_newton.lbfgs import NOTHING, QuasiNewton, State, Way, has_threshold, ridge_of
 from coterie.methods.quasi_newton.metrics import Diagonal
 from coterie.methods.quasi_newton.pairs import Memory
+from coterie.methods.quasi_newton.rounds import (
+    NOTHING,
+    Form,
+    Found,
+    State,
+    Way,
+    has_threshold,
+    memory_after,
+    ridge_of,
+    stretched,
+    way_of_pairs,
+)
 from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Sum, Talk, alone
 
 TRIALS = 2.0 ** np.arange(3, -14, -1)
-"""Steps at whose values to look."""
+"""Step sizes whose values are sent together."""
 
 
-class Along(Protocol):
-    """What an agent sees of its rows along a way from where it stands."""
+class Along(ABC):
+    """What an agent knows of its rows along a way from its model."""
 
-    def at(self, step: float) -> FloatArray:
+    @abstractmethod
+    def at(self, step_size: float) -> FloatArray:
         """X̃ᵀ(s∘ℓ') and Σ s ℓ after such a step."""
 
-    def values(self, steps: FloatArray) -> FloatArray:
+    @abstractmethod
+    def values(self, step_sizes: FloatArray) -> FloatArray:
         """Σ s ℓ after each of these steps."""
+
+    def after(self, state: Any) -> Any:
+        """That State with what the agent learned of its own rows."""
+        return state
 
 
 def bends_of(agent: Agent, curvature: FloatArray) -> FloatArray:
-    """s ℓ'' of its rows; s where none of them is bent."""
+    """s ℓ'' of its rows; s where none of them is curved."""
     bends = agent.weighted(curvature)
     return np.where(bends.any(axis=-1, keepdims=True), bends, agent.weighted(np.ones(bends.shape)))
 
@@ -43,79 +63,71 @@ def started(agent: Agent, w: FloatArray, heard: FloatArray) -> State:
     ridge, n = ridge_of(agent), agent.total
     base = heard[: len(w)] / n + ridge
     base[base <= 0] = base.max(initial=0.0) or 1.0
-    slope = sealed(heard[len(w) : -1] / n + ridge * w)
-    value = objective_at(agent, float(heard[-1]), w)
-    return State(w, slope, Memory.empty(len(w), 1), base, 0.0, NOTHING, NOTHING, NOTHING, 0.0, 0, 0.0, 1.0, value)
+    gradient = sealed(heard[len(w) : -1] / n + ridge * w)
+    return State(w, gradient, Memory.empty(len(w), 1), base, objective_at(agent, float(heard[-1]), w))
 
 
-def searched(
-    method: QuasiNewton,
-    agent: Agent,
-    state: State,
-    t: int,
-    look: Callable[[FloatArray], Along],
-    steps: FloatArray = TRIALS,
-    boldly: bool = False,
-) -> Talk[State]:
-    """The State after a round; `look` says what an agent sees of its rows along a way.
+class Searched(Form):
+    """Where rows or users are split, and the best step size is searched among a few."""
 
-    Of the first round's step nothing is known, so that it is looked for, unless values are dear: `boldly` tries 1.
-    """
+    def __init__(
+        self,
+        look: Callable[[FloatArray], Along],
+        most: int,
+        step_sizes: FloatArray = TRIALS,
+        boldly: bool = False,
+    ):
+        """`look` says what an agent knows of its rows along a way, `most` how many pairs to remember.
 
-    def aimed() -> Way:
-        return _alone(method.way(agent, state, [Diagonal(state.base)], t, _as_it_is))
+        Of the first step nothing is known, so its size is searched, unless values are expensive: `boldly` tries 1.
+        """
+        self._look, self._most, self._step_sizes, self._boldly = look, most, step_sizes, boldly
 
-    way = shared_result(state.slope, aimed)
-    along = look(way.p)
-    line = Line(state.w, way.p, state.value, way.steep + way.chord)
-    step, heard, whole = 1.0, NOTHING, math.inf
-    if boldly or len(way.memory.S):
-        heard = yield Sum(_seen(agent, line, along, 1.0))
-        whole = objective_at(agent, float(heard[-1]), state.w + way.p)
-    if not line.is_some(whole):
-        trials = steps[steps <= 1.0] if way.chord or has_threshold(agent) else steps
-        step = yield from best_step(agent, line, whole, along.values, trials, between=True)
-        step = step or float(trials[-1])
-        heard = yield Sum(along.at(step))
+    def way(self, agent: Agent, state: State, t: int) -> Talk[Way]:
+        yield from ()  # every agent has all columns
+        return shared_result(state.gradient, _way, agent, state, t)
 
-    def stepped() -> State:
-        w = sealed(state.w + step * way.p)
-        slope = sealed(heard[:-1] / agent.total + ridge_of(agent) * w)
-        value = objective_at(agent, float(heard[-1]), w)
-        change = slope - state.slope
-        keeps = 1.0 if float(change @ way.p) * step > 0 else -1.0
+    def search(self, agent: Agent, state: State, way: Way) -> Talk[Found]:
+        along = self._look(way.p)
+        line = Line(state.w, way.p, state.objective, way.steep + way.chord)
+        step_size, heard, whole = 1.0, NOTHING, math.inf
+        if self._boldly or len(way.memory.S):
+            heard = yield Sum(_finite(agent, line, along.at(1.0)))
+            whole = objective_at(agent, float(heard[-1]), state.w + way.p)
+        if not line.is_some(whole):
+            trials = self._step_sizes
+            if way.chord or has_threshold(agent):
+                trials = trials[trials <= 1.0]
+            step_size = yield from best_step(agent, line, whole, along.values, trials, between=True)
+            step_size = step_size or float(trials[-1])
+            heard = yield Sum(along.at(step_size))
+        return Found(along.after(state), heard, step_size, heard[:-1], float(heard[-1]))
+
+    def learned(self, agent: Agent, state: State, way: Way, found: Found, gradient: FloatArray) -> tuple[Memory, float]:
+        change = gradient - state.gradient
+        keeps = 1.0 if float(change @ way.p) * found.step_size > 0 else -1.0
         stretch = state.stretch
         if has_threshold(agent):
-            left = float(slope @ way.p) + way.chord
-            stretch = lbfgs.TUNING.stretched(stretch, step, left < 0 and step == 1.0)
-        memory = method.after(agent, way.memory, step * way.p, change, keeps)
-        return replace(state, w=w, slope=slope, memory=memory, stretch=stretch, value=value)
-
-    return shared_result(heard, stepped)
+            left = float(gradient @ way.p) + way.chord
+            stretch = stretched(stretch, found.step_size, left < 0 and found.step_size == 1.0)
+        return memory_after(way.memory, found.step_size * way.p, change, keeps, self._most), stretch
 
 
-def _as_it_is(x: FloatArray) -> Talk[FloatArray]:
-    """All columns are here."""
+def _way(agent: Agent, state: State, t: int) -> Way:
+    return alone(way_of_pairs(agent, state, [Diagonal(state.base)], t, _own))
+
+
+def _own(x: FloatArray) -> Talk[FloatArray]:
+    """The sum over all columns, of which each agent has all."""
     yield from ()
     return x
 
 
-def _alone(talk: Talk[Way]) -> Way:
-    """The end of a conversation in which nobody has to be asked."""
-    try:
-        next(talk)
-    except StopIteration as end:
-        way: Way = end.value
-        return way
-    raise AssertionError("this conversation has no words")
-
-
-def _seen(agent: Agent, line: Line, along: Along, step: float) -> FloatArray:
-    """X̃ᵀ(s∘ℓ') and Σ s ℓ after such a step, as finite numbers."""
-    seen = along.at(step)
-    finite = np.isfinite(seen).all(axis=-1, keepdims=True)
+def _finite(agent: Agent, line: Line, message: FloatArray) -> FloatArray:
+    """That message, with a loss that ends the search at agents for which it has left the range of numbers."""
+    finite = np.isfinite(message).all(axis=-1, keepdims=True)
     if finite.all():
-        return seen
-    lost = np.zeros_like(seen)
+        return message
+    lost = np.zeros_like(message)
     lost[..., -1] = hopeless(agent, line)
-    return np.where(finite, seen, lost)
+    return np.where(finite, message, lost)

@@ -1,23 +1,45 @@
-"""Linear models: one coefficient a column, learned from data split by samples or by features."""
+"""Linear models: one coefficient a column, fitted to data split by samples or by features."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from coterie.numerics.arrays import FloatArray
 from coterie.numerics.losses import LOSSES, Loss
 from coterie.problems.linear.model import LinearModel
-from coterie.problems.one_score import OneScoreKind
+from coterie.problems.one_score import OneScoreData, OneScoreLocal
 from coterie.problems.problem import Problem
-from coterie.run.agent import Agent, Facts
-from coterie.run.certificate import ANY, Bound, Point
-from coterie.run.collectives import Talk
+from coterie.problems.rows import RowProblems, RowsKind
 
 if TYPE_CHECKING:
+    from coterie.problems.linear.proof import LinearProof
     from coterie.problems.linear.stats import LinearStats
 
 
-class LinearKind(OneScoreKind[Problem[Loss], LinearModel]):
+class LinearData(OneScoreData[Problem[Loss]]):
+    """Labels may come with offsets. Tensors stay on their device where rows are split."""
+
+    fields: ClassVar[tuple[str, ...]] = ("weights", "offset")
+
+    def on_device(self, split: str, tensors: bool) -> bool:
+        return tensors and split == "samples"
+
+
+class LinearProblems(RowProblems[Problem[Loss]]):
+    """Usually with an intercept."""
+
+    usual_intercept = True
+
+
+class LinearLocal(OneScoreLocal[Problem[Loss]]):
+    """Small agents are computed in one batch where rows are split."""
+
+    cohorts: ClassVar[tuple[str, ...]] = ("samples",)
+
+    def moves_labels(self, problem: Problem[Loss]) -> bool:
+        return problem.loss.moves_with_labels
+
+
+class LinearKind(RowsKind[Problem[Loss], LinearModel]):
     """A loss and a penalty of a vector."""
 
     name = "linear"
@@ -29,31 +51,15 @@ class LinearKind(OneScoreKind[Problem[Loss], LinearModel]):
         "samples": ("newton", "interior-point"),
         "features": ("blocks",),
     }
-    cohorts: ClassVar[tuple[str, ...]] = ("samples",)
-    beside: ClassVar[tuple[str, ...]] = ("weights", "offset")
+    data = LinearData()
+    problems = LinearProblems()
+    local = LinearLocal()
 
-    def on_device(self, split: str, tensors: bool) -> bool:
-        return tensors and split == "samples"
+    @property
+    def proof(self) -> LinearProof:
+        from coterie.problems.linear.proof import LinearProof
 
-    def moves_labels(self, problem: Problem[Loss]) -> bool:
-        return problem.loss.moves_with_labels
-
-    def introduce(self, agent: Agent[Problem[Loss]]) -> Talk[Facts]:
-        from coterie.problems.linear import proof
-
-        return proof.introduce(agent)
-
-    def certify(
-        self, agent: Agent[Problem[Loss]], point: Point, target: float = 0.0, radius: float | None = ANY
-    ) -> Talk[Bound]:
-        from coterie.problems.linear import proof
-
-        return proof.certify(agent, point, target, radius)
-
-    def dual_at(self, agent: Agent[Problem[Loss]], w: FloatArray) -> FloatArray | None:
-        from coterie.problems.linear import proof
-
-        return proof.dual_at(agent, w)
+        return LinearProof()
 
     @property
     def stats(self) -> LinearStats:

@@ -40,6 +40,10 @@ import numpy as np
 from coterie.numerics.arrays import Design, FarDesign, FloatArray, shared_result
 from coterie.numerics.kernels.sides import all_sides, sides
 from coterie.numerics.local_loss import Here, weighted_norm
+from coterie.numerics.losses import Loss
+from coterie.problems.one_score import introduction
+from coterie.problems.parts.proof import Proof
+from coterie.problems.problem import Problem
 from coterie.problems.proof import (
     EPSILON,
     FEW,
@@ -53,24 +57,36 @@ from coterie.problems.proof import (
     certify_rows,
     radii_for,
 )
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, Facts
 from coterie.run.certificate.bound import ANY, Beside, Bound, Point
-from coterie.run.certificate.introduction import introduce as introduce
+from coterie.run.certificate.introduction import introduce
 from coterie.run.collectives import Sum, Talk
 
 
-def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
-    """P(w), and how far it can be above the least.
+class LinearProof(Proof[Problem[Loss]]):
+    """Introduces agents and certifies points by the duality gap."""
 
-    Where the claim can only be about models of bounded norm, `radius` is the norm, and None asks for a claim about all
-    models all the same; by default it is what the target leaves room for.
-    """
-    return (yield from (_by_features if agent.split == "features" else _by_samples)(agent, point, target, radius))
+    def introduce(self, agent: Agent) -> Talk[Facts]:
+        return introduce(agent)
 
+    def introduction(self, problem: Problem[Loss], messages: str) -> list[str]:
+        return introduction(problem, messages)
 
-def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
-    """The dual that a model has where no other is given: the slopes at it; split by features, nobody knows them all."""
-    return None if agent.split == "features" else agent.at(w.astype(float, copy=False)).slopes
+    def certify(self, agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+        """P(w), and how far it can be above the least.
+
+        Where the claim can only be about models of bounded norm, `radius` is the norm, and None asks for a claim
+        about all models all the same; by default it is what the target leaves room for.
+        """
+        certified = _by_features if agent.split == "features" else _by_samples
+        return (yield from certified(agent, point, target, radius))
+
+    def dual_at(self, agent: Agent, w: FloatArray) -> FloatArray | None:
+        """The gradients of the rows' losses at w; split by features, no agent knows all of them."""
+        if agent.split == "features":
+            return None
+        slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
+        return slopes
 
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:

@@ -13,8 +13,8 @@ from coterie.numerics.arrays import FloatArray
 from coterie.numerics.local_loss import Here
 from coterie.numerics.losses import Loss
 from coterie.problems.linear.model import MEANINGS, SCORE
+from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
-from coterie.problems.stats import Stats, named_columns
 from coterie.run.agent import Agent
 from coterie.run.collectives import Talk
 from coterie.stats.information import Information, Own, of_rows

@@ -52,6 +52,7 @@ from coterie.problems.low_rank.tasks import Information, Means, Task
 from coterie.problems.low_rank.tasks.multinomial import NEVER
 from coterie.problems.low_rank.tasks.weighted import Weighted, Weights
 from coterie.problems.multiclass.proof import PAIRWISE
+from coterie.problems.parts.proof import Proof
 from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, RADIUS, ROOM, SAFE
 from coterie.run.agent import Agent, Facts
@@ -93,82 +94,90 @@ class Found(NamedTuple):
     lost: Lost
 
 
-def introduce(agent: Agent[Problem[Task]]) -> Talk[Facts]:
-    """The first conversation: how much data there is, means if there is an intercept, and the objective at W = 0."""
-    weights, task, means = agent.data.weights, agent.problem.loss, None
-    mine = float(agent.data.n) if weights is None else float(np.sum(weights, dtype=float))
-    own = [mine, sum(part.loss() for part in _parts(agent, None))]
-    total, losses = map(float, (yield Sum(np.array(own))))
-    at_zero = constant = agent.problem.primal(losses, total, 0.0)
-    if agent.problem.intercept:
-        sums = yield Sum(_added(task.sums(block) for block in _blocks(agent)))
-        left = task.mean(sums.astype(float), total)
-        sums = yield Sum(_added(task.sums(block, left) for block in _blocks(agent)))
-        means = Means(left, task.mean(sums.astype(float), total, left))
-        losses = yield Sum(np.array([sum(part.loss() for part in _parts(agent, means))]))
-        constant = agent.problem.primal(float(losses[0]), total, 0.0)
-    return Facts(
-        total, constant, 0.0, 0.0, gap_unit=_unit(task, constant, at_zero), primal_at_zero=at_zero, means=means
-    )
+class LowRankProof(Proof[Problem[Task]]):
+    """Introduces agents and certifies matrices by the Frank-Wolfe gap."""
+
+    def introduce(self, agent: Agent[Problem[Task]]) -> Talk[Facts]:
+        """How much data there is, means if there is an intercept, and the objective at W = 0."""
+        weights, task, means = agent.data.weights, agent.problem.loss, None
+        mine = float(agent.data.n) if weights is None else float(np.sum(weights, dtype=float))
+        own = [mine, sum(part.loss() for part in _parts(agent, None))]
+        total, losses = map(float, (yield Sum(np.array(own))))
+        at_zero = constant = agent.problem.primal(losses, total, 0.0)
+        if agent.problem.intercept:
+            sums = yield Sum(_added(task.sums(block) for block in _blocks(agent)))
+            left = task.mean(sums.astype(float), total)
+            sums = yield Sum(_added(task.sums(block, left) for block in _blocks(agent)))
+            means = Means(left, task.mean(sums.astype(float), total, left))
+            losses = yield Sum(np.array([sum(part.loss() for part in _parts(agent, means))]))
+            constant = agent.problem.primal(float(losses[0]), total, 0.0)
+        return Facts(
+            total, constant, 0.0, 0.0, gap_unit=_unit(task, constant, at_zero), primal_at_zero=at_zero, means=means
+        )
+
+    def introduction(self, problem: Problem[Task], messages: str) -> list[str]:
+        lines = ["the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
+        if problem.intercept:
+            means = "for every column its sum, and for every class its rows or for every label its sum"
+            if problem.loss.kind == "entries":
+                means = "for every row and column of the matrix the number of its entries here and their sum"
+            lines += [f"{means}: means"]
+        return lines
+
+    def certify(
+        self, agent: Agent[Problem[Task]], point: Point, target: float = 0.0, radius: float | None = None
+    ) -> Talk[Bound]:
+        """P(W), and the lower bound that the Frank-Wolfe gap proves."""
+        problem, means = agent.problem, agent.known.means
+        d, m = problem.loss.size(agent.data)
+        r: float = problem.penalty.radius  # type: ignore[attr-defined]
+        left, right, free = taken_apart(agent, point.w.astype(np.float64))
+        weights = Weights.known(point.v, (d, m)) if problem.loss.stages > 1 else None
+        if weights is not None:
+            # What follows is about Z, in place of W.
+            left, right = weights.left(left, -1.0), weights.right(right, -1.0)
+        away = 0.0
+        lost, room, left_over, inside = 0.0, None, 0.0, trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
+        if free is not None and means is not None:
+            if problem.loss.kind == "numbers":
+                # Σ s x̃ and Σ s ỹ are 0, so that another intercept than the mean of the labels loses this much.
+                lost = 0.5 * agent.total * float(np.square(free - means.right).sum())
+                away = float(np.linalg.norm(free - means.right))
+            else:
+                best, lost, slope = yield from _best(agent, left, right, free, weights)
+                known = means.right > NEVER if problem.loss.kind == "classes" else np.ones(len(best), bool)
+                largest, scale, size = float(np.abs(best[known]).max()), 1.0, 1.0
+                if problem.loss.kind == "entries":
+                    scale = math.sqrt(2.0 * agent.known.gap_unit)
+                    size = scale + largest
+                room = ROOM * scale + RADIUS * largest
+                roundings = PAIRWISE + agent.count + math.log2(agent.total + 1.0)
+                lost_slope = EPSILON * roundings * agent.total * size + agent.cut
+                left_over = room * (float(np.abs(slope).sum()) + len(best) * lost_slope)
+                means = _means(agent, best)
+        found = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right, means, weights)
+        loss, inner, norm, off = found
+        primal = problem.primal(loss + lost, agent.total, 0.0)
+        left_over += off.means * (away + off.means / agent.total)
+        # ⟨G, W⟩ and r ‖G‖₂ cancel at the optimum: what is left of them there is rounding.
+        cut = agent.cut * (1.0 + 2.0 * r * (d + m))
+        slopes = 2.0 * r * (1.0 + FEASIBILITY_TOLERANCE) * off.slope
+        rounding = ROUNDING * (abs(inner) + r * norm + lost) + slopes + off.dual + cut + left_over
+        rounding = problem.primal(rounding, agent.total, 0.0)
+        primal_error = problem.primal(off.losses + ROUNDING * lost + left_over + cut, agent.total, 0.0)
+        gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + lost / agent.total + rounding
+        # No loss is below 0.
+        if gap > primal + primal_error:
+            gap, rounding = primal + primal_error, primal_error
+        if not inside:
+            return Bound(math.inf, max(primal - gap, 0.0))
+        return Bound.of(primal, gap, rounding, room=room, primal_rounding=primal_error)
 
 
 def _unit(task: Task, constant: float, at_zero: float) -> float:
     """What the best constant loses, with a floor where that is rounding because all labels are one."""
     rounding, floor = (SAME**2, FLOOR**2) if task.quadratic else (SAME, 1.0)
     return constant if constant > rounding * at_zero else floor * at_zero or 1.0
-
-
-def certify(agent: Agent[Problem[Task]], point: Point, target: float = 0.0, radius: float | None = None) -> Talk[Bound]:
-    """P(W), and the lower bound that the Frank-Wolfe gap proves."""
-    problem, means = agent.problem, agent.known.means
-    d, m = problem.loss.size(agent.data)
-    r: float = problem.penalty.radius  # type: ignore[attr-defined]
-    left, right, free = taken_apart(agent, point.w.astype(np.float64))
-    weights = Weights.known(point.v, (d, m)) if problem.loss.stages > 1 else None
-    if weights is not None:
-        # What follows is about Z, in place of W.
-        left, right = weights.left(left, -1.0), weights.right(right, -1.0)
-    away = 0.0
-    lost, room, left_over, inside = 0.0, None, 0.0, trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
-    if free is not None and means is not None:
-        if problem.loss.kind == "numbers":
-            # Σ s x̃ and Σ s ỹ are 0, so that another intercept than the mean of the labels loses this much.
-            lost = 0.5 * agent.total * float(np.square(free - means.right).sum())
-            away = float(np.linalg.norm(free - means.right))
-        else:
-            best, lost, slope = yield from _best(agent, left, right, free, weights)
-            known = means.right > NEVER if problem.loss.kind == "classes" else np.ones(len(best), bool)
-            largest, scale, size = float(np.abs(best[known]).max()), 1.0, 1.0
-            if problem.loss.kind == "entries":
-                scale = math.sqrt(2.0 * agent.known.gap_unit)
-                size = scale + largest
-            room = ROOM * scale + RADIUS * largest
-            roundings = PAIRWISE + agent.count + math.log2(agent.total + 1.0)
-            lost_slope = EPSILON * roundings * agent.total * size + agent.cut
-            left_over = room * (float(np.abs(slope).sum()) + len(best) * lost_slope)
-            means = _means(agent, best)
-    found = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right, means, weights)
-    loss, inner, norm, off = found
-    primal = problem.primal(loss + lost, agent.total, 0.0)
-    left_over += off.means * (away + off.means / agent.total)
-    # ⟨G, W⟩ and r ‖G‖₂ cancel at the optimum: what is left of them there is rounding.
-    cut = agent.cut * (1.0 + 2.0 * r * (d + m))
-    slopes = 2.0 * r * (1.0 + FEASIBILITY_TOLERANCE) * off.slope
-    rounding = ROUNDING * (abs(inner) + r * norm + lost) + slopes + off.dual + cut + left_over
-    rounding = problem.primal(rounding, agent.total, 0.0)
-    primal_error = problem.primal(off.losses + ROUNDING * lost + left_over + cut, agent.total, 0.0)
-    gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + lost / agent.total + rounding
-    # No loss is below 0.
-    if gap > primal + primal_error:
-        gap, rounding = primal + primal_error, primal_error
-    if not inside:
-        return Bound(math.inf, max(primal - gap, 0.0))
-    return Bound.of(primal, gap, rounding, room=room, primal_rounding=primal_error)
-
-
-def dual_at(agent: Agent[Problem[Task]], w: FloatArray) -> None:
-    """None: the gradient at W is computed with each proof."""
-    return
 
 
 def _blocks(agent: Agent[Problem[Task]]) -> Iterator[Table]:

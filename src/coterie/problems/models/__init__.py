@@ -22,4 +22,5 @@ def load_model(path: str | Path) -> AnyModel:
     kind = read_archive(path, "model")[0].get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise CorruptFile(f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(KINDS)}.")
-    return KINDS[kind].model_class.load(path)
+    model: AnyModel = KINDS[kind].model_class.load(path)
+    return model

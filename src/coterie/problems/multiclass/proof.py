@@ -26,6 +26,7 @@ from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.numerics.kernels.entropy import divergences
 from coterie.problems.multiclass.loss import Softmax
 from coterie.problems.multiclass.view import SoftmaxHere
+from coterie.problems.parts.proof import Proof
 from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, RADIUS, ROOM, SAFE, Terms, certify_rows
 from coterie.run.agent import Agent, Facts
@@ -37,13 +38,32 @@ PAIRWISE = 32
 """Roundings of a sum that numpy adds up in pairs, beside one for each doubling of its terms."""
 
 
-def introduce(agent: Agent[Problem[Softmax]]) -> Talk[Facts]:
-    """How much data there is, of which classes, and how large its columns are."""
-    classes, ones = agent.problem.outputs, agent.weighted(np.ones(agent.data.n))
-    counts = np.bincount(agent.exact_labels.astype(np.intp), ones, classes)
-    sums = agent.data.X.T @ ones if agent.problem.intercept else np.empty(0)
-    said = yield Sum(np.concatenate([counts, agent.column_squares, sums]))
-    return shared_result(said, _facts, agent, said)
+class MulticlassProof(Proof[Problem[Softmax]]):
+    """Introduces agents and certifies points by the duality gap of softmax."""
+
+    def introduce(self, agent: Agent[Problem[Softmax]]) -> Talk[Facts]:
+        """How much data there is, of which classes, and how large its columns are."""
+        classes, ones = agent.problem.outputs, agent.weighted(np.ones(agent.data.n))
+        counts = np.bincount(agent.exact_labels.astype(np.intp), ones, classes)
+        sums = agent.data.X.T @ ones if agent.problem.intercept else np.empty(0)
+        said = yield Sum(np.concatenate([counts, agent.column_squares, sums]))
+        return shared_result(said, _facts, agent, said)
+
+    def introduction(self, problem: Problem[Softmax], messages: str) -> list[str]:
+        sums = "its sum, and the sum of its squares" if problem.intercept else "the sum of its squares"
+        return ["for every class the weight of its rows here", f"for every column {sums}"]
+
+    def certify(
+        self, agent: Agent[Problem[Softmax]], point: Point, target: float = 0.0, radius: float | None = ANY
+    ) -> Talk[Bound]:
+        """P(W), and how far it can be above the least."""
+        w = point.w.astype(float, copy=False)
+        return (yield from certify_rows(agent, w, SoftmaxTerms(agent, w, agent.at(w), point.v), target, radius))
+
+    def dual_at(self, agent: Agent[Problem[Softmax]], w: FloatArray) -> FloatArray:
+        """The dual that a model has where no other is given: the slopes at it."""
+        slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
+        return slopes.ravel()
 
 
 def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> Facts:
@@ -62,14 +82,6 @@ def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> Facts:
     known = lengths_of_start(agent, total, total * at_zero, squares, squares * spread, sum_of_inverses(lengths))
     there = {"centre": centre, "unit": unit, "lengths": lengths, "counts": tuple(counts.tolist())}
     return replace(known, gap_unit=null or 1.0, primal_at_zero=at_zero, **there)  # type: ignore[arg-type]
-
-
-def certify(
-    agent: Agent[Problem[Softmax]], point: Point, target: float = 0.0, radius: float | None = ANY
-) -> Talk[Bound]:
-    """P(W), and how far it can be above the least."""
-    w = point.w.astype(float, copy=False)
-    return (yield from certify_rows(agent, w, SoftmaxTerms(agent, w, agent.at(w), point.v), target, radius))
 
 
 class SoftmaxTerms(Terms):
@@ -125,12 +137,6 @@ class SoftmaxTerms(Terms):
 
     def room(self, intercepts: FloatArray) -> float:
         return ROOM + RADIUS * float(np.abs(intercepts).max())
-
-
-def dual_at(agent: Agent[Problem[Softmax]], w: FloatArray) -> FloatArray:
-    """The dual that a model has where no other is given: the slopes at it."""
-    slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
-    return slopes.ravel()
 
 
 def _in_the_simplex(here: SoftmaxHere, v: FloatArray) -> FloatArray:

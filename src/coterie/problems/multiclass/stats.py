@@ -13,8 +13,8 @@ from coterie.numerics.arrays import FloatArray
 from coterie.problems.models.model import shown_label
 from coterie.problems.multiclass.loss import Softmax
 from coterie.problems.multiclass.view import SoftmaxHere
+from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
-from coterie.problems.stats import Stats, named_columns
 from coterie.run.agent import Agent
 from coterie.run.collectives import Talk
 from coterie.stats.information import Information, Own, of_rows

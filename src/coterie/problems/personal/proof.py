@@ -28,6 +28,7 @@ from coterie.errors import InvalidData, NumericalError
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.boosting import slope
 from coterie.numerics.kernels.hinge_block import hinge_block, mean_hinge
+from coterie.problems.parts.proof import Proof
 from coterie.problems.personal.problem import Personal, confidence, margins, pooled_slope
 from coterie.problems.proof import EPSILON, FEW, SAFE
 from coterie.run.agent import Agent, Facts
@@ -41,72 +42,74 @@ SWEEPS = 2000
 """Of the search for multipliers."""
 
 
-def introduce(agent: Agent[Personal]) -> Talk[Facts]:
-    """How many rows there are, how many the largest user has, and the objective at α = 0."""
-    rows = agent.data.n
-    degree = sum(agent.ties) or 1.0
-    lengths = np.zeros(BITS)
-    lengths[rows.bit_length()] = 1.0
-    at_zero = 1.0 if agent.problem.hinge else math.log(rows) if rows else 0.0
-    sums = yield Sum(np.append(lengths, [rows, degree * rows * at_zero if rows else 0.0]))
-    if sums[-2] == 0:
-        raise InvalidData("no user has any rows. Give at least one user data.")
-    # The largest number, bit by bit from the highest: has anybody at least that many?
-    largest, top = 0, int(np.flatnonzero(sums[:BITS])[-1]) - 1
-    for bit in range(top, -1, -1):
-        candidate = largest + (1 << bit)
-        if bit == top or (yield Sum(np.array([float(rows >= candidate)])))[0] > 0:
-            largest = candidate
-    total = float(sums[-2])
-    unit = math.log(total) if agent.problem.pooled else float(sums[-1]) / largest
-    # Where everybody has one row only, f(0) = 0 tells no scale.
-    unit = unit if unit > 0 else 1.0
-    return Facts(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
+class PersonalProof(Proof[Personal]):
+    """Introduces users and certifies their models by the Frank-Wolfe gap."""
 
+    def introduce(self, agent: Agent[Personal]) -> Talk[Facts]:
+        """How many rows there are, how many the largest user has, and the objective at α = 0."""
+        rows = agent.data.n
+        degree = sum(agent.ties) or 1.0
+        lengths = np.zeros(BITS)
+        lengths[rows.bit_length()] = 1.0
+        at_zero = 1.0 if agent.problem.hinge else math.log(rows) if rows else 0.0
+        sums = yield Sum(np.append(lengths, [rows, degree * rows * at_zero if rows else 0.0]))
+        if sums[-2] == 0:
+            raise InvalidData("no user has any rows. Give at least one user data.")
+        # The largest number, bit by bit from the highest: has anybody at least that many?
+        largest, top = 0, int(np.flatnonzero(sums[:BITS])[-1]) - 1
+        for bit in range(top, -1, -1):
+            candidate = largest + (1 << bit)
+            if bit == top or (yield Sum(np.array([float(rows >= candidate)])))[0] > 0:
+                largest = candidate
+        total = float(sums[-2])
+        unit = math.log(total) if agent.problem.pooled else float(sums[-1]) / largest
+        # Where everybody has one row only, f(0) = 0 tells no scale.
+        unit = unit if unit > 0 else 1.0
+        return Facts(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
 
-def certify(agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = None) -> Talk[Bound]:
-    """f(α), and f(α) less the Frank-Wolfe gap."""
-    problem, alpha = agent.problem, point.w.astype(float)
-    if float(np.linalg.norm(alpha, 1 if problem.norm == "l1" else 2)) > problem.beta * (1 + ROUNDING):
-        raise NumericalError(f"the model of {agent.data.name!r} is outside the ball of radius {problem.beta:g}.")
-    if problem.pooled:
-        value, g = yield from pooled_slope(agent, alpha)
-        # Shares of users add up to 1: the sum of their errors is at least what all rows together have.
-        lost = yield Sum(np.array(_lost(agent, alpha, 1.0, 0.0)))
-        sizes = np.array([1.0 + abs(value), problem.beta * _steepest(problem, g)])
-        off, off_gap = (SAFE * (lost + EPSILON * (agent.count + FEW) * sizes)).tolist()
-        return Bound.of(value, _gap(problem, alpha, g) + off_gap, off_gap, primal_rounding=off)
-    peers, weights = _row(agent, point.v)
-    theirs = yield Ask(tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights]))
-    degree, apart, pull = 0.0, 0.0, np.zeros(alpha.size)
-    for peer, mine in zip(peers.tolist(), weights.tolist(), strict=True):
-        message = theirs[peer]
-        own, their_peers, their_weights = _parts(message, alpha.size)
-        held = their_weights[their_peers == agent.index]
-        weight = min(mine, float(held[0])) if held.size else 0.0
-        degree += weight
-        pull += weight * own
-        apart += weight * float((alpha - own) @ (alpha - own))
-    g, mu = np.empty(alpha.size), problem.mu
-    s = (degree or 1.0) * confidence(agent)
-    if problem.hinge:
-        loss, gap = _hinge_gap(problem, margins(agent), alpha, mu * (degree * alpha - pull), s, mu * degree or 1.0)
-    else:
-        loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
-        gap = _gap(problem, alpha, g)
-    held = s * loss + 0.25 * mu * apart
-    size = 1.0 if problem.norm == "l1" else math.sqrt(alpha.size)
-    pulled = size * mu * (degree * float(np.abs(alpha).max(initial=0.0)) + float(np.abs(pull).max(initial=0.0)))
-    off, off_gap = _lost(agent, alpha, s, pulled + mu * degree * problem.beta)
-    roundings = EPSILON * (alpha.size + agent.count + FEW)
-    sums = yield Sum(np.array([held, gap, off + roundings * abs(held), off_gap + roundings * gap]))
-    value, gap, off, off_gap = map(float, sums)
-    return Bound.of(value, gap + SAFE * off_gap, SAFE * off_gap, primal_rounding=SAFE * off)
+    def introduction(self, problem: Personal, messages: str) -> list[str]:
+        return ["the number of rows, and the loss of the zero model, added up"]
 
-
-def dual_at(agent: Agent[Personal], w: FloatArray) -> None:
-    """None: what a point has beside its model is its row of the graph."""
-    return
+    def certify(
+        self, agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = None
+    ) -> Talk[Bound]:
+        """f(α), and f(α) less the Frank-Wolfe gap."""
+        problem, alpha = agent.problem, point.w.astype(float)
+        if float(np.linalg.norm(alpha, 1 if problem.norm == "l1" else 2)) > problem.beta * (1 + ROUNDING):
+            raise NumericalError(f"the model of {agent.data.name!r} is outside the ball of radius {problem.beta:g}.")
+        if problem.pooled:
+            value, g = yield from pooled_slope(agent, alpha)
+            # Shares of users add up to 1: the sum of their errors is at least what all rows together have.
+            lost = yield Sum(np.array(_lost(agent, alpha, 1.0, 0.0)))
+            sizes = np.array([1.0 + abs(value), problem.beta * _steepest(problem, g)])
+            off, off_gap = (SAFE * (lost + EPSILON * (agent.count + FEW) * sizes)).tolist()
+            return Bound.of(value, _gap(problem, alpha, g) + off_gap, off_gap, primal_rounding=off)
+        peers, weights = _row(agent, point.v)
+        theirs = yield Ask(tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights]))
+        degree, apart, pull = 0.0, 0.0, np.zeros(alpha.size)
+        for peer, mine in zip(peers.tolist(), weights.tolist(), strict=True):
+            message = theirs[peer]
+            own, their_peers, their_weights = _parts(message, alpha.size)
+            held = their_weights[their_peers == agent.index]
+            weight = min(mine, float(held[0])) if held.size else 0.0
+            degree += weight
+            pull += weight * own
+            apart += weight * float((alpha - own) @ (alpha - own))
+        g, mu = np.empty(alpha.size), problem.mu
+        s = (degree or 1.0) * confidence(agent)
+        if problem.hinge:
+            loss, gap = _hinge_gap(problem, margins(agent), alpha, mu * (degree * alpha - pull), s, mu * degree or 1.0)
+        else:
+            loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
+            gap = _gap(problem, alpha, g)
+        held = s * loss + 0.25 * mu * apart
+        size = 1.0 if problem.norm == "l1" else math.sqrt(alpha.size)
+        pulled = size * mu * (degree * float(np.abs(alpha).max(initial=0.0)) + float(np.abs(pull).max(initial=0.0)))
+        off, off_gap = _lost(agent, alpha, s, pulled + mu * degree * problem.beta)
+        roundings = EPSILON * (alpha.size + agent.count + FEW)
+        sums = yield Sum(np.array([held, gap, off + roundings * abs(held), off_gap + roundings * gap]))
+        value, gap, off, off_gap = map(float, sums)
+        return Bound.of(value, gap + SAFE * off_gap, SAFE * off_gap, primal_rounding=SAFE * off)
 
 
 def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:

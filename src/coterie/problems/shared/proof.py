@@ -21,31 +21,43 @@ from coterie.numerics.local_loss import Here
 from coterie.numerics.penalties.l2 import half_square
 from coterie.numerics.penalties.penalty import lengths
 from coterie.problems.linear.proof import RowTerms
+from coterie.problems.one_score import introduction
+from coterie.problems.parts.proof import Proof
 from coterie.problems.proof import EPSILON, FEW, SAFE, certify_rows
 from coterie.problems.shared.problem import Shared
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, Facts
 from coterie.run.certificate.bound import ANY, Bound, Point
-from coterie.run.certificate.introduction import introduce as introduce
+from coterie.run.certificate.introduction import introduce
 from coterie.run.collectives import Talk
 
 
-def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
-    """P, and how far it can be above the least; a bounded claim is about the norm of the common coefficients."""
-    own, common = np.split(point.w.astype(float, copy=False), 2, axis=-1)
-    beside = Deviation(agent, own, common)
-    # Of several users, all rows have the common model.
-    common = common if common.ndim == 1 else common[0]
-    terms = RowTerms(agent, common, _here(agent, point.w), point.v, beside)
-    return (yield from certify_rows(agent, common, terms, target, radius))
+class SharedProof(Proof[Shared]):
+    """Introduces users and certifies the common model and the deviations by the duality gap."""
+
+    def introduce(self, agent: Agent[Shared]) -> Talk[Facts]:
+        return introduce(agent)
+
+    def introduction(self, problem: Shared, messages: str) -> list[str]:
+        return introduction(problem, messages)
+
+    def certify(
+        self, agent: Agent[Shared], point: Point, target: float = 0.0, radius: float | None = ANY
+    ) -> Talk[Bound]:
+        """P, and how far it can be above the least; a bounded claim is about the norm of the common coefficients."""
+        own, common = np.split(point.w.astype(float, copy=False), 2, axis=-1)
+        beside = Deviation(agent, own, common)
+        # Of several users, all rows have the common model.
+        common = common if common.ndim == 1 else common[0]
+        terms = RowTerms(agent, common, _here(agent, point.w), point.v, beside)
+        return (yield from certify_rows(agent, common, terms, target, radius))
+
+    def dual_at(self, agent: Agent[Shared], w: FloatArray) -> FloatArray:
+        """The slopes at the user's own model."""
+        slopes: FloatArray = _here(agent, w).slopes
+        return slopes
 
 
-def dual_at(agent: Agent, w: FloatArray) -> FloatArray:
-    """The slopes at the user's own model."""
-    slopes: FloatArray = _here(agent, w).slopes
-    return slopes
-
-
-def _here(agent: Agent, w: FloatArray) -> Any:
+def _here(agent: Agent[Shared], w: FloatArray) -> Any:
     own, common = np.split(w.astype(float, copy=False), 2, axis=-1)
     if w.ndim == 2:
         return agent.at(own + common)
@@ -55,7 +67,7 @@ def _here(agent: Agent, w: FloatArray) -> Any:
 class Deviation:
     """One user's own coefficients δ and intercept β, beside the common ones."""
 
-    def __init__(self, agent: Agent, own: FloatArray, common: FloatArray):
+    def __init__(self, agent: Agent[Shared], own: FloatArray, common: FloatArray):
         assert isinstance(agent.problem, Shared)
         self.agent, self.sizes = agent, np.abs(own) + np.abs(common)
         parts = list(zip(np.split(own, [agent.data.d], axis=-1), agent.problem.deviations, strict=True))

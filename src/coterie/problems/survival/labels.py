@@ -62,18 +62,20 @@ BEFORE = -1.0
 """An entry before every time."""
 
 
-def wrong_labels(labels: npt.NDArray[Any]) -> tuple[int, str] | None:
-    """The first row whose label cannot be used, and what is wrong with it."""
+def wrong_labels(labels: npt.NDArray[Any]) -> tuple[int, str, str] | None:
+    """The first row whose label cannot be used, which of its values is wrong, and what is wrong with it."""
     time, event = labels[:, TIME], labels[:, EVENT]
-    checks = [(time < 0, "has the time {time:g}; times are not negative"), ((event != 0) & (event != 1), EVENTS)]
+    negative = "has the time {time:g}; times are not negative"
+    checks = [("time", time < 0, negative), ("event", (event != 0) & (event != 1), EVENTS)]
     if labels.shape[1] > ENTRY:
-        checks.append((labels[:, ENTRY] >= time, "enters at {entry:g} and leaves at {time:g}; it must enter before"))
-    for wrong, words in checks:
+        late = "enters at {entry:g} and leaves at {time:g}; it must enter before"
+        checks.append(("entry", labels[:, ENTRY] >= time, late))
+    for noun, wrong, words in checks:
         rows = np.flatnonzero(wrong)
         if rows.size:
             i = int(rows[0])
             entry = float(labels[i, ENTRY]) if labels.shape[1] > ENTRY else 0.0
-            return i, words.format(time=float(time[i]), event=float(event[i]), entry=entry)
+            return i, noun, words.format(time=float(time[i]), event=float(event[i]), entry=entry)
     return None
 
 

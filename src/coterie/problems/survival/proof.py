@@ -28,6 +28,7 @@ import numpy as np
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, is_sparse, shared_result
 from coterie.numerics.kernels.entropy import divergence, divergences
+from coterie.problems.parts.proof import Proof
 from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, SAFE, Terms, certify_rows
 from coterie.problems.survival.likelihood import CoxHere, risk_of
@@ -41,13 +42,36 @@ NEAR = 0.5
 """Scores that differ by less are compared through expm1, whose errors shrink with the difference."""
 
 
-def introduce(agent: Agent[Problem[Cox]]) -> Talk[Facts]:
-    """How much data there is, how many events, how large the columns are, and the loss of a model of zeros."""
-    risk = risk_of(agent)
-    here = CoxHere(np.zeros(agent.data.d), agent.design, risk)
-    own = [agent.weight, float(risk.deaths.sum()), here.losses, risk.saturated, _squares(here)]
-    said = yield Sum(np.concatenate([own, agent.column_squares, here.adjoint]))
-    return shared_result(said, _facts, agent, said)
+class SurvivalProof(Proof[Problem[Cox]]):
+    """Introduces strata and certifies points by the duality gap of the partial likelihood."""
+
+    def introduce(self, agent: Agent[Problem[Cox]]) -> Talk[Facts]:
+        """How much data there is, how many events, how large the columns are, and the loss of a model of zeros."""
+        risk = risk_of(agent)
+        here = CoxHere(np.zeros(agent.data.d), agent.design, risk)
+        own = [agent.weight, float(risk.deaths.sum()), here.losses, risk.saturated, _squares(here)]
+        said = yield Sum(np.concatenate([own, agent.column_squares, here.adjoint]))
+        return shared_result(said, _facts, agent, said)
+
+    def introduction(self, problem: Problem[Cox], messages: str) -> list[str]:
+        return [
+            "the weight of its rows and of its events, and the loss and the squares of the slopes of a model of zeros",
+            "for every column the sum of its squares, and its sum weighted by the slope of a model of zeros",
+        ]
+
+    def certify(
+        self, agent: Agent[Problem[Cox]], point: Point, target: float = 0.0, radius: float | None = ANY
+    ) -> Talk[Bound]:
+        """P(w), and how far it can be above the least."""
+        w = point.w.astype(float, copy=False)
+        here: CoxHere = agent.at(w)
+        dual = here if point.v is None else CoxHere(w, agent.design, risk_of(agent), point.v.astype(float))
+        return (yield from certify_rows(agent, w, StrataTerms(agent, w, here, dual), target, radius))
+
+    def dual_at(self, agent: Agent[Problem[Cox]], w: FloatArray) -> FloatArray:
+        """The dual that a model has where no other is given: its scores."""
+        scores: FloatArray = agent.at(w.astype(float, copy=False)).scores
+        return scores
 
 
 def _squares(here: CoxHere) -> float:
@@ -70,14 +94,6 @@ def _facts(agent: Agent[Problem[Cox]], said: FloatArray) -> Facts:
         unit = 1.0  # at every event nobody else is at risk: what is left is rounding
     counts = total - events, events
     return replace(known, gap_unit=unit, primal_at_zero=losses / total, lengths=lengths, counts=counts)
-
-
-def certify(agent: Agent[Problem[Cox]], point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
-    """P(w), and how far it can be above the least."""
-    w = point.w.astype(float, copy=False)
-    here: CoxHere = agent.at(w)
-    dual = here if point.v is None else CoxHere(w, agent.design, risk_of(agent), point.v.astype(float))
-    return (yield from certify_rows(agent, w, StrataTerms(agent, w, here, dual), target, radius))
 
 
 class StrataTerms(Terms):
@@ -109,12 +125,6 @@ class StrataTerms(Terms):
 
     def gaps(self, c: float) -> tuple[float, float]:
         return self._gaps.at(c)
-
-
-def dual_at(agent: Agent[Problem[Cox]], w: FloatArray) -> FloatArray:
-    """The dual that a model has where no other is given: its scores."""
-    scores: FloatArray = agent.at(w.astype(float, copy=False)).scores
-    return scores
 
 
 class _Gaps:

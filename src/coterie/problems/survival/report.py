@@ -1,80 +1,62 @@
-"""The report's section on survival: a curve for each party and stratum, and the concordance."""
+"""Models of proportional hazards in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-from matplotlib.figure import Figure
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from coterie.api.result import Result
 from coterie.data import Table
-from coterie.errors import shortened
-from coterie.problems.survival.labels import EVENT
-from coterie.problems.survival.likelihood import concordance_counts
-from coterie.problems.survival.model import Baseline
-from coterie.report.figures import COLUMN_LETTERS, HUES, QUIET, styled
-from coterie.report.html import figure_block, paragraph, section
-from coterie.report.words import number, plain
-
-INCHES = (5.6, 3.0)
-NAMED = 10
-"""Number of curves with a name and a colour of their own."""
+from coterie.networks import Network
+from coterie.problems.parts.report import Shown, said_of_intercept, said_of_penalty
+from coterie.problems.problem import Problem
+from coterie.problems.rows import VectorReport, count_used
+from coterie.problems.survival.loss import Cox
+from coterie.problems.survival.model import SurvivalModel
+from coterie.run.certificate import Participant
 
 
-def render(tables: Sequence[Table], result: Result) -> str:
-    """The section with the figure, for tables in this process."""
-    model = result.model
-    counts = np.zeros(3)
-    events = 0
-    labelled = [table for table in tables if table.y is not None and table.n]
-    for table in labelled:
-        y = np.asarray(table.y, float)
-        counts += concordance_counts(y, model.predict(table, table.offset), table.weights)
-        events += int((y[:, EVENT] > 0).sum())
-    lower, equal, every = counts.tolist()
-    concordance = "not defined"
-    if every:
-        concordance = number((lower + 0.5 * equal) / every, 4)
-    rows = sum(table.n for table in labelled)
-    words = (
-        f"{events:,} events in {rows:,} rows. Concordance {concordance}, on these rows: the "
-        "share of pairs that scores order as events did, of those of which it is known who had one first. The curves "
-        "show the share without an event, for a row with the average score of its party. They come from baseline "
-        "hazards, which no party told another: this page was made where all these files are."
-    )
-    drawn = curves({table.name: model.baseline(table) for table in labelled})
-    figure = figure_block(drawn, "survival", "Share without an event")
-    return section("Survival", paragraph(words), figure, id="survival")
+class SurvivalReport(VectorReport[Problem[Cox], SurvivalModel]):
+    """Logarithms of hazard ratios, and by what the baseline hazards are stratified."""
+
+    def words(self, problem: Problem[Cox]) -> str:
+        penalty = said_of_penalty(problem.penalty.name)
+        return f"proportional hazards, {penalty}, {said_of_intercept(problem.intercept)}"
+
+    def note(self, problem: Problem[Cox], parties: int) -> str:
+        """By what the baseline hazards are stratified."""
+        return f"{strata(problem, parties).capitalize()}."
+
+    def shown(self, model: SurvivalModel, people: Sequence[Participant]) -> Shown:
+        shown = super().shown(model, people)
+        if not shown.bars:
+            return shown
+        return replace(
+            shown,
+            explanation="Logarithms of hazard ratios, largest first: a positive one raises the hazard as its column "
+            "grows, a negative one lowers it. Their sizes can only be compared if the columns are on the same scale.",
+        )
+
+    def facts(self, model: SurvivalModel, network: Network) -> dict[str, str]:
+        return {
+            "Coefficients": count_used(model.coef_),
+            "Intercept": "none",
+            "Baseline hazards": strata(model.problem, network.agents),
+        }
+
+    def sections(self, tables: Callable[[], Sequence[Table]]) -> list[Callable[[Result], str]]:
+        """A curve for each party, and the concordance."""
+        from coterie.problems.survival.section import render
+
+        return [partial(render, tables())]
 
 
-@styled
-def curves(baselines: Mapping[str, Baseline]) -> Figure:
-    """Survival over time, a step at each time of an event."""
-    figure = Figure(figsize=INCHES, layout="constrained")
-    ax = figure.add_subplot()
-    ax.set_title("share without an event", loc="left", size=9, pad=7)
-    ax.set_xlabel("time")
-    ax.set_ylim(0, 1.02)
-    ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
-    drawn = 0
-    for name, baseline in baselines.items():
-        for curve in baseline.curves:
-            if not len(curve.times):
-                continue
-            title = name
-            if len(baseline.curves) > 1:
-                title = f"{name}, stratum {curve.stratum:g}"
-            look: dict[str, Any] = {"color": QUIET, "linewidth": 0.7}
-            if drawn < NAMED:
-                label = shortened(plain(title), COLUMN_LETTERS).lstrip("_")
-                look = {"color": HUES[drawn % len(HUES)], "linewidth": 1.4, "label": label}
-            survival = np.exp(-np.append(0.0, curve.hazard))
-            ax.step(np.append(0.0, curve.times), survival, where="post", **look)
-            drawn += 1
-    if drawn:
-        legend = ax.legend(frameon=False, fontsize=7, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.0, 1.03))
-        for written in legend.get_texts():
-            written.set_parse_math(False)
-    return figure
+def strata(problem: Problem[Cox], parties: int) -> str:
+    """By what the baseline hazards are stratified, in words."""
+    if parties == 1:
+        return "not stratified by party"
+    noun, several = "party", "parties"
+    if problem.loss.agent_strata:
+        noun, several = "agent", "agents"
+    return f"stratified by {noun}: {parties} {several}, each with its own baseline hazard"

@@ -15,8 +15,8 @@ from coterie.api.evaluation import Evaluation
 from coterie.data import Table
 from coterie.numerics.arrays import Design, FloatArray
 from coterie.problems.linear.model import MEANINGS
+from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
-from coterie.problems.stats import Stats, named_columns
 from coterie.problems.survival.likelihood import CoxHere, RiskSets, concordance_counts, risk_of
 from coterie.problems.survival.loss import Cox
 from coterie.run.agent import Agent

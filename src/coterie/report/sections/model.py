@@ -49,7 +49,7 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
                 shape = " × ".join(f"{length:,}" for length in value.shape)
                 yield text(name), shape or written_value(value.item())
         return
-    yield from model.problem.kind.facts(model, result.network).items()
+    yield from model.problem.kind.report.facts(model, result.network).items()
     for note in result.notes():
         name, _, said = note.partition(": ")
         yield text(name.capitalize()), text(said)

@@ -71,7 +71,7 @@ def _recipes(preparation: Preparation) -> str:
 def problem_facts(result: Result) -> list[tuple[str, str]]:
     """The parts of the problem: headings and their contents."""
     family = result.model.problem.kind
-    return [(name, described(part)) for name, part in family.parts(result.certificate.settings["problem"])]
+    return [(name, described(part)) for name, part in family.report.parts(result.certificate.settings["problem"])]
 
 
 def described(part: Mapping[str, Any]) -> str:

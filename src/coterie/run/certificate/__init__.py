@@ -36,7 +36,7 @@ __all__ = [
 
 def introduce(agent: Agent[Any]) -> Talk[Facts]:
     """The first conversation: how much data there is, and the objective and its slope at w = 0."""
-    facts: Facts = yield from agent.problem.kind.introduce(agent)
+    facts: Facts = yield from agent.problem.kind.proof.introduce(agent)
     return facts
 
 
@@ -46,7 +46,7 @@ def certify(agent: Agent[Any], point: Point, target: float = 0.0, radius: float 
     `target` is the gap that is wanted. Where a claim can only be about models of bounded norm, `radius` is that norm:
     by default what the target leaves room for; None asks for a claim about all models.
     """
-    bound: Bound = yield from agent.problem.kind.certify(agent, point, target, radius)
+    bound: Bound = yield from agent.problem.kind.proof.certify(agent, point, target, radius)
     if math.isnan(bound.gap):
         raise NumericalError("the gap is not a number. Scale the columns, or use float64.")
     return bound

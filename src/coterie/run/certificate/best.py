@@ -75,7 +75,7 @@ def _better(new: Bound, old: Bound) -> bool:
 
 def is_as_people_know_it(agent: Agent[Any], point: Point) -> bool:
     """Whether `as_people_know_it` leaves the point as it is; this needs no data."""
-    return agent.raised(point.w) is point.w and not agent.problem.kind.has_own_number(agent)
+    return agent.raised(point.w) is point.w and not agent.problem.kind.models.has_own_number(agent)
 
 
 def as_people_know_it(agent: Agent[Any], point: Point) -> Point:
@@ -83,10 +83,12 @@ def as_people_know_it(agent: Agent[Any], point: Point) -> Point:
 
     Rounding that intercept moves the slopes: a dual that is not written down would not be the one that was certified.
     """
-    w, kind = agent.raised(point.w), agent.problem.kind
+    w, models = agent.raised(point.w), agent.problem.kind.models
     if w is not point.w:
         point = replace(point, w=w, v=_dual(agent, point))
-    return replace(point, own=kind.own_number(agent, w)) if kind.has_own_number(agent) else point
+    if not models.has_own_number(agent):
+        return point
+    return replace(point, own=models.own_number(agent, w))
 
 
 def with_dual(agent: Agent, point: Point) -> Point:
@@ -103,5 +105,5 @@ def _dual(agent: Agent, point: Point) -> FloatArray | None:
     """The dual of a point; the slopes at its model where it has none of its own."""
     if point.v is not None:
         return point.v
-    found: FloatArray | None = agent.problem.kind.dual_at(agent, point.w)
+    found: FloatArray | None = agent.problem.kind.proof.dual_at(agent, point.w)
     return found

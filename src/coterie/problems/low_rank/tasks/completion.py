@@ -24,7 +24,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.data import Table
-from coterie.errors import InvalidData, InvalidProblem
+from coterie.errors import InvalidData, InvalidProblem, WrongValue
 from coterie.numerics.arrays import FloatArray, is_sparse, product, whole_number
 from coterie.numerics.factors import apart
 from coterie.problems.low_rank.tasks.task import Information, Means, Task, refuse_empty
@@ -78,10 +78,13 @@ class Completion(Task):
         outside = (np.floor(table.X) != table.X) | (table.X < 0) | (np.array(self._size) <= table.X)
         bad = np.flatnonzero(outside.any(axis=1))
         if bad.size:
-            raise InvalidData(
-                f"party {table.name!r}: {bad.size} of the pairs are not inside the {self._size[0]} × {self._size[1]} "
-                f"matrix (first at row {bad[0]}: {table.X[bad[0]].tolist()}). Count whole numbers from 0."
-            )
+            size = f"{self._size[0]} × {self._size[1]}"
+            raise WrongValue(
+                table.name,
+                int(bad[0]),
+                before=f"{bad.size} of the pairs are not inside the {size} matrix (first at ",
+                after=f": {table.X[bad[0]].tolist()}). Count whole numbers from 0.",
+            ).error()
         places: npt.NDArray[np.intp] = table.X.astype(np.intp)
         return places
 

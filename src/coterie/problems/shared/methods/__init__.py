@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from coterie.problems.shared.methods.newton import SharedNewton
-from coterie.problems.shared.methods.shared import SharedModels
+from coterie.problems.shared.methods.shared import SharedQuasiNewton
 
-__all__ = ["SharedModels", "SharedNewton"]
+__all__ = ["SharedNewton", "SharedQuasiNewton"]

@@ -12,7 +12,8 @@ form tells them, so it is refused where a user has no more rows than columns, un
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -20,9 +21,9 @@ import numpy as np
 from coterie.errors import InvalidProblem, NumericalError
 from coterie.methods.auto.costs import Sizes
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
-from coterie.methods.quasi_newton import lbfgs, searched_rows
-from coterie.methods.quasi_newton.lbfgs import QuasiNewton
-from coterie.methods.quasi_newton.pairs import Memory
+from coterie.methods.quasi_newton import rounds, searched_rows
+from coterie.methods.quasi_newton.rounds import Form, QuasiNewton
+from coterie.methods.quasi_newton.searched_rows import Along, Searched
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.numerics.losses import Loss
@@ -39,21 +40,17 @@ STEPS = searched_rows.TRIALS[2:13:2]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Where one user stands between two rounds."""
+class State(rounds.State):
+    """The state of one user between two rounds: the common model, and its deviation from it."""
 
-    common: lbfgs.State
-    """The common model and what all know of it, the same at every user."""
-    own: FloatArray
-    """Its deviation from it."""
+    own: FloatArray = field(default_factory=rounds.nothing)
 
 
 @dataclass(frozen=True)
-class SharedModels(QuasiNewton):
+class SharedQuasiNewton(QuasiNewton[State]):
     """L-BFGS on the common model; every user answers with its own part at its best."""
 
     name: ClassVar[str] = "shared"
-    state: ClassVar[type] = State
     split: ClassVar[str] = "users"
     family: ClassVar[str] = "shared"
     summary: ClassVar[str] = "a common linear model and deviations of every user: one number per column and round"
@@ -70,14 +67,10 @@ class SharedModels(QuasiNewton):
         check_shared(self.name, problem)
         super().check(problem, network)
 
-    @property
-    def states(self) -> tuple[type, ...]:
-        return State, lbfgs.State, Memory
-
-    def start(self, agent: Agent) -> Talk[State]:  # type: ignore[override]
+    def start(self, agent: Agent) -> Talk[State]:
         return (yield from self._started(agent, agent.first_model().astype(float)))
 
-    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:  # type: ignore[override]
+    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
         return (yield from self._started(agent, point.w.astype(float)))
 
     def _started(self, agent: Agent, plain: FloatArray) -> Talk[State]:
@@ -94,31 +87,25 @@ class SharedModels(QuasiNewton):
         bends = np.where(np.isfinite(price), bends * (1.0 / (1.0 + bends / price)), bends)
         adjoint = agent.centred.adjoint(agent.weighted(best_dual(agent, here)))
         heard = yield Sum(np.concatenate([bends, adjoint, np.array([here.value]).T], axis=-1))
-        return State(shared_result(heard, searched_rows.started, agent, w, heard), here.own)
+        first = shared_result(heard, searched_rows.started, agent, w, heard)
+        return State(w, first.gradient, first.memory, first.base, first.objective, own=here.own)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:  # type: ignore[override]
-        seen: list[_Along] = []
-
-        def look(p: FloatArray) -> _Along:
-            seen.append(_Along(agent, state, p))
-            return seen[0]
-
-        common = yield from searched_rows.searched(self, agent, state.common, t, look, STEPS, boldly=True)
-        return State(common, seen[0].own)
+    def form(self, agent: Agent, state: State) -> Form:
+        return Searched(partial(_User, agent, state), self.memory, STEPS, boldly=True)
 
     def together(self, agent: Agent) -> tuple[str, ...] | None:
         return ("own",)
 
-    def point(self, agent: Agent, state: State) -> Point:  # type: ignore[override]
-        return shared_point(agent, state.common.w, state.own)
+    def point(self, agent: Agent, state: State) -> Point:
+        return shared_point(agent, state.w, state.own)
 
 
-class _Along:
-    """What a user sees along a way of the common model: its own part is at its best everywhere."""
+class _User(Along):
+    """What a user knows along a way of the common model: its own part is at its best everywhere."""
 
     def __init__(self, agent: Agent, state: State, p: FloatArray):
         self.agent, self.before, self.own = agent, state.own, state.own
-        self.scores, self.image = agent.centred.forward(state.common.w), agent.centred.forward(p)
+        self.scores, self.image = agent.centred.forward(state.w), agent.centred.forward(p)
         # What all scores of a user have in common, its deviation takes back: so it begins where its rows stand.
         common = self.image.sum(axis=-1) / max(self.image.shape[-1], 1)
         self.back = np.multiply.outer(common, _raised(agent)[0])
@@ -139,6 +126,9 @@ class _Along:
         if np.isfinite(seen).all():
             self.own = here.own
         return seen
+
+    def after(self, state: State) -> State:
+        return replace(state, own=self.own)
 
     def values(self, steps: FloatArray) -> FloatArray:
         nothing = np.full(self.scores.shape[:-1], np.inf)

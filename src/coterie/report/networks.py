@@ -44,7 +44,7 @@ LINE_HEIGHT = 15.0
 """Points per character of names outside the discs, and per line of the note."""
 
 
-def draw(
+def draw_network(
     network: Network,
     ax: Axes | None = None,
     *,

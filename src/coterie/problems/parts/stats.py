@@ -1,4 +1,4 @@
-"""What is computed of a fitted model from sums over rows: how well it predicts, and standard errors."""
+"""`kind.stats`: what is computed of a fitted model from sums over rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 import numpy as np
 import numpy.typing as npt
 
-from coterie.api.evaluation import Evaluation
 from coterie.data import Table
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import Q
@@ -15,6 +14,7 @@ from coterie.run.agent import Agent
 from coterie.run.collectives import Talk
 
 if TYPE_CHECKING:
+    from coterie.api.evaluation import Evaluation
     from coterie.stats.information import Information, Own
 
 

@@ -1,0 +1,66 @@
+"""A model of several classes is assembled from the matrix that all agents have, and taken apart into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from coterie.errors import InvalidInput
+from coterie.numerics.arrays import FloatArray, stored
+from coterie.problems.multiclass.loss import Softmax
+from coterie.problems.multiclass.model import MulticlassModel
+from coterie.problems.parts.data import Classes
+from coterie.problems.parts.models import Ask, Models
+from coterie.problems.problem import Problem
+from coterie.problems.rows import stray_intercept
+from coterie.run.agent import Agent
+from coterie.run.certificate.bound import Point
+from coterie.run.rounds import Outcome
+
+
+class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
+    """A point is the matrix of coefficients, a row per column of the data, and then the intercepts."""
+
+    prepares = True
+
+    def shapes(
+        self, model: MulticlassModel, members: Sequence[Agent[Problem[Softmax]]]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Classes and columns."""
+        return model.coef_.shape, (members[0].problem.outputs, members[0].data.d)
+
+    def _points(
+        self,
+        model: MulticlassModel,
+        members: Sequence[Agent[Problem[Softmax]]],
+        witness: Sequence[FloatArray] | None,
+        ask: Ask,
+    ) -> list[Point]:
+        W = model.coef_.T.astype(float)
+        if model.problem.intercept:
+            W = np.vstack([W, model.intercept_])
+        w = W.ravel()
+        if witness is None or not any(v.size for v in witness):
+            return [Point(w, None) for _ in members]
+        if [v.size for v in witness] != [agent.labelled * agent.problem.outputs for agent in members]:
+            raise InvalidInput("the dual vectors do not belong to these parties; use those of a run on the same data.")
+        return [Point(w, v if v.size else None) for v in witness]
+
+    def assemble(
+        self,
+        outcome: Outcome,
+        members: Sequence[Agent[Problem[Softmax]]],
+        problem: Problem[Softmax],
+        classes: Classes,
+    ) -> MulticlassModel:
+        """The coefficients, which all agents have."""
+        assert classes is not None
+        data, count = members[0].data, len(classes)
+        W = outcome.points[0].w.reshape(-1, count)
+        coef = np.ascontiguousarray(stored(W[: data.d].T, data.X.dtype))
+        intercept = W[-1].astype(float) if problem.intercept else np.zeros(count)
+        return MulticlassModel(coef, intercept, problem, np.asarray(classes), data.columns)
+
+    def unproven(self, model: MulticlassModel, members: Sequence[Agent[Problem[Softmax]]]) -> Iterator[str]:
+        yield from stray_intercept(model)

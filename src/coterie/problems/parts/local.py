@@ -1,0 +1,54 @@
+"""`kind.local`: the loss of one agent's own rows at a model."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic
+
+from coterie.numerics.arrays import Design, FloatArray, about_means, is_sparse
+from coterie.problems.problem import K
+from coterie.run.agent import Agent
+from coterie.run.collectives import Talk
+
+
+class Local(Generic[K]):
+    """Computes with an agent's own rows. The defaults serve one score a row."""
+
+    cohorts: ClassVar[tuple[str, ...]] = ()
+    """Splits in which small agents may be computed in one batch: losses of single scores, row by row."""
+
+    def moves_labels(self, problem: K) -> bool:
+        """Whether an offset, and the best constant, are subtracted from the labels."""
+        return False
+
+    def design(self, agent: Agent[K]) -> Design:
+        """The agent's rows as a linear map."""
+        X, intercept = agent.data.X, agent.problem.intercept
+        if agent.split != "features" or not intercept:
+            return Design(X, intercept)
+        if is_sparse(X) or not X.size:
+            return Design(X, agent.has_intercept)
+        centre = X.mean(axis=0, dtype=float)
+        return about_means(X, agent.has_intercept, centre, Design(X).squares(), float(len(X)))
+
+    def centred(self, agent: Agent[K]) -> Design:
+        """The same map about the means of all rows, after the introduction."""
+        known = agent.known
+        assert known.centre is not None
+        assert known.lengths is not None
+        return about_means(agent.data.X, True, known.centre, known.lengths, known.total, known.unit)
+
+    def view(self, agent: Agent[K], w: FloatArray, design: Design) -> Any:
+        """The local loss at w: scores, losses, gradients, and what the methods of this kind ask for."""
+        raise NotImplementedError(f"{agent.problem.kind.name} has no view of a vector")
+
+    def losses(self, agent: Agent[K], w: FloatArray) -> float:
+        """Σ s ℓ of the agent's own rows at w."""
+        losses: float = agent.at(w).losses
+        return losses
+
+    def slope_at_constant(self, agent: Agent[K]) -> Talk[FloatArray]:
+        """The gradient of the mean loss at coefficients of 0 and the best intercept, or its size.
+
+        `path` derives the largest strength from it.
+        """
+        raise NotImplementedError(f"{agent.problem.kind.name} has no strength")

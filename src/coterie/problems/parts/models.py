@@ -1,0 +1,111 @@
+"""`kind.models`: a model is assembled from the points of agents, and taken apart into them again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import scipy.sparse as sp
+
+from coterie.errors import InvalidInput
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.parts.data import Classes
+from coterie.problems.problem import K, Problem
+from coterie.run.agent import Agent
+from coterie.run.certificate.bound import Point
+
+if TYPE_CHECKING:
+    from coterie.networks import Network
+    from coterie.problems.models.model import Model
+    from coterie.run.rounds import Outcome
+
+Ask = Callable[[Sequence[Callable[[], Any]]], list[Any]]
+"""Asks one question per agent, and answers it where the agent's data is; see `Engine.ask`."""
+M = TypeVar("M", bound="Model[Any]")
+
+
+def ask_here(questions: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The answers where all data is in this process."""
+    return [question() for question in questions]
+
+
+class Models(ABC, Generic[K, M]):
+    """Assembles a model from points and takes it apart. A verifier also asks here for what the points leave out."""
+
+    prepares: ClassVar[bool] = False
+    """Whether the model can hold a preparation of columns."""
+
+    @abstractmethod
+    def assemble(self, outcome: Outcome, members: Sequence[Agent[K]], problem: K, classes: Classes) -> M:
+        """What these agents, all or some, know of the model."""
+
+    # -- from a model to points --------------------------------------------------------------------------------------
+
+    def points(
+        self,
+        model: M,
+        members: Sequence[Agent[K]],
+        witness: Sequence[FloatArray] | None = None,
+        ask: Ask = ask_here,
+    ) -> list[Point]:
+        """The point of each of these agents for that model and those dual variables.
+
+        `ask` answers one question per agent, where the agent's data is.
+        """
+        given, wanted = model.problem.kind.name, members[0].problem.kind.name
+        if given != wanted:
+            raise InvalidInput(f"that model is a {given} one, but the problem asks for {wanted}.")
+        known, asked = self.shapes(model, members)
+        if known != asked:
+            raise InvalidInput(
+                f"that model has {' x '.join(map(str, known))} coefficients, but this data and problem ask for "
+                f"{' x '.join(map(str, asked))}; use a model of the same columns."
+            )
+        return self._points(model, members, witness, ask)
+
+    @abstractmethod
+    def shapes(self, model: M, members: Sequence[Agent[K]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """How many coefficients the model has, and how many these agents' data asks for."""
+
+    @abstractmethod
+    def _points(
+        self, model: M, members: Sequence[Agent[K]], witness: Sequence[FloatArray] | None, ask: Ask
+    ) -> list[Point]:
+        """The points of a model that has the right shape."""
+
+    # -- one number of each agent ------------------------------------------------------------------------------------
+
+    def has_own_number(self, agent: Agent[K]) -> bool:
+        """Whether the model needs, besides the points, one number of each agent's data: its `own_number`."""
+        return False
+
+    def own_number(self, agent: Agent[K], w: FloatArray) -> float:
+        """That number for the point w, computed where the data is."""
+        raise NotImplementedError(f"{agent.problem.kind.name} has no such number")
+
+    # -- networks and verification -----------------------------------------------------------------------------------
+
+    def network(self, model: M, graph: Network) -> Network:
+        """The network that a result shows."""
+        return graph
+
+    def proof_network(self, model: M, network: Network) -> Network:
+        """The neighbours in a proof whose messages travel on that network."""
+        return network
+
+    def proven_network(self, model: M, settings: Mapping[str, Any], agents: int) -> Network:
+        """Where the network says which users are similar: the network that a proof used."""
+        from coterie.networks import Network
+
+        return Network(sp.csr_array((agents, agents)))
+
+    def problem_of(self, model: M, settings: dict[str, Any]) -> K:
+        """The problem that a certificate's settings describe."""
+        found: Any = Problem.from_settings(settings)
+        problem: K = found
+        return problem
+
+    def unproven(self, model: M, members: Sequence[Agent[K]]) -> Iterator[str]:
+        """Objections to those parts of a model that no proof covers, because the problem has no use for them."""
+        yield from ()

@@ -1,0 +1,32 @@
+"""`kind.proof`: the first sums of a run, and the certificate of a point."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic
+
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import K
+from coterie.run.agent import Agent, Facts
+from coterie.run.certificate.bound import ANY, Bound, Point
+from coterie.run.collectives import Talk
+
+
+class Proof(ABC, Generic[K]):
+    """Introduces agents to each other and certifies points."""
+
+    @abstractmethod
+    def introduce(self, agent: Agent[K]) -> Talk[Facts]:
+        """The summary statistics: how much data there is, and on which scale."""
+
+    @abstractmethod
+    def introduction(self, problem: K, messages: str) -> list[str]:
+        """The disclosure of `introduce`, a line for each number. A party agrees to these lines."""
+
+    @abstractmethod
+    def certify(self, agent: Agent[K], point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+        """The objective at that point, and the most that it can be above the minimum."""
+
+    def dual_at(self, agent: Agent[K], w: FloatArray) -> FloatArray | None:
+        """The dual variables that a model implies where none are given; None where a proof needs none."""
+        return None

@@ -1,0 +1,121 @@
+"""The models of users are assembled from their points, and taken apart into them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from coterie.errors import InvalidInput
+from coterie.methods import METHODS
+from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.parts.data import Classes
+from coterie.problems.parts.models import Ask, Models
+from coterie.problems.personal.model import PersonalModel
+from coterie.problems.personal.problem import Personal, user_loss
+from coterie.run.agent import Agent
+from coterie.run.certificate.bound import Point
+from coterie.run.rounds import Outcome
+
+LOSSES = 1e-9
+"""How closely the losses of users agree with those of their rows."""
+
+
+class PersonalModels(Models[Personal, PersonalModel]):
+    """A point is one user's model; what accompanies it is the user's row of the graph."""
+
+    def shapes(
+        self, model: PersonalModel, members: Sequence[Agent[Personal]]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """One coefficient a base predictor."""
+        problem = members[0].problem
+        return (model.coef_.shape[1],), (problem.base.count,)
+
+    def _points(
+        self,
+        model: PersonalModel,
+        members: Sequence[Agent[Personal]],
+        witness: Sequence[FloatArray] | None,
+        ask: Ask,
+    ) -> list[Point]:
+        if len(members) < members[0].count:
+            # One user's part: its row of the graph is in its witness.
+            row = None if witness is None else witness[0]
+            return [Point(model.coef_[[0]].toarray()[0], row)]
+        if len(model.users) != len(members):
+            raise InvalidInput(f"the model is of {len(model.users)} users, but there are {len(members)} here.")
+        points = []
+        for index in range(len(members)):
+            edges = slice(*model.weights.indptr[index : index + 2])
+            row = np.concatenate([model.weights.indices[edges].astype(float), model.weights.data[edges]])
+            points.append(Point(model.coef_[[index]].toarray()[0], row))
+        return points
+
+    def assemble(
+        self, outcome: Outcome, members: Sequence[Agent[Personal]], problem: Personal, classes: Classes
+    ) -> PersonalModel:
+        """The models of these users, and the graph between them if they are all."""
+        assert classes is not None
+        coef = sp.csr_array(np.array([point.w for point in outcome.points]))
+        confidence = np.array([agent.data.n / outcome.facts.largest for agent in members])
+        losses = np.array([point.own for point in outcome.points], float)
+        weights = sp.csr_array((1, 1))
+        if len(members) == members[0].count:
+            weights = _graph([point.v for point in outcome.points])
+        users, data = tuple(agent.data.name for agent in members), members[0].data
+        return PersonalModel(coef, users, weights, confidence, losses, problem, classes, data.columns, data.d)
+
+    def has_own_number(self, agent: Agent[Personal]) -> bool:
+        return True
+
+    def own_number(self, agent: Agent[Personal], w: FloatArray) -> float:
+        """The loss of the user's own rows."""
+        return user_loss(agent, w)
+
+    def network(self, model: PersonalModel, graph: Network) -> Network:
+        """The graph of similar users, learned or given, where the model has all of it."""
+        return model.network if len(model.users) == graph.agents else graph
+
+    def proof_network(self, model: PersonalModel, network: Network) -> Network:
+        """The graph, if it was given; the witness has one that was learned."""
+        return network if model.problem.learned else self.network(model, network)
+
+    def proven_network(self, model: PersonalModel, settings: Mapping[str, Any], agents: int) -> Network:
+        """What was given; of a graph that was learned, the settings know nothing but that."""
+        unknown = model.problem.learned or not METHODS[settings["method"]["name"]].uses_network
+        if unknown:
+            return super().proven_network(model, settings, agents)
+        return self.network(model, model.network)
+
+    def problem_of(self, model: PersonalModel, settings: dict[str, Any]) -> Personal:
+        """That of the model: predictors that are functions are in no file."""
+        return model.problem
+
+    def unproven(self, model: PersonalModel, members: Sequence[Agent[Personal]]) -> Iterator[str]:
+        """What was computed of each user's rows beside its model."""
+        first = members[0].data
+        if model.width not in (None, first.d):
+            yield f"the model is of {model.width} columns, but the data has {first.d}"
+        rows = np.array([agent.data.n for agent in members], float)
+        everybody = len(members) == members[0].count
+        if everybody and not np.array_equal(model.confidence, rows / max(rows.max(), 1.0)):
+            yield "the model's shares of rows are not those of its users"
+        losses = np.array([user_loss(agent, model.coef_[[k]].toarray()[0]) for k, agent in enumerate(members)])
+        if not np.allclose(model.losses, losses, rtol=LOSSES, atol=LOSSES):
+            yield "the model's losses are not those of its users"
+        if (model.weights != model.weights.T).nnz:
+            yield "the graph of who is alike is not symmetric"
+
+
+def _graph(rows: Sequence[FloatArray | None]) -> sp.csr_array:
+    """An edge has the smaller of the two weights that its ends hold."""
+    known = [np.empty(0) if row is None else row for row in rows]
+    ends = np.concatenate([[0], np.cumsum([row.size // 2 for row in known])])
+    peers, held = (np.concatenate([np.split(row, 2)[part] for row in known]) for part in (0, 1))
+    directed = sp.csr_array((held, peers.astype(np.intp), ends), shape=(len(rows), len(rows)))
+    weights = sp.csr_array(directed.minimum(directed.T))
+    weights.eliminate_zeros()
+    return weights

@@ -1,0 +1,86 @@
+"""Personal models in words, and a picture of how often each is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.networks import Network
+from coterie.problems.parts.report import SHOWN, Report, Shown, said_of_intercept, spelt
+from coterie.problems.personal.model import PersonalModel
+from coterie.problems.personal.problem import Personal
+from coterie.run.certificate import Participant
+
+
+class PersonalReport(Report[Personal, PersonalModel]):
+    """A loss, a ball, and the graph of similar users."""
+
+    def words(self, problem: Personal) -> str:
+        intercept = said_of_intercept(self.has_intercept(problem.settings()))
+        return f"a model per user, {problem.norm} norm at most {problem.beta:g}, {intercept}"
+
+    def described(self, settings: dict[str, Any]) -> str:
+        (_, loss), (_, ball), (_, own), _ = self.parts(settings)
+        intercept = said_of_intercept(self.has_intercept(settings))
+        return f"a model per user, {loss['name']} loss, {spelt(ball)}, {spelt(own)}, {intercept}"
+
+    def call(self, problem: Personal) -> tuple[str, dict[str, Any]]:
+        own = {name: value for name, value in problem.settings()["personal"].items() if value is not None}
+        named = own["predictors"] if isinstance(own["predictors"], str) else own["predictors"]["name"]
+        chosen = ("count", "beta", "mu", "lam", "delta", "norm", "constant", "hinge")
+        return "Personal", {"predictors": named} | {name: own[name] for name in chosen if name in own}
+
+    def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        own = {name: value for name, value in settings["personal"].items() if value is not None}
+        predictors, norm, beta = own.pop("predictors"), own.pop("norm"), own.pop("beta")
+        named = predictors if isinstance(predictors, str) else predictors["name"]
+        loss = {"name": "log-sum", "of a user": "log Σ exp(−margin)"}
+        if own.pop("hinge", False):
+            loss = {"name": "mean hinge", "of a user": "mean of max(0, 1 − margin)"}
+        return [
+            ("Loss", loss),
+            ("Constraint", {"name": f"{norm} ball", "radius": beta}),
+            ("Personal", {"name": f"{named} predictors", **own}),
+            ("Intercept", {"name": "yes, one for every user" if self.has_intercept(settings) else "no"}),
+        ]
+
+    def has_intercept(self, settings: dict[str, Any]) -> bool:
+        """Whether every user has one: linear predictors do, unless the loss is hinge; stumps on request."""
+        own = settings["personal"]
+        predictors = {"name": own["predictors"]} if isinstance(own["predictors"], str) else own["predictors"]
+        if predictors["name"] == "linear":
+            return bool(predictors.get("constant", not own.get("hinge", False)))
+        return bool(own.get("constant", False))
+
+    def fitted(self, problem: Personal, data: str) -> str:
+        return "A model was fitted for each of them, close to the models of similar users."
+
+    def shown(self, model: PersonalModel, people: Sequence[Participant]) -> Shown:
+        """Every user and the share of its own rows that its model gets right, at least; the lowest first.
+
+        A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i) = exp(L_k), and at
+        most Σ_i max(0, 1 − margin_i).
+        """
+        rows = np.array([person.rows for person in people])
+        bound = model.losses * rows if model.problem.hinge else np.exp(model.losses)
+        errors = zip(people, bound, strict=True)
+        least = [(person.name, max(1.0 - float(wrong) / person.rows, 0.0)) for person, wrong in errors if person.rows]
+        which = f"The {SHOWN} users with the lowest" if len(least) > SHOWN else "For each user, the"
+        explanation = (
+            f"{which} share of its own rows that its model classifies rightly: at least so much, by a bound that the "
+            "loss gives. It says nothing yet of new rows."
+        )
+        bars = sorted(least, key=lambda bar: bar[1])
+        return Shown("accuracies", explanation, ("user", "right, at least"), bars, shares=True)
+
+    def facts(self, model: PersonalModel, network: Network) -> dict[str, str]:
+        intercept = "one for every user" if self.has_intercept(model.problem.settings()) else "none"
+        return {
+            "Intercept": intercept,
+            "Shape": " × ".join(f"{length:,}" for length in model.coef_.shape),
+            "Users": f"{len(model.users):,}",
+            "Links between them": f"{network.n_edges:,}",
+            "Base predictors used": f"{model.coef_.nnz / max(len(model.users), 1):.3g} per user",
+        }

@@ -1,0 +1,40 @@
+"""Two-way tables of all parties' rows, between organisations: counts, as far as policies allow."""
+
+from __future__ import annotations
+
+from coterie.api.crosstab import Crosstab, CrossTabulate
+from coterie.errors import InvalidInput
+from coterie.study.among import Part
+from coterie.study.chaos import Chaos
+from coterie.study.consent import Consent, require
+from coterie.study.description import as_fitted, read_raw
+from coterie.study.disclosure import disclosure
+from coterie.study.session import Say
+from coterie.study.study import PartyFile, Study
+
+
+def crosstab_together(
+    own: PartyFile,
+    study: Study,
+    rows: str,
+    columns: str,
+    *,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+    consent: Consent = None,
+) -> Crosstab:
+    """Count the rows of all parties by the values of two columns; every party names the same two.
+
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to the same page before.
+    """
+    if study.split not in CrossTabulate.splits:
+        raise InvalidInput(
+            f"a two-way table counts rows of parties that have both columns, and this study is split by {study.split}. "
+            "Count the rows of one file: coterie crosstab data.csv --rows A --columns B."
+        )
+    asked = CrossTabulate(rows, columns)
+    held = read_raw(own, study)
+    table = asked.alone(held)
+    require(own, study, disclosure(study, own.party, as_fitted(held, own)), consent)
+    return Part(own, study, chaos, say).take(asked, table, held=held)
