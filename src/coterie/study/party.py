@@ -30,7 +30,6 @@ from coterie.run.rounds import Watch, unwatched
 from coterie.run.statuses import Status
 from coterie.study.answer import Answer, run_in, write_failure
 from coterie.study.broadcasts import EARLIER_RESULTS, WRITTEN
-from coterie.study.chaos import Chaos
 from coterie.study.choice import choose_together
 from coterie.study.consent import Consent, require
 from coterie.study.disclosure import check_labels, disclosure
@@ -122,7 +121,6 @@ def fit_together(
     study: Study,
     *,
     table: Table | None = None,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     watch: Watch = unwatched,
     stop_wished: Callable[[], bool] = lambda: False,
@@ -166,7 +164,7 @@ def fit_together(
         return answer
 
     try:
-        answer = in_session(own, study, "fit", work, say, chaos)
+        answer = in_session(own, study, "fit", work, say)
     except (NumericalError, PartyLost, ProtocolError) as error:
         write_failure(own.output, error)
         raise
