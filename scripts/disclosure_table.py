@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from coterie.methods import METHODS
+from coterie.stats.inferring import Infer
 from coterie.study.broadcasts import BROADCASTS
 from coterie.study.disclosure import OPERATIONS
 
@@ -33,10 +34,11 @@ def broadcasts() -> str:
 def operations() -> str:
     """One line for every query and protocol of the operations that are declared as such."""
     lines = ["| operation | split by | what a party sends |", "|---|---|---|"]
-    for operation in OPERATIONS:
+    named = [(f"`coterie {operation.name}`", operation) for operation in OPERATIONS]
+    for name, operation in [*named, ("`coterie agent`, with `inference` in the study", Infer)]:
         for one in operation.discloses:
             splits = ", ".join(split for split in one.splits if split in operation.splits)
-            lines.append(f"| `coterie {operation.name}` | {splits} | {one.disclosure.sent} |")
+            lines.append(f"| {name} | {splits} | {one.disclosure.sent} |")
     return "\n".join(dict.fromkeys(lines)) + "\n"
 
 

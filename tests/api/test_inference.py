@@ -328,8 +328,8 @@ def test_a_loaded_result_takes_the_data(fits, tmp_path):
 
 def test_rows_do_not_travel_in_a_pickle(fits):
     copy = pickle.loads(pickle.dumps(fits["squared"]))
-    assert fits["squared"].rerun is not None
-    assert copy.rerun is None
+    assert fits["squared"].parties is not None
+    assert copy.parties is None
     assert X[5].tobytes() not in pickle.dumps(fits["squared"])
 
 

@@ -215,7 +215,7 @@ def test_on_disk_a_run_has_the_same_bits(method, loss, tmp_path, little_memory):
     kept = co.read(path, target="y", id="person", on_disk=False)
     assert not is_on_disk(kept.X)
     on, off = co.solve(problem, mapped, **how), co.solve(problem, kept, **how)
-    assert all(is_on_disk(agent.data.X) for agent in on.rerun[1].agents)
+    assert all(is_on_disk(agent.data.X) for agent in on.parties.sites)
     np.testing.assert_array_equal(on.model.coef_, off.model.coef_)
     assert on.certificate.participants == off.certificate.participants
     assert on.certificate.gap == off.certificate.gap
@@ -228,7 +228,7 @@ def test_by_features_agents_share_the_file(tmp_path, little_memory):
         co.Problem("squared", "l2", 1e-2, intercept=False), table, split="features", agents=3, progress=False
     )
     assert result.status == "optimal"
-    assert all(is_on_disk(agent.data.X) for agent in result.rerun[1].agents)
+    assert all(is_on_disk(agent.data.X) for agent in result.parties.sites)
 
 
 def test_rows_that_are_picked_go_to_a_file_of_their_own(tmp_path, little_memory):
@@ -303,7 +303,7 @@ before = status("VmRSS"), status("VmData")
 if int(limit):
     resource.setrlimit(resource.RLIMIT_DATA, (before[1] + int(limit),) * 2)
 result, high = peak(big)
-print(result.status.value, is_on_disk(result.rerun[1].agents[0].data.X), high - before[0], high - low)
+print(result.status.value, is_on_disk(result.parties.sites[0].data.X), high - before[0], high - low)
 """
 
 

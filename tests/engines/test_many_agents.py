@@ -172,7 +172,7 @@ def test_who_is_not_alike_looks_alone():
     for data, agents in (((X, y), [9, 11] * 10), (co.Table(X, y, np.ones(200)), 20), ((X.astype(np.float32), y), 20)):
         result = co.solve(co.Problem("logistic", "l2", 1e-2, intercept=False), data, agents=agents)
         assert result.status == "optimal"
-        assert not any("cohort" in agent.scratch for agent in result.rerun[1].agents)
+        assert not any("cohort" in agent.scratch for agent in result.parties.sites)
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -106,7 +106,7 @@ def test_a_common_model_with_deviations_fits_the_labels_that_were_given():
 def test_weights_keep_their_digits():
     weights = 1.0 + 1e-9 * np.arange(N)
     result = co.solve(co.Problem("squared", "l2", 1e-3, intercept=True), (X, UNIX, weights), agents=2)
-    held = result.rerun[1].agents
+    held = result.parties.sites
     np.testing.assert_array_equal(np.concatenate([agent.data.weights for agent in held]), weights)
     np.testing.assert_array_equal(np.concatenate([agent.data.y for agent in held]), UNIX)
     assert {agent.data.X.dtype for agent in held} == {np.dtype(np.float32)}

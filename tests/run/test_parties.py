@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -17,10 +18,12 @@ from coterie.methods.disclosure import discloses
 from coterie.run.parties import Meeting, Operation, hosted
 from coterie.run.site import Rules
 from coterie.stats.describing import Wish
+from coterie.stats.inferring import Infer
 from coterie.stats.preparing import Prepare
+from coterie.stats.standard_errors import Question
 from tests.api.test_describe import PARTS
 from tests.harness.organisations import among
-from tests.harness.worker_cases import Case, same
+from tests.harness.worker_cases import Case, N, same
 from tests.harness.workers import Workers
 
 RULES = Rules(5, per_party=True)
@@ -113,6 +116,49 @@ def test_what_is_not_declared_is_refused():
 def test_a_list_without_parties_is_refused(ask):
     with pytest.raises(InvalidData, match="there are no parties"):
         ask([])
+
+
+def unpenalised(loss):
+    """A fit whose coefficients have standard errors, and the prepared tables of its parties."""
+    problem = co.Problem(loss, "none", intercept=True)
+    case = Case("linear", loss)
+    shaken = np.random.default_rng(3).random(N) < 0.4
+    labels = np.where(shaken, 1 - case.labels, case.labels) if loss == "logistic" else case.labels
+    parts = co.data.split(replace(case.whole(), y=labels), "samples", 3)
+    result = co.solve(problem, [replace(part, rows=None) for part in parts], tol=1e-9, progress=False)
+    return result, [site.data for site in result.parties.sites]
+
+
+INFERENCES = {
+    "model": ("model", None),
+    "robust": ("robust", None),
+    "clusters within parties": ("clustered", [np.array([f"{k} {j % 6}" for j in range(N // 3)]) for k in range(3)]),
+    "clusters at several parties": ("clustered", [np.arange(N // 3) % 8 for _ in range(3)]),
+}
+
+
+@pytest.mark.parametrize("asked", INFERENCES)
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_standard_errors_and_their_bills_are_the_same_everywhere(loss, asked):
+    kind, clusters = INFERENCES[asked]
+    result, tables = unpenalised(loss)
+    if clusters is not None:
+        tables = [replace(table, ids=own) for table, own in zip(tables, clusters, strict=True)]
+    operation = Infer(Question.of(kind), result.model, result.certificate.tolerance)
+    found = []
+    for engine, data in (("local", tables), (Workers(), [partial(same, table) for table in tables])):
+        with hosted(operation, data, Meeting(network="star"), engine) as parties:
+            found.append(operation.together(parties))
+    found += among(operation, tables)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        of_fit = result.inference(kind, clusters)
+    for one in found[1:]:
+        assert str(one) == str(found[0])
+        np.testing.assert_array_equal(one.covariance, found[0].covariance)
+        assert one.bill == found[0].bill
+    np.testing.assert_allclose(of_fit.covariance, found[0].covariance, rtol=1e-12)
+    assert of_fit.bill.total == found[0].bill.total
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])

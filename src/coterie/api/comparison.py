@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -19,7 +20,7 @@ from coterie.api.inference import Inference
 from coterie.api.result import Result
 from coterie.data import Table
 from coterie.data.table import columns_of
-from coterie.errors import CoterieError, NotRegistered, UnknownName
+from coterie.errors import CoterieError, InvalidData, InvalidProblem, NotRegistered, UnknownName
 from coterie.methods import METHODS
 from coterie.networks import Network
 from coterie.networks import network as find_network
@@ -28,6 +29,7 @@ from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Certificate, Participant
 from coterie.run.statuses import Status
+from coterie.stats.standard_errors import Heard, questions_of, summarised
 
 HOW = ("method", "acceleration", "seed", "limits", "changed", "secure_sums", "proved_by", "inference")
 """Settings that say how a model was found: nothing that is proven rests on them."""
@@ -221,6 +223,29 @@ def compare_inference(found: Compared, written: Inference, computed: Inference) 
         found.objections.append("inference.json has another distance than the data gives")
     if len(found.objections) == before:
         found.compared.append(f"the {written.kind} standard errors of {len(written.names)} coefficients")
+
+
+@contextmanager
+def refusing_other_errors(found: Compared) -> Iterator[None]:
+    """Note it as an objection if standard errors are refused."""
+    try:
+        yield
+    except (InvalidData, InvalidProblem, UnknownName) as refusal:
+        found.objections.append(f"inference.json has standard errors that the data does not give: {refusal}")
+
+
+def compare_table(found: Compared, written: Inference, model: Any, tolerance: float, heard: Heard) -> None:
+    """Compare stored standard errors with those that follow from these sums, whatever was asked to have them."""
+    tried = Compared()
+    for asked in questions_of(written):
+        tried = Compared()
+        with refusing_other_errors(tried):
+            computed = summarised(model, tolerance, asked, heard)
+            compare_inference(tried, written, computed.with_per_sd() if written.per_sd else computed)
+        if not tried.objections:
+            break
+    found.objections += tried.objections
+    found.compared += tried.compared
 
 
 def _same_entry(said: Any, here: Any) -> bool:

@@ -16,7 +16,6 @@ import scipy.sparse as sp
 
 from coterie.api.inference import Inference
 from coterie.data.archives import read_bytes, readable, staged, write_atomically
-from coterie.engines import Engine, Run
 from coterie.errors import CorruptFile, CoterieError, PartyLost, UnknownName, count
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, digest
@@ -29,6 +28,8 @@ from coterie.run.stopping import Record
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from coterie.run.parties import Hosted
 
     M = TypeVar("M", bound=Model[Any], default=Any)
 else:
@@ -57,9 +58,8 @@ class Result(Generic[M]):
     """What the method may use again for another penalty on the same data, if anything; not saved."""
     warnings: tuple[str, ...] = ()
     """What went wrong without ending the run: a snapshot that could not be written."""
-    rerun: tuple[Engine, Run] | None = field(default=None, repr=False, compare=False)
-    """The engine, and its agents with their data, for what is asked of a fit later; neither saved nor pickled."""
-
+    parties: Hosted | None = field(default=None, repr=False, compare=False)
+    """The parties that fitted it, for what is asked of a fit later; neither saved nor pickled."""
     folder: Path | None = field(default=None, repr=False, compare=False)
     """Where a study wrote it."""
 
@@ -121,10 +121,10 @@ class Result(Generic[M]):
         Inference
         """
         # Found by name: to ask agents again, or to make new ones of data, is up to `stats`, which imports results.
-        asking = import_module("coterie.stats.standard_errors")
-        asked = asking.Question.of(kind, weights, correction, level)
-        asking.check_clusters(kind, clusters)
-        found: Inference = asking.infer(self, asked, clusters, data)
+        inferring = import_module("coterie.stats.inferring")
+        asked = inferring.Question.of(kind, weights, correction, level)
+        inferring.check_clusters(kind, clusters)
+        found: Inference = inferring.infer(self, asked, clusters, data)
         return found.with_per_sd() if per_sd else found
 
     @property
@@ -158,7 +158,7 @@ class Result(Generic[M]):
         return problem.kind.report.has_intercept(self.certificate.settings["problem"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "rerun": None}
+        return {**vars(self), "parties": None}
 
     def save(self, folder: str | Path) -> Path:
         """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network) into a folder."""

@@ -36,10 +36,12 @@ from coterie.problems.personal.problem import Personal
 from coterie.problems.problem import AnyProblem, Problem
 from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
+from coterie.run.bill import Bill
 from coterie.run.certificate import Certificate, Participant, participants
 from coterie.run.checkpoint import Checkpoint
 from coterie.run.finish import finish
 from coterie.run.method_choice import AUTO, Circumstances
+from coterie.run.parties import Hosted, Nothing
 from coterie.run.remote import remote_tables, tables_of_ranges
 from coterie.run.settings import Algorithm, Limits, Placement, Settings
 from coterie.run.setup import (
@@ -53,6 +55,7 @@ from coterie.run.setup import (
     wants_secure_sums,
     with_offset,
 )
+from coterie.run.site import NO_RULES
 from coterie.run.tables import SPLITS, attach_offset, on_gpu, prepare_tables, split_and_prepare, within_reach
 from coterie.stats.preparing import Preparing, check_problem, prepare_here, prepare_remotely
 
@@ -211,7 +214,9 @@ def _tables_elsewhere(problem: AnyProblem, sources: list[Source], settings: Sett
 def _fit_tables(problem: AnyProblem, given: _Tables, settings: Settings, warm_start: Result | None) -> Result[Any]:
     """Set up the run, take its rounds, and put the model together."""
     family, tables, runner = problem.kind, given.held, given.engine
-    setup = _set_up(problem, given, settings)
+    asks_first = settings.algorithm.method == AUTO
+    summaries = [TableSummary.of(table, independence=asks_first) for table in tables]
+    setup = _set_up(problem, given, summaries, settings)
     tables = within_reach(tables, setup.method, setup.problem)
     secure = setup.known.secure_sums
     members = make_agents(tables, setup.problem, settings.placement.split, setup.graph, settings.seed, secure)
@@ -239,14 +244,14 @@ def _fit_tables(problem: AnyProblem, given: _Tables, settings: Settings, warm_st
         agent.release()
     if given.prepared is not None:
         model = replace(model, preparation=given.prepared.prepared)
-    asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
-    return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
+    split, carrying = settings.placement.split, setup.carrying
+    parties = Hosted(Nothing(), split, summaries, NO_RULES, Bill(carrying), runner, tuple(members), carrying)
+    return replace(finish(setup, outcome, model, members, people), parties=parties)
 
 
-def _set_up(problem: AnyProblem, given: _Tables, settings: Settings) -> Setup:
+def _set_up(problem: AnyProblem, given: _Tables, summaries: Sequence[TableSummary], settings: Settings) -> Setup:
     family, tables, runner = problem.kind, given.held, given.engine
-    split, method = settings.placement.split, settings.algorithm.method
-    summaries = [TableSummary.of(table, independence=method == AUTO) for table in tables]
+    split = settings.placement.split
     sizes = sizes_of(summaries, split, make_link(settings.placement.link, runner.in_memory), runner.apart)
     known = Circumstances(
         make_network(settings.network, split, len(tables), settings.seed),

@@ -6,43 +6,44 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from warnings import catch_warnings, simplefilter
 
-from coterie.api.comparison import Compared, compare, compare_inference, compare_model, compare_run, plain
+from coterie.api.comparison import (
+    Compared,
+    compare,
+    compare_model,
+    compare_run,
+    compare_table,
+    plain,
+    refusing_other_errors,
+)
 from coterie.api.inference import Inference
-from coterie.api.result import History, Result
+from coterie.api.result import Result
 from coterie.choices import CORRECTIONS
 from coterie.data import Table
-from coterie.data import split as split_table
 from coterie.data.preparation.prepared import Prepared
-from coterie.data.table import in_order
-from coterie.engines import Run
-from coterie.engines import engine as find_engine
 from coterie.errors import (
     CorruptFile,
     CoterieError,
     InvalidData,
     InvalidInput,
-    InvalidProblem,
     NumericalError,
-    UnknownName,
 )
 from coterie.networks import star
 from coterie.numerics.threads import cores
 from coterie.problems import points_of
 from coterie.problems.models import AnyModel
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Agent, Facts, numbers_held
+from coterie.run.agent import Facts, numbers_held
 from coterie.run.bill import Bill
 from coterie.run.certificate import Bound, Certificate, Participant, participants, sentence
 from coterie.run.certificate.bound import lower_bound
 from coterie.run.finish import proven_again
-from coterie.run.settings import Limits
+from coterie.run.parties import met_here
 from coterie.run.setup import check_offset, make_agents
-from coterie.run.statuses import Status
-from coterie.run.tables import attach_offset, gather, gather_prepared, in_one_piece, prepare_tables
+from coterie.run.tables import attach_offset, gather_prepared, prepare_tables
+from coterie.stats.inferring import certified_tables, ready_to_infer
 from coterie.stats.preparing import follows_from
-from coterie.stats.standard_errors import STATA, Question, infer, questions_of
+from coterie.stats.standard_errors import STATA, check_problem, questions_of
 from coterie.transport.in_process import InProcess
 
 MACHINES = 1e-12
@@ -152,7 +153,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored
     problem = family.models.problem_of(model, settings["problem"])
     prepared, in_pieces = model.preparation, isinstance(data, list)
     try:
-        tables = _gathered(certificate, model, data)
+        tables = certified_tables(certificate, model, data)
     except InvalidInput:
         _refuse_other_size(certificate, model, data)
         raise
@@ -181,7 +182,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored
     if stored.result is not None:
         compare_run(found, stored.result, certificate)
     if stored.inference is not None:
-        _compare_inference(found, certificate, model, agents, stored)
+        _compare_inference(found, certificate, model, tables, stored)
     transport = InProcess(network, Bill(network), secure_sums=secure, numbers=numbers_held(agents))
     bound, facts = proven_again(agents, points, transport, certificate.radius)
     found.objections += differences(certificate, bound, facts)
@@ -191,7 +192,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored
 
 
 def _compare_inference(
-    found: Compared, certificate: Certificate, model: AnyModel, agents: Sequence[Agent], stored: Stored
+    found: Compared, certificate: Certificate, model: AnyModel, tables: Sequence[Table], stored: Stored
 ) -> None:
     """Compute stored standard errors again, from the data that these agents have."""
     written = stored.inference
@@ -202,47 +203,15 @@ def _compare_inference(
             "inference.json has clustered standard errors: give the clusters of the rows (clusters=, or --cluster "
             "COLUMN), so that they can be computed again."
         )
-    clusters = stored.clusters if clustered else None
-    network = star(len(agents), server=True)
-    run = Run(list(agents), Question().information(model), network, Limits(), secure_sums=agents[0].secure_sums)
-    fitted = Result(
-        Status.OPTIMAL, model, certificate, Bill(network), History(()), network, "", rerun=(find_engine("local"), run)
-    )
-    known = written.correction in ("", STATA, *CORRECTIONS.get(written.kind, ()))
-    if not known:
+    if written.correction not in ("", STATA, *CORRECTIONS.get(written.kind, ())):
         found.objections.append(f"inference.json has a correction that does not exist: {written.correction}")
         return
-    tried = Compared()
-    for asked in questions_of(written):
-        tried = Compared()
-        try:
-            with catch_warnings():
-                simplefilter("ignore", UserWarning)
-                computed = infer(fitted, asked, clusters, None)
-            computed = computed.with_per_sd() if written.per_sd else computed
-            compare_inference(tried, written, computed)
-        except (InvalidData, InvalidProblem, UnknownName) as refusal:
-            tried.objections.append(f"inference.json has standard errors that the data does not give: {refusal}")
-        if not tried.objections:
-            break
-    found.objections += tried.objections
-    found.compared += tried.compared
-
-
-def _gathered(certificate: Certificate, model: AnyModel, data: Any) -> list[Table]:
-    """One table per party, with the columns of the model in its order, wherever they have names."""
-    settings, prepared = certificate.settings, model.preparation
-    split = settings["split"]
-    sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
-    parts = None if isinstance(data, list) else settings["partition"] or sizes
-    if prepared is not None:
-        return gather_prepared(data, split, parts, prepared, same_order=True)
-    if isinstance(data, list):
-        return [
-            in_order(table, model.columns, split) for table in gather(data, split, None, same_order=True, warn=False)
-        ]
-    whole, parts = in_one_piece(data, split, parts, model.problem.kind.data.pieces)
-    return split_table(in_order(whole, model.columns, "samples"), split, parts)
+    parties = met_here(tables, "samples", secure_sums=certificate.settings.get("secure_sums") is True)
+    asked, clusters = questions_of(written)[0], stored.clusters if clustered else None
+    with refusing_other_errors(found):
+        check_problem(model.problem, certificate.settings["split"], asked.kind)
+        operation, parties = ready_to_infer(parties, model, certificate.tolerance, asked, clusters)
+        compare_table(found, written, model, certificate.tolerance, operation.added_up(parties)[1])
 
 
 def _refuse_other_size(certificate: Certificate, model: AnyModel, data: Any) -> None:

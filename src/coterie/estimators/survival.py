@@ -83,9 +83,9 @@ class CoxRegressor(Distributed):
             super().fit(X, y, sample_weight, offset)
             return self
         super().fit(X, _labels(y, event, entry, strata), sample_weight, offset)
-        rerun = self.result_.rerun
-        if rerun is not None:
-            self.baseline_ = tuple(self.result_.model.baseline(agent.data) for agent in rerun[1].agents)
+        parties = self.result_.parties
+        if parties is not None:
+            self.baseline_ = tuple(self.result_.model.baseline(site.data) for site in parties.sites)
         return self
 
     def _problem(self) -> Problem:

@@ -10,10 +10,15 @@ import numpy as np
 
 from coterie.api.result import History, Result
 from coterie.data.keys import shortened
+from coterie.data.table import Indices
+from coterie.methods.disclosure import discloses
+from coterie.networks import star
 from coterie.run.agent import Agent, Facts
-from coterie.run.certificate import Bound, Certificate, Participant, Point, certify
+from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
+from coterie.run.collectives import Talk
 from coterie.run.rounds import Outcome, introduced
-from coterie.run.setup import Setup
+from coterie.run.setup import Setup, make_agent
+from coterie.run.site import Site
 from coterie.run.steps import Transport
 
 
@@ -38,6 +43,22 @@ def finish(
     notes = shortened(note for agent in members for note in agent.data.notes or ())
     ended = (outcome.error, kept, (*notes, *outcome.warnings))
     return Result(outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, *ended)
+
+
+def agent_at(
+    site: Site, problem: Any, split: str, *, columns: Indices | None = None, facts: Facts | None = None
+) -> Agent[Any]:
+    """A party as an agent of that problem; `facts` is what all agreed on, if they did."""
+    network = star(site.count, server=True)
+    places = np.arange(site.data.d) if columns is None else columns
+    agent = make_agent(site.index, site.data, places, problem, split, network, 0, site.secure_sums)
+    return replace(agent, facts=facts, scratch=site.scratch)
+
+
+@discloses("once more the sums with which a fit begins")
+def introduced_again(problem: Any, split: str, site: Site) -> Talk[Facts]:
+    """What all agree on before a fit, from the data as it is now."""
+    return introduce(agent_at(site, problem, split))
 
 
 def proven_again(

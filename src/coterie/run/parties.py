@@ -34,7 +34,7 @@ from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData
 from coterie.methods.disclosure import SPLITS
-from coterie.networks import Network
+from coterie.networks import Network, star
 from coterie.numerics.threads import spread
 from coterie.run.agent import numbers_held, with_data
 from coterie.run.bill import Bill
@@ -179,6 +179,11 @@ class Hosted(Parties):
     def agree(self, value: str, otherwise: str) -> None:
         """There is one caller, who came with one value."""
 
+    def again(self, operation: Operation[Any]) -> Hosted:
+        """The same tables for another operation, with a bill of its own."""
+        sites = tuple(replace(site, scratch={}) for site in self.sites)
+        return replace(self, operation=operation, bill=Bill(self.network), sites=sites)
+
     def held(self) -> list[Any]:
         """The tables, or where they are elsewhere, sources of them."""
         return [site.data.fetch if isinstance(site.data, RemoteTable) else site.data for site in self.sites]
@@ -276,6 +281,24 @@ def _met(operation: Operation[Any], engine: Engine, tables: Sequence[Table], mee
     cards = [msgspec.structs.replace(card, name=name) for card, name in zip(cards, names, strict=True)]
     known = tuple(replace(site, data=_known(site.data, card)) for site, card in zip(sites, cards, strict=True))
     return Hosted(operation, meeting.split, cards, meeting.rules, Bill(network), engine, known, network)
+
+
+class Nothing(Operation[None]):
+    """What parties have met for that are asked later, see `Hosted.again`."""
+
+    name = "nothing"
+    discloses = ()
+
+    def together(self, parties: Parties) -> None:
+        """Do nothing."""
+
+
+def met_here(tables: Sequence[Table], split: str, *, secure_sums: bool = False) -> Hosted:
+    """Parties in this process that have these tables, whatever they are asked."""
+    network = star(len(tables), server=True)
+    sites = [Site(index, len(tables), table, secure_sums=secure_sums) for index, table in enumerate(tables)]
+    cards = [TableSummary.of(table) for table in tables]
+    return Hosted(Nothing(), split, cards, NO_RULES, Bill(network), find_engine("local"), tuple(sites), network)
 
 
 def _unread(fetch: Callable[[], Table], name: str, shape: tuple[int, int] = (0, 0)) -> RemoteTable:

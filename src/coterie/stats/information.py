@@ -1,4 +1,4 @@
-"""What the agents add up for standard errors, in one round at a fitted model: information, scores, residuals.
+"""What the agents add up for standard errors, at a fitted model: information, scores, residuals.
 
     J  upper triangle of Σ s ℓ'' x xᵀ      g  Σ s ℓ' x      Σ s ℓ'²          in centred coordinates (see `facts.centre`)
     G  upper triangle of Σ s ℓ'² x xᵀ ("robust"), or of Σ_c g_c g_cᵀ over the clusters at one party ("clustered")
@@ -28,18 +28,15 @@ agents, J_c is added up like g_c.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie.errors import InvalidData
-from coterie.methods import Disclosure, Method
-from coterie.methods.disclosure import TOTALS
 from coterie.numerics.arrays import Design, FloatArray, sealed, shared_result
 from coterie.run.agent import Agent, Facts
-from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
 from coterie.stats.moments import packed, second_moment, symmetric, unpacked
 
@@ -71,33 +68,11 @@ class Own:
 
 
 @dataclass(frozen=True)
-class State:
-    """The model, and the totals once they are known."""
-
-    w: FloatArray
-    total: FloatArray
-
-
-@dataclass(frozen=True)
-class Information(Method[State, Any]):
-    """One round: the sums that standard errors are made of. It is no method to choose: its model stays where it is."""
-
-    name: ClassVar[str] = "information"
-    split: ClassVar[str] = "samples"
-    summary: ClassVar[str] = "information and scores at a fitted model"
-    first_look: ClassVar[int] = 1
-    tells_labels: ClassVar[bool] = False
-    disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the Hessian of its rows, the products of their scores or of those of its clusters, the scores of "
-        "clusters at several parties, and how many of its rows have an event or a class, and weights",
-        learned="weighted sums of products of its rows; with few rows, the rows and labels themselves",
-        secure=TOTALS,
-    )
+class Asking:
+    """What the agents add up."""
 
     kind: str
-    clusters: tuple[npt.NDArray[np.intp], ...] | None
-    """The cluster of each row of every agent, as numbers from 0."""
-    shared: tuple[int, ...]
+    shared: tuple[int, ...] = ()
     """The clusters with rows at several agents."""
     counted: bool = True
     """Whether a weight counts as that many rows."""
@@ -105,34 +80,14 @@ class Information(Method[State, Any]):
     """Whether the scores of clusters are adjusted (CR2)."""
     units: FloatArray | None = None
     """The matrix from the coefficients of the fit to those that are reported; None: they are the same."""
-
-    def start(self, agent: Agent[Any]) -> Talk[State]:
-        yield from ()
-        return State(agent.first_model(), np.empty(0))
-
-    def warmed(self, agent: Agent[Any], state: State, point: Point) -> State:
-        return replace(state, w=sealed(point.w.astype(float)))
-
-    def point(self, agent: Agent[Any], state: State) -> Point:
-        return Point(state.w, kept=state.total)
-
-    def round(self, agent: Agent[Any], state: State, t: int) -> Talk[State]:
-        own: Own = agent.problem.kind.stats.information(agent, state.w, self)
-        width = own.width
-        total = yield Sum(own.message)
-        step, half = shared_result(total, lambda: direction(total, width))
-        moved = own.move(step)
-        about = np.array([float(np.sum(moved**2)), float((np.abs(moved) > FAR).any(axis=1).sum())])
-        if self.adjusted:
-            about = np.concatenate([about, self._adjusted(agent, own, half, width)])
-        told = yield Sum(about)
-        return replace(state, total=sealed(np.concatenate([total, told])))
+    clusters: npt.NDArray[np.intp] | None = None
+    """At an agent: the cluster of each of its rows, as numbers from 0."""
 
     def of_clusters(self, agent: Agent[Any], score: OfRows, hessian: OfRows, width: int) -> list[FloatArray]:
         """Σ_c g_c g_cᵀ over the clusters that are only here, and what is said of the others."""
         if self.clusters is None:
             return []
-        mine = self.clusters[agent.index]
+        mine = self.clusters
         apart, bends = np.zeros((len(self.shared), width)), np.zeros((len(self.shared), _triangle(width)))
         for k, cluster in enumerate(self.shared):
             rows = mine == cluster
@@ -152,15 +107,14 @@ class Information(Method[State, Any]):
         """The clusters of an agent that no other has."""
         return sorted(set(np.unique(mine).tolist()) - set(self.shared))
 
-    def _adjusted(self, agent: Agent[Any], own: Own, half: FloatArray | None, width: int) -> FloatArray:
+    def adjustment(self, agent: Agent[Any], own: Own, half: FloatArray | None, width: int) -> FloatArray:
         """The sums of CR2 over the clusters that are only here."""
         sums = Adjustment.nothing(width)
         if half is None or self.clusters is None:
             return sums.packed()
         whitened = whitened_contrasts(half, coordinates(agent.known, width, self.units))
-        mine = self.clusters[agent.index]
-        for cluster in self._alone(mine):
-            rows = mine == cluster
+        for cluster in self._alone(self.clusters):
+            rows = self.clusters == cluster
             sums.add(own.score(rows), own.hessian(rows), half, whitened)
         return sums.packed()
 
@@ -178,9 +132,23 @@ class Information(Method[State, Any]):
         return np.concatenate([[float(n), other, fractional], events])
 
 
+def add_information(agent: Agent[Any], w: FloatArray, asking: Asking) -> Talk[FloatArray]:
+    """Add up information, scores and residuals at this model, then what they say of a Newton step."""
+    own: Own = agent.problem.kind.stats.information(agent, w, asking)
+    width = own.width
+    total = yield Sum(own.message)
+    step, half = shared_result(total, lambda: direction(total, width))
+    moved = own.move(step)
+    about = np.array([float(np.sum(moved**2)), float((np.abs(moved) > FAR).any(axis=1).sum())])
+    if asking.adjusted:
+        about = np.concatenate([about, asking.adjustment(agent, own, half, width)])
+    told = yield Sum(about)
+    return sealed(np.concatenate([total, told]))
+
+
 def of_rows(
     agent: Agent[Any],
-    asking: Information,
+    asking: Asking,
     design: Design,
     slopes: FloatArray,
     curvature: Callable[[int, int], FloatArray],
@@ -329,7 +297,7 @@ def direction(total: FloatArray, width: int) -> tuple[FloatArray, FloatArray | N
 class Totals:
     """What the agents found together, for k coefficients."""
 
-    def __init__(self, heard: FloatArray, k: int, facts: Facts, asking: Information, events: int):
+    def __init__(self, heard: FloatArray, k: int, facts: Facts, asking: Asking, events: int):
         self.k, self.facts, self.asking, self._heard = k, facts, asking, heard
         triangle, shared = _triangle(k), len(asking.shared)
         squared = asking.kind != "model" and not asking.adjusted

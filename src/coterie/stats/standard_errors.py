@@ -33,31 +33,19 @@ differences from the first class. After a preparation, coefficients are given in
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
 from coterie.api.inference import Inference
-from coterie.api.result import Result
 from coterie.choices import CORRECTIONS, KINDS, WEIGHTS
-from coterie.engines import Engine, Run
-from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
-from coterie.networks import star
 from coterie.numerics.arrays import FloatArray, as_number
 from coterie.problems.problem import Problem
-from coterie.run.agent import Agent
-from coterie.run.certificate import participants
-from coterie.run.rounds import Outcome
-from coterie.run.settings import Limits
-from coterie.run.setup import make_agents
-from coterie.run.tables import gather_prepared, prepare_tables
-from coterie.stats.information import Information, Totals
+from coterie.run.agent import Facts
+from coterie.stats.information import Asking, Totals
 
 CLOSE = 0.1
 """How many standard errors a coefficient may be from the best model's."""
@@ -93,13 +81,8 @@ class Question:
             raise InvalidProblem(f"level is between 0 and 1, e.g. 0.95, not {level!r}.")
         if kind == "model" and weights == "sampling":
             kind = "robust"
-        known = [name for names in CORRECTIONS.values() for name in names]
-        if correction is not None and correction not in known:
-            raise UnknownName("correction", correction, known)
-        if correction is not None and correction not in CORRECTIONS[kind]:
-            allowed = " or ".join(f"correction={name!r}" for name in CORRECTIONS[kind])
-            fix = f"use {allowed}" if allowed else "leave the correction out, or use kind='robust' or kind='clustered'"
-            raise InvalidProblem(f"correction={correction!r} is not for kind={kind!r}: {fix}.")
+        if correction is not None:
+            _check_correction(kind, correction)
         return Question(kind, weights, correction, level)
 
     @property
@@ -129,10 +112,22 @@ class Question:
             return "CR1"
         return problem.kind.stats.usual_correction
 
-    def information(self, model: Any, clusters: Any = None, shared: tuple[int, ...] = ()) -> Information:
+    def asking(self, model: Any, shared: tuple[int, ...] = ()) -> Asking:
         """What the agents add up for it."""
         adjusted = self.correction == "CR2"
-        return Information(self.kind, clusters, shared, self.counted, adjusted, units_of(model))
+        return Asking(self.kind, shared, self.counted, adjusted, units_of(model))
+
+
+def _check_correction(kind: str, correction: str) -> None:
+    known = [name for names in CORRECTIONS.values() for name in names]
+    if correction not in known:
+        raise UnknownName("correction", correction, known)
+    if correction in CORRECTIONS[kind]:
+        return
+    fix = "leave the correction out, or use kind='robust' or kind='clustered'"
+    if CORRECTIONS[kind]:
+        fix = "use " + " or ".join(f"correction={name!r}" for name in CORRECTIONS[kind])
+    raise InvalidProblem(f"correction={correction!r} is not for kind={kind!r}: {fix}.")
 
 
 def check_clusters(kind: str, clusters: Any) -> None:
@@ -153,45 +148,66 @@ def questions_of(written: Inference) -> list[Question]:
     ]
 
 
-def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inference:
-    """Ask the agents of a result, or of its data, for standard errors."""
-    problem = result.model.problem
-    check_problem(problem, result.certificate.settings["split"], asked.kind)
-    engine, run = _asked(result, data)
-    of_rows = None if clusters is None else _of_agents(clusters, run.agents)
-    count = 0 if of_rows is None else 1 + max(int(own.max(initial=-1)) for own in of_rows)
-    if of_rows is not None:
-        refuse_few_clusters(result.model, count)
-    shared = clusters_at_several(of_rows)
-    # Agents that hold parts of one table are no parties: what they add up of a cluster concerns nobody else.
-    pooled = all(agent.data.rows is not None for agent in run.agents)
-    asked = asked.settled(problem, count, local=pooled or not shared)
-    asking = asked.information(result.model, of_rows, shared)
-    warm = problem.kind.models.points(result.model, list(run.agents), None)
-    limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
-    outcome = engine.run(replace(run, steps=asking, limits=limits, warm=warm))
-    if outcome.error is not None:
-        raise outcome.error
-    found = summarised(result.model, result.certificate.tolerance, asked, asking, outcome, count)
-    for text in found.warnings:
-        warnings.warn(text, UserWarning, stacklevel=3)
-    return found
+@dataclass(frozen=True)
+class Heard:
+    """What all agents added up at a fitted model."""
+
+    asking: Asking
+    sums: FloatArray
+    facts: Facts
+    parties: int
+    clusters: int
+    """How many clusters there are."""
 
 
-def summarised(
-    model: Any, tolerance: float, asked: Question, asking: Information, outcome: Outcome, clusters: int
-) -> Inference:
-    """What the sums of all agents say of a model that was fitted to that tolerance, with so many clusters."""
-    problem, kind, level = model.problem, asked.kind, asked.level
-    names, fitted = problem.kind.stats.coefficients(model)
-    heard = outcome.points[0].kept
-    assert heard is not None
-    totals = Totals(heard, len(names), outcome.facts, asking, problem.kind.stats.events(problem))
+def summarised(model: Any, tolerance: float, asked: Question, heard: Heard) -> Inference:
+    """What the sums of all agents say of a model that was fitted to that tolerance."""
+    problem, stats_of = model.problem, model.problem.kind.stats
+    names, fitted = stats_of.coefficients(model)
+    totals = Totals(heard.sums, len(names), heard.facts, heard.asking, stats_of.events(problem))
     refuse_fractional(asked.weights, totals.fractional)
-    n = outcome.facts.total if asked.counted else totals.rows
-    covariance, dispersion, adjusted = _covariance(problem, totals, names, asked, n, clusters)
-    estimates = fitted if asking.units is None else asking.units @ fitted
-    errors = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    n = heard.facts.total if asked.counted else totals.rows
+    found = _covariance(problem, totals, names, asked, n, heard.clusters)
+    units = heard.asking.units
+    estimates = fitted if units is None else units @ fitted
+    errors = np.sqrt(np.maximum(np.diag(found.covariance), 0.0))
+    distance = _distance(asked.kind, names, errors, totals, tolerance)
+    degrees = _degrees(problem, asked, n, len(names), heard.clusters, found.degrees)
+    law = stats.norm() if degrees is None else stats.t(degrees)
+    statistics = estimates / errors
+    reach = law.ppf((1 + asked.level) / 2) * errors
+    standardised = model.preparation is not None and model.preparation.standardised
+    meaning = asked.weights or "frequency"
+    return Inference(
+        kind=asked.kind,
+        names=names,
+        estimates=estimates,
+        standard_errors=errors,
+        statistics=statistics,
+        p_values=2 * law.sf(np.abs(statistics)),
+        intervals=np.column_stack([estimates - reach, estimates + reach]),
+        covariance=found.covariance,
+        level=float(asked.level),
+        statistic="z" if degrees is None else "t",
+        rows=n,
+        dispersion=found.dispersion,
+        distance=distance,
+        ratios=stats_of.ratios,
+        about=_about(model, asked, n, heard.clusters),
+        weights=meaning if totals.weighted else "",
+        correction=asked.correction or "",
+        degrees=degrees,
+        notes=tuple(_notes(model, asked, totals, n, heard.parties)),
+        warnings=tuple(_warnings(asked, totals, heard.clusters, degrees)),
+        fitted=fitted if standardised else None,
+        clusters=heard.clusters,
+        clusters_shared=len(heard.asking.shared),
+        sums=heard.sums,
+    )
+
+
+def _distance(kind: str, names: tuple[str, ...], errors: FloatArray, totals: Totals, tolerance: float) -> float:
+    """How many standard errors the coefficients are from the best ones; refused where there is no telling."""
     steps = np.abs(totals.step())
     if kind == "clustered":
         _refuse_exhausted(names, errors, totals.usual_errors(), steps)
@@ -199,38 +215,7 @@ def summarised(
         raise InvalidData("the model fits every row exactly: nothing is left to tell how uncertain it is.")
     distance = float((steps / errors).max())
     _refuse_unfinished(tolerance, distance)
-    degrees = _degrees(problem, asked, n, len(names), clusters, adjusted)
-    law = stats.norm() if degrees is None else stats.t(degrees)
-    statistics = estimates / errors
-    reach = law.ppf((1 + level) / 2) * errors
-    prepared = model.preparation
-    return Inference(
-        kind=kind,
-        names=names,
-        estimates=estimates,
-        standard_errors=errors,
-        statistics=statistics,
-        p_values=2 * law.sf(np.abs(statistics)),
-        intervals=np.column_stack([estimates - reach, estimates + reach]),
-        covariance=covariance,
-        level=float(level),
-        statistic="z" if degrees is None else "t",
-        rows=n,
-        dispersion=dispersion,
-        distance=distance,
-        ratios=problem.kind.stats.ratios,
-        about=_about(model, asked, n, clusters),
-        weights=(asked.weights or "frequency") if totals.weighted else "",
-        correction=asked.correction or "",
-        degrees=degrees,
-        notes=tuple(_notes(model, asked, totals, n, outcome.bill.network.agents)),
-        warnings=tuple(_warnings(asked, totals, clusters, degrees)),
-        fitted=fitted if prepared is not None and prepared.standardised else None,
-        clusters=clusters,
-        clusters_shared=len(asking.shared),
-        sums=heard,
-        bill=outcome.bill,
-    )
+    return distance
 
 
 # -- what cannot be asked ----------------------------------------------------------------------------------------------
@@ -319,60 +304,6 @@ def _refuse_unfinished(tolerance: float, distance: float) -> None:
         )
 
 
-def _asked(result: Result, data: Any) -> tuple[Engine, Run]:
-    """The engine of the run with its agents, or agents in this process with the data that is given."""
-    if data is None and result.rerun is not None:
-        return result.rerun
-    if data is None:
-        raise InvalidData(
-            "a result from a file, or of a study between organisations, has no data. Give data=, in the form in which "
-            "it was fitted."
-        )
-    settings, held = result.certificate.settings, result.certificate.participants
-    sizes = [person.rows for person in held]
-    problem = result.model.problem.kind.models.problem_of(result.model, settings["problem"])
-    parts = None if isinstance(data, list) else settings["partition"] or sizes
-    tables = gather_prepared(data, "samples", parts, result.model.preparation)
-    tables, _ = prepare_tables(tables, problem, "samples")
-    network = star(len(tables), server=True)
-    agents = make_agents(tables, problem, "samples", network, 0, settings.get("secure_sums") is True)
-    if [person.digest for person in participants(agents)] != [person.digest for person in held]:
-        raise InvalidData("this is not the data that the model was fitted to: its digest differs.")
-    steps = Question().information(result.model)
-    return find_engine("local"), Run(agents, steps, network, Limits(), secure_sums=agents[0].secure_sums)
-
-
-def _of_agents(clusters: Any, agents: Sequence[Agent]) -> tuple[npt.NDArray[Any], ...]:
-    """The clusters of every agent's rows."""
-    sizes = [agent.data.n for agent in agents]
-    if isinstance(clusters, list) and len(clusters) == len(agents) and all(np.ndim(own) == 1 for own in clusters):
-        parts = [np.asarray(own) for own in clusters]
-    else:
-        whole = np.asarray(clusters)
-        if whole.shape != (sum(sizes),):
-            raise InvalidData(f"clusters has shape {whole.shape}; give the cluster of each of the {sum(sizes)} rows.")
-        rows = [agent.data.rows for agent in agents]
-        ends = np.cumsum(sizes)
-        parts = [
-            whole[end - n : end] if own is None else whole[own] for own, n, end in zip(rows, sizes, ends, strict=True)
-        ]
-    if [len(own) for own in parts] != sizes:
-        raise InvalidData(f"clusters has {[len(own) for own in parts]} rows a party, but the parties have {sizes}.")
-    everything = np.concatenate(parts)
-    if everything.dtype.kind == "f" and not np.isfinite(everything).all():
-        raise InvalidData("some rows have no cluster. Give each row one, or leave those rows out of the fit.")
-    numbers = np.unique(everything, return_inverse=True)[1]
-    return tuple(np.split(numbers, np.cumsum(sizes)[:-1]))
-
-
-def clusters_at_several(of_rows: Sequence[npt.NDArray[Any]] | None) -> tuple[int, ...]:
-    """The clusters with rows at more than one party."""
-    if of_rows is None:
-        return ()
-    found, times = np.unique(np.concatenate([np.unique(own) for own in of_rows]), return_counts=True)
-    return tuple(found[times > 1].tolist())
-
-
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
@@ -391,22 +322,31 @@ def units_of(model: Any) -> FloatArray | None:
     return np.kron(np.eye(model.problem.kind.stats.blocks(model)), one)
 
 
+@dataclass(frozen=True)
+class Uncertainty:
+    """How uncertain the coefficients are, as people know them."""
+
+    covariance: FloatArray
+    dispersion: float
+    degrees: FloatArray | None
+    """The degrees of freedom of CR2."""
+
+
 def _covariance(
     problem: Problem, totals: Totals, names: tuple[str, ...], asked: Question, n: float, clusters: int
-) -> tuple[FloatArray, float, FloatArray | None]:
-    """The covariance of the coefficients as people know them, the dispersion, and CR2's degrees of freedom."""
+) -> Uncertainty:
+    """The covariance of the coefficients as people know them."""
     k = totals.k
     if n <= k:
         raise InvalidData(
             f"{n:g} rows cannot tell how uncertain {k} coefficients are. There must be more rows "
             "than coefficients; a weight counts as that many rows."
         )
-    estimated = bool(problem.loss.dispersion)
     curved = "within the threshold" if problem.loss.name == "huber" else ""
     half = totals.half(names, problem.kind.stats.may_be_infinite(problem), curved)
     # Weights that are no counts are scaled so that their sum is the number of rows.
     scale = 1.0 if asked.counted else n / totals.facts.total
-    dispersion = scale * totals.residuals / (n - k) if estimated else 1.0
+    dispersion = scale * totals.residuals / (n - k) if problem.loss.dispersion else 1.0
     degrees = None
     inner: FloatArray
     if asked.kind == "model":
@@ -417,7 +357,7 @@ def _covariance(
         inner = _correction(problem, asked, n, k, clusters) * totals.sandwich(half)
     plain = totals.plain
     covariance: FloatArray = plain @ inner @ plain.T
-    return (covariance + covariance.T) / 2, dispersion, degrees
+    return Uncertainty((covariance + covariance.T) / 2, dispersion, degrees)
 
 
 def _correction(problem: Problem, asked: Question, n: float, k: int, clusters: int) -> float:

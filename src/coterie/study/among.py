@@ -66,7 +66,7 @@ class Among(Parties):
     ) -> Among:
         """Parties that have begun already, know of each other's tables, and agree on rules."""
         study, policy = session.study, session.own.policy
-        own = Rules(policy.minimum_count, account.allowance, policy.per_party, policy.minimum_rows)
+        own = Rules(policy.minimum_count, account.allowance - account.told, policy.per_party, policy.minimum_rows)
         site = Site(session.me, len(study.names), table, secure_sums=study.has_secure_sums, rules=own)
         return Among(operation, study.split, cards, rules, Bill(session.network), session, site, account)
 

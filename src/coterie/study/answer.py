@@ -14,6 +14,7 @@ from coterie.api.path import Path
 from coterie.api.result import Result
 from coterie.data.archives import staged, write_atomically
 from coterie.errors import CoterieError, InvalidData, PartyLost
+from coterie.numerics.arrays import digest
 from coterie.problems.linear.model import LinearModel
 from coterie.run.bill import Bill, Cost
 from coterie.run.certificate import Certificate
@@ -35,8 +36,6 @@ class Answer:
     result: Result
     path: Path | None = None
     inference: Inference | None = None
-    sums: str = ""
-    """The digest of the sums that standard errors come from: it goes into the certificate."""
     choice: Choice | None = None
     choosing: Cost | None = None
     """What the choice cost."""
@@ -53,7 +52,8 @@ class Answer:
             found = self.inference
             settings = {"kind": found.kind, "weights": found.weights, "correction": found.correction}
             clusters = {"clusters": found.clusters, "shared": found.clusters_shared}
-            told["inference"] = {**settings, **clusters, "sums": self.sums}
+            assert found.sums is not None
+            told["inference"] = {**settings, **clusters, "sums": digest(found.sums)}
         return replace(self, result=_signed(session, self.result, told))
 
     def write(self) -> None:

@@ -59,18 +59,6 @@ def _wants_ranges(study: Study) -> bool:
     return bool(problem.kind.problems.wants_ranges(problem))
 
 
-def _infers(study: Study) -> bool:
-    return study.inference is not None
-
-
-def _has_clusters(study: Study) -> bool:
-    return study.inference == "clustered"
-
-
-def _may_adjust(study: Study) -> bool:
-    return _has_clusters(study) and study.correction in (None, "CR2")
-
-
 POLICIES = Broadcast("policies", "whether its policy allows the study", ("fit", "describe", "crosstab", "evaluate"))
 CARDS = Broadcast(
     "cards",
@@ -118,17 +106,6 @@ EARLIER_RESULTS = Broadcast(
     "earlier results", "whether it keeps an earlier result, and of which run that and its model are", ("fit",)
 )
 WRITTEN = Broadcast("written", "whether its result is written", ("fit",))
-ROOM = Broadcast("room", "whether its budget has room for a better correction of few clusters", ("fit",), _may_adjust)
-CLUSTER_KEYS = Broadcast("cluster keys", "random numbers, of which a key for clusters is made", ("fit",), _has_clusters)
-CLUSTERS = Broadcast(
-    "clusters", "keyed hashes of its clusters, in their order: parties can test guesses", ("fit",), _has_clusters
-)
-ROWS_OF_CLUSTERS = Broadcast(
-    "rows of clusters",
-    "whether a cluster that others have, too, has fewer rows here than minimum-count",
-    ("fit",),
-    _has_clusters,
-)
 
 FITTED_WITHOUT = Broadcast(
     "fitted without", "with --without, whether the model was fitted again", ("predict",), _by_features
@@ -152,10 +129,6 @@ BROADCASTS = (
     RANGES,
     COMMITMENTS,
     CHECKPOINTS,
-    ROOM,
-    CLUSTER_KEYS,
-    CLUSTERS,
-    ROWS_OF_CLUSTERS,
     FITTED_WITHOUT,
     CLAIMS,
     STANDARD_ERRORS,

@@ -12,7 +12,7 @@ from coterie.errors import InvalidInput
 from coterie.methods import METHODS, Method
 from coterie.run.parties import Operation
 from coterie.stats.choosing import FITS, FOLDS
-from coterie.stats.information import Information
+from coterie.stats.inferring import QUERIES, SUMS, has_room
 from coterie.study.broadcasts import sent_to_all
 from coterie.study.prediction import ObjectiveOfParts, Predict
 
@@ -204,28 +204,21 @@ def _inference(study: Study) -> list[str]:
     """What standard errors send."""
     if study.inference is None:
         return []
-    kind = "robust" if study.weights == "sampling" else study.inference
-    lines = [
-        "",
-        f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model, added up:',
-        f"  - {Information.disclosure.sent}" if study.inference == "clustered" else f"  - {_SUMS[kind]}",
-        f"  - who sees it can compute: {Information.disclosure.learned}",
-    ]
-    if study.inference == "clustered" and study.correction in (None, "CR2"):
+    kind = "robust" if study.weights == "sampling" and study.inference == "model" else study.inference
+    sums = SUMS[kind].disclosure
+    adjusts = kind == "clustered" and study.correction in (None, "CR2")
+    asked = [query.disclosure.sent for query in QUERIES if query is not has_room or adjusts]
+    lines = ["", f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model:']
+    if kind == "clustered":
+        lines += _listed(asked)
+    lines += _listed([f"added up: {sums.sent}", f"who sees it can compute: {sums.learned}"])
+    if adjusts:
         lines += [
             '  - with fewer than 30 clusters, each at one party, or correction = "CR2": for every coefficient a '
             "matrix of products of its clusters' Hessians, added up over its clusters. Of a single cluster here, "
             "it is a function of that cluster's Hessian"
         ]
     return lines
-
-
-_SUMS = {
-    "model": "the Hessian of its rows, their slope, how far a Newton step would go, and how many of its rows have an "
-    "event or a class, and weights",
-    "robust": "the Hessian of its rows, the products of their scores, their slope, how far a Newton step would go, and "
-    "how many of its rows have an event or a class, and weights",
-}
 
 
 def most_curious(study: Study) -> str:

@@ -51,7 +51,7 @@ def whole(result: Result) -> Result:
         raise result.error
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    return replace(result, rerun=None)
+    return result
 
 
 def said(numbers: FloatArray) -> Talk[FloatArray]:

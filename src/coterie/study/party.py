@@ -27,14 +27,17 @@ from coterie.data.preparation.prepared import Prepared
 from coterie.errors import InvalidData, InvalidInput, NumericalError, PartyLost, ProtocolError
 from coterie.problems.models import load_model
 from coterie.run.rounds import Watch, unwatched
+from coterie.run.site import NO_RULES
 from coterie.run.statuses import Status
+from coterie.stats.inferring import Infer
+from coterie.stats.standard_errors import Question
+from coterie.study.among import Among
 from coterie.study.answer import Answer, run_in, write_failure
 from coterie.study.broadcasts import EARLIER_RESULTS, WRITTEN
 from coterie.study.choice import choose_together
 from coterie.study.consent import Consent, require
 from coterie.study.disclosure import check_labels, disclosure
 from coterie.study.fits import Fits
-from coterie.study.inference import infer_together
 from coterie.study.path import path_together
 from coterie.study.policy import agree_to_begin
 from coterie.study.preparing import check_raw
@@ -205,11 +208,15 @@ def _answer(fits: Fits) -> Answer:
     if fits.session.study.chooses:
         result, chosen, sent = choose_together(fits)
         return Answer(result, choice=chosen, choosing=sent)
-    result, agent = fits.fit(fits.session.study.make_problem())
-    if fits.session.study.inference is None or result.error is not None:
+    study = fits.session.study
+    result, _ = fits.fit(study.make_problem())
+    if study.inference is None or result.error is not None:
         return Answer(result)
+    asked = Question.of(study.inference, study.weights, study.correction)
+    operation = Infer(asked, result.model, result.certificate.tolerance, among=True)
+    parties = Among.of(fits.session, operation, fits.table, fits.parts, fits.account, NO_RULES)
     try:
-        return Answer(result, None, *infer_together(fits, result, agent))
+        return Answer(result, inference=operation.together(parties))
     except InvalidData as refusal:
         return Answer(result, refusal=refusal)
     except PartyLost as lost:

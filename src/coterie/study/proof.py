@@ -24,9 +24,11 @@ from coterie.api.comparison import (
     compare_columns,
     compare_how,
     compare_run,
+    compare_table,
     contradictions,
     plain,
 )
+from coterie.api.inference import Inference
 from coterie.api.result import Result
 from coterie.api.verify import Verification, described, differences
 from coterie.data import Table
@@ -41,11 +43,11 @@ from coterie.run.agent import Agent, Facts
 from coterie.run.certificate import Bound, Certificate, Point
 from coterie.run.finish import proven_again
 from coterie.run.setup import no_network, with_offset
+from coterie.stats.standard_errors import Heard, questions_of
 from coterie.stats.strengths import knob
 from coterie.study.broadcasts import CLAIMS, DONE, STANDARD_ERRORS
 from coterie.study.consent import Consent, require_for_study
 from coterie.study.disclosure import disclosure
-from coterie.study.inference import check_table
 from coterie.study.nonce import commitment
 from coterie.study.party import read_own
 from coterie.study.preparing import prepare_again
@@ -158,7 +160,7 @@ def _verify(
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
         objections += [f"{name}: {printable(text)}" for text in one.unsigned]
-    late = check_table(session.own, certificate, model, facts, compared)
+    late = _check_table(session.own, certificate, model, facts, compared)
     everybodys = session.all_gather([text[:LONGEST] for text in late], STANDARD_ERRORS, list[str])
     for name, texts in zip(names, everybodys, strict=True):
         objections += [f"{name}: {printable(text)}" for text in texts]
@@ -275,6 +277,28 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
     radii = {claim.numbers.radius for claim in claims if claim.numbers is not None}
     if len(radii) > 1:
         yield f"the certificates speak of models of different norms: {', '.join(sorted(map(str, radii)))}"
+
+
+def _check_table(own: PartyFile, certificate: Certificate, model: Any, facts: Facts, found: Compared) -> list[str]:
+    """What is wrong with this party's stored standard errors, computed again from the sums that all parties signed."""
+    settings, file = certificate.settings.get("inference"), own.output / "inference.json"
+    if settings is None:
+        return ["it has an inference.json that its certificate does not name"] if file.is_file() else []
+    try:
+        written = Inference.load(file)
+    except CoterieError:
+        return ["its inference.json is not there, or cannot be read"]
+    if written.sums is None or digest(written.sums) != settings["sums"]:
+        return ["its inference.json comes of other sums than its certificate names"]
+    said = {"kind": written.kind, "weights": written.weights, "correction": written.correction}
+    if said != {name: settings[name] for name in said}:
+        return ["its inference.json has standard errors of another kind than its certificate"]
+    asking = questions_of(written)[0].asking(model, tuple(range(settings["shared"])))
+    heard = Heard(asking, written.sums, facts, len(certificate.participants), settings["clusters"])
+    compared = Compared()
+    compare_table(compared, written, model, certificate.tolerance, heard)
+    found.compared += compared.compared
+    return [f"its {text}" for text in compared.objections]
 
 
 def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:

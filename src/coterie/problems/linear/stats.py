@@ -17,7 +17,7 @@ from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.collectives import Talk
-from coterie.stats.information import Information, Own, of_rows
+from coterie.stats.information import Asking, Own, of_rows
 from coterie.stats.scoring import of_numbers, of_two
 
 
@@ -38,7 +38,7 @@ class LinearStats(Stats[Problem[Loss]]):
             values = np.append(values, model.intercept_)
         return named_columns(model), values
 
-    def information(self, agent: Agent[Problem[Loss]], w: FloatArray, asking: Information) -> Own:
+    def information(self, agent: Agent[Problem[Loss]], w: FloatArray, asking: Asking) -> Own:
         here: Here = agent.at(agent.centred.inner(w), agent.centred)
         bend = agent.loss.expected_curvature if asking.kind == "model" else agent.loss.curvature
         curvature = bend(here.scores, here.y)

@@ -17,7 +17,7 @@ from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.collectives import Talk
-from coterie.stats.information import Information, Own, of_rows
+from coterie.stats.information import Asking, Own, of_rows
 from coterie.stats.scoring import of_classes
 
 
@@ -40,7 +40,7 @@ class MulticlassStats(Stats[Problem[Softmax]]):
         names = tuple(f"{label}: {name}" for label in model.classes_[1:].tolist() for name in columns)
         return names, (W[1:] - W[0]).astype(float).ravel()
 
-    def information(self, agent: Agent[Problem[Softmax]], w: FloatArray, asking: Information) -> Own:
+    def information(self, agent: Agent[Problem[Softmax]], w: FloatArray, asking: Asking) -> Own:
         here: SoftmaxHere = agent.at(agent.centred.inner(w), agent.centred)
         p = here.p[:, 1:]
         return of_rows(agent, asking, here.design.base, here.slopes[:, 1:], lambda a, b: p[:, a] * ((a == b) - p[:, b]))

@@ -15,7 +15,7 @@ from coterie.run.collectives import Talk
 
 if TYPE_CHECKING:
     from coterie.api.evaluation import Evaluation
-    from coterie.stats.information import Information, Own
+    from coterie.stats.information import Asking, Own
 
 
 class Stats(Generic[Q]):
@@ -42,7 +42,7 @@ class Stats(Generic[Q]):
         """Names and values of the coefficients that have standard errors, an intercept last."""
         raise NotImplementedError
 
-    def information(self, agent: Agent[Q], w: FloatArray, asking: Information) -> Own:
+    def information(self, agent: Agent[Q], w: FloatArray, asking: Asking) -> Own:
         """What an agent adds up for standard errors."""
         raise NotImplementedError
 

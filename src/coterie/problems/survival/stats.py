@@ -22,7 +22,7 @@ from coterie.problems.survival.loss import Cox
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
 from coterie.run.groups import allowed
-from coterie.stats.information import Information, Own
+from coterie.stats.information import Asking, Own
 from coterie.stats.moments import packed
 from coterie.stats.scoring import deviances, labels_and_weights, notes_on, ratio
 
@@ -52,7 +52,7 @@ class SurvivalStats(Stats[Problem[Cox]]):
     def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
         return named_columns(model), model.coef_.astype(float)
 
-    def information(self, agent: Agent[Problem[Cox]], w: FloatArray, asking: Information) -> Own:
+    def information(self, agent: Agent[Problem[Cox]], w: FloatArray, asking: Asking) -> Own:
         here: CoxHere = agent.at(w)
         risk, more = risk_of(agent), [here.adjoint, np.zeros(1)]
         scores = here.row_scores() if asking.kind != "model" else np.empty((0, len(w)))

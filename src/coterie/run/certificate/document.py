@@ -16,8 +16,9 @@ from coterie.data.archives import read_bytes, readable, write_atomically
 from coterie.errors import CorruptFile
 from coterie.numerics.arrays import FloatArray, digest
 from coterie.numerics.threads import spread
-from coterie.run.agent import Agent, Facts, numbers_held
+from coterie.run.agent import Facts, numbers_held
 from coterie.run.certificate.bound import Bound
+from coterie.run.site import Site
 from coterie.run.stages import counting
 
 ROUNDING = 1e-14
@@ -221,11 +222,11 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
     return v
 
 
-def participants(agents: Sequence[Agent]) -> tuple[Participant, ...]:
+def participants(agents: Sequence[Site]) -> tuple[Participant, ...]:
     """Who takes part, from the agents' data."""
     rows = sum(agent.data.n for agent in agents)
 
-    def hashed(agent: Agent) -> str:
+    def hashed(agent: Site) -> str:
         return agent.data.digest()
 
     digests = spread(counting(hashed, "hashing", len(agents), rows), agents, numbers_held(agents))

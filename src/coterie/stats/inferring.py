@@ -1,0 +1,342 @@
+"""Standard errors of a fitted model: one text for parties here, at workers, and between organisations.
+
+    clusters are numbered ─→ all introduce themselves ─→ two sums at the fitted model ─→ the table, the same for all
+
+A cluster that has rows at several parties is found by keyed hashes of its label, with a key that is new each time (as
+ids are matched, see `align`). Its number says which party named it first, and in which order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.api.inference import Inference
+from coterie.api.result import Result
+from coterie.data import Table
+from coterie.data import split as split_table
+from coterie.data.table import in_order
+from coterie.errors import InvalidData
+from coterie.methods.disclosure import TOTALS, discloses
+from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import AnyProblem
+from coterie.run.agent import Facts
+from coterie.run.certificate import Certificate, participants
+from coterie.run.collectives import Talk
+from coterie.run.finish import agent_at, introduced_again
+from coterie.run.groups import small
+from coterie.run.parties import Hosted, Operation, Parties, met_here
+from coterie.run.site import Site
+from coterie.run.tables import gather, gather_prepared, in_one_piece, prepare_tables
+from coterie.stats.information import Asking, add_information, numbers_of_adjustment
+from coterie.stats.standard_errors import (
+    FEW,
+    Heard,
+    Question,
+    check_clusters,
+    check_problem,
+    count_coefficients,
+    refuse_few_clusters,
+    summarised,
+)
+
+__all__ = ["Infer", "Question", "check_clusters", "infer", "parties_of", "ready_to_infer"]
+
+HASH_BYTES = 16
+Indices = npt.NDArray[np.intp]
+
+
+# -- what parties are asked --------------------------------------------------------------------------------------------
+
+
+@discloses("random numbers, of which a key for clusters is made", splits=("samples",))
+def key_for_clusters(site: Site) -> bytes:
+    """This party's share of a key."""
+    return secrets.token_bytes(32)
+
+
+@discloses("keyed hashes of its clusters, in their order: parties can test guesses", splits=("samples",))
+def hashed_clusters(key: bytes, site: Site) -> list[bytes]:
+    """What tells a cluster from others, for each cluster here."""
+    labels, _ = _clusters_here(site)
+    return [_hashed(key, label) for label in labels.tolist()]
+
+
+@discloses("whether a cluster that others have, too, has fewer rows here than minimum-count", splits=("samples",))
+def has_small_clusters(numbers: Sequence[Indices], shared: tuple[int, ...], site: Site) -> bool:
+    """Whether a sum would be over few rows here: of a cluster that others have, too, or of all others that are here.
+
+    Of a cluster at two parties, each can subtract its own part of the sum. What is left of the sum over all rows,
+    without these clusters, is about the rows of all the other clusters.
+    """
+    mine = _cluster_of_rows(numbers, site)
+    told = np.isin(mine, shared)
+    rest = int((~told).sum()) if shared else 0
+    groups = [*np.bincount(mine[told], minlength=1).tolist(), rest]
+    return bool(small(groups, site.rules.minimum).any())
+
+
+@discloses("whether its budget has room for a better correction of few clusters", splits=("samples",))
+def has_room(numbers: int, site: Site) -> bool:
+    """Whether this party may tell that many numbers more."""
+    return bool(numbers <= site.rules.room)
+
+
+_LEARNED = "weighted sums of products of its rows; with few rows, the rows and labels themselves"
+
+
+@discloses(
+    "the Hessian of its rows, their slope, how far a Newton step would go, and how many of its rows have an event or a "
+    "class, and weights",
+    _LEARNED,
+    TOTALS,
+    splits=("samples",),
+)
+def sums_for_model(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
+    """What model-based errors are made of."""
+    return _summed(problem, model, facts, asking, site)
+
+
+@discloses(
+    "the Hessian of its rows, the products of their scores, their slope, how far a Newton step would go, and how many "
+    "of its rows have an event or a class, and weights",
+    _LEARNED,
+    TOTALS,
+    splits=("samples",),
+)
+def sums_for_robust(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
+    """What robust errors are made of."""
+    return _summed(problem, model, facts, asking, site)
+
+
+@discloses(
+    "the Hessian of its rows, the products of their scores or of those of its clusters, the scores of clusters at "
+    "several parties, and how many of its rows have an event or a class, and weights",
+    _LEARNED,
+    TOTALS,
+    splits=("samples",),
+)
+def sums_for_clustered(
+    problem: AnyProblem, model: Any, facts: Facts, asking: Asking, numbers: Sequence[Indices], site: Site
+) -> Talk[FloatArray]:
+    """What clustered errors are made of."""
+    asking = replace(asking, clusters=_cluster_of_rows(numbers, site))
+    return _summed(problem, model, facts, asking, site)
+
+
+SUMS: dict[str, Any] = {"model": sums_for_model, "robust": sums_for_robust, "clustered": sums_for_clustered}
+"""The protocol of each kind of standard errors."""
+QUERIES: tuple[Any, ...] = (key_for_clusters, hashed_clusters, has_small_clusters, has_room)
+"""What is asked about clusters."""
+
+
+def _summed(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
+    agent = agent_at(site, problem, "samples", facts=facts)
+    (point,) = problem.kind.models.points(model, [agent], None)
+    return (yield from add_information(agent, agent.lowered(point.w).astype(float), asking))
+
+
+def _clusters_here(site: Site) -> tuple[npt.NDArray[Any], Indices]:
+    """The labels of the clusters here, and which one each row has."""
+    assert site.data.ids is not None
+    labels, place = np.unique(site.data.ids, return_inverse=True)
+    return labels, place
+
+
+def _cluster_of_rows(numbers: Sequence[Indices], site: Site) -> Indices:
+    """The number of the cluster of each row here."""
+    return numbers[site.index][_clusters_here(site)[1]]
+
+
+def _hashed(key: bytes, label: str | int) -> bytes:
+    return hmac.digest(key, f"{type(label).__name__} {label}".encode(), "sha256")[:HASH_BYTES]
+
+
+# -- the operation -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """The clusters of all parties, as numbers from 0."""
+
+    numbers: tuple[Indices, ...] = ()
+    """For each party, the number of each of its clusters, in the order of their labels."""
+    shared: tuple[int, ...] = ()
+    """The clusters with rows at several parties."""
+    count: int = 0
+
+    @staticmethod
+    def of(told: Sequence[Sequence[bytes]]) -> Clusters:
+        """Each hash that all parties told has a number, in the order in which they came."""
+        known: dict[bytes, int] = {}
+        numbers = tuple(np.array([known.setdefault(one, len(known)) for one in own], np.intp) for own in told)
+        found, times = np.unique(np.concatenate(numbers), return_counts=True)
+        return Clusters(numbers, tuple(found[times > 1].tolist()), len(known))
+
+
+@dataclass(frozen=True)
+class Infer(Operation[Inference]):
+    """Standard errors, tests and intervals of the coefficients of a model that the parties fitted."""
+
+    name: ClassVar[str] = "inference"
+    file: ClassVar[str] = "inference"
+    splits: ClassVar[tuple[str, ...]] = ("samples",)
+    discloses: ClassVar[tuple[Callable[..., Any], ...]] = (*QUERIES, introduced_again, *SUMS.values())
+
+    asked: Question
+    model: Any
+    tolerance: float
+    """To which the model was fitted."""
+    pooled: bool = False
+    """Whether the parties hold parts of one table: what they add up of a cluster then concerns nobody else."""
+    among: bool = False
+    """Whether the parties are organisations."""
+
+    def together(self, parties: Parties) -> Inference:
+        asked, heard = self.added_up(parties)
+        return replace(summarised(self.model, self.tolerance, asked, heard), bill=parties.bill)
+
+    def added_up(self, parties: Parties) -> tuple[Question, Heard]:
+        """The question with the correction that the clusters allow, and what all added up for it."""
+        problem = self.model.problem
+        clusters = self._clusters(parties) if self.asked.kind == "clustered" else Clusters()
+        asked = self.asked.settled(problem, clusters.count, self._is_adjustable(parties, clusters))
+        asking = asked.asking(self.model, clusters.shared)
+        facts = parties.run_protocol(partial(introduced_again, problem, "samples"), "setup")
+        assert facts is not None
+        known = [problem, self.model, facts, asking]
+        if asked.kind == "clustered":
+            known.append(clusters.numbers)
+        sums = parties.run_protocol(partial(SUMS[asked.kind], *known))
+        assert sums is not None
+        return asked, Heard(asking, sums, facts, len(parties.cards), clusters.count)
+
+    def _clusters(self, parties: Parties) -> Clusters:
+        key = hashlib.sha256(b"".join(parties.ask(key_for_clusters, bytes))).digest()
+        clusters = Clusters.of(parties.ask(partial(hashed_clusters, key), list[bytes]))
+        heard = parties.ask(partial(has_small_clusters, clusters.numbers, clusters.shared), bool)
+        if against := [name for name, one in zip(parties.names, heard, strict=True) if one]:
+            raise InvalidData(
+                f"clusters have rows at several parties, and {' and '.join(against)} would have to tell a sum over "
+                'fewer rows than minimum-count. Use inference = "robust" in the study; or, if equal labels mean '
+                "different clusters at the parties, make the labels differ."
+            )
+        refuse_few_clusters(self.model, clusters.count)
+        if self.among and self.asked.correction == "CR2" and clusters.shared:
+            raise InvalidData(
+                f'correction = "CR2" needs each cluster within one party, but {len(clusters.shared)} of '
+                f'{clusters.count} clusters have rows at several. Write correction = "CR1" into the study.'
+            )
+        return clusters
+
+    def _is_adjustable(self, parties: Parties, clusters: Clusters) -> bool:
+        """Whether what CR2 needs of each cluster can be had."""
+        if clusters.shared:
+            return self.pooled
+        if not 0 < clusters.count < FEW or self.asked.correction is not None:
+            return True
+        numbers = numbers_of_adjustment(count_coefficients(self.model))
+        return all(parties.ask(partial(has_room, numbers), bool))
+
+
+# -- of a result -------------------------------------------------------------------------------------------------------
+
+
+def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inference:
+    """Standard errors of a result, from the parties that fitted it, or from its data."""
+    certificate = result.certificate
+    check_problem(result.model.problem, certificate.settings["split"], asked.kind)
+    parties = result.parties if data is None else parties_of(certificate, result.model, data)
+    if parties is None:
+        raise InvalidData(
+            "a result from a file, or of a study between organisations, has no data. Give data=, in the form in which "
+            "it was fitted."
+        )
+    with parties.engine.held():
+        operation, parties = ready_to_infer(parties, result.model, certificate.tolerance, asked, clusters)
+        found = operation.together(parties)
+    for text in found.warnings:
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return found
+
+
+def ready_to_infer(
+    parties: Hosted, model: Any, tolerance: float, asked: Question, clusters: Any
+) -> tuple[Infer, Hosted]:
+    """The operation, and the parties with the cluster of each of their rows; `clusters` has those of all rows."""
+    places = [place for place in parties.look(rows_held) if place is not None]
+    operation = Infer(asked, model, tolerance, pooled=all(rows is not None for rows, _ in places))
+    parties = parties.again(operation)
+    if clusters is not None:
+        parties = parties.map(partial(_with_clusters, _of_parties(clusters, places)))
+    return operation, parties
+
+
+def parties_of(certificate: Certificate, model: Any, data: Any) -> Hosted:
+    """Parties in this process that have the data of a result; other data is refused."""
+    problem = model.problem
+    tables, _ = prepare_tables(certified_tables(certificate, model, data), problem, "samples")
+    secure = certificate.settings.get("secure_sums") is True
+    parties = met_here(tables, "samples", secure_sums=secure)
+    held = [person.digest for person in participants(parties.sites)]
+    if held != [person.digest for person in certificate.participants]:
+        raise InvalidData("this is not the data that the model was fitted to: its digest differs.")
+    return parties
+
+
+def certified_tables(certificate: Certificate, model: Any, data: Any) -> list[Table]:
+    """One table per party, with the columns of the model in its order, wherever they have names."""
+    settings, prepared = certificate.settings, model.preparation
+    split = settings["split"]
+    sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
+    parts = None if isinstance(data, list) else settings["partition"] or sizes
+    if prepared is not None:
+        return gather_prepared(data, split, parts, prepared, same_order=True)
+    if isinstance(data, list):
+        tables = gather(data, split, None, same_order=True, warn=False)
+        return [in_order(table, model.columns, split) for table in tables]
+    whole, parts = in_one_piece(data, split, parts, model.problem.kind.data.pieces)
+    return split_table(in_order(whole, model.columns, "samples"), split, parts)
+
+
+def rows_held(site: Site) -> tuple[Indices | None, int]:
+    """Which rows of one table are here, if it was split; and how many rows are here."""
+    return site.data.rows, site.data.n
+
+
+def _with_clusters(of_parties: Sequence[Indices], site: Site) -> Table:
+    return replace(site.data, ids=of_parties[site.index])
+
+
+def _of_parties(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> list[Indices]:
+    """The clusters of the rows of every party, as numbers."""
+    sizes = [n for _, n in places]
+    parts = _parts(clusters, places)
+    if [len(own) for own in parts] != sizes:
+        raise InvalidData(f"clusters has {[len(own) for own in parts]} rows a party, but the parties have {sizes}.")
+    everything = np.concatenate(parts)
+    if everything.dtype.kind == "f" and not np.isfinite(everything).all():
+        raise InvalidData("some rows have no cluster. Give each row one, or leave those rows out of the fit.")
+    numbers = np.unique(everything, return_inverse=True)[1]
+    return np.split(numbers, np.cumsum(sizes)[:-1])
+
+
+def _parts(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> list[npt.NDArray[Any]]:
+    """The clusters as they were given, for each party."""
+    sizes = [n for _, n in places]
+    if isinstance(clusters, list) and len(clusters) == len(places) and all(np.ndim(own) == 1 for own in clusters):
+        return [np.asarray(own) for own in clusters]
+    whole = np.asarray(clusters)
+    if whole.shape != (sum(sizes),):
+        raise InvalidData(f"clusters has shape {whole.shape}; give the cluster of each of the {sum(sizes)} rows.")
+    blocks = np.split(whole, np.cumsum(sizes)[:-1])
+    return [block if rows is None else whole[rows] for (rows, _), block in zip(places, blocks, strict=True)]
