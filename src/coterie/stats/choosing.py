@@ -55,7 +55,7 @@ WORTH, FAR = 2e-3, 0.2
 NOTHING_IN_COMMON = 1e3
 """λ of a common model that is next to nothing, in the same units."""
 BOOSTED = ("global", "local", "dada", "dada-linear")
-LINEAR = ("pooled", "levels", "shared", "alone")
+POOLED, LEVELS, BETWEEN, ALONE = LINEAR = ("pooled", "levels", "shared", "alone")
 AWAY = 0.1
 """If boosted models for all and alone are both so far behind on the first fold, those between them are not tried."""
 NOISE = 0.5
@@ -300,11 +300,11 @@ def linear_candidates(contest: Contest, loss: Any, penalty: Mapping[str, Any], w
     lam, mu, nu = START
     lam = climb("pooled", (lam, inf, inf), [(0,)])[0]
     if contest.scale.users > 1:
-        if "levels" in wanted:
+        if LEVELS in wanted:
             nu = climb("levels", (lam, inf, nu), [(2,), (0,)])[2]
-        if "shared" in wanted:
+        if BETWEEN in wanted:
             climb("shared", (lam, mu, nu), [(1,), (0,), (2,)])
-        if "alone" in wanted:
+        if ALONE in wanted:
             climb("alone", (NOTHING_IN_COMMON, mu, START[2]), [(1, 2)])
     whole = list(best.values())
     return contest.simplest(whole, min(whole, key=lambda one: one.loss), "losses", -1.0)

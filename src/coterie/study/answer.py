@@ -15,7 +15,6 @@ from coterie.api.result import Result
 from coterie.data.archives import staged, write_atomically
 from coterie.errors import CoterieError, InvalidData, PartyLost
 from coterie.numerics.arrays import digest
-from coterie.problems.linear.model import LinearModel
 from coterie.run.bill import Bill, Cost
 from coterie.run.certificate import Certificate
 from coterie.stats.choosing import Choice
@@ -111,9 +110,7 @@ def _bill(bill: Bill) -> dict[str, Any]:
 def _signed(session: Session, result: Result, told: dict[str, Any] | None = None) -> Result:
     parts = session.all_gather(result.model.digest(), PARTS, str)
     certificate = _with_parts(result.certificate, session.study, parts, told or {})
-    model = result.model
-    if isinstance(model, LinearModel) and model.part is not None:
-        model = replace(model, run=certificate.run)
+    model = result.model.of_run(certificate.run)
     return replace(result, model=model, certificate=signed_by_all(session, certificate))
 
 

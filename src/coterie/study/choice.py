@@ -13,6 +13,7 @@ import numpy as np
 from coterie.api.result import Result
 from coterie.errors import Refused
 from coterie.numerics.arrays import FloatArray
+from coterie.problems.shared.methods import SharedQuasiNewton
 from coterie.run.bill import Cost
 from coterie.run.settings import Limits
 from coterie.stats.choosing import (
@@ -72,7 +73,7 @@ class OneOfMany:
 def choose_together(fits: Fits) -> tuple[Result, Choice, Cost]:
     """The result of the model that was chosen, fitted to all rows; the choice; and what that cost."""
     study, holder = fits.session.study, OneOfMany(fits)
-    if "shared" not in fits.allowed:
+    if SharedQuasiNewton.name not in fits.allowed:
         raise Refused("the choice needs the method 'shared', which not all policies allow. Name mu in [problem].")
     named = {"loss": "logistic", "penalty": "l2", **study.problem}
     loss = named.pop("loss")

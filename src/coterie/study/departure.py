@@ -23,7 +23,7 @@ from coterie.study.broadcasts import FITTED_WITHOUT
 from coterie.study.consent import Consent
 from coterie.study.party import read_new
 from coterie.study.prediction import ObjectiveOfParts, Predictions
-from coterie.study.scores import name_of_model, own_model, predict_together
+from coterie.study.scores import name_of_model, own_part, predict_together
 from coterie.study.session import Say, Session
 from coterie.study.study import PartyFile, Study
 
@@ -74,7 +74,7 @@ def predict_without(
 
 def _objective(session: Session, own: PartyFile, study: Study) -> tuple[float | None, int]:
     """P of the parts that are left, on the rows that they were fitted to, at the party with the labels."""
-    asked = ObjectiveOfParts(own_model(own), own.target, name_of_model(own))
+    asked = ObjectiveOfParts(own_part(own), own.target, name_of_model(own))
     table = read_new(own, study, own.data, labelled=True)
     objective: float | None
     objective, rows = asked.together(Among.begin(session, asked, table))

@@ -47,6 +47,7 @@ from coterie.numerics.arrays import FloatArray, host, shared_result
 from coterie.numerics.backends import backend
 from coterie.numerics.factors import apart, orthonormal, trace_norm
 from coterie.numerics.local_loss import weighted_norm
+from coterie.numerics.penalties.ball import radius_of
 from coterie.numerics.penalties.penalty import FEASIBILITY_TOLERANCE
 from coterie.problems.low_rank.tasks import Information, Means, Task
 from coterie.problems.low_rank.tasks.multinomial import NEVER
@@ -130,7 +131,7 @@ class LowRankProof(Proof[Problem[Task]]):
         """P(W), and the lower bound that the Frank-Wolfe gap proves."""
         problem, means = agent.problem, agent.known.means
         d, m = problem.loss.size(agent.data)
-        r: float = problem.penalty.radius  # type: ignore[attr-defined]
+        r = radius_of(problem.penalty)
         left, right, free = taken_apart(agent, point.w.astype(np.float64))
         weights = Weights.known(point.v, (d, m)) if problem.loss.stages > 1 else None
         if weights is not None:

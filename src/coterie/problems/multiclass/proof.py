@@ -80,8 +80,15 @@ def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> Facts:
     shares = counts[counts > 0] / total
     null = -float(shares @ np.log(shares)) if agent.problem.intercept else at_zero
     known = lengths_of_start(agent, total, total * at_zero, squares, squares * spread, sum_of_inverses(lengths))
-    there = {"centre": centre, "unit": unit, "lengths": lengths, "counts": tuple(counts.tolist())}
-    return replace(known, gap_unit=null or 1.0, primal_at_zero=at_zero, **there)  # type: ignore[arg-type]
+    return replace(
+        known,
+        gap_unit=null or 1.0,
+        primal_at_zero=at_zero,
+        centre=centre,
+        unit=unit,
+        lengths=lengths,
+        counts=tuple(counts.tolist()),
+    )
 
 
 class SoftmaxTerms(Terms):

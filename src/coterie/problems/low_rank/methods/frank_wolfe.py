@@ -44,6 +44,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, as_number, shared_result
 from coterie.numerics.backends import TorchBackend
 from coterie.numerics.factors import decomposed, within
+from coterie.numerics.penalties.ball import radius_of
 from coterie.numerics.penalties.traceball import leading_pair
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.low_rank.tasks import Information, Task
@@ -288,8 +289,7 @@ class DfwTrace(FrankWolfe):
 
 def radius(agent: Agent[Problem[Task]]) -> float:
     """μ."""
-    bound: float = agent.problem.penalty.radius  # type: ignore[attr-defined]
-    return bound
+    return radius_of(agent.problem.penalty)
 
 
 def power_iterations(power: Power, epoch: int, log_factor: float = 1.0) -> int:
