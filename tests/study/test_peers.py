@@ -578,16 +578,10 @@ class Bent(GrpcMesh):
         super().send(to, message, tag)
 
 
-class Bending:
-    """In the place of `Chaos`."""
-
-    streams = Bent
-
-
 def test_who_passes_sums_on_cannot_change_them(tmp_path):
     write_study(tmp_path, network="path", tol=1e-3)
     tables = data("features")
-    for error in together(tmp_path, tables, chaos=Bending):
+    for error in together(tmp_path, tables, links=Bent):
         assert error.status == "protocol_error", error
         assert "cyd received other sums than ada" in str(error)
     assert not list(tmp_path.glob("*/result"))

@@ -17,7 +17,6 @@ from coterie.run.disclosure import declared_by
 from coterie.run.parties import Operation, Parties
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
-from coterie.study.chaos import Chaos
 from coterie.study.policy import Account, agree_on_limits, agree_to_begin
 from coterie.study.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
 from coterie.study.study import PartyFile, Study
@@ -112,7 +111,6 @@ class Part:
 
     own: PartyFile
     study: Study
-    chaos: Chaos | None = None
     say: Say = lambda text: None
 
     def take(
@@ -138,4 +136,4 @@ class Part:
             session.all_gather(True, DONE, bool)
             return found  # type: ignore[no-any-return]
 
-        return in_session(own, self.study, operation.name, work, self.say, self.chaos)
+        return in_session(own, self.study, operation.name, work, self.say)

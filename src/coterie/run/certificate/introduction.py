@@ -80,6 +80,11 @@ def _refuse_misfits(agent: Agent) -> None:
     applies=lambda case: _of_classes(case.problem),
 )
 @discloses(
+    "how many events you have: the sum of your labels (with weights)",
+    splits=BY_ROWS,
+    applies=lambda case: _of_counts(case.problem),
+)
+@discloses(
     "for each column: the sum of its squares, and its sum weighted by the gradient of the loss",
     "the means of your columns in each class, and the scale of each column",
     splits=BY_ROWS,
@@ -94,8 +99,8 @@ def _refuse_misfits(agent: Agent) -> None:
 )
 def _by_samples(agent: Agent) -> Talk[Facts]:
     if not agent.problem.intercept:
-        classes = _sum_of_labels(agent) if _has_classes(agent) else 0.0
-        said = np.concatenate([[agent.weight, classes, 0.0, agent.conjugate_at_zero], agent.column_squares])
+        events = _sum_of_labels(agent) if _has_events(agent) else 0.0
+        said = np.concatenate([[agent.weight, events, 0.0, agent.conjugate_at_zero], agent.column_squares])
         message = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
         sums, there = message[: len(said)], message[len(said) :]
         total, labels, conjugates = float(sums[0]), float(sums[1]), float(sums[3])
@@ -111,14 +116,18 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
     return shared_result(message, _from_rows, agent, sums[4:], there, known, _counts(agent, total, labels))
 
 
-def _has_classes(agent: Agent) -> bool:
-    """Whether the labels are -1 and +1."""
-    return _of_classes(agent.problem)
+def _has_events(agent: Agent) -> bool:
+    """Whether labels tell events: -1 and +1, or counts."""
+    return _of_classes(agent.problem) or _of_counts(agent.problem)
 
 
 def _of_classes(problem: Any) -> bool:
     kind: str = problem.loss.kind
     return kind == "classification"
+
+
+def _of_counts(problem: Any) -> bool:
+    return bool(problem.loss.counts)
 
 
 def _sum_of_labels(agent: Agent) -> float:
@@ -127,9 +136,11 @@ def _sum_of_labels(agent: Agent) -> float:
 
 
 def _counts(agent: Agent, total: float, labels: float) -> tuple[float, ...] | None:
-    """The rows of both classes, from the sum of all weights and that of all labels."""
-    if not _has_classes(agent):
+    """The rows of both classes, or the events, from the sum of all weights and that of all labels."""
+    if not _has_events(agent):
         return None
+    if agent.problem.loss.counts:
+        return (labels,)
     return (total - labels) / 2.0, (total + labels) / 2.0
 
 
@@ -194,11 +205,17 @@ def _from_rows(
     applies=lambda case: case.intercept and _of_classes(case.problem),
     most=lambda case: (0, 1),
 )
+@discloses(
+    "from the label party: how many events there are, the sum of the labels (with weights)",
+    splits=("features",),
+    applies=lambda case: case.intercept and _of_counts(case.problem),
+    most=lambda case: (0, 1),
+)
 def _by_features(agent: Agent) -> Talk[Facts]:
     # ∇ℓ would tell everybody the labels; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n tells a length without them.
     lengths = agent.design.squared_lengths()[: agent.data.d]
     # Without an intercept nothing else that is told depends on how many rows each class has.
-    counted = _has_classes(agent) and agent.problem.intercept
+    counted = _has_events(agent) and agent.problem.intercept
     mine: FloatArray = np.zeros(6)
     own_labels, constant = 0.0, 0.0
     if agent.data.y is not None:
