@@ -35,6 +35,8 @@ from coterie.errors import InvalidProblem
 from coterie.numerics.arrays import FloatArray, is_sparse
 from coterie.problems.personal.problem import Personal
 from coterie.problems.shared.problem import Shared
+from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.settings import Settings
 
 Trial = dict[str, Any]
@@ -182,6 +184,18 @@ def sums_of(tables: Sequence[Table]) -> FloatArray:
     )
     counts = sum(table.n > 0 for table in tables), sum(table.n for table in tables), squares
     return np.concatenate([counts, np.atleast_1d(sums)]).astype(float)
+
+
+@discloses("the sum of each of your columns, and of all squares, as part of a sum", "the means of your columns", TOTALS)
+@discloses("for each fold and class: whether you have enough rows of the class outside the fold, as part of a sum")
+@discloses(
+    "for each fit, of the rows that were kept back: the share of right answers and the mean loss, as part of a sum",
+)
+@discloses("squares of how much two models differ in these, as part of a sum")
+def sums_of_choice(numbers: FloatArray) -> Talk[FloatArray]:
+    """These numbers, added up over all parties."""
+    total: FloatArray = yield Sum(numbers)
+    return total
 
 
 @dataclass(frozen=True)

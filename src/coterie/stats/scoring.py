@@ -351,6 +351,8 @@ def of_numbers(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) 
     found["mae"] = errors / n
     found["mean_observed"] = labels / n
     found["mean_predicted"] = predicted / n
+    if loss.counts:
+        found["events"] = labels
     if loss.name == "quantile" and not likelihood:
         found["share_below"] = yield from _share_below(y <= m, s, n, limits["minimum"])
     limits = _less(limits, told.size + nulls.size + 3 * BINS + 2)

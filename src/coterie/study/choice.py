@@ -28,9 +28,10 @@ from coterie.stats.choosing import (
     deal_by_class,
     marks_of,
     sums_of,
+    sums_of_choice,
 )
 from coterie.stats.folds import counts_by_fold, leaves_enough, only, without
-from coterie.study.fits import Fits, said, whole
+from coterie.study.fits import Fits, whole
 
 
 class OneOfMany:
@@ -57,7 +58,7 @@ class OneOfMany:
 
     def add(self, numbers: FloatArray) -> FloatArray:
         transport = self.fits.transport()
-        total: FloatArray = transport.converse([said(numbers)], "proof")[0].astype(float)
+        total: FloatArray = transport.converse([sums_of_choice(numbers)], "proof")[0].astype(float)
         self.sent += transport.bill.total
         return total
 

@@ -20,7 +20,6 @@ from coterie.errors import InvalidInput
 from coterie.run.certificate import Certificate
 from coterie.study.among import Among
 from coterie.study.broadcasts import FITTED_WITHOUT
-from coterie.study.chaos import Chaos
 from coterie.study.consent import Consent
 from coterie.study.party import read_new
 from coterie.study.prediction import ObjectiveOfParts, Predictions
@@ -45,7 +44,6 @@ def predict_without(
     data: Path,
     gone: Sequence[str],
     *,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> tuple[Predictions, str | None]:
@@ -69,7 +67,7 @@ def predict_without(
             old = Certificate.load(before.output / "certificate.json")
             costs.append(_compared(gone, objective, old.primal, [old.participants[0].rows, rows]))
 
-    how: dict[str, Any] = {"chaos": chaos, "say": say, "consent": consent}
+    how: dict[str, Any] = {"say": say, "consent": consent}
     found = predict_together(holder, study, data, before=before_predicting, **how)
     return found, (costs[0] or None) if costs and found.scores is not None else None
 

@@ -18,7 +18,6 @@ from coterie.problems.models import AnyModel, load_model
 from coterie.run.setup import check_offset
 from coterie.stats.scoring import check_problem
 from coterie.study.among import Part
-from coterie.study.chaos import Chaos
 from coterie.study.consent import Consent, require, require_for_study
 from coterie.study.disclosure import disclosure
 from coterie.study.party import read_new, read_own, read_test
@@ -34,7 +33,6 @@ def predict_together(
     study: Study,
     data: Path,
     *,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     before: Callable[[Session], None] = lambda session: None,
     consent: Consent = None,
@@ -50,7 +48,7 @@ def predict_together(
     model, table = own_part(own), read_new(own, study, data, labelled=False)
     _refuse_others(own, model, table, data)
     require_for_study(own, study, lambda: disclosure(study, own.party, read_own(own, study)), consent)
-    return Part(own, study, chaos, say).take(Predict(model, own.target, name_of_model(own)), table, before)
+    return Part(own, study, say).take(Predict(model, own.target, name_of_model(own)), table, before)
 
 
 def evaluate_together(
@@ -58,7 +56,6 @@ def evaluate_together(
     study: Study,
     data: Path | None = None,
     *,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Evaluation | None:
@@ -74,7 +71,7 @@ def evaluate_together(
     asked = Evaluate(model, study.split, name_of_model(own))
     table = asked.alone(read_test(own, study, data, model))
     require(own, study, disclosure(study, own.party, read_own(own, study)), consent)
-    return Part(own, study, chaos, say).take(asked, table)
+    return Part(own, study, say).take(asked, table)
 
 
 def name_of_model(own: PartyFile) -> str:

@@ -58,6 +58,8 @@ class Model(Generic[P]):
 
     def counted(self, counts: Sequence[float]) -> str:
         """How many events there are, or rows of each class: `counts` as a certificate has them."""
+        if len(counts) == 1:
+            return f"events: {counts[0]:.10g} (the sum of the labels)"
         if self.one_score and len(counts) == 2:
             return f"events: {counts[1]:.10g} of {sum(counts):.10g}"
         if self.classes_ is None:

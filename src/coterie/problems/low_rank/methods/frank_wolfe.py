@@ -38,7 +38,6 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from coterie.errors import InvalidProblem, UnknownName
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, as_number, shared_result
@@ -54,6 +53,7 @@ from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Disclosure
 
 BEGINNINGS = ("random", "previous", "sva")
 
