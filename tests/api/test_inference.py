@@ -108,7 +108,7 @@ def test_clusters_at_one_party_and_at_several_are_the_same_clusters():
     np.testing.assert_allclose(there.covariance, mixed.covariance, rtol=1e-6)
     # Four parties have rows of all 30 clusters: of each, 4 scores are told; in order, only products are.
     numbers = [found.bill.per_purpose["rounds"].scalars for found in (there, mixed)]
-    triangle, counts = 10, 3
+    triangle, counts = 10, 4
     each = 2 * triangle + 4 + 1 + 2 + counts
     assert numbers == [2 * 3 * each, 2 * 4 * (each + 30 * 4)]
 

@@ -73,6 +73,7 @@ LABELS = {
 }
 COUNTED = f"events: {(FRAME.group == 'control').sum()} of 120"
 NUMBERS = FRAME[["age", "dose"]].to_numpy()
+X_OF_COUNTS = RNG.standard_normal((120, 3))
 
 
 @pytest.mark.parametrize("labels", LABELS)
@@ -135,6 +136,32 @@ def test_outputs_say_the_unit_of_a_coefficient(loss, meaning):
     assert "per unit of the column" in str(fit)
     scaled = co.solve(co.Problem(loss, "l2", 0.1), (NUMBERS, y), agents=2, prepare="standardise")
     assert "per unit of the scaled column in coef_, per unit of the raw column in tables" in str(scaled)
+
+
+@pytest.mark.parametrize("split", ["samples", "features"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_counts_of_events_are_summed_in_every_output(split, intercept, tmp_path):
+    counts = np.random.default_rng(9).poisson(np.exp(0.5 * X_OF_COUNTS[:, 0] + 0.3)).astype(float)
+    told = f"events: {counts.sum():g} (the sum of the labels)"
+    problem = co.Problem("poisson", "l2", 0.01, intercept=intercept)
+    found = co.solve(problem, (X_OF_COUNTS, counts), agents=2, split=split)
+    if split == "features" and not intercept:
+        assert "events: not counted" in str(found)
+        return
+    assert told in str(found)
+    assert told.removeprefix("events: ") in co.report.write_report(found, tmp_path / "report.html").read_text()
+    assert co.verify(found.certificate, found.model, (X_OF_COUNTS, counts)).holds
+    forged = replace(found.certificate, counts=(counts.sum() + 1,))
+    assert not co.verify(forged, found.model, (X_OF_COUNTS, counts)).holds
+    assert co.evaluate(found.model, (X_OF_COUNTS, counts)).scores["events"] == counts.sum()
+
+
+def test_standard_errors_of_counts_have_the_sum_of_the_labels():
+    counts, weights = np.arange(120) % 4, np.arange(120) % 3 + 1.0
+    plain = co.solve(co.Problem("poisson"), (X_OF_COUNTS, counts), agents=2)
+    weighted = co.solve(co.Problem("poisson"), (X_OF_COUNTS, counts, weights), agents=2)
+    assert f"events: {counts.sum()} (the sum of the labels)" in str(plain.inference())
+    assert f"events: {counts @ weights:g} (the sum of the labels)" in str(weighted.inference())
 
 
 def test_forged_numbers_of_events_are_refused():

@@ -13,12 +13,12 @@ import coterie as co
 from coterie.engines.local import Local
 from coterie.methods import METHODS
 from coterie.problems.personal.methods.dada import Dada
-from coterie.study.chaos import Chaos
 from coterie.study.disclosure import disclosure
 from coterie.study.study import load_study
 from tests.harness.clusters import needs
 from tests.harness.parties import processes, together, write_data, write_study
 from tests.harness.places import Places
+from tests.harness.shaken import shaken
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
 USERS = 6
@@ -203,7 +203,9 @@ def test_the_page_before_the_run_says_that_others_see_the_model(tmp_path):
 def test_a_shaken_network_changes_no_bit(tmp_path):
     names, tables = NAMES[:3], parties(NAMES[:3])
     write_study(tmp_path, names, PROBLEM, deadline=4.0, **LEARNING | {"max-rounds": 15})
-    results = together(tmp_path, tables, names, chaos=Chaos.parse("drop=0.02"))
+    made = []
+    results = together(tmp_path, tables, names, links=shaken(made, drop=0.02))
+    assert sum(one.lost for one in made)
     local = alone(tables, max_rounds=15, check_every=10, sample=2)
     assert_same_bits(results, local, names)
     assert all(result.bill == local.bill for result in results)

@@ -15,6 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +27,7 @@ from coterie.study.nonce import secret
 from coterie.study.party import fit_together
 from coterie.study.pinning import pin
 from coterie.study.study import load_party
+from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import fingerprint, provide_all
 
 NAMES = ("ada", "bea", "cyd")
@@ -93,10 +95,10 @@ def write_data(folder, tables):
         (folder / table.name / "data.csv").write_text("\n".join(lines) + "\n")
 
 
-def together(folder, tables=None, names=NAMES, work=fit_together, **more):
+def together(folder, tables=None, names=NAMES, work=fit_together, links=GrpcMesh, **more):
     """What each party comes to, or the error it ends with; a thread each, with real TLS in between.
 
-    All agree to what is sent.
+    All agree to what is sent. `links` makes the links of a party, for tests in which these fail or are overheard.
     """
     if getattr(work, "__name__", "").endswith("_together"):
         more = {"consent": True} | more
@@ -109,7 +111,7 @@ def together(folder, tables=None, names=NAMES, work=fit_together, **more):
         except CoterieError as error:
             return error
 
-    with ThreadPoolExecutor(len(names)) as pool:
+    with mock.patch("coterie.study.session.GrpcMesh", links), ThreadPoolExecutor(len(names)) as pool:
         return list(pool.map(one, names))
 
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.linear.model import LinearModel
 from coterie.problems.low_rank.model import LowRankModel
 from coterie.problems.models import AnyModel
 from coterie.problems.personal.model import PersonalModel
 from coterie.run.collectives import Sum
+from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 3))

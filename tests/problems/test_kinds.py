@@ -16,19 +16,12 @@ CLASSES |= {"LinearModel", "LowRankModel", "MulticlassModel", "PersonalModel", "
 ALLOWED = {
     "api/solve.py": "a wrong first argument is refused",
     "api/evaluate.py": "a wrong first argument is refused",
-    "report/figures.py": "a page is also made of models that are not of this package",
-    "report/sections/model.py": "a page is also made of models that are not of this package",
-    "report/users.py": "a table by user has columns that only personal models know",
     "commands/baseline.py": "the command is for survival models",
     "commands/predict.py": "--users is for models of users, and coefficients have another shape for several classes",
     "commands/users.py": 'the command is for models of users, and "shared" is a method',
     "estimators/choice.py": "the estimator chooses between two kinds",
     "estimators/direct.py": "a fast path of the estimator, for one kind",
     "estimators/personalized.py": 'the estimator is for two kinds, and "shared" is a method',
-    "stats/choosing.py": '"shared" is a method',
-    "study/choice.py": '"shared" is a method',
-    "study/answer.py": "only linear models have parts",
-    "study/scores.py": "only linear models have parts",
 }
 """Files outside of `problems` that ask for a kind, and why."""
 

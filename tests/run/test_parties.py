@@ -14,7 +14,7 @@ from coterie.api.crosstab import CrossTabulate
 from coterie.api.describe import RAW, Describe, raw_columns
 from coterie.api.evaluate import Evaluate
 from coterie.errors import InvalidData
-from coterie.methods.disclosure import discloses
+from coterie.run.disclosure import discloses
 from coterie.run.parties import Meeting, Operation, hosted
 from coterie.run.site import Rules
 from coterie.stats.describing import Wish

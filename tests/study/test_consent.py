@@ -56,8 +56,8 @@ def test_one_is_asked_once_for_each_version_of_the_study_and_the_page(folder):
     ("settings", "words"),
     [
         ({}, "all labels, and after as many rounds"),
-        ({"split": "samples"}, "totals over all parties, and the model"),
-        ({"split": "samples", "secure-sums": False}, "the rows and labels"),
+        ({"split": "samples"}, "the sums over all parties, and the model"),
+        ({"split": "samples", "secure-sums": False}, "your rows and labels"),
     ],
 )
 def test_the_page_says_in_one_line_what_the_most_curious_could_compute(tmp_path, settings, words):

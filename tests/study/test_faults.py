@@ -14,12 +14,12 @@ import pytest
 
 import coterie as co
 from coterie.api.result import Result
-from coterie.errors import InvalidInput, PartyLost
+from coterie.errors import PartyLost
 from coterie.run import rounds
 from coterie.run.statuses import Status
-from coterie.study.chaos import Chaos
 from coterie.transport import edge, grpc_mesh
 from tests.harness.parties import NAMES, Network, data, processes, same_secrets, together, write_data, write_study
+from tests.harness.shaken import shaken
 
 pytestmark = pytest.mark.chaos
 
@@ -280,28 +280,22 @@ def test_who_never_comes_is_named(tmp_path):
     assert time.monotonic() - began < TO_END
 
 
-# -- rehearsals --------------------------------------------------------------------------------------------------------
+# -- shaken links ------------------------------------------------------------------------------------------------------
+
+LITTLE_OF_ALL = {"delay": 0.01, "drop": 0.02, "disconnect": 0.02}
 
 
-@pytest.mark.parametrize("chaos", ["delay=0.01", "drop=0.05", "disconnect=0.05", "on"])
-def test_a_shaken_network_changes_no_bit(tmp_path, chaos):
+@pytest.mark.parametrize("how", [{"delay": 0.01}, {"drop": 0.05}, {"disconnect": 0.05}, LITTLE_OF_ALL], ids=" ".join)
+def test_a_shaken_network_changes_no_bit(tmp_path, how):
     tables = data(classification=True)
     settings = LONG | {"max-rounds": 60}
     # A lost message is found out by the next heartbeat, an eighth of the deadline later.
     write_study(tmp_path, deadline=4.0, **settings)
-    results = together(tmp_path, tables, chaos=Chaos.parse(chaos))
+    made = []
+    results = together(tmp_path, tables, links=shaken(made, **how))
     assert_same_bits(results, undisturbed(tables, settings))
-
-
-@pytest.mark.parametrize("text", ["kil=2", "drop=2", "delay=x", "disconnect=-1", ""])
-def test_chaos_that_makes_no_sense_is_refused(text):
-    with pytest.raises(InvalidInput, match=r"chaos|kind of chaos"):
-        Chaos.parse(text)
-
-
-def test_chaos_is_written_as_it_is_read():
-    chaos = Chaos(0.01, 0.02, 0.03, 4, 5)
-    assert Chaos.parse(str(chaos)) == chaos
+    assert bool(sum(one.lost for one in made)) == ("drop" in how)
+    assert bool(sum(one.cut for one in made)) == ("disconnect" in how)
 
 
 # -- long runs ---------------------------------------------------------------------------------------------------------

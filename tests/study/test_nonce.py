@@ -6,6 +6,7 @@ import itertools
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -52,34 +53,32 @@ def test_the_nonce_is_made_once_by_whoever_is_first_and_read_by_its_owner_alone(
         secret(own, study)
 
 
-class Heard:
-    """In the place of `Chaos`: what ada hears of the leaf cyd's first vector of the set-up."""
+class Overheard(GrpcMesh):
+    """Keeps what ada hears of the leaf cyd's first vector of the set-up."""
 
-    def __init__(self):
-        heard = self.heard = []
+    def __init__(self, heard, *given, **more):
+        super().__init__(*given, **more)
+        self.overheard = heard
 
-        class Streams(GrpcMesh):
-            def send(self, to, message, tag):
-                if self.me == 2 and tag.purpose == "setup" and message.size == 60:
-                    heard.append(np.array(message))
-                super().send(to, message, tag)
-
-        self.streams = Streams
+    def send(self, to, message, tag):
+        if self.me == 2 and tag.purpose == "setup" and message.size == 60:
+            self.overheard.append(np.array(message))
+        super().send(to, message, tag)
 
 
 @pytest.mark.parametrize("method", ["tree"])
 def test_set_up_does_not_multiply_columns_by_numbers_that_others_know(tmp_path, method):
     tables = data("features")
     write_study(tmp_path, method=method, network="path", tol=1e-3)
-    heard = Heard()
-    results = together(tmp_path, tables, chaos=heard)
+    heard = []
+    results = together(tmp_path, tables, links=partial(Overheard, heard))
     X = tables[2].X
     scaled = X / np.sqrt((X**2).sum(axis=0))
 
     def fits(random):
         # The message is the columns, scaled to equal lengths, times the drawn vector, up to one factor.
         guess = scaled @ random.standard_normal(3)
-        return abs(guess @ heard.heard[0]) / np.linalg.norm(guess) / np.linalg.norm(heard.heard[0]) > 1 - 1e-9
+        return abs(guess @ heard[0]) / np.linalg.norm(guess) / np.linalg.norm(heard[0]) > 1 - 1e-9
 
     assert not fits(np.random.default_rng([0, 3, 0]))  # what the public seed gives
     words = np.frombuffer(secret(*parties(tmp_path)[2]), np.uint32).tolist()

@@ -26,9 +26,9 @@ from coterie.api.result import Result
 from coterie.catalogue import unregister
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
 from coterie.methods import METHODS
-from coterie.methods.disclosure import Disclosure
 from coterie.problems.models import load_model
 from coterie.run.certificate import Certificate
+from coterie.run.disclosure import Disclosure
 from coterie.study.disclosure import check_labels, disclosure
 from coterie.study.party import fit_together, read_own
 from coterie.study.proof import verify_together
@@ -578,16 +578,10 @@ class Bent(GrpcMesh):
         super().send(to, message, tag)
 
 
-class Bending:
-    """In the place of `Chaos`."""
-
-    streams = Bent
-
-
 def test_who_passes_sums_on_cannot_change_them(tmp_path):
     write_study(tmp_path, network="path", tol=1e-3)
     tables = data("features")
-    for error in together(tmp_path, tables, chaos=Bending):
+    for error in together(tmp_path, tables, links=Bent):
         assert error.status == "protocol_error", error
         assert "cyd received other sums than ada" in str(error)
     assert not list(tmp_path.glob("*/result"))
@@ -680,7 +674,7 @@ def test_the_disclosure_names_who_hears_what(tmp_path):
     assert "73 rows, 3 columns, the labels" in page
     assert METHODS["graph-cp"].disclosure.sent in page
     assert METHODS["graph-cp"].disclosure.learned in page
-    assert "keyed hashes of the ids" in page
+    assert "keyed hashes of your ids" in page
     assert "the labels" not in disclosure(study, "cyd", keyed()[2]).split("\n\n")[1]
 
 
@@ -695,7 +689,7 @@ def test_the_disclosure_lists_what_may_be_chosen(tmp_path):
 def test_the_disclosure_names_the_means(tmp_path, intercept):
     write_study(tmp_path, problem=RIDGE | {"intercept": intercept}, split="samples")
     page = disclosure(load_study(tmp_path / "study.toml"), "bea", data("samples")[1])
-    assert ("for every column its sum, and its sum weighted by the slope at w = 0" in page) == intercept
+    assert ("for each column: its sum." in page) == intercept
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -80,7 +80,7 @@ def test_the_radius_of_a_low_rank_model_is_chosen_together(tmp_path):
     together(tmp_path, tables)
     study = load_party(tmp_path / NAMES[0] / "party.toml")[1]
     said = disclosure(study, NAMES[0], tables[0])
-    assert "for every column its sum, and for every class its rows" in said
+    assert "for each class: the weight of your rows" in said
     how = {"count": 2, "cv": 2, "tol": 1e-3, "secure_sums": True, "engine": same_secrets(tmp_path)}
     local = co.path(co.Problem(**problem, radius=1.0), tables, **how)
     for found in paths(tmp_path):
@@ -184,7 +184,7 @@ def test_the_page_that_a_party_agrees_to_says_it(tmp_path):
     page = disclosure(after, "ada", table)
     assert "[path] with 4 strengths and 3 folds" in page
     assert "16 times" in page
-    assert "whether it has enough rows of every class outside each fold" in page
+    assert "whether you have enough rows of the class outside the fold" in page
     assert before.run_id != after.run_id
     write_study(tmp_path, problem=PLAIN, split="samples", inference="robust")
     page = disclosure(load_party(tmp_path / "ada" / "party.toml")[1], "ada", table)

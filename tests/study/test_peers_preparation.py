@@ -83,7 +83,7 @@ def test_by_features_nothing_is_told_and_parts_keep_their_columns(tmp_path):
     assert "preparation" not in results[0].bill.per_purpose
     assert results[2].model.columns == ("town=Bern", "town=Rom", "town=Ulm", "town=(other)")
     page = disclosure(load_study(tmp_path / "study.toml"), "cyd", results_table(tmp_path, "cyd"))
-    assert "Prepared here, without a message: impute, min-max; one-hot(5); age: spline(4)" in page
+    assert "Prepared here, without a message:\n  - impute, min-max; one-hot(5); age: spline(4)" in page
 
 
 def results_table(folder, name):
@@ -121,7 +121,7 @@ def test_studies_and_pages(tmp_path):
     assert "prepare" not in replace_prepare(loaded, None).agreement
     page = disclosure(loaded, "ada", results_table(tmp_path, "ada"))
     assert "Sent once to prepare the columns (impute, min-max; one-hot(5); age: spline(4))" in page
-    assert "the smallest and the largest value of each column, of which only those of all parties become known" in page
+    assert "the bits of the smallest and the largest value of each column" in page
     text = (tmp_path / "study.toml").read_text()
     (tmp_path / "study.toml").write_text(text.replace("min-max", "minimum"))
     with pytest.raises(InvalidInput, match=r"study.toml: \[prepare\]: there is no step"):

@@ -25,6 +25,7 @@ from coterie.transport.keys import load_keys, make_authority, make_request, prov
 from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.security import MutualTLS, TrustedCluster, server_name
+from tests.harness.shaken import disconnect
 
 pytestmark = pytest.mark.chaos
 
@@ -119,7 +120,7 @@ def test_dropped_connections_heal_without_loss(opened, keys, tls):
         """Cut while they talk: 12 times at each side."""
         for here, there in [(a, 1), (b, 0)] * 12:
             cuts.acquire()
-            here.drop(there)
+            disconnect(here, there)
 
     def talk(here, there, place):
         for t in range(rounds):
@@ -179,7 +180,7 @@ def test_after_a_restart_everybody_begins_again(opened):
         here.send(there, np.zeros(1), SUM)
     assert a.receive(1, SUM) == b.receive(2, SUM) == 0
     addresses = [a.address, b.address, c.address]
-    c.drop(1)
+    disconnect(c, 1)
     c._closing.set()
     c._server.stop(0).wait()
     again = GrpcMesh(2, [1], "run", TrustedCluster(), 5.0, names=NAMES, listen=c.address)

@@ -22,9 +22,9 @@ from coterie.data.summary import TableSummary
 from coterie.data.table import party_error
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidInput, ProtocolError, UnknownName
-from coterie.methods.disclosure import discloses
 from coterie.numerics.arrays import as_number, is_sparse, whole_number
 from coterie.run.collectives import Talk, alone
+from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
 from coterie.run.site import Rules, Site
@@ -77,18 +77,33 @@ def describe(
 
 
 @discloses(
-    "for every column the number of values, their sum and squares, counts in agreed bins, sums of products of every "
-    "two columns; of text and labels with few different values the hashes of those that are not rare here, rows of "
-    "each, and the names of those that are not rare; of groups with fewer rows here than minimum-count, only that the "
-    "party objects to them, added up",
+    "for each column: how many values you have, their sum and squares, and counts in agreed bins, as part of sums",
+    "means, variances and quantiles of your columns",
+    TOTALS,
+    splits=("samples",),
+)
+@discloses(
+    "for each pair of columns: the sum of their products, as part of a sum",
+    "correlations of your columns",
+    TOTALS,
+    splits=("samples",),
+)
+@discloses(
+    "for text and labels with few different values: hashes of those that are not rare here, how many rows have each, "
+    "and the names of those that are not rare",
+    "whether you have a category that the recipient guesses",
+    splits=("samples",),
+)
+@discloses(
+    "for groups with fewer of your rows than minimum-count: only that you object to them, as part of a sum",
     splits=("samples",),
 )
 def described_together(wish: Wish, rules: Rules, site: Site) -> Talk[Description]:
     """What columns look like over all parties' rows."""
-    return described(replace(wish, minimum=rules.minimum, room=rules.room), site)
+    return (yield from described(replace(wish, minimum=rules.minimum, room=rules.room), site))
 
 
-@discloses("where the policy says per-party, all that the description of its own rows has")
+@discloses("if your policy says per-party: the whole description of your own rows")
 def described_alone(wish: Wish, site: Site) -> str | None:
     """The description of one party, if it tells it."""
     if not site.rules.tells_alone(site.data.n):

@@ -19,12 +19,12 @@ from coterie.data.table import Indices, columns_in_turn, party_error
 from coterie.data.values import is_text, plain
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidInput, UnknownName
-from coterie.methods.disclosure import discloses
 from coterie.numerics.arrays import digest, is_sparse, whole_number
 from coterie.problems.models import Model
 from coterie.problems.parts.data import on_the_host
 from coterie.problems.parts.report import said_of_intercept
 from coterie.run.collectives import Sum, Talk, alone
+from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
 from coterie.run.setup import check_offset
@@ -93,17 +93,23 @@ def evaluate(
 
 
 @discloses(
-    "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on a grid of "
-    "scores; of groups with fewer rows here than minimum-count, only that the party objects to them, added up",
+    "the losses and errors of your rows, and how many of your rows are in each class, bin of probability and bin of "
+    "scores, as part of sums",
+    "how well the model predicts your rows, and how many of them each class has",
+    TOTALS,
+    splits=("samples",),
+)
+@discloses(
+    "for groups with fewer of your rows than minimum-count: only that you object to them, as part of a sum",
     splits=("samples",),
 )
 def scored(model: Any, rules: Rules, site: Site) -> Talk[Evaluation]:
     """The scores over all parties' rows."""
     scores = raw_scores(model, site.data) + model.intercept_
-    return measured(model, site.data, scores, minimum=rules.minimum, room=rules.room)
+    return (yield from measured(model, site.data, scores, minimum=rules.minimum, room=rules.room))
 
 
-@discloses("where the policy says per-party, the same of its own rows alone", splits=("samples",))
+@discloses("if your policy says per-party: how well the model predicts your own rows", splits=("samples",))
 def scored_alone(model: Any, site: Site) -> dict[str, float] | None:
     """The scores of one party, if it tells them."""
     if not site.rules.tells_alone(site.data.n):
@@ -112,21 +118,21 @@ def scored_alone(model: Any, site: Site) -> dict[str, float] | None:
     return headline_scores(alone(measured(model, site.data, scores)))
 
 
-@discloses("a digest of the ids of its rows, where it has ids", splits=("features",))
+@discloses("a digest of the ids of your rows, if you have ids", splits=("features",))
 def order_of_rows(site: Site) -> str | None:
     """What two parties with the same rows in the same order have in common."""
     return None if site.data.ids is None or not site.data.d else digest(site.data.ids)
 
 
-@discloses("which run its part of the model is of", splits=("features",))
+@discloses("which run your part of the model is from", splits=("features",))
 def run_of_part(model: Any, site: Site) -> str:
     """The digest of the run that fitted this party's part of a model."""
     return model.run or ""
 
 
 @discloses(
-    "its own partial scores, added up on their way to the party with the labels, which alone learns the scores, and "
-    "how good they are",
+    "your partial scores, as part of a sum that only the party with the labels receives. On the way, a party learns "
+    "the sum over each branch below it",
     splits=("features",),
 )
 def scored_at_the_labels(model: Any, holder: int, site: Site) -> Talk[Evaluation | None]:
@@ -136,8 +142,8 @@ def scored_at_the_labels(model: Any, holder: int, site: Site) -> Talk[Evaluation
 
 
 @discloses(
-    "its own partial scores, added up on their way to the party with the labels, which alone learns the scores, and "
-    "how good they are",
+    "your partial scores, as part of a sum that only the party with the labels receives. On the way, a party learns "
+    "the sum over each branch below it",
     splits=("features",),
 )
 def scored_by_columns(model: Any, holder: int, site: Site) -> Talk[Evaluation | None]:

@@ -137,10 +137,12 @@ class Result(Generic[M]):
         """What is modelled, for every output: the class, the number of events, reference levels and units."""
         notes, counts = self.model.notes(), self.certificate.counts
         if counts is not None:
-            weighted = sum(counts) != self._rows
+            weighted = len(counts) > 1 and sum(counts) != self._rows
             notes.append(f"{self.model.counted(counts)}{' (sums of weights)' if weighted else ''}")
         elif self.model.classes_ is not None:
             notes.append("rows per class: not counted, because no message of this run has them (see coterie describe)")
+        elif getattr(getattr(self.model.problem, "loss", None), "counts", False):
+            notes.append("events: not counted, because no message of this run has their sum (see coterie evaluate)")
         if units := self.model.units():
             notes.append(units)
         return notes

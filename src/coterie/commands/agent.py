@@ -34,16 +34,10 @@ def agent(
     show: Annotated[bool, typer.Option("--show", help="Show what would be sent, and to whom, and exit.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Agree to what would be sent, without a question.")] = False,
     without: Without = None,
-    chaos: Annotated[
-        str | None, typer.Option(help="Failures to rehearse, e.g. delay=0.05,drop=0.02,disconnect=0.01,kill=2; or on.")
-    ] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Take part in a study with your data: connect to the other parties, fit, and write your part of the model."""
-    from coterie.study.chaos import Chaos
-
-    shaken = None if chaos is None else Chaos.parse(chaos)
     found = party_files(files)
     if len(found) > 1 and predict is not None:
         raise InvalidInput("predict with one party.toml at each party: `coterie agent party.toml --predict new.csv`.")
@@ -51,14 +45,14 @@ def agent(
         _show_pages(found, as_json, without or [])
         return
     if len(found) > 1:
-        raise typer.Exit(rehearsal(found, shaken, as_json, without=without or []))
+        raise typer.Exit(rehearsal(found, as_json, without=without or []))
     if predict is not None:
         from coterie.commands.predict import Wanted, predict_with_parties
 
         wanted = Wanted(predict, output, raw=raw, as_json=as_json)
-        predict_with_parties(found[0], wanted, chaos=shaken, without=without or [])
+        predict_with_parties(found[0], wanted, without=without or [])
         return
-    raise typer.Exit(_fit(found[0], shaken, as_json, yes, without or []))
+    raise typer.Exit(_fit(found[0], as_json, yes, without or []))
 
 
 def party_files(files: list[Path]) -> list[Path]:
@@ -102,7 +96,7 @@ def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
         print_json(pages[0] if len(pages) == 1 else {"parties": pages})
 
 
-def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -> int:
+def _fit(file: Path, as_json: bool, yes: bool, without: list[str]) -> int:
     from coterie.study.party import fit_together
     from coterie.study.study import load_party
 
@@ -110,7 +104,7 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -
     table = ask_for_consent(file, own, study, yes, show=not as_json)
     stop_wished = _stop_wished(study, own.party)
     try:
-        result = fit_together(own, study, table=table, chaos=chaos, say=saying(own.party), stop_wished=stop_wished)
+        result = fit_together(own, study, table=table, say=saying(own.party), stop_wished=stop_wished)
     except KeyboardInterrupt:
         reason, code = "stopped by hand; start again to continue from the newest checkpoint", Status.INTERRUPTED
         saying(own.party)(reason)
@@ -180,7 +174,6 @@ def _agrees(file: Path) -> bool:
 
 def rehearsal(
     files: list[Path],
-    chaos: Any,
     as_json: bool,
     command: str = "agent",
     without: Sequence[str] = (),
@@ -194,7 +187,7 @@ def rehearsal(
     def say(party: str, line: str) -> None:
         err.print(_line(party, line), markup=False, soft_wrap=True)
 
-    found, cause = rehearse(files, chaos, command, say, without, options)
+    found, cause = rehearse(files, command, say, without, options)
     code = 0 if cause is None else int(found[cause]["exit_code"])
     code = BUG if code < 0 else code  # killed by a signal
     if as_json:

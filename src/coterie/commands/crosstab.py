@@ -53,7 +53,7 @@ def crosstab(
 def _with_parties(files: list[Path], rows: str, columns: str, output: Path | None, *, as_json: bool, yes: bool) -> int:
     """Count the rows of a study together with the other parties; several party.toml are all on this machine."""
     if len(files) > 1:
-        return rehearsal(files, None, as_json, "crosstab", options=["--rows", rows, "--columns", columns])
+        return rehearsal(files, as_json, "crosstab", options=["--rows", rows, "--columns", columns])
     from coterie.study.crosstab import crosstab_together
     from coterie.study.description import as_fitted, read_raw
     from coterie.study.study import load_party

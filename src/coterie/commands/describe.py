@@ -80,7 +80,7 @@ def _probabilities(written: str) -> list[float]:
 def _with_parties(files: list[Path], output: Path | None, as_json: bool, yes: bool) -> int:
     """Describe the data of a study together with the other parties; several party.toml are all on this machine."""
     if len(files) > 1:
-        return rehearsal(files, None, as_json, "describe")
+        return rehearsal(files, as_json, "describe")
     from coterie.study.description import as_fitted, describe_together, read_raw
     from coterie.study.study import load_party
 

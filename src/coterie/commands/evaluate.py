@@ -108,7 +108,7 @@ def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bo
     if len(data) > (len(files) == 1):
         raise typer.BadParameter("with a party.toml, give one file with your rows, or name it there with `test`.")
     if len(files) > 1:
-        return rehearsal(files, None, as_json, "evaluate")
+        return rehearsal(files, as_json, "evaluate")
     from coterie.study.scores import EVALUATION, evaluate_together
     from coterie.study.study import load_party
 

@@ -201,7 +201,7 @@ def _no_chances(*rows: Any, **whose: Any) -> Any:
     raise InvalidInput("--proba is for models with probabilities of classes: logistic or multinomial.")
 
 
-def predict_with_parties(file: Path, wanted: Wanted, *, chaos: Any = None, without: Sequence[str] = ()) -> None:
+def predict_with_parties(file: Path, wanted: Wanted, *, without: Sequence[str] = ()) -> None:
     """Predict with all parties' parts of the model; the party with the labels gets the answer."""
     from coterie.study.departure import predict_without
     from coterie.study.scores import predict_together
@@ -209,7 +209,7 @@ def predict_with_parties(file: Path, wanted: Wanted, *, chaos: Any = None, witho
 
     own, study = load_party(file, without)
     copied = co.data.read_cells(wanted.data, [name for name in wanted.keep if name != study.id])
-    told_by: dict[str, Any] = {"chaos": chaos, "say": saying(own.party), "consent": True}
+    told_by: dict[str, Any] = {"say": saying(own.party), "consent": True}
     cost = None
     if without:
         before, _ = load_party(file)

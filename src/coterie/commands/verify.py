@@ -246,7 +246,7 @@ def _entries(fitted: Any, data: list[Path], columns: str | None, target: str | N
 def _with_parties(files: list[Path], as_json: bool) -> int:
     """Check the certificate together with the other parties; with several files, all of them on this machine."""
     if len(files) > 1:
-        return rehearsal(files, None, as_json, "verify")
+        return rehearsal(files, as_json, "verify")
     from coterie.study.proof import verify_together
     from coterie.study.study import load_party
 

@@ -54,7 +54,11 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
     __metadata_request__fit: ClassVar = {"users": True}
     __metadata_request__predict: ClassVar = {"users": True}
     __metadata_request__score: ClassVar = {"users": True}
-    _loss: ClassVar[str]
+
+    @property
+    def _loss(self) -> str:
+        """The name of the loss of a common model with deviations."""
+        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -153,7 +157,10 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 
     __metadata_request__decision_function: ClassVar = {"users": True}
     __metadata_request__predict_proba: ClassVar = {"users": True}
-    _loss: ClassVar[str] = "logistic"
+
+    @property
+    def _loss(self) -> str:
+        return "logistic"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -273,7 +280,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc
     random_state: Any = None
 
     @property
-    def _loss(self) -> str:  # type: ignore[override]
+    def _loss(self) -> str:
         return self.loss
 
     def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedRegressor:
@@ -289,7 +296,8 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc
     def predict(self, X: Any, users: Any = None) -> FloatArray:
         """The number of every row, in the eyes of its user."""
         scores = self._scores(X, users)
-        return self.model_.problem.loss.response(scores)  # type: ignore[no-any-return]
+        numbers: FloatArray = self.model_.problem.loss.response(scores)
+        return numbers
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
         """R² over all rows."""

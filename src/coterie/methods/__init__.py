@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from coterie.catalogue import Catalogue
-from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
 from coterie.problems import KINDS
+from coterie.run.disclosure import Disclosure
 
 __all__ = ["METHODS", "Disclosure", "Method", "method"]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 import numpy as np
 
 from coterie.methods.auto.costs import Outlook, Sizes, worth
-from coterie.methods.disclosure import Disclosure
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.losses import Loss
@@ -21,6 +20,7 @@ from coterie.problems.problem import Problem, Q
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Publication, Talk
+from coterie.run.disclosure import Disclosure
 from coterie.run.steps import Coordinate, S, Stateful, Steps
 
 NO_INTERCEPT = "fits no intercept, which has no penalty. Use intercept=False, or method='proximal-1'."

@@ -103,7 +103,7 @@ def spread(function: Callable[[S], T], pieces: Sequence[S], numbers: float) -> l
         return [function(piece) for piece in pieces]
     assert crew.pool is not None
     waiting = deque(enumerate(pieces))
-    results = [None] * len(pieces)
+    results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
 
     def work() -> None:
@@ -114,7 +114,7 @@ def spread(function: Callable[[S], T], pieces: Sequence[S], numbers: float) -> l
             except IndexError:
                 return
             try:
-                results[place] = function(piece)  # type: ignore[call-overload]
+                results[place] = function(piece)
             except BaseException as error:
                 failures[place] = error
 
@@ -130,7 +130,7 @@ def spread(function: Callable[[S], T], pieces: Sequence[S], numbers: float) -> l
         crew.dismiss(helpers)
     if failures:
         raise failures[min(failures)]
-    return results  # type: ignore[return-value]
+    return [results[place] for place in range(len(pieces))]
 
 
 _limits: list[Any] = []

@@ -61,6 +61,10 @@ class Kinds(Entries["type[Kind[Any, Any]]"]):
         for fact in ("name", "called", "model_class"):
             if getattr(entry, fact, None) is None:
                 yield f"state its {fact}"
+        proof = getattr(entry, "proof", None)
+        for fact, protocol in (("introduces", "introduce"), ("proves", "certify")):
+            if getattr(proof, fact, None) == ():
+                yield f'write @discloses("what you send") above {protocol}, and {fact} = ({protocol},) below it'
         taken = [name for name in entry.losses if any(name in known.losses for known in self._others(entry))]
         if taken:
             yield f"give its loss {taken[0]!r} another name, which is that of another kind"

@@ -15,8 +15,9 @@ from coterie.problems.parts.data import Data
 from coterie.problems.problem import Problem
 from coterie.problems.rows import RowLocal
 from coterie.run.agent import Agent
-from coterie.run.certificate.introduction import best_constant
+from coterie.run.certificate.introduction import OF_CONSTANTS, best_constant
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Protocols, discloses
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -74,19 +75,14 @@ class OneScoreLocal(RowLocal[S], Generic[S]):
             return TensorHere(agent.exact_labels, Here(w, design, loss, y, weights, design.scores_beside(w)))
         return Here(w, design, agent.loss, agent.exact_labels, agent.data.weights)
 
+    @discloses(
+        "the sum of your labels (of two classes: how many of your rows each class has)",
+        applies=lambda case: case.intercept,
+        most=lambda case: (1, 1),
+    )
     def constants(self, agent: Agent[S]) -> Talk[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
         labels = yield Sum(np.array([float(ones @ agent.exact_labels)]))
         return (yield from best_constant(agent, agent.total, float(labels[0]) / agent.total))
 
-
-def introduction(problem: Problem[Loss], messages: str) -> list[str]:
-    """The disclosure of the introduction that both kinds share."""
-    lines = ["the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
-    if problem.loss.kind == "classification" and (problem.intercept or messages != "features"):
-        lines += ["how many rows of each class there are (with weights their sums), added up"]
-    if messages == "samples":
-        sums = "its sum, and its sum" if problem.intercept else "its sum"
-        lines += [f"for every column {sums} weighted by the slope at w = 0: means, and means per class"]
-        lines += ["for every column the sum of its squares"]
-    return lines
+    finds_strengths: Protocols = (constants, RowLocal.slope_at_constant, *OF_CONSTANTS)

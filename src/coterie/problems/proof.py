@@ -25,6 +25,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate.bound import ANY, Bound
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, discloses
 
 EPSILON = 2.0**-53
 SAFE = 1.01
@@ -95,6 +96,12 @@ class Terms(ABC):
         return 0.0
 
 
+@discloses(
+    "for each column (and class): your rows, weighted by dual variables and added up; and eight sums of losses",
+    "a weighted sum of your rows, another one for each certificate, and your total loss",
+    TOTALS,
+    most=lambda case: (2, case.columns * case.outputs + 8 + case.intercept * (case.outputs + 1)),
+)
 def certify_rows(
     agent: Agent[Problem[Any]], w: FloatArray, terms: Terms, target: float = 0.0, radius: float | None = ANY
 ) -> Talk[Bound]:

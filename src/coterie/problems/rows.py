@@ -21,6 +21,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent, with_data
 from coterie.run.certificate.bound import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Protocols, discloses
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -53,6 +54,11 @@ class RowProblems(Problems[R], Generic[R]):
 class RowLocal(Local[R], Generic[R]):
     """The loss of rows, from a gradient in all coefficients."""
 
+    @discloses(
+        "for each column: its sum, weighted by the gradient of the loss of the best constant",
+        "weighted sums of your columns: means, and of classes the means of each",
+        most=lambda case: (1, (case.columns + case.intercept) * case.outputs),
+    )
     def slope_at_constant(self, agent: Agent[R]) -> Talk[FloatArray]:
         """The gradient of the mean loss at coefficients of 0 and the best intercept."""
         w = np.zeros(agent.design.shape[1])
@@ -60,6 +66,8 @@ class RowLocal(Local[R], Generic[R]):
             w[-agent.problem.outputs :] = yield from self.constants(agent)
         total = yield Sum(agent.at(w).adjoint.astype(float))
         return agent.problem.coefficients(total) / agent.total
+
+    finds_strengths: Protocols = (slope_at_constant,)
 
     def constants(self, agent: Agent[R]) -> Talk[Any]:
         """The best intercepts where all coefficients are 0."""

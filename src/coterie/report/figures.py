@@ -27,7 +27,7 @@ from coterie.api.result import Result
 from coterie.errors import shortened
 from coterie.methods import METHODS
 from coterie.numerics.arrays import FloatArray
-from coterie.problems.models import Model
+from coterie.problems.models import kind_of
 from coterie.problems.parts.report import SHOWN, Shown
 from coterie.report.networks import draw_network
 from coterie.report.words import number, plain
@@ -329,11 +329,10 @@ def network(result: Result) -> Figure:
 
 def shown_of(result: Result) -> Shown | None:
     """The numbers of a model to draw; None for a model of an unknown family."""
-    model = result.model
-    if not isinstance(model, Model):
+    kind = kind_of(result.model)
+    if kind is None:
         return None
-    shown: Shown | None = model.problem.kind.report.shown(model, result.certificate.participants)
-    return shown
+    return kind.report.shown(result.model, result.certificate.participants)
 
 
 def model_figures(result: Result) -> dict[str, Figure]:

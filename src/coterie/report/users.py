@@ -13,7 +13,6 @@ from coterie.data import Table
 from coterie.data.archives import plain_cell, write_atomically
 from coterie.errors import InvalidInput, UnknownName
 from coterie.problems.models import UserModel
-from coterie.problems.personal.model import PersonalModel
 
 FORMATS = (".csv", ".parquet")
 UserRow: TypeAlias = dict[str, Any]
@@ -26,19 +25,13 @@ def accuracy_by_user(
     """One row per user of the model, then one per user that has rows here only (`unknown` as in `predict`)."""
     learned = {table.name: table for table in train}
     held_out = {table.name: table for table in test}
-    neighbours: dict[str, int] = {}
-    confidence: dict[str, float] = {}
-    if isinstance(model, PersonalModel):
-        degrees = np.diff(model.weights.indptr)
-        neighbours = dict(zip(model.users, map(int, degrees), strict=True))
-        confidence = dict(zip(model.users, map(float, model.confidence), strict=True))
+    graph = model.in_graph()
     rows = []
     for user in dict.fromkeys((*model.users, *learned, *held_out)):
         row: UserRow = {"user": user}
         row["rows"], row["train"] = _right(model, learned.get(user), unknown)
         row["test_rows"], row["test"] = _right(model, held_out.get(user), unknown)
-        row["neighbours"] = neighbours.get(user)
-        row["confidence"] = confidence.get(user)
+        row["neighbours"], row["confidence"] = graph.get(user, (None, None))
         rows.append(row)
     return rows
 

@@ -134,8 +134,8 @@ class Facts:
     means: Means | None = None
     """For low-rank models with an intercept."""
     counts: tuple[float, ...] | None = None
-    """The rows of each class, in the order of the classes; of survival times those without and with an event. Where
-    rows have weights, the sums of these. None: nothing is counted."""
+    """The rows of each class, in the order of the classes; of survival times those without and with an event; of
+    counts their sum alone. Where rows have weights, the sums of these. None: nothing is counted."""
 
 
 def _never() -> bool:

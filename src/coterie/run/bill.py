@@ -260,8 +260,6 @@ class Bill:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Bill) and self.state() == other.state()
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         total = self.total
         return f"Bill(rounds={self.rounds}, scalars={self.scalars}, total bits={total.bits}, messages={total.messages})"

@@ -11,11 +11,11 @@ import numpy as np
 from coterie.api.result import History, Result
 from coterie.data.keys import shortened
 from coterie.data.table import Indices
-from coterie.methods.disclosure import discloses
 from coterie.networks import star
 from coterie.run.agent import Agent, Facts
 from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import discloses
 from coterie.run.rounds import Outcome, introduced
 from coterie.run.setup import Setup, make_agent
 from coterie.run.site import Site
@@ -55,10 +55,10 @@ def agent_at(
     return replace(agent, facts=facts, scratch=site.scratch)
 
 
-@discloses("once more the sums with which a fit begins")
+@discloses("the first sums of a fit, once more")
 def introduced_again(problem: Any, split: str, site: Site) -> Talk[Facts]:
     """What all agree on before a fit, from the data as it is now."""
-    return introduce(agent_at(site, problem, split))
+    return (yield from introduce(agent_at(site, problem, split)))
 
 
 def proven_again(

@@ -33,12 +33,12 @@ from coterie.data.summary import TableSummary, check_together
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData
-from coterie.methods.disclosure import SPLITS
 from coterie.networks import Network, star
 from coterie.numerics.threads import spread
 from coterie.run.agent import numbers_held, with_data
 from coterie.run.bill import Bill
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import SPLITS, Undeclared, declared_by
 from coterie.run.rounds import Conversation
 from coterie.run.settings import Limits, Settings
 from coterie.run.setup import make_network, wants_secure_sums
@@ -73,12 +73,6 @@ class Operation(ABC, Generic[T]):
     @abstractmethod
     def together(self, parties: Any) -> T:
         """All the rest, the same text at every party."""
-
-    @classmethod
-    def page(cls, split: str) -> list[str]:
-        """What it tells the others, a sentence each."""
-        told = [one.disclosure for one in cls.discloses if split in one.splits]  # type: ignore[attr-defined]
-        return [f"{one.sent}; who sees it can compute: {one.learned}" if one.learned else one.sent for one in told]
 
 
 class Parties(ABC):
@@ -124,8 +118,8 @@ class Parties(ABC):
     def declared(self, asked: Callable[..., Any]) -> Any:
         """The query or protocol itself, without arguments, if the operation declares it."""
         known = bare(asked)
-        if known not in self.operation.discloses or self.split not in known.splits:
-            raise AssertionError(
+        if known not in self.operation.discloses or not any(self.split in one.splits for one in declared_by(known)):
+            raise Undeclared(
                 f"{self.operation.name}: {known.__name__} is not among what it discloses, split by {self.split}"
             )
         return known

@@ -35,6 +35,8 @@ from coterie.errors import InvalidProblem
 from coterie.numerics.arrays import FloatArray, is_sparse
 from coterie.problems.personal.problem import Personal
 from coterie.problems.shared.problem import Shared
+from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.settings import Settings
 
 Trial = dict[str, Any]
@@ -55,7 +57,7 @@ WORTH, FAR = 2e-3, 0.2
 NOTHING_IN_COMMON = 1e3
 """λ of a common model that is next to nothing, in the same units."""
 BOOSTED = ("global", "local", "dada", "dada-linear")
-LINEAR = ("pooled", "levels", "shared", "alone")
+POOLED, LEVELS, BETWEEN, ALONE = LINEAR = ("pooled", "levels", "shared", "alone")
 AWAY = 0.1
 """If boosted models for all and alone are both so far behind on the first fold, those between them are not tried."""
 NOISE = 0.5
@@ -189,6 +191,18 @@ def sums_of(tables: Sequence[Table]) -> FloatArray:
     return np.concatenate([counts, np.atleast_1d(sums)]).astype(float)
 
 
+@discloses("the sum of each of your columns, and of all squares, as part of a sum", "the means of your columns", TOTALS)
+@discloses("for each fold and class: whether you have enough rows of the class outside the fold, as part of a sum")
+@discloses(
+    "for each fit, of the rows that were kept back: the share of right answers and the mean loss, as part of a sum",
+)
+@discloses("squares of how much two models differ in these, as part of a sum")
+def sums_of_choice(numbers: FloatArray) -> Talk[FloatArray]:
+    """These numbers, added up over all parties."""
+    total: FloatArray = yield Sum(numbers)
+    return total
+
+
 @dataclass(frozen=True)
 class Scale:
     """What prices are told in."""
@@ -305,11 +319,11 @@ def linear_candidates(contest: Contest, loss: Any, penalty: Mapping[str, Any], w
     lam, mu, nu = START
     lam = climb("pooled", (lam, inf, inf), [(0,)])[0]
     if contest.scale.users > 1:
-        if "levels" in wanted:
+        if LEVELS in wanted:
             nu = climb("levels", (lam, inf, nu), [(2,), (0,)])[2]
-        if "shared" in wanted:
+        if BETWEEN in wanted:
             climb("shared", (lam, mu, nu), [(1,), (0,), (2,)])
-        if "alone" in wanted:
+        if ALONE in wanted:
             climb("alone", (NOTHING_IN_COMMON, mu, START[2]), [(1, 2)])
     whole = list(best.values())
     return contest.simplest(whole, min(whole, key=lambda one: one.loss), "losses", -1.0)

@@ -58,8 +58,10 @@ class Curve:
         """The area under the curve; NaN where a class has no rows."""
         p, n = self.positives, self.negatives
         pairs = float(p.sum() * n.sum())
+        if not pairs:
+            return math.nan
         below = np.cumsum(n) - n
-        return float((p * (below + n / 2)).sum()) / pairs if pairs else math.nan
+        return float((p * (below + n / 2)).sum()) / pairs
 
     def points(self) -> FloatArray:
         """False and true positive rates from (0, 0) to (1, 1), one row per bin that has rows."""
@@ -110,67 +112,94 @@ def curves(
     minimum            a bin has at least so many rows of a class of every agent that has any in it
     room               how many numbers this may tell; with less, areas are known less well, or not at all
     """
-    nothing = [Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1)) for _ in scores]
-    known = list(nothing if start is None else start)
-    spans = [list(enumerate(pairwise(curve.edges.tolist()))) for curve in known]
-    bins = [[k for k, ends in one if len(_within(*ends)) > 2] for one in spans]
-    wanted = [[_within(*curve.edges[k : k + 2]) for k in chosen] for curve, chosen in zip(known, bins, strict=True)]
+    known = [_unknown() for _ in scores] if start is None else list(start)
+    rows = _Rows(scores, positive, weights)
+    wanted = [_first_parts(curve) for curve in known]
     if _cost(wanted, minimum) > room:
-        return nothing
+        return [_unknown() for _ in scores]
     closed: list[set[float]] = [set() for _ in scores]
-    looked_at, cutting = start is not None, False
+    counted_before = start is not None
+    cutting = False
     while True:
         room -= _cost(wanted, minimum)
-        wanted = yield from _agreed(scores, positive, wanted, minimum)
-        for place, curve in enumerate(known):
-            # A bin that stays whole was counted before, unless it is the first one.
-            whole = [looked_at and len(edges) == 2 for edges in wanted[place]]
-            if cutting:
-                closed[place] |= {float(curve.edges[k]) for k, yes in zip(bins[place], whole, strict=True) if yes}
-            bins[place] = [k for k, yes in zip(bins[place], whole, strict=True) if not yes]
-            wanted[place] = [edges for edges, yes in zip(wanted[place], whole, strict=True) if not yes]
-        if any(wanted):
-            told = yield Sum(np.concatenate(_counted(scores, positive, weights, wanted)))
-            known = _refined(known, bins, wanted, told)
-        looked_at = cutting = True
-        most = int(min(room, 2**40)) // ((2 if minimum <= 1 else 3) * PARTS * len(scores))
-        bins = [
-            [k for k in curve.to_cut(tolerance, minimum) if curve.edges[k] not in shut][:most]
-            for curve, shut in zip(known, closed, strict=True)
-        ]
-        wanted = [[cut(*curve.edges[k : k + 2]) for k in chosen] for curve, chosen in zip(known, bins, strict=True)]
+        agreed = yield from _agreed(rows, wanted, minimum)
+        if cutting:
+            _close(known, agreed, closed)
+        if counted_before:
+            # A bin that stays whole was counted before.
+            agreed = [_divided(parts) for parts in agreed]
+        if any(agreed):
+            told = yield Sum(np.concatenate(rows.counted(agreed)))
+            known = _refined(known, agreed, told)
+        counted_before = cutting = True
+        numbers_of_a_bin = PARTS * (2 if minimum <= 1 else 3)
+        most = int(min(room, 2**40)) // (numbers_of_a_bin * len(scores))
+        wanted = []
+        for curve, shut in zip(known, closed, strict=True):
+            bins = [k for k in curve.to_cut(tolerance, minimum) if curve.edges[k] not in shut]
+            wanted.append({k: cut(*curve.edges[k : k + 2]) for k in bins[:most]})
         if not any(wanted):
             return known
 
 
-def _agreed(
-    scores: Sequence[FloatArray], positive: Sequence[Bools], wanted: Sequence[Sequence[FloatArray]], minimum: float
-) -> Talk[list[list[FloatArray]]]:
-    """The bins on which all agree."""
-    here = [one.reshape(2, -1).T.astype(np.intp) for one in _counted(scores, positive, None, wanted)]
-    agreed = iter((yield from agree_on_edges([edges for parts in wanted for edges in parts], here, minimum)))
-    return [[next(agreed) for _ in parts] for parts in wanted]
+Parts = dict[int, FloatArray]
+"""Bins of a curve that are cut, by their places, and the edges of their parts."""
 
 
-def _counted(
-    scores: Sequence[FloatArray],
-    positive: Sequence[Bools],
-    weights: FloatArray | None,
-    wanted: Sequence[Sequence[FloatArray]],
-) -> list[FloatArray]:
-    """What this agent has of both classes in each of these rows of bins."""
-    rows = zip(scores, positive, wanted, strict=True)
-    return [_by_class(u, yes, weights, edges) for u, yes, parts in rows for edges in parts]
+@dataclass(frozen=True)
+class _Rows:
+    """This agent's rows: a score for each curve, whether the row is of its class, and weights."""
+
+    scores: Sequence[FloatArray]
+    positive: Sequence[Bools]
+    weights: FloatArray | None
+
+    def counted(self, parts: Sequence[Parts], *, weighted: bool = True) -> list[FloatArray]:
+        """How much of both classes is in the parts of each bin, one bin after the other."""
+        weights = self.weights if weighted else None
+        found = []
+        for scores, positive, one in zip(self.scores, self.positive, parts, strict=True):
+            found += [_by_class(scores, positive, weights, edges) for edges in one.values()]
+        return found
 
 
-def _refined(
-    known: Sequence[Curve], bins: Sequence[list[int]], wanted: Sequence[Sequence[FloatArray]], told: FloatArray
-) -> list[Curve]:
+def _unknown() -> Curve:
+    """One bin that nothing is known of."""
+    return Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1))
+
+
+def _first_parts(curve: Curve) -> Parts:
+    """The bins of a curve in which there are some of the first edges."""
+    parts = {k: _within(*ends) for k, ends in enumerate(pairwise(curve.edges.tolist()))}
+    return _divided(parts)
+
+
+def _divided(parts: Parts) -> Parts:
+    """Without bins that stay whole."""
+    return {k: edges for k, edges in parts.items() if len(edges) > 2}
+
+
+def _close(known: Sequence[Curve], agreed: Sequence[Parts], closed: Sequence[set[float]]) -> None:
+    """Remember which bins a party cannot cut, by their lower edges."""
+    for curve, parts, shut in zip(known, agreed, closed, strict=True):
+        shut |= {float(curve.edges[k]) for k, edges in parts.items() if len(edges) == 2}
+
+
+def _agreed(rows: _Rows, wanted: Sequence[Parts], minimum: float) -> Talk[list[Parts]]:
+    """The parts on which all agree."""
+    here = [one.reshape(2, -1).T.astype(np.intp) for one in rows.counted(wanted, weighted=False)]
+    proposed = [edges for parts in wanted for edges in parts.values()]
+    agreed = iter((yield from agree_on_edges(proposed, here, minimum)))
+    return [{k: next(agreed) for k in parts} for parts in wanted]
+
+
+def _refined(known: Sequence[Curve], agreed: Sequence[Parts], told: FloatArray) -> list[Curve]:
     """The curves with those bins replaced by what was told of their parts."""
-    found, at = [], 0
-    for curve, chosen, parts in zip(known, bins, wanted, strict=True):
+    found = []
+    at = 0
+    for curve, parts in zip(known, agreed, strict=True):
         inner = {}
-        for k, edges in zip(chosen, parts, strict=True):
+        for k, edges in parts.items():
             size = len(edges) - 1
             inner[k] = edges, told[at : at + size], told[at + size : at + 2 * size]
             at += 2 * size
@@ -184,12 +213,18 @@ def _within(low: float, high: float) -> FloatArray:
     return np.concatenate([[low], first[(first > low) & (first < high)], [high]])
 
 
-def _cost(wanted: Sequence[Sequence[FloatArray]], minimum: float) -> int:
+def _cost(wanted: Sequence[Parts], minimum: float) -> int:
     """How many numbers it takes, at most, to agree on these bins and to count both classes in them."""
-    bins = [len(edges) - 1 for parts in wanted for edges in parts]
-    return 2 * sum(bins) + (sum(bins) - len(bins) if minimum > 1 else 0)
+    bins = [len(edges) - 1 for parts in wanted for edges in parts.values()]
+    if minimum > 1:
+        return 3 * sum(bins) - len(bins)
+    return 2 * sum(bins)
 
 
 def _by_class(scores: FloatArray, positive: Bools, weights: FloatArray | None, edges: FloatArray) -> FloatArray:
-    parts = [counts(scores[rows], edges, None if weights is None else weights[rows]) for rows in (positive, ~positive)]
+    """Counts, or weights, of both classes in bins."""
+    parts = []
+    for rows in (positive, ~positive):
+        shares = None if weights is None else weights[rows]
+        parts.append(counts(scores[rows], edges, shares))
     return np.concatenate(parts)

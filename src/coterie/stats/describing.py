@@ -62,65 +62,69 @@ class _Totals:
     present: list[int]
 
 
+@dataclass
+class _Room:
+    """How many more numbers may be told, and notes on what is left out for want of room."""
+
+    left: float
+    notes: list[str]
+
+    def has(self, numbers: float, what: str) -> bool:
+        """Whether there is room for them; if not, this is noted."""
+        if numbers <= self.left:
+            return True
+        self.notes.append(what)
+        return False
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The columns of numbers with enough values: their places among all columns, and what is known of them."""
+
+    places: list[int]
+    cells: list[Cells]
+    means: FloatArray
+    deviations: FloatArray
+
+    @property
+    def values(self) -> list[FloatArray]:
+        """This party's values of each."""
+        return [_present(cells) for cells in self.cells]
+
+
 def described(wish: Wish, site: Site) -> Talk[Description]:
     """The description of raw columns, the same at all parties; the table has their names, and those of text."""
-    table = site.data
-    names = column_names(table)
-    cells = [_with_enough(own, wish.minimum) for own in cells_of(table)]
+    names = column_names(site.data)
+    cells = [_with_enough(own, wish.minimum) for own in cells_of(site.data)]
     site = replace(site, rules=replace(site.rules, minimum=wish.minimum))
-    values = [own.values[~own.missing] for own in cells]
-    totals = yield from _totals(table.n, names, cells, wish)
-    room, notes = wish.room - 1 - 4 * len(names), []
-    enough = [present >= wish.minimum and present > 0 for present in totals.present]
-    classes = [totals.text[k] or (name == wish.target and not totals.many[k]) for k, name in enumerate(names)]
-    numbers = [k for k in range(len(names)) if enough[k] and not classes[k]]
-    means, deviations = yield from _moments([values[k] for k in numbers], [totals.present[k] for k in numbers])
-    room -= 2 * len(numbers)
-    listed = [k for k in range(len(names)) if enough[k] and classes[k] and not totals.many[k]]
-    guess = sum(site.count + (3 + NAME_BYTES) * totals.different[k] for k in listed)
-    if guess > room:
-        notes.append(f"Categories were left out: they take about {guess} numbers, more than a policy allows.")
-        listed = []
-    categories: dict[int, dict[str, int]] = {}
-    if listed:
-        told, categories = yield from _categories([(k, names[k], cells[k]) for k in listed], totals, wish, site)
-        room -= told
-    found: Quantiles | None = None
-    if numbers and wish.probabilities and len(numbers) * len(first_edges()) <= room:
-        # Half of what is left is for correlations.
-        spare = room if math.isinf(room) else room - min(room / 2, _size(len(numbers), totals, numbers))
-        chosen = [values[k] for k in numbers]
-        found = yield from quantiles(chosen, wish.probabilities, minimum=wish.minimum, room=spare)
-        room -= spare if not math.isinf(room) else 0
-    elif numbers and wish.probabilities:
-        notes.append("Quantiles were left out: they take more numbers than a policy allows.")
-    correlation = None
-    if wish.correlation and len(numbers) > 1:
-        if _size(len(numbers), totals, numbers) <= room:
-            whole = np.column_stack([cells[k].values for k in numbers])
-            correlation = yield from _correlation(whole, means, deviations, totals, numbers, wish.minimum)
-        else:
-            notes.append("Correlations were left out: they take more numbers than a policy allows.")
-    columns = []
-    for k, name in enumerate(names):
-        at = numbers.index(k) if k in numbers else None
-        known: dict[str, Any] = {}
-        if at is not None:
-            known |= {"mean": float(means[at]), "std": float(deviations[at])}
-        if at is not None and found is not None:
-            known |= _quantiles(found, at, float(deviations[at]))
-        count = totals.present[k]
-        missing = totals.rows - count
-        columns.append(ColumnSummary(name, count, missing, categories=categories.get(k), text=totals.text[k], **known))
+    totals = yield from _totals(site.data.n, names, cells, wish)
+    numbers_at, categories_at = _sorted_out(names, totals, wish)
+    numbers = yield from _moments(numbers_at, [cells[k] for k in numbers_at], totals)
+    room = _Room(wish.room - 1 - 4 * len(names) - 2 * len(numbers_at), [])
+    listed = [(k, names[k], cells[k]) for k in categories_at]
+    categories = yield from _categories(listed, totals, wish, site, room)
+    found = yield from _quantiles(numbers, totals, wish, room)
+    correlation = yield from _correlation(numbers, totals, wish, room)
+    columns = [
+        ColumnSummary(
+            name,
+            totals.present[k],
+            totals.rows - totals.present[k],
+            categories=categories.get(k),
+            text=totals.text[k],
+            **_of_number(numbers, k, found),
+        )
+        for k, name in enumerate(names)
+    ]
     return Description(
         "",
         totals.rows,
         tuple(columns),
-        wish.probabilities if found is not None else (),
+        () if found is None else wish.probabilities,
         wish.target if wish.target in names else None,
-        tuple(names[k] for k in numbers) if correlation is not None else (),
+        () if correlation is None else tuple(names[k] for k in numbers_at),
         correlation,
-        tuple(notes),
+        tuple(room.notes),
     )
 
 
@@ -129,13 +133,45 @@ def _with_enough(cells: Cells, minimum: int) -> Cells:
     return Cells(np.where(without_few(cells.missing, minimum), np.nan, cells.values), cells.texts)
 
 
-def _quantiles(found: Quantiles, at: int, deviation: float) -> dict[str, tuple[float, ...]]:
+def _present(cells: Cells) -> FloatArray:
+    """The values of a column that are there."""
+    return cells.values[~cells.missing]
+
+
+def _sorted_out(names: Sequence[str], totals: _Totals, wish: Wish) -> tuple[list[int], list[int]]:
+    """The places of columns of numbers, and of columns of categories, with enough values."""
+    numbers, categories = [], []
+    for k, name in enumerate(names):
+        if totals.present[k] < max(wish.minimum, 1):
+            continue
+        is_target = name == wish.target and not totals.many[k]
+        if not totals.text[k] and not is_target:
+            numbers.append(k)
+        elif not totals.many[k]:
+            categories.append(k)
+    return numbers, categories
+
+
+def _of_number(numbers: _Numbers, place: int, found: Quantiles | None) -> dict[str, Any]:
+    """Mean, deviation and quantiles of a column of numbers."""
+    if place not in numbers.places:
+        return {}
+    at = numbers.places.index(place)
+    deviation = float(numbers.deviations[at])
+    known: dict[str, Any] = {"mean": float(numbers.means[at]), "std": deviation}
+    if found is not None:
+        known |= _of_quantiles(found, at, deviation)
+    return known
+
+
+def _of_quantiles(found: Quantiles, at: int, deviation: float) -> dict[str, tuple[float, ...]]:
     """The quantiles of one column and their bounds; where these are far apart, there is no number between them."""
-    low, high = found.low[at].tolist(), found.high[at].tolist()
-    values = [
-        math.nan if is_wide(least, most, deviation) else value
-        for value, least, most in zip(found.values[at].tolist(), low, high, strict=True)
-    ]
+    low = found.low[at].tolist()
+    high = found.high[at].tolist()
+    values = found.values[at].tolist()
+    for k, (least, most) in enumerate(zip(low, high, strict=True)):
+        if is_wide(least, most, deviation):
+            values[k] = math.nan
     return {"quantiles": tuple(values), "low": tuple(low), "high": tuple(high)}
 
 
@@ -144,101 +180,147 @@ def _totals(rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish)
     for k, (name, own) in enumerate(zip(names, cells, strict=True)):
         here[k, :2] = (~own.missing).sum(), bool(own.texts)
         if own.texts or name == wish.target:
-            different = len(own.texts or np.unique(own.values[~own.missing]))
+            different = len(own.texts or np.unique(_present(own)))
             here[k, 2:] = min(different, MOST_CATEGORIES + 1), different > MOST_CATEGORIES
     told = yield Sum(np.append(here.ravel(), rows))
-    present, text, different, many = told[:-1].reshape(-1, 4).astype(int).T.tolist() if names else ([], [], [], [])
-    return _Totals(int(told[-1]), [bool(x) for x in text], [bool(x) for x in many], different, present)
+    present, text, different_here, many = told[:-1].reshape(len(names), 4).T.astype(int).tolist()
+    return _Totals(int(told[-1]), list(map(bool, text)), list(map(bool, many)), different_here, present)
 
 
-def _moments(values: Sequence[FloatArray], present: Sequence[int]) -> Talk[tuple[FloatArray, FloatArray]]:
-    if not values:
-        return np.empty(0), np.empty(0)
-    counts = np.array(present, float)
+def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Talk[_Numbers]:
+    """Means and deviations of columns of numbers."""
+    if not places:
+        return _Numbers([], [], np.empty(0), np.empty(0))
+    values = [_present(own) for own in cells]
+    counts = np.array([totals.present[k] for k in places], float)
     total = yield Sum(np.array([float(x.sum()) for x in values]))
     means = total / counts
     squares = yield Sum(np.array([float(((x - mean) ** 2).sum()) for x, mean in zip(values, means, strict=True)]))
     with np.errstate(invalid="ignore", divide="ignore"):
         deviations: FloatArray = np.where(counts > 1, np.sqrt(squares / (counts - 1)), np.nan)
-    return means, deviations
+    return _Numbers(places, cells, means, deviations)
+
+
+def _quantiles(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Talk[Quantiles | None]:
+    """The quantiles of columns of numbers; if the room has an end, half of it is for correlations."""
+    count = len(numbers.places)
+    if not count or not wish.probabilities:
+        return None
+    if not room.has(
+        count * len(first_edges()), "Quantiles were left out: they take more numbers than a policy allows."
+    ):
+        return None
+    spare = room.left
+    if math.isfinite(room.left):
+        spare -= min(room.left / 2, _size(count, totals, numbers.places))
+        room.left -= spare
+    found = yield from quantiles(numbers.values, wish.probabilities, minimum=wish.minimum, room=spare)
+    return found
 
 
 def _categories(
-    columns: Sequence[tuple[int, str, Cells]], totals: _Totals, wish: Wish, site: Site
-) -> Talk[tuple[int, dict[int, dict[str, int]]]]:
-    """How many numbers were told, and the categories of each of these columns."""
+    columns: Sequence[tuple[int, str, Cells]], totals: _Totals, wish: Wish, site: Site, room: _Room
+) -> Talk[dict[int, dict[str, int]]]:
+    """The rows of each category, by the places of the columns."""
+    guess = sum(site.count + (3 + NAME_BYTES) * totals.different[k] for k, _, _ in columns)
+    note = f"Categories were left out: they take about {guess} numbers, more than a policy allows."
+    if not columns or not room.has(guess, note):
+        return {}
     talks = [
-        category_counts(name, Cells(own.values[~own.missing], own.texts), wish.minimum, totals.text[k], site)
+        category_counts(name, Cells(_present(own), own.texts), wish.minimum, totals.text[k], site)
         for k, name, own in columns
     ]
-    talk, told = side_by_side(talks), 0
+    talk = side_by_side(talks)
     reply: FloatArray | None = None
     while True:
         try:
             message = next(talk) if reply is None else talk.send(reply)
         except StopIteration as end:
-            return told, {k: _written(*counted) for (k, *_), counted in zip(columns, end.value, strict=True)}
-        told += message.size
+            return {k: _written(*counted) for (k, *_), counted in zip(columns, end.value, strict=True)}
+        room.left -= message.size
         reply = yield Sum(message)
 
 
 def _written(counted: dict[str | float | None, int], rare: int) -> dict[str, int]:
-    names = {f"{one:g}" if isinstance(one, float) else str(one): rows for one, rows in counted.items()}
-    return names | ({OTHER: rare} if rare else {})
+    """Categories as text, with those that are rare as one."""
+    names = {}
+    for one, rows in counted.items():
+        name = f"{one:g}" if isinstance(one, float) else str(one)
+        names[name] = rows
+    if rare:
+        names[OTHER] = rare
+    return names
 
 
 # -- correlations ------------------------------------------------------------------------------------------------------
 
 
-def _size(columns: int, totals: _Totals, numbers: Sequence[int]) -> int:
+def _size(columns: int, totals: _Totals, places: Sequence[int]) -> int:
     """How many numbers correlations take."""
     triangle = columns * (columns + 1) // 2
-    return triangle if _whole(totals, numbers) else 3 * triangle + 2 * columns**2
+    if _whole(totals, places):
+        return triangle
+    return 3 * triangle + 2 * columns**2
 
 
-def _whole(totals: _Totals, numbers: Sequence[int]) -> bool:
-    return all(totals.present[k] == totals.rows for k in numbers)
+def _whole(totals: _Totals, places: Sequence[int]) -> bool:
+    """Whether no value of these columns is missing."""
+    return all(totals.present[k] == totals.rows for k in places)
 
 
-def _correlation(
-    X: FloatArray, means: FloatArray, deviations: FloatArray, totals: _Totals, numbers: Sequence[int], minimum: int
-) -> Talk[FloatArray]:
+def _correlation(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Talk[FloatArray | None]:
     """Pearson's correlation of every two columns, over the rows that have both."""
-    d = X.shape[1]
-    scale = np.where(deviations > 0, deviations, 1.0)
-    there = ~np.isnan(X)
-    Z = np.where(there, (X - means) / scale, 0.0)
-    if _whole(totals, numbers):
-        S = _symmetric((yield Sum(packed(Z.T @ Z))), d)
-        lengths = np.sqrt(S.diagonal())
+    if not wish.correlation or len(numbers.places) < 2:
+        return None
+    size = _size(len(numbers.places), totals, numbers.places)
+    if not room.has(size, "Correlations were left out: they take more numbers than a policy allows."):
+        return None
+    X = np.column_stack([cells.values for cells in numbers.cells])
+    scale = np.where(numbers.deviations > 0, numbers.deviations, 1.0)
+    Z = (X - numbers.means) / scale
+    found: FloatArray
+    if _whole(totals, numbers.places):
+        found = yield from _of_whole_columns(np.where(np.isnan(X), 0.0, Z))
     else:
-        M = there.astype(float)
-        triangle = d * (d + 1) // 2
-        pairs = list(combinations(range(d), 2))
-        both = yield from allowed([_cells(there[:, i], there[:, j]) for i, j in pairs], minimum)
-        told_pairs = np.eye(d)
-        for (i, j), yes in zip(pairs, both, strict=True):
-            told_pairs[i, j] = told_pairs[j, i] = yes
-        sums = (Z.T @ Z, M.T @ M, Z.T @ M, (Z**2).T @ M)
-        products, numbers_of_both, *more = (one * told_pairs for one in sums)
-        told = yield Sum(packed(products, packed(numbers_of_both), *(one.ravel() for one in more)))
-        S, N = _symmetric(told[:triangle], d), _symmetric(told[triangle : 2 * triangle], d)
-        A, Q = told[2 * triangle :].reshape(2, d, d)
-        # Over the rows that have both: Σ zᵢzⱼ − Σzᵢ Σzⱼ / n, and Σ zᵢ² − (Σ zᵢ)² / n.
-        with np.errstate(invalid="ignore", divide="ignore"):
-            S = np.where(max(minimum, 2) <= N, S - A * A.T / N, np.nan)
-            spread = np.sqrt(np.maximum(Q - A**2 / N, 0.0))
-            result: FloatArray = S / (spread * spread.T)
-        return np.clip(result, -1, 1)
+        found = yield from _of_pairs(np.where(np.isnan(X), 0.0, Z), ~np.isnan(X), wish.minimum)
+    return np.clip(found, -1, 1)
+
+
+def _of_whole_columns(Z: FloatArray) -> Talk[FloatArray]:
+    """Correlations of columns without missing values."""
+    S = unpacked((yield Sum(packed(Z.T @ Z))), Z.shape[1])
+    lengths = np.sqrt(S.diagonal())
     with np.errstate(invalid="ignore", divide="ignore"):
-        whole: FloatArray = S / np.outer(lengths, lengths)
-    return np.clip(whole, -1, 1)
+        found: FloatArray = S / np.outer(lengths, lengths)
+    return found
+
+
+def _of_pairs(Z: FloatArray, there: npt.NDArray[np.bool_], minimum: int) -> Talk[FloatArray]:
+    """Correlations of columns, each over the rows that have both; missing values of Z are 0."""
+    d = Z.shape[1]
+    triangle = d * (d + 1) // 2
+    M = there.astype(float)
+    pairs = list(combinations(range(d), 2))
+    both = yield from allowed([_cells(there[:, i], there[:, j]) for i, j in pairs], minimum)
+    told_pairs = np.eye(d)
+    for (i, j), yes in zip(pairs, both, strict=True):
+        told_pairs[i, j] = told_pairs[j, i] = yes
+    products = Z.T @ Z * told_pairs
+    rows_of_both = M.T @ M * told_pairs
+    sums = Z.T @ M * told_pairs
+    squares = (Z**2).T @ M * told_pairs
+    told = yield Sum(packed(products, packed(rows_of_both), sums.ravel(), squares.ravel()))
+    S = unpacked(told[:triangle], d)
+    N = unpacked(told[triangle : 2 * triangle], d)
+    A, Q = told[2 * triangle :].reshape(2, d, d)
+    # Over the rows that have both: Σ zᵢzⱼ − Σzᵢ Σzⱼ / n, and Σ zᵢ² − (Σ zᵢ)² / n.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        S = np.where(max(minimum, 2) <= N, S - A * A.T / N, np.nan)
+        spread = np.sqrt(np.maximum(Q - A**2 / N, 0.0))
+        found: FloatArray = S / (spread * spread.T)
+    return found
 
 
 def _cells(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
     """How many rows have values in both columns, in one of them, and in none."""
     return np.bincount(2 * one.astype(np.intp) + other, minlength=4)
-
-
-def _symmetric(told: FloatArray, d: int) -> FloatArray:
-    return unpacked(told, d)

@@ -18,6 +18,7 @@ from coterie.errors import InvalidData, InvalidProblem
 from coterie.numerics.arrays import FloatArray, product
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 
 ATTEMPTS = 1000
 """How often folds are dealt until each has rows and leaves rows of every class."""
@@ -98,6 +99,17 @@ def leaves_enough(counts: FloatArray, minimum: int) -> FloatArray:
     return enough
 
 
+@discloses(
+    "for each fold and class: whether you have enough rows of the class outside the fold, as part of a sum",
+    splits=("samples", "users"),
+)
+@discloses("from the label party: whether the folds have all classes", splits=("features",), most=lambda case: (1, 1))
+def rows_outside_folds(numbers: FloatArray) -> Talk[FloatArray]:
+    """These numbers, added up over all parties."""
+    total: FloatArray = yield Sum(numbers)
+    return total
+
+
 def refuse_lonely(counts: FloatArray, classes: npt.NDArray[Any]) -> None:
     """Refuse a class with one row, from the counts of all parties."""
     for name in classes[counts.sum(axis=0) < 2].tolist():
@@ -114,6 +126,17 @@ def only(table: Table, own: Indices, fold: int) -> Table:
     return table.take_rows(np.flatnonzero(own == fold))
 
 
+@discloses(
+    "the loss of your rows, and how many they are, as part of a sum",
+    splits=("samples", "users"),
+    most=lambda case: (1, 2),
+)
+@discloses(
+    "your partial scores of these rows, as part of a sum; from the label party their loss",
+    "the score of each of these rows",
+    splits=("features",),
+    most=lambda case: (2, case.rows + 2),
+)
 def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Talk[float]:
     """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if split by features.
 

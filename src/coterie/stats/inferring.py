@@ -26,12 +26,12 @@ from coterie.data import Table
 from coterie.data import split as split_table
 from coterie.data.table import in_order
 from coterie.errors import InvalidData
-from coterie.methods.disclosure import TOTALS, discloses
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Facts
 from coterie.run.certificate import Certificate, participants
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.finish import agent_at, introduced_again
 from coterie.run.groups import small
 from coterie.run.parties import Hosted, Operation, Parties, met_here
@@ -64,14 +64,14 @@ def key_for_clusters(site: Site) -> bytes:
     return secrets.token_bytes(32)
 
 
-@discloses("keyed hashes of its clusters, in their order: parties can test guesses", splits=("samples",))
+@discloses("keyed hashes of your clusters, in their order: parties can test guesses", splits=("samples",))
 def hashed_clusters(key: bytes, site: Site) -> list[bytes]:
     """What tells a cluster from others, for each cluster here."""
     labels, _ = _clusters_here(site)
     return [_hashed(key, label) for label in labels.tolist()]
 
 
-@discloses("whether a cluster that others have, too, has fewer rows here than minimum-count", splits=("samples",))
+@discloses("whether a cluster that others have, too, has fewer of your rows than minimum-count", splits=("samples",))
 def has_small_clusters(numbers: Sequence[Indices], shared: tuple[int, ...], site: Site) -> bool:
     """Whether a sum would be over few rows here: of a cluster that others have, too, or of all others that are here.
 
@@ -85,52 +85,74 @@ def has_small_clusters(numbers: Sequence[Indices], shared: tuple[int, ...], site
     return bool(small(groups, site.rules.minimum).any())
 
 
-@discloses("whether its budget has room for a better correction of few clusters", splits=("samples",))
+@discloses("whether your budget has room for a better correction of few clusters", splits=("samples",))
 def has_room(numbers: int, site: Site) -> bool:
     """Whether this party may tell that many numbers more."""
     return bool(numbers <= site.rules.room)
 
 
-_LEARNED = "weighted sums of products of its rows; with few rows, the rows and labels themselves"
+_LEARNED = "weighted sums of products of your rows; with few rows, your rows and labels"
+
+
+def numbers_of_sums(problem: AnyProblem, columns: int, matrices: int) -> int:
+    """Numbers in both sums, with that many matrices, where no cluster is at several parties."""
+    outputs = max(int(problem.outputs), 1)
+    width = (columns + problem.intercept) * max(outputs - 1, 1)
+    return matrices * width * (width + 1) // 2 + width + 6 + outputs
+
+
+def matrices_of(kind: str) -> int:
+    """How many matrices are added up for that kind of standard errors."""
+    return 1 if kind == "model" else 2
 
 
 @discloses(
-    "the Hessian of its rows, their slope, how far a Newton step would go, and how many of its rows have an event or a "
-    "class, and weights",
+    "the Hessian of your rows, their gradient, the length of a Newton step, and how many of your rows have an event or "
+    "a class, and weights",
     _LEARNED,
     TOTALS,
     splits=("samples",),
+    most=lambda case: (2, numbers_of_sums(case.problem, case.columns, matrices_of("model"))),
 )
 def sums_for_model(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
     """What model-based errors are made of."""
-    return _summed(problem, model, facts, asking, site)
+    return (yield from _summed(problem, model, facts, asking, site))
 
 
 @discloses(
-    "the Hessian of its rows, the products of their scores, their slope, how far a Newton step would go, and how many "
-    "of its rows have an event or a class, and weights",
+    "the Hessian of your rows, products of their scores, their gradient, the length of a Newton step, and how many of "
+    "your rows have an event or a class, and weights",
+    _LEARNED,
+    TOTALS,
+    splits=("samples",),
+    most=lambda case: (2, numbers_of_sums(case.problem, case.columns, matrices_of("robust"))),
+)
+def sums_for_robust(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
+    """What robust errors are made of."""
+    return (yield from _summed(problem, model, facts, asking, site))
+
+
+@discloses(
+    "the Hessian of your rows, products of the scores of your clusters, the scores of clusters at several parties, and "
+    "how many of your rows have an event or a class, and weights",
     _LEARNED,
     TOTALS,
     splits=("samples",),
 )
-def sums_for_robust(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
-    """What robust errors are made of."""
-    return _summed(problem, model, facts, asking, site)
-
-
 @discloses(
-    "the Hessian of its rows, the products of their scores or of those of its clusters, the scores of clusters at "
-    "several parties, and how many of its rows have an event or a class, and weights",
-    _LEARNED,
+    'with fewer than 30 clusters, each at one party, or correction = "CR2": for each coefficient a matrix of products '
+    "of your clusters' Hessians, added up over clusters",
+    "of a single cluster, a function of its Hessian",
     TOTALS,
     splits=("samples",),
+    applies=lambda case: case.correction in ("", "CR2"),
 )
 def sums_for_clustered(
     problem: AnyProblem, model: Any, facts: Facts, asking: Asking, numbers: Sequence[Indices], site: Site
 ) -> Talk[FloatArray]:
     """What clustered errors are made of."""
     asking = replace(asking, clusters=_cluster_of_rows(numbers, site))
-    return _summed(problem, model, facts, asking, site)
+    return (yield from _summed(problem, model, facts, asking, site))
 
 
 SUMS: dict[str, Any] = {"model": sums_for_model, "robust": sums_for_robust, "clustered": sums_for_clustered}

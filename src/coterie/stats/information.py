@@ -124,11 +124,9 @@ class Asking:
         ones = np.ones(n) if weights is None else weights.astype(float)
         other, fractional = float((ones != 1.0).sum()), float((ones != np.round(ones)).sum())
         counted = ones if self.counted else np.ones(n)
-        outputs = agent.problem.kind.stats.events(agent.problem)
-        events: FloatArray = np.zeros(outputs)
-        if outputs and n:
-            which = agent.problem.kind.stats.event_of_rows(agent)
-            events = np.bincount(which, counted, outputs + 1)[:outputs].astype(float)
+        events: FloatArray = np.zeros(agent.problem.kind.stats.events(agent.problem))
+        if events.size and n:
+            events = agent.problem.kind.stats.count_events(agent, counted)
         return np.concatenate([[float(n), other, fractional], events])
 
 

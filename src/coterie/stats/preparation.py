@@ -40,9 +40,9 @@ from coterie.data.preparation.prepared import (
 from coterie.data.preparation.prepared import Step as Fitted
 from coterie.data.preparation.recipes import Preparation, Step
 from coterie.errors import InvalidData, ProtocolError
-from coterie.methods.disclosure import discloses
 from coterie.numerics.arrays import FloatArray
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.groups import pooled, without_few
 from coterie.run.site import Rules, Site
 from coterie.stats.quantiles import quantiles
@@ -63,9 +63,35 @@ HASH_BYTES = 6
 
 
 @discloses(
-    "for every column whether it is text, and, added up: rows with a value, missing values, sum, squares; and what "
-    "each step of its recipe needs",
+    "for each column: whether it is text; and, as part of sums: rows with a value, missing values, sum and squares",
+    "the mean and the variance of each of your columns, and how many values are missing",
+    TOTALS,
     splits=("samples",),
+)
+@discloses(
+    "the smallest and the largest value of each column",
+    "values of your rows: each smallest and largest value belongs to one",
+    splits=("samples",),
+    applies=lambda case: "min-max" in case.steps and not case.secure_sums,
+)
+@discloses(
+    "the bits of the smallest and the largest value of each column, as parts of sums: only those of all are learned",
+    splits=("samples",),
+    applies=lambda case: "min-max" in case.steps and case.secure_sums,
+)
+@discloses(
+    "for each column: counts of its values in bins with at least minimum-count rows, as part of sums",
+    "quantiles of your columns, to about one percent; exact ones where rows are many",
+    TOTALS,
+    splits=("samples",),
+    applies=lambda case: "spline" in case.steps,
+)
+@discloses(
+    "a hash of each category with at least minimum-count of your rows; how many rows it has, as part of a sum; and the "
+    "names of those that are not rare",
+    "whether you have a category that the recipient guesses",
+    splits=("samples",),
+    applies=lambda case: "one-hot" in case.steps,
 )
 def fitted(preparation: Preparation, rules: Rules, site: Site) -> Talk[Prepared]:
     """The preparation with its numbers, the same at all parties; the table has been looked at by `check_alone`."""

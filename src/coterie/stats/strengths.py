@@ -99,8 +99,7 @@ def _least_with_zeros(problem: Problem, q: FloatArray) -> float | None:
     """The least strength at which no coefficient is worth its price; None if there is none."""
 
     def zero(strength: float) -> bool:
-        penalty: Any = replace(problem.penalty, strength=strength)  # type: ignore[call-arg]
-        return not penalty.prox(q, 1.0).any()
+        return not with_strength(problem, strength).penalty.prox(q, 1.0).any()
 
     high = float(np.abs(q).sum())
     while not zero(high):

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.data.preparation.prepared import Cells, cells_of, column_names
-from coterie.methods.disclosure import discloses
 from coterie.numerics.arrays import FloatArray
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 from coterie.run.groups import Bools, left_over, pooled
 from coterie.run.site import Rules, Site
 from coterie.stats.preparation import category_counts, side_by_side, spoken

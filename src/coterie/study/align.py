@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -43,10 +43,15 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def aligned(
-    table: Table, names: Sequence[str], broadcast: SignedBroadcast, nonce: bytes, duplicates: str, psi: bool
+    table: Table,
+    names: Sequence[str],
+    broadcast: SignedBroadcast,
+    nonce: bytes,
+    duplicates: Literal["error", "first"],
+    psi: bool,
 ) -> Table:
     """The rows whose ids occur at every party, sorted by id; checked by all before anybody goes on."""
-    table = align([table], duplicates=duplicates)[0][0]  # type: ignore[arg-type]
+    table = align([table], duplicates=duplicates)[0][0]
     ids = table.ids
     assert ids is not None
     mine = Card("text" if ids.dtype.kind == "U" else "integers", len(ids), nonce)

@@ -13,10 +13,10 @@ from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput
 from coterie.run.bill import Bill
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import declared_by
 from coterie.run.parties import Operation, Parties
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
-from coterie.study.chaos import Chaos
 from coterie.study.policy import Account, agree_on_limits, agree_to_begin
 from coterie.study.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
 from coterie.study.study import PartyFile, Study
@@ -73,7 +73,8 @@ class Among(Parties):
 
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
         declared = self.declared(query)
-        message = Broadcast(declared.__name__, declared.disclosure.sent, (self.session.purpose,))
+        sent = "; ".join(one.sent for one in declared_by(declared))
+        message = Broadcast(declared.__name__, sent, (self.session.purpose,))
         return self.session.all_gather(query(self.site), message, kind)
 
     def look(self, query: Callable[[Site], T]) -> list[T | None]:
@@ -110,7 +111,6 @@ class Part:
 
     own: PartyFile
     study: Study
-    chaos: Chaos | None = None
     say: Say = lambda text: None
 
     def take(
@@ -136,4 +136,4 @@ class Part:
             session.all_gather(True, DONE, bool)
             return found  # type: ignore[no-any-return]
 
-        return in_session(own, self.study, operation.name, work, self.say, self.chaos)
+        return in_session(own, self.study, operation.name, work, self.say)

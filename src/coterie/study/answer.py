@@ -16,7 +16,6 @@ from coterie.api.stored import bill_as_stored
 from coterie.data.archives import staged, write_atomically
 from coterie.errors import CoterieError, InvalidData, PartyLost
 from coterie.numerics.arrays import digest
-from coterie.problems.linear.model import LinearModel
 from coterie.run.bill import Cost
 from coterie.run.certificate import Certificate
 from coterie.stats.choosing import Choice
@@ -108,9 +107,7 @@ def write_failure(folder: FilePath, error: CoterieError) -> None:
 def _signed(session: Session, result: Result, told: dict[str, Any] | None = None) -> Result:
     parts = session.all_gather(result.model.digest(), PARTS, str)
     certificate = _with_parts(result.certificate, session.study, parts, told or {})
-    model = result.model
-    if isinstance(model, LinearModel) and model.part is not None:
-        model = replace(model, run=certificate.run)
+    model = result.model.of_run(certificate.run)
     return replace(result, model=model, certificate=signed_by_all(session, certificate))
 
 

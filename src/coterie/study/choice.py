@@ -13,6 +13,7 @@ import numpy as np
 from coterie.api.result import Result
 from coterie.errors import Refused
 from coterie.numerics.arrays import FloatArray
+from coterie.problems.shared.methods import SharedQuasiNewton
 from coterie.run.bill import Cost
 from coterie.run.settings import Limits
 from coterie.stats.choosing import (
@@ -27,9 +28,10 @@ from coterie.stats.choosing import (
     deal_by_class,
     marks_of,
     sums_of,
+    sums_of_choice,
 )
 from coterie.stats.folds import counts_by_fold, leaves_enough, only, without
-from coterie.study.fits import Fits, said, whole
+from coterie.study.fits import Fits, whole
 
 
 class OneOfMany:
@@ -56,7 +58,7 @@ class OneOfMany:
 
     def add(self, numbers: FloatArray) -> FloatArray:
         transport = self.fits.transport()
-        total: FloatArray = transport.converse([said(numbers)], "proof")[0].astype(float)
+        total: FloatArray = transport.converse([sums_of_choice(numbers)], "proof")[0].astype(float)
         self.sent += transport.bill.total
         return total
 
@@ -72,7 +74,7 @@ class OneOfMany:
 def choose_together(fits: Fits) -> tuple[Result, Choice, Cost]:
     """The result of the model that was chosen, fitted to all rows; the choice; and what that cost."""
     study, holder = fits.session.study, OneOfMany(fits)
-    if "shared" not in fits.allowed:
+    if SharedQuasiNewton.name not in fits.allowed:
         raise Refused("the choice needs the method 'shared', which not all policies allow. Name mu in [problem].")
     named = {"loss": "logistic", "penalty": "l2", **study.problem}
     loss = named.pop("loss")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from coterie.api.crosstab import Crosstab, CrossTabulate
 from coterie.errors import InvalidInput
 from coterie.study.among import Part
-from coterie.study.chaos import Chaos
 from coterie.study.consent import Consent, require
 from coterie.study.description import as_fitted, read_raw
 from coterie.study.disclosure import disclosure
@@ -19,7 +18,6 @@ def crosstab_together(
     rows: str,
     columns: str,
     *,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Crosstab:
@@ -37,4 +35,4 @@ def crosstab_together(
     held = read_raw(own, study)
     table = asked.alone(held)
     require(own, study, disclosure(study, own.party, as_fitted(held, own)), consent)
-    return Part(own, study, chaos, say).take(asked, table, held=held)
+    return Part(own, study, say).take(asked, table, held=held)

@@ -20,11 +20,10 @@ from coterie.errors import InvalidInput
 from coterie.run.certificate import Certificate
 from coterie.study.among import Among
 from coterie.study.broadcasts import FITTED_WITHOUT
-from coterie.study.chaos import Chaos
 from coterie.study.consent import Consent
 from coterie.study.party import read_new
 from coterie.study.prediction import ObjectiveOfParts, Predictions
-from coterie.study.scores import name_of_model, own_model, predict_together
+from coterie.study.scores import name_of_model, own_part, predict_together
 from coterie.study.session import Say, Session
 from coterie.study.study import PartyFile, Study
 
@@ -45,7 +44,6 @@ def predict_without(
     data: Path,
     gone: Sequence[str],
     *,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> tuple[Predictions, str | None]:
@@ -69,14 +67,14 @@ def predict_without(
             old = Certificate.load(before.output / "certificate.json")
             costs.append(_compared(gone, objective, old.primal, [old.participants[0].rows, rows]))
 
-    how: dict[str, Any] = {"chaos": chaos, "say": say, "consent": consent}
+    how: dict[str, Any] = {"say": say, "consent": consent}
     found = predict_together(holder, study, data, before=before_predicting, **how)
     return found, (costs[0] or None) if costs and found.scores is not None else None
 
 
 def _objective(session: Session, own: PartyFile, study: Study) -> tuple[float | None, int]:
     """P of the parts that are left, on the rows that they were fitted to, at the party with the labels."""
-    asked = ObjectiveOfParts(own_model(own), own.target, name_of_model(own))
+    asked = ObjectiveOfParts(own_part(own), own.target, name_of_model(own))
     table = read_new(own, study, own.data, labelled=True)
     objective: float | None
     objective, rows = asked.together(Among.begin(session, asked, table))

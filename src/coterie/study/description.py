@@ -11,7 +11,6 @@ from coterie.api.description import Description
 from coterie.data import Table
 from coterie.stats.describing import Wish
 from coterie.study.among import Part, own_columns
-from coterie.study.chaos import Chaos
 from coterie.study.consent import Consent, require
 from coterie.study.disclosure import disclosure
 from coterie.study.session import Say
@@ -44,7 +43,6 @@ def describe_together(
     own: PartyFile,
     study: Study,
     *,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Description:
@@ -56,7 +54,7 @@ def describe_together(
     asked, raw = describing(own, study)
     table = asked.alone(raw)
     require(own, study, disclosure(study, own.party, as_fitted(table, own)), consent)
-    found = Part(own, study, chaos, say).take(asked, table)
+    found = Part(own, study, say).take(asked, table)
     if study.split == "samples":
         return found
     return replace(found, parties={name: one for name, one in found.parties.items() if name != own.party})

@@ -1,74 +1,131 @@
-"""What a party is about to send, and to whom: shown before the first message, made of what the methods state."""
+"""What a party is about to send, and to whom: each operation's page consists of the declarations of its protocols.
+
+`discloses` declares them next to the code that sends (see `run.disclosure`), `study.broadcasts` the messages to all
+parties, and methods state their own. The same lists make the `Guard`, which refuses every other collective.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from coterie.api.crosstab import CrossTabulate
 from coterie.api.describe import Describe
 from coterie.api.evaluate import Evaluate
 from coterie.data import Table
-from coterie.errors import InvalidInput
+from coterie.data.summary import TableSummary
+from coterie.errors import InvalidInput, InvalidProblem
 from coterie.methods import METHODS, Method
+from coterie.methods.auto.costs import LINK, Link, Sizes
+from coterie.numerics.acceleration import ADVANCES
+from coterie.run.disclosure import Case, Disclosure, Guard, Protocols, applying, most_of
+from coterie.run.finish import introduced_again
 from coterie.run.parties import Operation
-from coterie.stats.choosing import FITS, FOLDS
+from coterie.run.setup import with_offset
+from coterie.stats.choosing import FITS, FOLDS, sums_of_choice
+from coterie.stats.folds import mean_loss, rows_outside_folds
 from coterie.stats.inferring import QUERIES, SUMS, has_room
+from coterie.stats.preparing import Prepare
 from coterie.study.broadcasts import sent_to_all
 from coterie.study.prediction import ObjectiveOfParts, Predict
 
 if TYPE_CHECKING:
     from coterie.study.study import Study
 
-_PROOF = {
-    "features": "its own partial scores, added to those of the others: all learn the score of every row; and from the "
-    "label party the slope of the loss at every row. From the two, everybody can compute the labels",
-    "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
-    "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
-}
 OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, CrossTabulate, Evaluate, Predict, ObjectiveOfParts)
-"""What parties can do together besides a fit; each states itself what it tells."""
-_NOT_SENT = {
-    "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
+"""What parties can do together besides a fit and a verification; each declares what it sends."""
+KEPT = {
+    "features": "rows, column names, ids in the clear, the coefficients of your own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
     "users": "rows, labels.",
-    "shared": "rows, labels, dual vectors, how this party deviates from the common model, which is the same for all.",
+    "shared": "rows, labels, dual vectors, your deviation from the common model. The common model is the same for all.",
 }
+"""What a party never sends."""
+SHAPES = [(rows, columns) for rows in (100, 10_000, 1_000_000) for columns in (10, 300, 5_000, 100_000)]
+"""Sizes of data for which "auto" is asked, before the parties have met, which methods it may choose."""
+FAST = Link(1e-4, 1e10)
 
 
-def _listed(told: list[str]) -> list[str]:
-    return [f"  - {text}" for text in told]
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: what is sent at one step."""
+
+    title: str
+    protocols: Protocols = ()
+    """Declared protocols."""
+    lines: tuple[str, ...] = ()
+    """What is declared in another way: messages to all parties, methods."""
+
+    def text(self, case: Case, counted: bool) -> list[str]:
+        """The lines of the page, none if nothing applies; `counted`: with the numbers of messages."""
+        lines = [*self.lines, *map(sentence, applying(self.protocols, case))]
+        if not lines:
+            return []
+        return ["", f"{self.title}:", *(f"  - {line}" for line in lines), *(self._counts(case) if counted else ())]
+
+    def _counts(self, case: Case) -> list[str]:
+        used = [one for one in self.protocols if applying([one], case)]
+        counts = [most_of(one, case) for one in used]
+        known = [one for one in counts if one is not None]
+        if not known or len(known) < len(counts):
+            return []
+        many, numbers = sum(one for one, _ in known), sum(one for _, one in known)
+        return [f"  At most: {many} {'message' if many == 1 else 'messages'}, {numbers:,} numbers."]
 
 
-def _told_for(operation: type[Operation[Any]], study: Study) -> list[str]:
-    """What an operation sends to all parties, and what they add up."""
-    matching = _ids(study) if operation.matches else []
-    return [*matching, *sent_to_all(study, operation.name), *operation.page(study.split)]
+def sentence(one: Disclosure) -> str:
+    """What is sent, and what a recipient can compute."""
+    return f"{one.sent}. A recipient can compute: {one.learned}" if one.learned else one.sent
 
 
 def _ids(study: Study) -> list[str]:
     """What is sent to match rows."""
     if study.id is None or study.split != "features":
         return []
-    how = "keyed hashes of the ids: parties can test guesses, outsiders cannot"
+    how = "keyed hashes of your ids. Parties can test guesses, outsiders cannot"
     if study.psi:
         how = (
-            "encrypted ids for a private set intersection: ids that both sides have become known, and a parent can "
-            "test a suspected id by adding it to its own"
+            "your ids, encrypted for a private set intersection. Both sides learn the ids that they share. A parent "
+            "can test a suspected id by adding it to its own"
         )
-    return [f"{how} (column {study.id!r}); in the end all know which ids are common to all"]
+    return [f"{how} (column {study.id!r}). In the end all parties know the ids that all have"]
 
 
 def candidates(study: Study) -> dict[str, type[Method]]:
     """The methods that may run: the one that the study names, or those that `auto` can choose from or change to."""
     if study.method != "auto":
         return {study.method: METHODS[study.method]}
-    family = study.make_problem().kind.name
+    problem = study.make_problem()
     fitting = {
         name: one
         for name, one in METHODS.items()
-        if (one.split, one.family) == (study.split, family) and not (study.has_secure_sums and one.one_speaker)
+        if (one.split, one.family) == (study.split, problem.kind.name)
+        and not (study.has_secure_sums and one.one_speaker)
+        and _may_be_chosen(one, problem, study)
     }
     return {name: one for name, one in fitting.items() if study.labels_shared or not one.tells_labels} or fitting
+
+
+def _may_be_chosen(method: type[Method], problem: Any, study: Study) -> bool:
+    """Whether "auto" would choose the method for data of some size, or go on with it when another one stalls."""
+    network = study.make_network()
+    try:
+        able, same = method().adapted(problem)
+        able.check(same, network)
+    except InvalidProblem:
+        return False
+    if method.name in problem.kind.exact_methods.get(study.split, ()):
+        return True
+    agents = len(study.party)
+    return any(
+        method.score(problem, network, Sizes(rows, columns, int(rows * columns * share), agents, link, apart=True))
+        for rows, columns in SHAPES
+        for share in (0.01, 1.0)
+        for link in (LINK, FAST)
+    )
 
 
 def check_labels(study: Study) -> None:
@@ -82,165 +139,184 @@ def check_labels(study: Study) -> None:
         )
 
 
+def sections(study: Study, operation: str) -> Iterator[Section]:
+    """What a party of that study sends for one operation, step by step."""
+    kind = study.make_problem().kind
+    if operation == "fit":
+        yield from _of_fit(study)
+    elif operation == "verify":
+        title = "Sent to verify, by `coterie verify`"
+        yield Section(title, lines=(*_ids(study), *sent_to_all(study, operation)))
+        yield Section("Sent to verify, once more", (*kind.proof.introduces, *kind.proof.proves))
+    else:
+        used = [one for one in OPERATIONS if one.name.split()[0] == operation and study.split in one.splits]
+        for one in used:
+            matching = _ids(study) if one.matches else []
+            title = f"Sent to {one.name}, by `coterie {one.name}`"
+            yield Section(title, one.discloses, (*matching, *sent_to_all(study, operation)))
+
+
+def _of_fit(study: Study) -> Iterator[Section]:
+    kind = study.make_problem().kind
+    yield Section("Sent once, to all parties", lines=(*_ids(study), *sent_to_all(study, "fit")))
+    yield Section("Sent once, as part of a sum", kind.proof.introduces)
+    yield from _preparation(study)
+    yield _rounds(study)
+    if study.acceleration != "none":
+        yield Section("Sent for acceleration, where the method allows it", ADVANCES)
+    yield Section("Sent for every certificate", kind.proof.proves)
+    yield from _path(study)
+    yield from _choice(study)
+    yield from _inference(study)
+
+
+def guard_of(study: Study, operation: str) -> Guard:
+    """Refuses every collective that the page of that operation does not list."""
+    protocols = [one for section in sections(study, operation) for one in section.protocols]
+    return Guard(operation, protocols, candidates(study).values())
+
+
+def case_of(study: Study, table: Table) -> Case:
+    """What decides which declarations apply to this party."""
+    problem = study.make_problem()
+    kind = problem.kind
+    card = TableSummary.of(table, classification=bool(kind.data.classification(problem)), names=False)
+    if _needs_classes(problem):
+        # Those of all parties are known once they have met: until then, two of them stand for all.
+        problem = problem.with_classes(np.array(["one", "other"]))
+    recipes = study.make_preparation()
+    steps = () if recipes is None else tuple(dict.fromkeys(step.name for step in recipes.steps))
+    secure = study.has_secure_sums
+    problem, correction = with_offset(problem, [card]), study.correction or ""
+    return Case(problem, study.split, table, len(study.party), secure, steps, correction)
+
+
+def _needs_classes(problem: Any) -> bool:
+    """Whether the lengths of messages depend on classes that the study does not list."""
+    return getattr(getattr(problem, "loss", None), "classes", ()) is None
+
+
 def disclosure(study: Study, party: str, table: Table) -> str:
-    """One page: what will be sent, what will not, and who hears it."""
-    network, me = study.carrying(), study.index(party)
-    names = study.names
+    """The page of a study: what the party sends for each operation, to whom, and what recipients can compute."""
+    case, problem = case_of(study, table), study.make_problem()
+    lines = [*_header(study, party, table)]
+    # How long messages are follows from the columns after the preparation, and from the classes of all parties.
+    counted = study.prepare is None and not _needs_classes(problem)
+    for operation in ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS), "verify"):
+        text = [line for section in sections(study, operation) for line in section.text(case, counted)]
+        lines += text
+    return "\n".join([*lines, *_footer(study)])
+
+
+def _header(study: Study, party: str, table: Table) -> list[str]:
+    network, me, names = study.carrying(), study.index(party), study.names
     if study.messages == "users":
-        hears, route = [name for name in names if name != party], "neighbours in the graph hear more, see below"
+        hears, route = [name for name in names if name != party], "neighbours in the graph receive more, see below"
     elif network.server:
         hears = [names[0]] if me else [name for name in names if name != party]
-        route = f"{names[0]} adds up what all send" if me else "this party adds up what all send, and sees each message"
+        route = f"{names[0]} adds all messages" if me else "this party adds all messages, and sees each of them"
     else:
         hears = [names[j] for j in network.neighbours(me)]
         route = f"over the network ({network.describe()})"
     problem = study.make_problem()
-    lines = [
+    return [
         f"Study {study.name!r}, run {study.run_id}: what {party} sends",
         "",
         f"To: {', '.join(hears)}; {route}.",
         f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
         f"Model: {problem.kind.report.described(problem.settings())}.",
-        "",
-        "Sent once, to all parties:",
-        *_listed([*_ids(study), *sent_to_all(study, "fit")]),
-        "",
-        "Sent once, added up:",
     ]
-    lines += _listed(list(problem.kind.proof.introduction(problem, study.messages)))
-    if table.offset is not None and problem.intercept and study.split == "samples":
-        lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
-    if study.split == "features":
-        lines += ["  - one number about the columns' units: the sum of 1 / (sum of squares) over the columns here"]
-    lines += [*_preparation(study), "", *_rounds(study)]
-    if study.acceleration != "none":
-        lines += ["", "Sent for acceleration, where the method allows it:"]
-        lines += ["  - sums of squares and products of its own changes of State, a few numbers, added up"]
-    lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.messages]}"]
-    lines += [*_path(study), *_choice(study), *_inference(study)]
-    for operation in OPERATIONS:
-        if study.split in operation.splits:
-            lines += ["", f"Sent to {operation.name}, by `coterie {operation.name}`:"]
-            lines += _listed(_told_for(operation, study))
-    lines += ["", "Sent to verify, by `coterie verify`:"]
-    lines += _listed([*_ids(study), *sent_to_all(study, "verify"), "once more what a certificate needs"])
-    lines += [
+
+
+def _footer(study: Study) -> list[str]:
+    kind = study.make_problem().kind
+    return [
         "",
-        f"Not sent: {_NOT_SENT.get(problem.kind.name, _NOT_SENT[study.split])}",
+        f"Not sent: {KEPT.get(kind.name, KEPT[study.split])}",
         f"The most curious party could compute: {most_curious(study)}.",
         "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
     ]
-    return "\n".join(lines)
-
-
-_STEPS = {
-    "min-max": "the smallest and the largest value of each column{}",
-    "spline": "for every column counts of its values in bins with at least minimum-count rows of it, added up: "
-    "quantiles, about one percent exact where rows are many",
-    "one-hot": "a hash of each category of a column with at least minimum-count rows here, by which a guess can be "
-    "confirmed; its rows, added up; and the names of those that are not rare",
-}
-
-
-def _preparation(study: Study) -> list[str]:
-    """What the numbers of a preparation tell."""
-    recipes = study.make_preparation()
-    if recipes is None:
-        return []
-    if study.split == "features":
-        return ["", f"Prepared here, without a message: {recipes}"]
-    lines = ["", f"Sent once to prepare the columns ({recipes}):"]
-    lines += ["  - for every column whether it is text, and, added up: rows with a value, missing values, sum, squares"]
-    hidden = ", of which only those of all parties become known" if study.has_secure_sums else ""
-    names = dict.fromkeys(step.name for step in recipes.steps)
-    return lines + [f"  - {_STEPS[name].format(hidden)}" for name in names if name in _STEPS]
-
-
-def _choice(study: Study) -> list[str]:
-    """What a choice among models sends."""
-    if not study.chooses:
-        return []
-    return [
-        "",
-        f"Sent to choose among models with {FOLDS} folds (write mu into [problem], and nothing is chosen):",
-        "  - its sums of all columns and of all squares, added up",
-        "  - whether it has enough rows of every class outside each fold, added up",
-        f"  - all of the above (rounds and certificates) about {FITS} times, without the rows of one fold each. The "
-        "difference of two of them is about the rows of one fold",
-        "  - for each, of the rows that were kept back: the share of right answers and the mean loss, and squares of "
-        "what two models differ by in these, added up",
-    ]
-
-
-def _path(study: Study) -> list[str]:
-    """What cross-validation sends."""
-    asked = study.path
-    if asked is None:
-        return []
-    lines = ["", f"Sent to choose the strength, [path] with {asked.points} strengths and {asked.cv} folds:"]
-    if asked.strengths is None:
-        lines += ["  - for every column its sum weighted by the slope of the best constant, added up"]
-    if _has_classes(study):
-        alone = "from the label party, whether the folds have all classes"
-        counts = "whether it has enough rows of every class outside each fold, added up"
-        lines += [f"  - {alone if study.split == 'features' else counts}"]
-    loss = "the loss of its own rows and their number, added up"
-    if study.split == "features":
-        loss = "its own partial scores of those rows, added up, and from the label party their loss"
-    return [
-        *lines,
-        f"  - all of the above (rounds and certificates) {asked.fits} times: for every strength with all rows, and "
-        "without the rows of each fold. The difference of two of them is about the rows of one fold",
-        f"  - for every strength and fold, of the rows that were kept back: {loss}",
-    ]
-
-
-def _has_classes(study: Study) -> bool:
-    problem = study.make_problem()
-    return bool(problem.kind.data.classification(problem))
-
-
-def _inference(study: Study) -> list[str]:
-    """What standard errors send."""
-    if study.inference is None:
-        return []
-    kind = "robust" if study.weights == "sampling" and study.inference == "model" else study.inference
-    sums = SUMS[kind].disclosure
-    adjusts = kind == "clustered" and study.correction in (None, "CR2")
-    asked = [query.disclosure.sent for query in QUERIES if query is not has_room or adjusts]
-    lines = ["", f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model:']
-    if kind == "clustered":
-        lines += _listed(asked)
-    lines += _listed([f"added up: {sums.sent}", f"who sees it can compute: {sums.learned}"])
-    if adjusts:
-        lines += [
-            '  - with fewer than 30 clusters, each at one party, or correction = "CR2": for every coefficient a '
-            "matrix of products of its clusters' Hessians, added up over its clusters. Of a single cluster here, "
-            "it is a function of that cluster's Hessian"
-        ]
-    return lines
 
 
 def most_curious(study: Study) -> str:
-    """What the party that hears most can compute of this party's data, in one line."""
+    """What the party that receives most can compute of your data, in one line."""
     if study.split == "features":
-        return "all labels, and after as many rounds as this party has columns, these up to a rotation"
+        return "all labels, and after as many rounds as you have columns, your columns up to a rotation"
     if study.messages == "users":
-        return "how the rows here are labelled, as well as the model from here knows it"
+        return "your labels, about as accurately as your model predicts them"
     if study.has_secure_sums and len(study.party) > 2:
-        return "totals over all parties, and the model. If all others put together what they know, what this party said"
-    return "what this party says in every round; if that is as many numbers as its rows hold, the rows and labels"
+        return "the sums over all parties, and the model. If all other parties collude: your own messages too"
+    return (
+        "each of your messages. From as many numbers as your data contains, your rows and labels can be reconstructed"
+    )
 
 
-def _rounds(study: Study) -> list[str]:
-    told = candidates(study)
+def _preparation(study: Study) -> Iterator[Section]:
+    recipes = study.make_preparation()
+    if recipes is None:
+        return
+    if study.split == "features":
+        yield Section("Prepared here, without a message", lines=(str(recipes),))
+    else:
+        yield Section(f"Sent once to prepare the columns ({recipes})", Prepare.discloses)
+
+
+def _rounds(study: Study) -> Section:
+    methods = candidates(study)
     if study.method != "auto":
-        return [f"Sent in every round ({study.method}):", *(f"  - {text}" for text in _told(told[study.method]))]
+        lines = (line for method in methods.values() for line in _of_method(method))
+        return Section(f"Sent in every round ({study.method})", lines=tuple(lines))
     later = ", and perhaps by another of them later in the run" if study.messages == "samples" else ""
-    lines = [f"Sent in every round, by the method that is chosen when the parties have met{later}, one of:"]
-    return lines + [f"  - {name}: {text}" for name, method in told.items() for text in _told(method)]
+    title = f"Sent in every round, by the method that is chosen when the parties have met{later}, one of"
+    return Section(title, lines=tuple(f"{name}: {line}" for name, one in methods.items() for line in _of_method(one)))
 
 
-def _told(method: type[Method]) -> list[str]:
-    facts = method.disclosure
-    return list(filter(None, (facts.sent, facts.setup, f"who sees it can compute: {facts.learned}")))
+def _of_method(method: type[Method]) -> list[str]:
+    one = method.disclosure
+    return [line for line in (one.sent, one.setup, f"A recipient can compute: {one.learned}") if line]
+
+
+def _path(study: Study) -> Iterator[Section]:
+    """What cross-validation sends."""
+    asked = study.path
+    if asked is None:
+        return
+    kind = study.make_problem().kind
+    title = f"Sent to choose the strength, [path] with {asked.points} strengths and {asked.cv} folds"
+    again = (
+        f"all of the above (rounds and certificates) {asked.fits} times: for every strength with all rows, and "
+        "without the rows of each fold. The difference of two fits is about the rows of one fold"
+    )
+    yield Section(title, lines=(again,))
+    if asked.strengths is None:
+        yield Section("Sent once, for the grid of strengths", kind.local.finds_strengths)
+    yield Section("Sent to deal the folds, if labels are classes", (rows_outside_folds,))
+    yield Section("Sent for every strength and fold, about the rows that were kept back", (mean_loss,))
+
+
+def _choice(study: Study) -> Iterator[Section]:
+    """What a choice among models sends."""
+    if not study.chooses:
+        return
+    again = (
+        f"all of the above (rounds and certificates) about {FITS} times, without the rows of one fold each. The "
+        "difference of two fits is about the rows of one fold"
+    )
+    title = f"Sent to choose among models with {FOLDS} folds (write mu into [problem], and nothing is chosen)"
+    yield Section(title, (sums_of_choice,), (again,))
+
+
+def _inference(study: Study) -> Iterator[Section]:
+    """What standard errors send."""
+    if study.inference is None:
+        return
+    kind = kind_of_errors(study)
+    adjusts = kind == "clustered" and study.correction in (None, "CR2")
+    asked = [query for query in QUERIES if kind == "clustered" and (query is not has_room or adjusts)]
+    title = f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model'
+    yield Section(title, (*asked, introduced_again, SUMS[kind]))
+
+
+def kind_of_errors(study: Study) -> str:
+    """The standard errors that the study asks for; with weights of a sample, model-based ones are robust."""
+    return "robust" if study.weights == "sampling" and study.inference == "model" else str(study.inference)

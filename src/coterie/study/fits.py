@@ -14,13 +14,11 @@ from coterie.data.preparation.prepared import Prepared
 from coterie.data.summary import TableSummary
 from coterie.engines.processes import VERSIONS
 from coterie.errors import PartyLost, ProtocolError
-from coterie.numerics.arrays import FloatArray
 from coterie.problems import points_of
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Participant, Point
 from coterie.run.checkpoint import Checkpoint
-from coterie.run.collectives import Sum, Talk
 from coterie.run.finish import finish
 from coterie.run.method_choice import Circumstances
 from coterie.run.rounds import Outcome, Watch, run
@@ -52,12 +50,6 @@ def whole(result: Result) -> Result:
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     return result
-
-
-def said(numbers: FloatArray) -> Talk[FloatArray]:
-    """These numbers, added up over all parties."""
-    total: FloatArray = yield Sum(numbers)
-    return total
 
 
 def _most_common(values: Sequence[str]) -> str:

@@ -34,7 +34,6 @@ from coterie.stats.standard_errors import Question
 from coterie.study.among import Among
 from coterie.study.answer import Answer, run_in, write_failure
 from coterie.study.broadcasts import EARLIER_RESULTS, WRITTEN
-from coterie.study.chaos import Chaos
 from coterie.study.choice import choose_together
 from coterie.study.consent import Consent, require
 from coterie.study.disclosure import check_labels, disclosure
@@ -125,7 +124,6 @@ def fit_together(
     study: Study,
     *,
     table: Table | None = None,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     watch: Watch = unwatched,
     stop_wished: Callable[[], bool] = lambda: False,
@@ -169,7 +167,7 @@ def fit_together(
         return answer
 
     try:
-        answer = in_session(own, study, "fit", work, say, chaos)
+        answer = in_session(own, study, "fit", work, say)
     except (NumericalError, PartyLost, ProtocolError) as error:
         write_failure(own.output, error)
         raise

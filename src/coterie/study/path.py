@@ -26,10 +26,11 @@ from coterie.stats.folds import (
     mean_loss,
     only,
     refuse_lonely,
+    rows_outside_folds,
     without,
 )
 from coterie.stats.strengths import grid, knob, slope_at_constant
-from coterie.study.fits import Fits, said, whole
+from coterie.study.fits import Fits, whole
 
 
 def path_together(fits: Fits) -> Path:
@@ -89,9 +90,11 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
             if y is not None:
                 refuse_lonely(counts, fits.classes)  # type: ignore[arg-type]
             refused = y is not None and not is_usable(counts)
-            return None if transport.converse([said(np.array([float(refused)]))], "setup")[0][0] else folds
+            return (
+                None if transport.converse([rows_outside_folds(np.array([float(refused)]))], "setup")[0][0] else folds
+            )
         mine = leaves_enough(counts, fits.session.own.policy.minimum_count)
-        parties = transport.converse([said(mine.ravel())], "setup")[0]
+        parties = transport.converse([rows_outside_folds(mine.ravel())], "setup")[0]
         filled = np.bincount(np.concatenate(folds), minlength=cv) > 0
         return folds if filled.all() and (parties > 0).all() else None
 

@@ -35,9 +35,10 @@ from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import Problem
 from coterie.run.setup import sizes_of
 from coterie.stats.choosing import FITS, FOLDS
+from coterie.stats.inferring import matrices_of, numbers_of_sums
 from coterie.stats.information import numbers_of_adjustment
 from coterie.study.broadcasts import LIMITS, METHODS_ALLOWED, POLICIES
-from coterie.study.disclosure import candidates
+from coterie.study.disclosure import candidates, kind_of_errors
 
 if TYPE_CHECKING:
     from coterie.study.session import Session
@@ -311,11 +312,11 @@ def _of_inference(study: Study, problem: Problem, columns: int) -> float:
     """Numbers told for standard errors, clusters at several parties not counted."""
     if study.inference is None:
         return 0.0
-    k = (columns + problem.intercept) * max(problem.outputs - 1, 1)
-    triangle, events = k * (k + 1) / 2, max(problem.outputs, 1)
-    said = triangle * (1 if study.inference == "model" and study.weights != "sampling" else 2) + k + 6 + events
+    said = float(numbers_of_sums(problem, columns, matrices_of(kind_of_errors(study))))
     # Without a choice in the study, CR2 is used only where budgets leave room for it.
-    return said + (numbers_of_adjustment(k) if study.correction == "CR2" else 0.0)
+    if study.correction == "CR2":
+        said += numbers_of_adjustment((columns + problem.intercept) * max(problem.outputs - 1, 1))
+    return said
 
 
 def _too_many(said: float, allowance: float) -> str:

@@ -15,10 +15,10 @@ from coterie.data import Table
 from coterie.data.summary import refuse_unequal_rows
 from coterie.data.table import party_error
 from coterie.errors import InvalidInput
-from coterie.methods.disclosure import discloses
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.linear.model import LinearModel
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 from coterie.run.parties import Operation, Parties
 from coterie.run.site import Site
 from coterie.stats.scoring import raw_scores
@@ -46,14 +46,15 @@ class Predictions:
 # -- what parties are asked --------------------------------------------------------------------------------------------
 
 
-@discloses("whether there are labels here", splits=("features",))
+@discloses("whether you have labels", splits=("features",))
 def has_target(target: str | None, site: Site) -> bool:
     """Whether this party names a target: it gets the predictions."""
     return target is not None
 
 
 @discloses(
-    "its own partial scores, added up on their way to the party with the labels, which alone learns the scores",
+    "your partial scores, as part of a sum that only the party with the labels receives. On the way, a party learns "
+    "the sum over each branch below it",
     splits=("features",),
 )
 def scores_at_the_labels(model: LinearModel, holder: int, site: Site) -> Talk[FloatArray | None]:
@@ -63,8 +64,8 @@ def scores_at_the_labels(model: LinearModel, holder: int, site: Site) -> Talk[Fl
 
 
 @discloses(
-    "the partial scores of the rows that were fitted, and its own penalty, added up on their way to the party with the "
-    "labels",
+    "your partial scores of the rows that were fitted, and your penalty, as part of a sum that only the party with the "
+    "labels receives",
     splits=("features",),
 )
 def scores_and_penalty_at_the_labels(model: LinearModel, holder: int, site: Site) -> Talk[FloatArray | None]:

@@ -51,7 +51,6 @@ from coterie.stats.standard_errors import Heard, questions_of
 from coterie.stats.strengths import knob
 from coterie.study.answer import BILL, CHOICE, INFERENCE, PATH
 from coterie.study.broadcasts import CLAIMS, DONE, STANDARD_ERRORS
-from coterie.study.chaos import Chaos
 from coterie.study.consent import Consent, require_for_study
 from coterie.study.disclosure import disclosure
 from coterie.study.nonce import commitment
@@ -98,7 +97,6 @@ def verify_together(
     study: Study,
     *,
     table: Table | None = None,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Verification:
@@ -123,7 +121,7 @@ def verify_together(
         session.all_gather(True, DONE, bool)
         return found
 
-    return in_session(own, study, "verify", work, say, chaos)
+    return in_session(own, study, "verify", work, say)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,10 @@
-"""Several parties on one machine: a real process for each, with real TLS between them, and failures if wanted."""
+"""Several parties on one machine: a real process for each, with real TLS between them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
-import random
 import signal
 import subprocess
 import sys
@@ -16,20 +15,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from coterie.run.statuses import Status
-from coterie.study.chaos import Chaos
 from coterie.study.session import MET
 from coterie.study.study import load_party
 
 Say = Callable[[str, str], None]
-LONGEST_LIFE = 2.0
-"""Seconds between the moment when all have met and the death of one of them, where chaos kills."""
 LAST_WORDS = 3.0
 """Seconds for the others to end by themselves after one could not begin."""
 
 
 def rehearse(
     files: Sequence[Path],
-    chaos: Chaos | None,
     command: str,
     say: Say,
     without: Sequence[str] = (),
@@ -43,15 +38,12 @@ def rehearse(
     loaded = {file: known for file, known in everybody.items() if known[0].party not in without}
     parties = {own.party: file for file, (own, _) in loaded.items()}
     deadline = max(study.deadline for _, study in loaded.values())
-    shaken = ["--chaos", str(chaos)] if chaos is not None else []
     # The owner of the files of all parties here has agreed for all of them.
     agreed = [] if command == "verify" else ["--yes"]
     left_out = [word for name in without for word in ("--without", name)]
-    words = ["--json", *agreed, *shaken, *left_out, *options]
+    words = ["--json", *agreed, *left_out, *options]
     running = {party: _Process(party, [command, str(file), *words], say) for party, file in parties.items()}
     try:
-        if chaos is not None and chaos.kill:
-            _kill_some(running, chaos, say)
         first = _wait_for_all(list(running.values()), 2 * deadline)
         found = {party: process.result() for party, process in running.items() if not process.stopped}
         for party, process in running.items():
@@ -87,31 +79,14 @@ def _in_vain(party: str, end: dict[str, Any]) -> dict[str, Any]:
     return {**told, "name": str(status), "exit_code": status.exit_code}
 
 
-def _kill_some(running: dict[str, _Process], chaos: Chaos, say: Say) -> None:
-    dice = random.Random(chaos.seed)
-    for _ in range(chaos.kill):
-        victim, life = running[dice.choice(sorted(running))], dice.uniform(0, LONGEST_LIFE)
-        while not all(process.met.wait(0.05) for process in running.values()):
-            if any(process.child.poll() is not None for process in running.values()):
-                return
-        time.sleep(life)
-        if any(process.child.poll() is not None for process in running.values()):
-            return
-        say(victim.party, "was killed, and is started again")
-        victim.again()
-
-
 class _Process:
     """A party's agent, and its output as it comes."""
 
     def __init__(self, party: str, words: Sequence[str], say: Say):
         self.party, self._say, self.stopped = party, say, False
-        self._command = [sys.executable, "-m", "coterie", *words]
-        self._start()
-
-    def _start(self) -> None:
         self.met = threading.Event()
-        self.child = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "coterie", *words]
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._printed: list[str] = []
         assert self.child.stdout is not None
         assert self.child.stderr is not None
@@ -131,11 +106,6 @@ class _Process:
                     self._say(self.party, line.rstrip())
                 else:
                     kept.append(line)
-
-    def again(self) -> None:
-        self.child.kill()
-        self._wait()
-        self._start()
 
     def _wait(self) -> int:
         code = self.child.wait()

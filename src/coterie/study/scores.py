@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from coterie.api.evaluate import Evaluate
 from coterie.api.evaluation import Evaluation
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidInput
 from coterie.problems.linear.model import LinearModel
-from coterie.problems.models import load_model
+from coterie.problems.models import AnyModel, load_model
 from coterie.run.setup import check_offset
 from coterie.stats.scoring import check_problem
 from coterie.study.among import Part
-from coterie.study.chaos import Chaos
 from coterie.study.consent import Consent, require, require_for_study
 from coterie.study.disclosure import disclosure
 from coterie.study.party import read_new, read_own, read_test
@@ -35,7 +33,6 @@ def predict_together(
     study: Study,
     data: Path,
     *,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     before: Callable[[Session], None] = lambda session: None,
     consent: Consent = None,
@@ -48,11 +45,10 @@ def predict_together(
     """
     if study.split != "features":
         raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
-    model, table = own_model(own), read_new(own, study, data, labelled=False)
-    assert isinstance(model, LinearModel)
+    model, table = own_part(own), read_new(own, study, data, labelled=False)
     _refuse_others(own, model, table, data)
     require_for_study(own, study, lambda: disclosure(study, own.party, read_own(own, study)), consent)
-    return Part(own, study, chaos, say).take(Predict(model, own.target, name_of_model(own)), table, before)
+    return Part(own, study, say).take(Predict(model, own.target, name_of_model(own)), table, before)
 
 
 def evaluate_together(
@@ -60,7 +56,6 @@ def evaluate_together(
     study: Study,
     data: Path | None = None,
     *,
-    chaos: Chaos | None = None,
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Evaluation | None:
@@ -76,7 +71,7 @@ def evaluate_together(
     asked = Evaluate(model, study.split, name_of_model(own))
     table = asked.alone(read_test(own, study, data, model))
     require(own, study, disclosure(study, own.party, read_own(own, study)), consent)
-    return Part(own, study, chaos, say).take(asked, table)
+    return Part(own, study, say).take(asked, table)
 
 
 def name_of_model(own: PartyFile) -> str:
@@ -84,12 +79,21 @@ def name_of_model(own: PartyFile) -> str:
     return f"{own.output.name}/model.npz"
 
 
-def own_model(own: PartyFile) -> Any:
+def own_model(own: PartyFile) -> AnyModel:
     """This party's model, or its part of one."""
+    return load_model(_file_of_model(own))
+
+
+def own_part(own: PartyFile) -> LinearModel:
+    """This party's part of a model, where the parties have different columns: only linear models have parts."""
+    return LinearModel.load(_file_of_model(own))
+
+
+def _file_of_model(own: PartyFile) -> Path:
     path = own.output / "model.npz"
     if not path.is_file():
         raise InvalidInput(f"{path} does not exist: fit the study first, with `coterie agent`.")
-    return load_model(path)
+    return path
 
 
 def _refuse_others(own: PartyFile, model: LinearModel, table: Table, data: Path) -> None:

@@ -33,7 +33,7 @@ from coterie.run.statuses import Status
 from coterie.run.tables import classes_of, encoded
 from coterie.study.align import HASH_BYTES, aligned
 from coterie.study.broadcasts import CARDS, NAME_KEYS, NAMES, RANGES, TOTALS, Broadcast
-from coterie.study.chaos import Chaos
+from coterie.study.disclosure import guard_of
 from coterie.study.nonce import secret
 from coterie.study.study import PartyFile, Study
 from coterie.transport.broadcast import SignedBroadcast
@@ -89,13 +89,11 @@ def in_session(
     purpose: str,
     work: Callable[[Session], T],
     say: Say,
-    chaos: Chaos | None,
 ) -> T:
     """Meet the others and do that work, as often as a party is restarted."""
     network, me, pins = study.carrying(), study.index(own.party), study.pins()
     neighbours = study.neighbours(me)
-    make = GrpcMesh if chaos is None else chaos.streams
-    links = make(
+    links = GrpcMesh(
         me,
         neighbours,
         study.run_id,
@@ -137,7 +135,9 @@ def transport_of(session: Session, bill: Bill | None = None) -> Driver:
     collectives.transcript = hashlib.sha256()
     if session.study.has_secure_sums:
         collectives.sums = meet(session.broadcast)
-    return Driver(bill or Bill(network), collectives, pace)
+    driver = Driver(bill or Bill(network), collectives, pace)
+    driver.guard = guard_of(session.study, session.purpose)
+    return driver
 
 
 def check_totals(session: Session, transport: Driver) -> None:

@@ -16,6 +16,7 @@ from coterie.numerics.threads import WORTH, spread
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.collectives import Ask, Exchange, IndexArray, Mix, Publication, Sum, Talk, Word
+from coterie.run.disclosure import Guard
 from coterie.run.steps import Steps
 from coterie.transport.collectives import Collectives, OneProcess
 from coterie.transport.distributed_gossip import DistributedGossip
@@ -70,6 +71,8 @@ class Driver:
         }
         self._gossip: Gossip | None = None
         self.account: Account | None = None
+        self.guard: Guard | None = None
+        """Between organisations: refuses what the operation does not declare."""
         self.numbers = 0
         """How many numbers an agent of this process holds; decides whether agents run in threads."""
 
@@ -100,12 +103,19 @@ class Driver:
                     for word in words:
                         if type(word) is not Sum:
                             raise ProtocolError(f"agents that speak as one said {_name(word)}; they can only Sum.")
+                    self._guard(talks, words)
                     rows: Any = self._by_agents([word.x for word in words], places)
                     if not self.one_process:
                         rows = list(rows)
                     reply = self._total(rows, purpose)
         except self.collectives.failures as error:
             self.collectives.explain(error)
+
+    def _guard(self, talks: Sequence[Talk[Any]], words: Sequence[Word]) -> None:
+        """Refuse what no declaration is about, before it is sent."""
+        if self.guard is not None:
+            for talk, word in zip(talks, words, strict=True):
+                self.guard.check(talk, word)
 
     def _by_agents(self, parts: Sequence[FloatArray], places: Sequence[IndexArray]) -> FloatArray:
         """A row for each agent of this process."""
@@ -145,6 +155,7 @@ class Driver:
                 for word in words:
                     if type(word) is not kind:
                         raise self._disagreement(words, [])
+                self._guard(talks, words)
                 replies = self._answers[kind](words, purpose)
         except self.collectives.failures as error:
             self.collectives.explain(error)

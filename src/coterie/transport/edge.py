@@ -87,8 +87,6 @@ class Edge:
         self.peer = peer
         self.last_heard = time.monotonic()
         self.trouble = ""
-        self.lose_next = False
-        """For rehearsals: the next message is lost."""
         self._lock = threading.RLock()
         self._greeted = threading.Event()
         self._line: Line | None = None
@@ -140,9 +138,8 @@ class Edge:
             self._kept.append((self._sent, frame))
             self._kept_bytes += len(frame)
             self._unacknowledged = 0
-            if self._line is not None and not self.lose_next:
+            if self._line is not None:
                 self._line.put(frame)
-            self.lose_next = False
 
     def wait_for_room(self) -> None:
         """Wait until the neighbour has confirmed most messages; it may be slow, but not silent."""

@@ -245,10 +245,6 @@ class GrpcMesh(Mesh):
         for edge in self._edges.values():
             edge.forget()
 
-    def drop(self, peer: int) -> None:
-        """Cut the connection to a neighbour, as a network might; it heals by itself."""
-        self._edge(peer).detach()
-
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _edge(self, process: int) -> Edge:

@@ -24,6 +24,7 @@ try:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError as missing:
     raise MissingExtra("`coterie provision`", "peers") from missing
@@ -266,7 +267,11 @@ def _name(common: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: object, days: float, latest: dt.datetime | None = None
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: CertificatePublicKeyTypes,
+    days: float,
+    latest: dt.datetime | None = None,
 ) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     last = now + dt.timedelta(days=days)
@@ -274,7 +279,7 @@ def _builder(
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key)  # type: ignore[arg-type]
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED if days > 0 else now + dt.timedelta(days=days - 1))
         .not_valid_after(last if latest is None else min(last, latest))

@@ -23,8 +23,8 @@ def test_parties_come_to_the_bits_of_one_process(tmp_path):
     names, tables = NAMES[:3], parties(NAMES[:3])
     write_study(tmp_path, names, PROBLEM, split="users", tol=1e-8)
     page = disclosure(load_study(tmp_path / "study.toml"), names[1], tables[1])
-    assert "how this party deviates from the common model" in page
-    assert "a weighted sum of its own rows" in page
+    assert "your deviation from the common model" in page
+    assert "a weighted sum of your rows" in page
     local = co.solve(co.Shared(**PROBLEM), tables, split="users", tol=1e-8, secure_sums=True, progress=False)
     for k, result in enumerate(together(tmp_path, tables, names)):
         assert result.status == local.status == "optimal"

@@ -493,3 +493,15 @@ def test_a_path_with_folds():
     assert not grid.results[0].model.coef_.any()
     assert grid.results[-1].model.coef_.any()
     assert found.best_strength < 0.5
+
+
+@pytest.mark.parametrize("value", [0.1, 596.6123, 1e6 / 3])
+@pytest.mark.parametrize("strata", [1, 3])
+def test_a_constant_column_has_no_coefficient(value, strata):
+    rng = np.random.default_rng(2)
+    X = np.column_stack([rng.standard_normal((63, 3)), np.full(63, value)])
+    y = co.survival_labels(rng.exponential(np.exp(-X[:, 0])), rng.random(63) < 0.7)
+    problem = co.Problem("cox", agent_strata=True)
+    found = co.solve(problem, (X, y), agents=strata, progress=False)
+    assert found.status.success
+    assert found.model.coef_[3] == 0.0

@@ -25,7 +25,6 @@ from coterie.errors import InvalidProblem, MissingExtra, ProtocolError
 from coterie.methods.auto.costs import Sizes
 from coterie.methods.columns import couriers, pooled
 from coterie.methods.columns.column_costs import cheaper, moves, numbers_sent, per_row, seconds
-from coterie.methods.disclosure import Disclosure
 from coterie.methods.quasi_newton.lbfgs import SCORE, ColumnsState, Lbfgs
 from coterie.methods.quasi_newton.pairs import Memory
 from coterie.methods.quasi_newton.rounds import NOTHING, has_threshold, nothing
@@ -36,6 +35,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Ask, Sum, Talk
+from coterie.run.disclosure import Disclosure
 
 KEY_BYTES = 32
 NONCE = bytes(12)

@@ -84,8 +84,9 @@ def own_step(agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray, wh
     if whole is None:
         return block_step(agent, theta, lam, a)
     step = float(a[0])
-    after = scipy.linalg.cho_solve(_factor(agent, step), whole @ theta - step * agent.design.adjoint(lam))
-    return after.astype(theta.dtype, copy=False)  # type: ignore[no-any-return]
+    wanted = whole @ theta - step * agent.design.adjoint(lam)
+    after: FloatArray = scipy.linalg.cho_solve(_factor(agent, step), wanted)
+    return after.astype(theta.dtype, copy=False)
 
 
 @remembered

@@ -60,7 +60,6 @@ from coterie.methods.columns.chambolle_pock import (
     told,
     traffic,
 )
-from coterie.methods.disclosure import SAME, Disclosure
 from coterie.methods.method import Method, Rows
 from coterie.methods.published.graph_cp_paper import PaperState, paper_round, paper_start, steepness
 from coterie.networks import Network
@@ -71,6 +70,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Mix, Sum, Talk
+from coterie.run.disclosure import SAME, Disclosure
 
 
 @dataclass(frozen=True)

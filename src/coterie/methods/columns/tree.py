@@ -36,7 +36,6 @@ from coterie.methods.columns.chambolle_pock import (
     told,
     traffic,
 )
-from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method, Rows
 from coterie.networks import Network
 from coterie.numerics.acceleration.halpern import restarts
@@ -45,6 +44,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Disclosure
 
 
 @dataclass(frozen=True, slots=True)

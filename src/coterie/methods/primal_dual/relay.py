@@ -28,7 +28,6 @@ import numpy.typing as npt
 from coterie.errors import InvalidProblem
 from coterie.methods.auto import costs
 from coterie.methods.auto.costs import Outlook, Sizes, worth
-from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import NO_INTERCEPT, Method, Rows
 from coterie.methods.primal_dual.dual_block import at_rest, improve, knows, shuffled
 from coterie.methods.second_order.quadratic import rounded
@@ -39,6 +38,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent, remembered
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Disclosure
 
 
 @dataclass(frozen=True)

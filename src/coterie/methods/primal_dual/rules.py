@@ -37,7 +37,6 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Sizes
-from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.largest import largest
 from coterie.methods.method import Method, Rows
 from coterie.methods.primal_dual.dual_block import knows, solve_block
@@ -49,6 +48,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.run.steps import Coordinate, Steps
 
 Auto = float | Literal["auto"]

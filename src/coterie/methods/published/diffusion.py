@@ -51,7 +51,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.errors import InvalidProblem
-from coterie.methods.disclosure import LABELS_FIRST, SAME, Disclosure
 from coterie.methods.method import Method, Rows
 from coterie.methods.published.diffusion_rows import by_rows, column_scale, gain, least_bend, row_squares
 from coterie.methods.published.mixing_filter import mixing_filter, response, safe_step, spectrum_of
@@ -67,6 +66,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Mix, Sum, Talk
+from coterie.run.disclosure import LABELS_FIRST, SAME, Disclosure
 from coterie.run.steps import S
 
 SLOPES: dict[type[Loss], int] = {Squared: 0, Huber: 1, SquaredHinge: 2, Logistic: 3}

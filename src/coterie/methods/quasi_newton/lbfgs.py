@@ -21,7 +21,6 @@ from coterie.methods.columns.chambolle_pock import first_dual_step
 from coterie.methods.columns.column_costs import cheaper, numbers_sent, per_row, seconds
 from coterie.methods.columns.couriers import Blocks, Sums
 from coterie.methods.columns.envelope import bend_of, is_smooth, next_width, slopes, step_along
-from coterie.methods.disclosure import Disclosure
 from coterie.methods.quasi_newton.metrics import Diagonal, Metric, block_of
 from coterie.methods.quasi_newton.pairs import Memory
 from coterie.methods.quasi_newton.rounds import (
@@ -46,6 +45,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Disclosure
 
 ROUNDING = 1e-13
 """A pair whose ⟨s, y⟩ is below this share of the decrease along it has no curvature."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Outlook, Sizes, root_condition
-from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.quasi_newton import curved_pairs
 from coterie.methods.quasi_newton.curved_pairs import Curved, CurvedState
 from coterie.methods.quasi_newton.pairs import Memory
@@ -30,6 +29,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.stats.moments import diagonal
 
 EXPECTED_ROUNDS = {"few": 14.0, "many": 9.5}

@@ -21,7 +21,6 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Outlook, Sizes, equations_work, products_work
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method, Rows
 from coterie.methods.second_order.quadratic import minimiser, proven
 from coterie.networks import Network
@@ -30,6 +29,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Disclosure
 from coterie.stats.moments import packed, second_moment, unpacked
 
 

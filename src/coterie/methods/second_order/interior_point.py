@@ -36,7 +36,6 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Outlook, Sizes, equations_work, products_work
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method, Rows
 from coterie.methods.second_order import careful
 from coterie.methods.second_order.barriers import Barrier, Step
@@ -50,6 +49,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Disclosure
 from coterie.stats.moments import diagonal
 
 STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])

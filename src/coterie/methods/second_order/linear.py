@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Outlook, Sizes, equations_work, products_work, root_condition
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.second_order import careful, quadratic_models, working_set
 from coterie.methods.second_order.newton import ProximalNewton, State
 from coterie.methods.second_order.oracle import NOTHING, Aim
@@ -31,6 +30,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import TOTALS, Disclosure
 
 FULL = 1500
 """Columns up to which "auto" adds up whole Hessians: beyond, a message has more than 9 MB."""

@@ -10,9 +10,11 @@ from coterie.numerics.acceleration.halpern import Halpern
 from coterie.numerics.acceleration.relaxation import Relaxation
 from coterie.run.steps import Steps
 
-__all__ = ["ACCELERATIONS", "Anderson", "Halpern", "Relaxation", "accelerated"]
+__all__ = ["ACCELERATIONS", "ADVANCES", "Anderson", "Halpern", "Relaxation", "accelerated"]
 
 WRAPPERS: dict[str, Callable[[Steps], Steps]] = {"anderson": Anderson, "halpern": Halpern, "relaxation": Relaxation}
+ADVANCES = (Anderson.advance, Halpern.advance, Relaxation.advance)
+"""All that sends something for an acceleration."""
 ACCELERATIONS = tuple(sorted(["auto", "none", *WRAPPERS]))
 
 

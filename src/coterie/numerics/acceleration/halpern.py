@@ -24,6 +24,7 @@ from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 
 PDLP = "paper: the three reasons of PDLP to restart (Applegate et al. 2021), kept by Lu and Yang 2024"
 
@@ -74,6 +75,7 @@ class Halpern(Wrapper[State]):
     def refreshed(self, agent: Agent, state: State, inner: Any) -> State:
         return replace(self.fresh(agent, inner), alpha=state.alpha)
 
+    @discloses("the sum of squares of your own changes of State, one number, as part of a sum")
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         parts = self.steps.coordinates(agent, image)
         start = state.start

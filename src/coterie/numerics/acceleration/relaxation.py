@@ -15,6 +15,7 @@ from coterie.numerics.acceleration.wrapper import Wrapped, Wrapper, own_residual
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import discloses
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Relaxation(Wrapper[State]):
     def refreshed(self, agent: Agent, state: State, inner: Any) -> State:
         return replace(self.fresh(agent, inner), alpha=state.alpha)
 
+    @discloses("the sum of squares of your own changes of State, one number in some rounds, as part of a sum")
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         parts = self.steps.coordinates(agent, image)
         alpha = state.alpha

@@ -45,6 +45,8 @@ class Loss(Fit):
     """Whether ℓ(u + c; y + c) = ℓ(u; y): then, with an intercept, labels far from 0 are lowered."""
     steep: ClassVar[bool] = False
     """Whether the loss is smooth but ℓ'' is unbounded: methods then start from the best constant."""
+    counts: ClassVar[bool] = False
+    """Whether labels are numbers of events, so that their sum is one."""
     dispersion: ClassVar[bool | None] = None
     """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None: it is none."""
     tensors: ClassVar[bool] = False

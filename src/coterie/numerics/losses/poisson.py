@@ -25,6 +25,7 @@ class Poisson(LogLink):
     """Counts, or rates with an offset: the mean is eᵘ, ℓ(u; y) = eᵘ − y u."""
 
     name: ClassVar[str] = "poisson"
+    counts: ClassVar[bool] = True
     dispersion: ClassVar[bool | None] = False
     labels: ClassVar[str] = "counts, 0 or more"
 

@@ -60,3 +60,9 @@ class Ball(Penalty):
             f"{self.name} ties all columns together and cannot be divided among agents that hold different ones. "
             "Split by samples, or use 'l1', 'l2' or 'elasticnet'."
         )
+
+
+def radius_of(penalty: Penalty) -> float:
+    """The radius of a penalty that is a ball."""
+    assert isinstance(penalty, Ball), f"{penalty.name} is no ball"
+    return penalty.radius

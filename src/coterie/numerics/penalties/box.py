@@ -63,8 +63,8 @@ class Box(Penalty):
         return np.array(self.lower, np.float64), np.array(self.upper, np.float64)
 
     def repeated(self, columns: int, times: int) -> Box:
-        sides = [np.repeat(side, times) if side.ndim else float(side) for side in self._sides]
-        return Box(*sides)  # type: ignore[arg-type]
+        lower, upper = self._sides
+        return Box(_repeated(lower, times), _repeated(upper, times))
 
     @property
     def coercive(self) -> bool:
@@ -172,3 +172,10 @@ class Box(Penalty):
                 f"the {self.name} has bounds of shape {widths.pop()}, the coefficients have shape {w.shape}. "
                 "Give one bound per column, or one number for all."
             )
+
+
+def _repeated(side: npt.NDArray[np.float64], times: int) -> float | tuple[float, ...]:
+    """The bounds with each column's `times` times over; one bound for all columns stays one."""
+    if not side.ndim:
+        return float(side)
+    return tuple(np.repeat(side, times).tolist())

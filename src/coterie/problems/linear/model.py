@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,9 @@ class LinearModel(Model[Problem[Any]]):
     run: str | None = None
     """Of a part: the digest of the run that it comes from, which all parties of that run have. Only parts of one run
     add up to a model."""
+
+    def of_run(self, run: str) -> Self:
+        return self if self.part is None else replace(self, run=run)
 
     def units(self) -> str:
         """What a coefficient is, and of which unit of its column."""

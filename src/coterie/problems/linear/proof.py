@@ -41,7 +41,6 @@ from coterie.numerics.arrays import Design, FarDesign, FloatArray, shared_result
 from coterie.numerics.kernels.sides import all_sides, sides
 from coterie.numerics.local_loss import Here, weighted_norm
 from coterie.numerics.losses import Loss
-from coterie.problems.one_score import introduction
 from coterie.problems.parts.proof import Proof
 from coterie.problems.problem import Problem
 from coterie.problems.proof import (
@@ -59,8 +58,9 @@ from coterie.problems.proof import (
 )
 from coterie.run.agent import Agent, Facts
 from coterie.run.certificate.bound import ANY, Beside, Bound, Point
-from coterie.run.certificate.introduction import introduce
+from coterie.run.certificate.introduction import PROTOCOLS, introduce
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Protocols, discloses
 
 
 class LinearProof(Proof[Problem[Loss]]):
@@ -68,9 +68,6 @@ class LinearProof(Proof[Problem[Loss]]):
 
     def introduce(self, agent: Agent) -> Talk[Facts]:
         return introduce(agent)
-
-    def introduction(self, problem: Problem[Loss], messages: str) -> list[str]:
-        return introduction(problem, messages)
 
     def certify(self, agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
         """P(w), and how far it can be above the least.
@@ -87,6 +84,13 @@ class LinearProof(Proof[Problem[Loss]]):
             return None
         slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
         return slopes
+
+    introduces: Protocols = PROTOCOLS
+
+    @property
+    def proves(self) -> Protocols:
+        """By rows, and by columns."""
+        return RowTerms.balance, certify_rows, _by_features
 
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
@@ -109,6 +113,12 @@ class RowTerms(Terms):
         self.centred = self.design is not agent.design
         self.error = _score_error(agent, self.design, sizes) + _label_error(agent, here.scores, sizes)
 
+    @discloses(
+        "the sum of your positive dual variables, and of your negative ones",
+        applies=lambda case: case.intercept,
+        splits=("samples", "users"),
+        most=lambda case: (1, 2),
+    )
     def balance(self) -> Talk[None]:
         """The heavier of the positive and the negative side is scaled down to the other."""
         self.both = yield Sum(np.array(_sides(self.agent, self.v)).T)
@@ -157,6 +167,17 @@ def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
     return one[0] + other[0], one[1] + other[1]
 
 
+@discloses(
+    "your partial scores, one number per row, as part of a sum; from the label party the dual vector, to all",
+    "the label of each row, from its score and its dual variable",
+    splits=("features",),
+    most=lambda case: (2, 2 * case.rows),
+)
+@discloses(
+    "the norm of your coefficients, their penalty, and how far your gradient is outside the dual ball",
+    splits=("features",),
+    most=lambda case: (2, case.parties + 2 + 22),
+)
 def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
     problem, penalty = agent.problem, agent.problem.penalty
     has_labels, w = agent.data.y is not None, point.w.astype(float)

@@ -59,7 +59,17 @@ class LinearStats(Stats[Problem[Loss]]):
         return float(model.in_raw_units()[1])
 
     def events(self, problem: Problem[Loss]) -> int:
-        return int(problem.loss.kind == "classification")
+        return int(problem.loss.kind == "classification" or problem.loss.counts)
 
     def event_of_rows(self, agent: Agent[Problem[Loss]]) -> npt.NDArray[np.intp]:
         return np.where(agent.exact_labels > 0, 0, 1)
+
+    def count_events(self, agent: Agent[Problem[Loss]], weights: FloatArray) -> FloatArray:
+        if not agent.problem.loss.counts:
+            return super().count_events(agent, weights)
+        return np.array([float(weights @ agent.exact_labels)])
+
+    def notes(self, model: Any, events: FloatArray, n: float) -> list[str]:
+        if not model.problem.loss.counts:
+            return super().notes(model, events, n)
+        return [*model.notes(), model.counted(events.tolist())]

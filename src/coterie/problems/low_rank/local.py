@@ -12,6 +12,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate.intercepts import information_of
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 PRODUCTS = 10
 """Power iterations that estimate the spectral norm of the gradient of a matrix."""
@@ -34,6 +35,12 @@ class LowRankLocal(Local[Problem[Task]]):
             lost += information.loss()
         return lost
 
+    @discloses(
+        "products of the gradient of a model of zeros with ten pairs of vectors, as part of a sum",
+        "ten pairs of weighted sums of your rows",
+        TOTALS,
+        most=lambda case: (2 * PRODUCTS, PRODUCTS * sum(case.problem.loss.size(case.table))),
+    )
     def slope_at_constant(self, agent: Agent[Problem[Task]]) -> Talk[FloatArray]:
         """The spectral norm of the gradient of the mean loss at W = 0."""
         information = information_of(agent, "auto")
@@ -44,3 +51,5 @@ class LowRankLocal(Local[Problem[Task]]):
             size = float(np.linalg.norm(u))
             v = yield Sum(information.times_transposed(u / (size or 1.0)))
         return np.array([size / agent.total])
+
+    finds_strengths: Protocols = (slope_at_constant,)

@@ -47,6 +47,7 @@ from coterie.numerics.arrays import FloatArray, host, shared_result
 from coterie.numerics.backends import backend
 from coterie.numerics.factors import apart, orthonormal, trace_norm
 from coterie.numerics.local_loss import weighted_norm
+from coterie.numerics.penalties.ball import radius_of
 from coterie.numerics.penalties.penalty import FEASIBILITY_TOLERANCE
 from coterie.problems.low_rank.tasks import Information, Means, Task
 from coterie.problems.low_rank.tasks.multinomial import NEVER
@@ -60,6 +61,7 @@ from coterie.run.certificate.bound import Bound, Point
 from coterie.run.certificate.intercepts import EXACT, best_intercept, taken_apart
 from coterie.run.certificate.introduction import FLOOR, SAME
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Case, Protocols, discloses
 
 EXACT_SIZE = 1 << 22
 """Up to how many entries of W the gradient is sent as a whole for a proof."""
@@ -97,6 +99,21 @@ class Found(NamedTuple):
 class LowRankProof(Proof[Problem[Task]]):
     """Introduces agents and certifies matrices by the Frank-Wolfe gap."""
 
+    @discloses("the number of your rows, and the loss of a model of zeros", most=lambda case: (1, 2))
+    @discloses(
+        "for each row and column of the matrix: how many entries you have, and their sums; then your loss at the means",
+        "the means of your entries",
+        TOTALS,
+        applies=lambda case: case.intercept and case.problem.loss.kind == "entries",
+        most=lambda case: (3, _sums_of_means(case)),
+    )
+    @discloses(
+        "for each column: its sum; for each class: your rows, or for each label: its sum; and your loss at these means",
+        "the means of your columns, and how many of your rows each class has",
+        TOTALS,
+        applies=lambda case: case.intercept and case.problem.loss.kind != "entries",
+        most=lambda case: (3, _sums_of_means(case)),
+    )
     def introduce(self, agent: Agent[Problem[Task]]) -> Talk[Facts]:
         """How much data there is, means if there is an intercept, and the objective at W = 0."""
         weights, task, means = agent.data.weights, agent.problem.loss, None
@@ -115,22 +132,13 @@ class LowRankProof(Proof[Problem[Task]]):
             total, constant, 0.0, 0.0, gap_unit=_unit(task, constant, at_zero), primal_at_zero=at_zero, means=means
         )
 
-    def introduction(self, problem: Problem[Task], messages: str) -> list[str]:
-        lines = ["the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
-        if problem.intercept:
-            means = "for every column its sum, and for every class its rows or for every label its sum"
-            if problem.loss.kind == "entries":
-                means = "for every row and column of the matrix the number of its entries here and their sum"
-            lines += [f"{means}: means"]
-        return lines
-
     def certify(
         self, agent: Agent[Problem[Task]], point: Point, target: float = 0.0, radius: float | None = None
     ) -> Talk[Bound]:
         """P(W), and the lower bound that the Frank-Wolfe gap proves."""
         problem, means = agent.problem, agent.known.means
         d, m = problem.loss.size(agent.data)
-        r: float = problem.penalty.radius  # type: ignore[attr-defined]
+        r = radius_of(problem.penalty)
         left, right, free = taken_apart(agent, point.w.astype(np.float64))
         weights = Weights.known(point.v, (d, m)) if problem.loss.stages > 1 else None
         if weights is not None:
@@ -172,6 +180,21 @@ class LowRankProof(Proof[Problem[Task]]):
         if not inside:
             return Bound(math.inf, max(primal - gap, 0.0))
         return Bound.of(primal, gap, rounding, room=room, primal_rounding=primal_error)
+
+    introduces: Protocols = (introduce,)
+
+    @property
+    def proves(self) -> Protocols:
+        """The best intercept, and the gradient, as a whole or in blocks."""
+        return _best, _whole, _in_blocks
+
+
+def _sums_of_means(case: Case) -> int:
+    """Numbers for the means, and one for the loss."""
+    task = case.problem.loss
+    each = 2 if task.kind == "entries" else 1
+    numbers: int = each * sum(task.size(case.table)) + 1
+    return numbers
 
 
 def _unit(task: Task, constant: float, at_zero: float) -> float:
@@ -270,6 +293,12 @@ def _lost_of_entries(
     return Lost(losses, error**2, SAFE * EPSILON * (agent.count + FEW + more) * length, 0.0)
 
 
+@discloses(
+    "for each intercept: gradients and curvatures of your loss, while the best intercept is searched",
+    "how many of your rows each class has; of entries, your sums for each row and column of the matrix",
+    TOTALS,
+    applies=lambda case: case.intercept and case.problem.loss.kind != "numbers",
+)
 def _best(
     agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, beta: FloatArray, weights: Weights | None
 ) -> Talk[tuple[FloatArray, float, FloatArray]]:
@@ -296,6 +325,13 @@ def _best(
     return best, max(float(losses[0] - losses[1]), 0.0) + ROUNDING * float(losses[0]), slope
 
 
+@discloses(
+    "the gradient of your loss, one number for each entry of the matrix, and your total loss, as part of a sum",
+    "a weighted sum of your rows for each column of labels",
+    TOTALS,
+    applies=lambda case: _is_small(case),
+    most=lambda case: (1, math.prod(case.problem.loss.size(case.table)) + 5),
+)
 def _whole(
     agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
 ) -> Talk[Found]:
@@ -318,6 +354,17 @@ def _whole(
     return Found(loss, float(np.vdot(left, G @ right)), norm, Lost(*lost))
 
 
+def _is_small(case: Case) -> bool:
+    entries: int = math.prod(case.problem.loss.size(case.table))
+    return entries <= EXACT_SIZE
+
+
+@discloses(
+    "products of the gradient of your loss with a few vectors, and your total loss, as part of a sum",
+    "a few combinations of weighted sums of your rows",
+    TOTALS,
+    applies=lambda case: not _is_small(case),
+)
 def _in_blocks(
     agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
 ) -> Talk[Found]:

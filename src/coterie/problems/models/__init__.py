@@ -9,12 +9,21 @@ from typing import Any, TypeAlias
 from coterie.data.archives import read_archive
 from coterie.errors import CorruptFile
 from coterie.problems import KINDS
+from coterie.problems.kind import Kind
 from coterie.problems.models.by_user import UserModel
 from coterie.problems.models.model import Model
 
-__all__ = ["AnyModel", "Model", "UserModel", "load_model"]
+__all__ = ["AnyModel", "Model", "UserModel", "kind_of", "load_model"]
 
 AnyModel: TypeAlias = Model[Any]
+
+
+def kind_of(model: object) -> Kind[Any, Any] | None:
+    """The kind of a model; None for an object of another package, of which a report can also be made."""
+    if not isinstance(model, Model):
+        return None
+    kind: Kind[Any, Any] = model.problem.kind
+    return kind
 
 
 def load_model(path: str | Path) -> AnyModel:

@@ -23,6 +23,10 @@ class UserModel(Model[P], Generic[P]):
 
     users: tuple[str, ...]
 
+    def in_graph(self) -> Mapping[str, tuple[int, float]]:
+        """For each user of a graph of similar users, the number of neighbours and the confidence."""
+        return {}
+
     @abstractmethod
     def _scores(
         self, X: Matrix, rows: Sequence[tuple[str, npt.NDArray[np.intp]]], unknown: str, near: Mapping[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self
 
@@ -30,6 +30,7 @@ def shown_label(label: Any) -> str:
 class Model(Generic[P]):
     """A fitted model. Subclasses are frozen dataclasses, whose fields are what their file has: numbers and words."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     kind: ClassVar[str]
     """The name of its family, and of its file's kind."""
     one_score: ClassVar[bool] = True
@@ -55,11 +56,17 @@ class Model(Generic[P]):
 
     def counted(self, counts: Sequence[float]) -> str:
         """How many events there are, or rows of each class: `counts` as a certificate has them."""
+        if len(counts) == 1:
+            return f"events: {counts[0]:.10g} (the sum of the labels)"
         if self.one_score and len(counts) == 2:
             return f"events: {counts[1]:.10g} of {sum(counts):.10g}"
         labels = range(len(counts)) if self.classes_ is None else self.classes_.tolist()
         each = [f"{shown_label(label)} {rows:.10g}" for label, rows in zip(labels, counts, strict=True)]
         return f"rows per class: {shortened(', '.join(each), MOST_LETTERS)}"
+
+    def of_run(self, run: str) -> Self:
+        """The model as its file says it; one that is part of a model names the run that it comes from."""
+        return self
 
     def units(self) -> str:
         """What a coefficient is, and of which unit of its column; empty where there are no such coefficients."""
@@ -76,7 +83,7 @@ class Model(Generic[P]):
 
     def _numbers(self) -> dict[str, Any]:
         """Its arrays, dense and sparse, by name."""
-        found = {field.name.rstrip("_"): getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        found = {field.name.rstrip("_"): getattr(self, field.name) for field in fields(self)}
         return {
             name: np.array(value) if isinstance(value, float) else value
             for name, value in found.items()

@@ -22,6 +22,7 @@ from coterie.problems.problem import Problem
 from coterie.problems.rows import RowLocal, RowProblems
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Protocols, discloses
 
 if TYPE_CHECKING:
     from coterie.problems.multiclass.stats import MulticlassStats
@@ -58,10 +59,17 @@ class MulticlassLocal(RowLocal[Problem[Softmax]]):
         assert isinstance(design, StackedDesign)
         return SoftmaxHere(w, design, agent.exact_labels, agent.data.weights)
 
+    @discloses(
+        "for each class: the weight of your rows",
+        applies=lambda case: case.intercept,
+        most=lambda case: (1, case.outputs),
+    )
     def constants(self, agent: Agent[Problem[Softmax]]) -> Talk[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
         counts = yield Sum(np.bincount(agent.exact_labels.astype(np.intp), ones, agent.problem.outputs).astype(float))
         return np.log(counts / agent.total)
+
+    finds_strengths: Protocols = (constants, RowLocal.slope_at_constant)
 
 
 class MulticlassKind(Kind[Problem[Softmax], MulticlassModel]):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.second_order.newton import ByWidth
+from coterie.run.disclosure import TOTALS, Disclosure
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from coterie.run.agent import Agent, Facts
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.introduction import lengths_of_start, sum_of_inverses
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 PAIRWISE = 32
 """Roundings of a sum that numpy adds up in pairs, beside one for each doubling of its terms."""
@@ -41,6 +42,19 @@ PAIRWISE = 32
 class MulticlassProof(Proof[Problem[Softmax]]):
     """Introduces agents and certifies points by the duality gap of softmax."""
 
+    @discloses(
+        "for each class: the weight of your rows; for each column: the sum of its squares",
+        "how many of your rows each class has, and the scale of each column",
+        TOTALS,
+        most=lambda case: (1, case.outputs + case.columns),
+    )
+    @discloses(
+        "for each column: its sum",
+        "the mean of each of your columns",
+        TOTALS,
+        applies=lambda case: case.intercept,
+        most=lambda case: (0, case.columns),
+    )
     def introduce(self, agent: Agent[Problem[Softmax]]) -> Talk[Facts]:
         """How much data there is, of which classes, and how large its columns are."""
         classes, ones = agent.problem.outputs, agent.weighted(np.ones(agent.data.n))
@@ -48,10 +62,6 @@ class MulticlassProof(Proof[Problem[Softmax]]):
         sums = agent.data.X.T @ ones if agent.problem.intercept else np.empty(0)
         said = yield Sum(np.concatenate([counts, agent.column_squares, sums]))
         return shared_result(said, _facts, agent, said)
-
-    def introduction(self, problem: Problem[Softmax], messages: str) -> list[str]:
-        sums = "its sum, and the sum of its squares" if problem.intercept else "the sum of its squares"
-        return ["for every class the weight of its rows here", f"for every column {sums}"]
 
     def certify(
         self, agent: Agent[Problem[Softmax]], point: Point, target: float = 0.0, radius: float | None = ANY
@@ -64,6 +74,13 @@ class MulticlassProof(Proof[Problem[Softmax]]):
         """The dual that a model has where no other is given: the slopes at it."""
         slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
         return slopes.ravel()
+
+    introduces: Protocols = (introduce,)
+
+    @property
+    def proves(self) -> Protocols:
+        """The weights of classes, and the proof that all kinds of rows share."""
+        return SoftmaxTerms.balance, certify_rows
 
 
 def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> Facts:
@@ -80,8 +97,15 @@ def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> Facts:
     shares = counts[counts > 0] / total
     null = -float(shares @ np.log(shares)) if agent.problem.intercept else at_zero
     known = lengths_of_start(agent, total, total * at_zero, squares, squares * spread, sum_of_inverses(lengths))
-    there = {"centre": centre, "unit": unit, "lengths": lengths, "counts": tuple(counts.tolist())}
-    return replace(known, gap_unit=null or 1.0, primal_at_zero=at_zero, **there)  # type: ignore[arg-type]
+    return replace(
+        known,
+        gap_unit=null or 1.0,
+        primal_at_zero=at_zero,
+        centre=centre,
+        unit=unit,
+        lengths=lengths,
+        counts=tuple(counts.tolist()),
+    )
 
 
 class SoftmaxTerms(Terms):
@@ -91,6 +115,13 @@ class SoftmaxTerms(Terms):
         self.agent, self.here, self.error = agent, here, _score_error(agent, here, w)
         self.p = here.p if dual is None else _in_the_simplex(here, dual)
 
+    @discloses(
+        "for each class: the weight of your rows, and the sum of the probabilities that the model gives it",
+        "how many of your rows each class has",
+        TOTALS,
+        applies=lambda case: case.intercept,
+        most=lambda case: (2, 3 * case.outputs),
+    )
     def balance(self) -> Talk[None]:
         """Every class gets the weight that it has in the labels; a class that no row has gets none."""
         agent, here = self.agent, self.here

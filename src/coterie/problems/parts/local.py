@@ -8,6 +8,7 @@ from coterie.numerics.arrays import Design, FloatArray, about_means, is_sparse
 from coterie.problems.problem import K
 from coterie.run.agent import Agent
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import Protocols
 
 
 class Local(Generic[K]):
@@ -15,6 +16,9 @@ class Local(Generic[K]):
 
     cohorts: ClassVar[tuple[str, ...]] = ()
     """Splits in which small agents may be computed in one batch: losses of single scores, row by row."""
+
+    finds_strengths: Protocols = ()
+    """The protocols of `slope_at_constant` that send something: each carries `@discloses`."""
 
     def moves_labels(self, problem: K) -> bool:
         """Whether an offset, and the best constant, are subtracted from the labels."""

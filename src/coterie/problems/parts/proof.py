@@ -10,18 +10,25 @@ from coterie.problems.problem import K
 from coterie.run.agent import Agent, Facts
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import Protocols
 
 
 class Proof(ABC, Generic[K]):
     """Introduces agents to each other and certifies points."""
 
+    @property
+    def introduces(self) -> Protocols:
+        """The protocols of `introduce` that send something: each carries `@discloses`."""
+        return ()
+
+    @property
+    def proves(self) -> Protocols:
+        """Those of `certify`."""
+        return ()
+
     @abstractmethod
     def introduce(self, agent: Agent[K]) -> Talk[Facts]:
         """The summary statistics: how much data there is, and on which scale."""
-
-    @abstractmethod
-    def introduction(self, problem: K, messages: str) -> list[str]:
-        """The disclosure of `introduce`, a line for each number. A party agrees to these lines."""
 
     @abstractmethod
     def certify(self, agent: Agent[K], point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:

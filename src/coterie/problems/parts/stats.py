@@ -80,6 +80,11 @@ class Stats(Generic[Q]):
         """Which event each row has; `events` where it has none."""
         return np.zeros(agent.data.n, np.intp)
 
+    def count_events(self, agent: Agent[Q], weights: FloatArray) -> FloatArray:
+        """How many of each event its own rows have, with these weights."""
+        kinds = self.events(agent.problem)
+        return np.bincount(self.event_of_rows(agent), weights, kinds + 1)[:kinds].astype(float)
+
     def notes(self, model: Any, events: FloatArray, n: float) -> list[str]:
         """What is modelled, and how many rows have each event."""
         counted = [model.counted((n - events[0], events[0]))] if len(events) == 1 else []

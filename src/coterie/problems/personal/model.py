@@ -45,6 +45,10 @@ class PersonalModel(UserModel[Personal]):
         """The collaboration graph as a network, which may fall apart."""
         return Network(self.weights, name="learned" if self.problem.learned else "collaboration")
 
+    def in_graph(self) -> dict[str, tuple[int, float]]:
+        degrees = np.diff(self.weights.indptr).tolist()
+        return dict(zip(self.users, zip(degrees, self.confidence.tolist(), strict=True), strict=True))
+
     @property
     def columns_expected(self) -> int | None:
         """How many columns the rows have."""

@@ -34,6 +34,7 @@ from coterie.problems.proof import EPSILON, FEW, SAFE
 from coterie.run.agent import Agent, Facts
 from coterie.run.certificate.bound import Bound, Point
 from coterie.run.collectives import Ask, Sum, Talk
+from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 BITS = 40
 """Nobody has 2⁴⁰ rows."""
@@ -45,6 +46,16 @@ SWEEPS = 2000
 class PersonalProof(Proof[Personal]):
     """Introduces users and certifies their models by the Frank-Wolfe gap."""
 
+    @discloses(
+        "how many binary digits the number of your rows has, that number, and the loss of a model of zeros",
+        "how many rows you have, as far as a sum over all parties shows it",
+        most=lambda case: (1, BITS + 2),
+    )
+    @discloses(
+        "for each binary digit of the largest number of rows: whether you have at least as many",
+        "whether you have the most rows of all parties",
+        most=lambda case: (BITS - 1, BITS - 1),
+    )
     def introduce(self, agent: Agent[Personal]) -> Talk[Facts]:
         """How many rows there are, how many the largest user has, and the objective at α = 0."""
         rows = agent.data.n
@@ -67,9 +78,18 @@ class PersonalProof(Proof[Personal]):
         unit = unit if unit > 0 else 1.0
         return Facts(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
 
-    def introduction(self, problem: Personal, messages: str) -> list[str]:
-        return ["the number of rows, and the loss of the zero model, added up"]
-
+    @discloses(
+        "your model and your weights in the graph, to each neighbour",
+        "how your rows are labelled, about as accurately as your model predicts them",
+        applies=lambda case: not case.problem.pooled,
+    )
+    @discloses("your loss and your gap, as part of a sum", applies=lambda case: not case.problem.pooled)
+    @discloses(
+        "the gradient of your loss and its value, as part of a sum",
+        "a weighted sum of the predictions for your rows",
+        TOTALS,
+        applies=lambda case: case.problem.pooled,
+    )
     def certify(
         self, agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = None
     ) -> Talk[Bound]:
@@ -110,6 +130,9 @@ class PersonalProof(Proof[Personal]):
         sums = yield Sum(np.array([held, gap, off + roundings * abs(held), off_gap + roundings * gap]))
         value, gap, off, off_gap = map(float, sums)
         return Bound.of(value, gap + SAFE * off_gap, SAFE * off_gap, primal_rounding=SAFE * off)
+
+    introduces: Protocols = (introduce,)
+    proves: Protocols = (certify,)
 
 
 def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:

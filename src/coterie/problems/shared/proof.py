@@ -21,14 +21,14 @@ from coterie.numerics.local_loss import Here
 from coterie.numerics.penalties.l2 import half_square
 from coterie.numerics.penalties.penalty import lengths
 from coterie.problems.linear.proof import RowTerms
-from coterie.problems.one_score import introduction
 from coterie.problems.parts.proof import Proof
 from coterie.problems.proof import EPSILON, FEW, SAFE, certify_rows
 from coterie.problems.shared.problem import Shared
 from coterie.run.agent import Agent, Facts
 from coterie.run.certificate.bound import ANY, Bound, Point
-from coterie.run.certificate.introduction import introduce
+from coterie.run.certificate.introduction import OF_ROWS, introduce
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import Protocols
 
 
 class SharedProof(Proof[Shared]):
@@ -36,9 +36,6 @@ class SharedProof(Proof[Shared]):
 
     def introduce(self, agent: Agent[Shared]) -> Talk[Facts]:
         return introduce(agent)
-
-    def introduction(self, problem: Shared, messages: str) -> list[str]:
-        return introduction(problem, messages)
 
     def certify(
         self, agent: Agent[Shared], point: Point, target: float = 0.0, radius: float | None = ANY
@@ -55,6 +52,9 @@ class SharedProof(Proof[Shared]):
         """The slopes at the user's own model."""
         slopes: FloatArray = _here(agent, w).slopes
         return slopes
+
+    introduces: Protocols = OF_ROWS
+    proves: Protocols = (RowTerms.balance, certify_rows)
 
 
 def _here(agent: Agent[Shared], w: FloatArray) -> Any:

@@ -106,7 +106,11 @@ class RiskSets:
             return values - (np.bincount(self.stratum, values, len(self.strata)) / sizes)[self.stratum]
         means = np.zeros((len(self.strata), values.shape[1]))
         for k in range(len(self.strata)):
-            means[k] = values[self.stratum == k].sum(axis=0, dtype=float) / sizes[k]
+            rows = values[self.stratum == k]
+            means[k] = rows.sum(axis=0, dtype=float) / sizes[k]
+            # A mean that was rounded would leave a constant column of rounding errors, with a coefficient of its own.
+            constant = (rows == rows[:1]).all(axis=0) & (len(rows) > 0)
+            means[k, constant] = rows[:1, constant].ravel()
         about: FloatArray = values.astype(float)
         about -= means[0] if len(means) == 1 else means[self.stratum]
         return about

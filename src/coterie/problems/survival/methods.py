@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coterie.errors import InvalidData
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.second_order.newton import ByWidth
 from coterie.problems.survival.likelihood import HOPELESS
 from coterie.run.agent import Agent
+from coterie.run.disclosure import TOTALS, Disclosure
 
 ROUNDS = 30
 """Rounds after which steps that are still too long for numbers have no end."""

@@ -37,6 +37,7 @@ from coterie.run.agent import Agent, Facts, remembered
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.introduction import SAME, lengths_of_start, sum_of_inverses
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 NEAR = 0.5
 """Scores that differ by less are compared through expm1, whose errors shrink with the difference."""
@@ -45,6 +46,18 @@ NEAR = 0.5
 class SurvivalProof(Proof[Problem[Cox]]):
     """Introduces strata and certifies points by the duality gap of the partial likelihood."""
 
+    @discloses(
+        "the number of your rows and of your events, and the loss of a model of zeros and its squared gradients",
+        "how many events you have",
+        TOTALS,
+        most=lambda case: (1, 5),
+    )
+    @discloses(
+        "for each column: the sum of its squares, and its sum weighted by the gradient of a model of zeros",
+        "how the columns of rows with an event differ from those of rows at risk, added up over your rows",
+        TOTALS,
+        most=lambda case: (0, 2 * case.columns),
+    )
     def introduce(self, agent: Agent[Problem[Cox]]) -> Talk[Facts]:
         """How much data there is, how many events, how large the columns are, and the loss of a model of zeros."""
         risk = risk_of(agent)
@@ -52,12 +65,6 @@ class SurvivalProof(Proof[Problem[Cox]]):
         own = [agent.weight, float(risk.deaths.sum()), here.losses, risk.saturated, _squares(here)]
         said = yield Sum(np.concatenate([own, agent.column_squares, here.adjoint]))
         return shared_result(said, _facts, agent, said)
-
-    def introduction(self, problem: Problem[Cox], messages: str) -> list[str]:
-        return [
-            "the weight of its rows and of its events, and the loss and the squares of the slopes of a model of zeros",
-            "for every column the sum of its squares, and its sum weighted by the slope of a model of zeros",
-        ]
 
     def certify(
         self, agent: Agent[Problem[Cox]], point: Point, target: float = 0.0, radius: float | None = ANY
@@ -72,6 +79,9 @@ class SurvivalProof(Proof[Problem[Cox]]):
         """The dual that a model has where no other is given: its scores."""
         scores: FloatArray = agent.at(w.astype(float, copy=False)).scores
         return scores
+
+    introduces: Protocols = (introduce,)
+    proves: Protocols = (certify_rows,)
 
 
 def _squares(here: CoxHere) -> float:

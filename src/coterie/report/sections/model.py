@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coterie.api.result import Result
-from coterie.problems.models import Model
+from coterie.problems.models import kind_of
 from coterie.report.figures import model_figures, shown_of
 from coterie.report.html import definitions, details, figure_block, paragraph, section, table
 from coterie.report.words import number, text, written_value
@@ -42,14 +42,15 @@ def render(result: Result) -> str:
 
 def _facts(result: Result) -> Iterator[tuple[str, str]]:
     model: Any = result.model
-    if not isinstance(model, Model):
+    kind = kind_of(model)
+    if kind is None:
         yield "Kind", text(type(model).__name__)
         for name, value in sorted(vars(model).items()):
             if isinstance(value, np.ndarray):
                 shape = " × ".join(f"{length:,}" for length in value.shape)
                 yield text(name), shape or written_value(value.item())
         return
-    yield from model.problem.kind.report.facts(model, result.network).items()
+    yield from kind.report.facts(model, result.network).items()
     for note in result.notes():
         name, _, said = note.partition(": ")
         yield text(name.capitalize()), text(said)

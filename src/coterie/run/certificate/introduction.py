@@ -18,6 +18,7 @@ from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.run.agent import Agent, Facts
 from coterie.run.collectives import Sum, Talk, alone
+from coterie.run.disclosure import discloses
 
 ROUNDING = 1e-10
 """Below this share of all squares, those about the mean are taken for rounding errors: the columns are constant."""
@@ -37,6 +38,7 @@ SAME = 1e-14
 """Labels that differ by less than this share of themselves are one label."""
 LARGEST, SMALLEST = 2.0**95, 2.0**-43
 """What secure sums can hold, over all parties together, and below what they lose digits."""
+BY_ROWS = ("samples", "users")
 FLOOR = 1e-3
 """Where all labels are one, the unit is what a constant loses that is off by this share of it."""
 
@@ -67,10 +69,38 @@ def _refuse_misfits(agent: Agent) -> None:
             )
 
 
+@discloses(
+    "the number of your rows, the sum of your labels and of their squares, and your losses at two constants",
+    splits=BY_ROWS,
+    most=lambda case: (1 + case.intercept, 8 + case.intercept),
+)
+@discloses(
+    "how many of your rows each class has (with weights: the weight of each class)",
+    splits=BY_ROWS,
+    applies=lambda case: _of_classes(case.problem),
+)
+@discloses(
+    "how many events you have: the sum of your labels (with weights)",
+    splits=BY_ROWS,
+    applies=lambda case: _of_counts(case.problem),
+)
+@discloses(
+    "for each column: the sum of its squares, and its sum weighted by the gradient of the loss",
+    "the means of your columns in each class, and the scale of each column",
+    splits=BY_ROWS,
+    most=lambda case: (0, 2 * case.columns),
+)
+@discloses(
+    "for each column: its sum",
+    "the mean of each of your columns",
+    splits=BY_ROWS,
+    applies=lambda case: case.intercept,
+    most=lambda case: (0, case.columns),
+)
 def _by_samples(agent: Agent) -> Talk[Facts]:
     if not agent.problem.intercept:
-        classes = _sum_of_labels(agent) if _has_classes(agent) else 0.0
-        said = np.concatenate([[agent.weight, classes, 0.0, agent.conjugate_at_zero], agent.column_squares])
+        events = _sum_of_labels(agent) if _has_events(agent) else 0.0
+        said = np.concatenate([[agent.weight, events, 0.0, agent.conjugate_at_zero], agent.column_squares])
         message = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
         sums, there = message[: len(said)], message[len(said) :]
         total, labels, conjugates = float(sums[0]), float(sums[1]), float(sums[3])
@@ -86,9 +116,18 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
     return shared_result(message, _from_rows, agent, sums[4:], there, known, _counts(agent, total, labels))
 
 
-def _has_classes(agent: Agent) -> bool:
-    """Whether the labels are -1 and +1."""
-    return agent.problem.loss.kind == "classification"
+def _has_events(agent: Agent) -> bool:
+    """Whether labels tell events: -1 and +1, or counts."""
+    return _of_classes(agent.problem) or _of_counts(agent.problem)
+
+
+def _of_classes(problem: Any) -> bool:
+    kind: str = problem.loss.kind
+    return kind == "classification"
+
+
+def _of_counts(problem: Any) -> bool:
+    return bool(problem.loss.counts)
 
 
 def _sum_of_labels(agent: Agent) -> float:
@@ -97,9 +136,11 @@ def _sum_of_labels(agent: Agent) -> float:
 
 
 def _counts(agent: Agent, total: float, labels: float) -> tuple[float, ...] | None:
-    """The rows of both classes, from the sum of all weights and that of all labels."""
-    if not _has_classes(agent):
+    """The rows of both classes, or the events, from the sum of all weights and that of all labels."""
+    if not _has_events(agent):
         return None
+    if agent.problem.loss.counts:
+        return (labels,)
     return (total - labels) / 2.0, (total + labels) / 2.0
 
 
@@ -149,11 +190,32 @@ def _from_rows(
     )
 
 
+@discloses(
+    "from the label party: the number of rows, and sums of losses and of squares of labels at the best constant",
+    splits=("features",),
+    most=lambda case: (1, 8),
+)
+@discloses(
+    "the sum of the squares of all your numbers, and the sum of 1 / (sum of squares) over your columns",
+    splits=("features",),
+)
+@discloses(
+    "from the label party: how many rows each class has (with weights: the weight of each class)",
+    splits=("features",),
+    applies=lambda case: case.intercept and _of_classes(case.problem),
+    most=lambda case: (0, 1),
+)
+@discloses(
+    "from the label party: how many events there are, the sum of the labels (with weights)",
+    splits=("features",),
+    applies=lambda case: case.intercept and _of_counts(case.problem),
+    most=lambda case: (0, 1),
+)
 def _by_features(agent: Agent) -> Talk[Facts]:
     # ∇ℓ would tell everybody the labels; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n tells a length without them.
     lengths = agent.design.squared_lengths()[: agent.data.d]
     # Without an intercept nothing else that is told depends on how many rows each class has.
-    counted = _has_classes(agent) and agent.problem.intercept
+    counted = _has_events(agent) and agent.problem.intercept
     mine: FloatArray = np.zeros(6)
     own_labels, constant = 0.0, 0.0
     if agent.data.y is not None:
@@ -189,6 +251,12 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     return np.array(said), constant
 
 
+@discloses(
+    "the squares of your labels about their mean, and your losses at 27 constants near it",
+    splits=BY_ROWS,
+    applies=lambda case: case.intercept and not _of_offsets(case.problem) and _is_searched(case.problem.loss),
+    most=lambda case: (1 + SEARCHES, 1 + SEARCHES * PLACES),
+)
 def best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
     """The constant score with the least loss, or near it: by a formula, or by looking closer and closer."""
     loss = agent.problem.loss
@@ -211,6 +279,17 @@ def best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
     return mean
 
 
+def _is_searched(loss: Any) -> bool:
+    """Whether no formula gives the best constant."""
+    return loss.constant(0.0) is None
+
+
+@discloses(
+    "the sum of your offsets and of their squares, and your gradients at up to 50 constants",
+    splits=BY_ROWS,
+    applies=lambda case: case.intercept and _of_offsets(case.problem),
+    most=lambda case: (20, 52),
+)
 def _beside(agent: Agent, total: float, constant: float) -> Talk[float]:
     """The root of Σ s ℓ'(c + o), which grows with c: between two places that come closer and closer.
 
@@ -258,7 +337,11 @@ def _slope(agent: Agent, constant: float) -> float:
 
 def _beside_offsets(agent: Agent) -> bool:
     """Whether a constant has to be found beside offsets."""
-    return agent.problem.offset and agent.problem.intercept and not agent.moves_labels
+    return agent.problem.intercept and _of_offsets(agent.problem)
+
+
+def _of_offsets(problem: Any) -> bool:
+    return bool(problem.offset) and not problem.kind.local.moves_labels(problem)
 
 
 def _value(agent: Agent, constant: float) -> float:
@@ -328,3 +411,9 @@ def sum_of_inverses(lengths: FloatArray) -> float:
     """Σ_j 1 / ‖x_j‖² over the columns that are not zero, up to rounding."""
     kept = lengths[lengths > ROUNDING**2 * lengths.max(initial=0.0)].astype(float)
     return float((1.0 / kept).sum())
+
+
+OF_CONSTANTS = (best_constant, _beside)
+OF_ROWS = (_by_samples, *OF_CONSTANTS)
+PROTOCOLS = (*OF_ROWS, _by_features)
+"""All that sends something in an introduction."""

@@ -38,12 +38,12 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from coterie.errors import InvalidProblem, UnknownName
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, as_number, shared_result
 from coterie.numerics.backends import TorchBackend
 from coterie.numerics.factors import decomposed, within
+from coterie.numerics.penalties.ball import radius_of
 from coterie.numerics.penalties.traceball import leading_pair
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.low_rank.tasks import Information, Task
@@ -53,6 +53,7 @@ from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Disclosure
 
 BEGINNINGS = ("random", "previous", "sva")
 
@@ -288,8 +289,7 @@ class DfwTrace(FrankWolfe):
 
 def radius(agent: Agent[Problem[Task]]) -> float:
     """μ."""
-    bound: float = agent.problem.penalty.radius  # type: ignore[attr-defined]
-    return bound
+    return radius_of(agent.problem.penalty)
 
 
 def power_iterations(power: Power, epoch: int, log_factor: float = 1.0) -> int:

@@ -33,7 +33,6 @@ import numpy as np
 
 from coterie.errors import UnknownName
 from coterie.methods.auto.costs import Sizes
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, shared_result, whole_number
@@ -51,6 +50,7 @@ from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.certificate.intercepts import as_array, information_of, put_together, taken_apart
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Disclosure
 
 BEGINNINGS = ("auto", "random", "previous")
 NEGLIGIBLE = 1e-13

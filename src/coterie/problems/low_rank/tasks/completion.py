@@ -119,6 +119,8 @@ class Completion(Task):
 
 
 class _Entries(Information):
+    b: FloatArray | None = None
+
     def __init__(self, table: Table, size: tuple[int, int], dense: bool, means: Means | None = None):
         assert table.y is not None
         pairs = table.X.astype(np.intp)

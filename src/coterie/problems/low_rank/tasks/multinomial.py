@@ -86,6 +86,8 @@ class _Softmax(OnBackend):
     _b: Any = None
     """b, where the large arrays are."""
 
+    b: FloatArray | None = None
+
     def __init__(self, table: Table, classes: int, dense: bool, means: Means | None = None):
         super().__init__(table.X, means)
         self.X, self.classes, self.dense = table.X, classes, dense

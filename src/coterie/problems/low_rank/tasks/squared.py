@@ -41,6 +41,7 @@ class MultiTask(Task):
 
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
         refuse_empty(tables)
+        columns: dict[str, int] = {}
         for table in tables:
             if table.y is None or table.y.ndim != 2:
                 shape = None if table.y is None else tuple(table.y.shape)
@@ -50,10 +51,12 @@ class MultiTask(Task):
                 )
             if table.y.dtype.kind in "US":
                 raise InvalidData(f"party {table.name!r}: the labels are text. Use loss='multinomial' for classes.")
-            if table.y.shape[1] != tables[0].y.shape[1]:  # type: ignore[union-attr]
+            columns[table.name] = table.y.shape[1]
+            first, count = next(iter(columns.items()))
+            if columns[table.name] != count:
                 raise InvalidData(
-                    f"party {table.name!r} has {table.y.shape[1]} columns of labels, but party {tables[0].name!r} has "
-                    f"{tables[0].y.shape[1]}. Give every party the same ones."  # type: ignore[union-attr]
+                    f"party {table.name!r} has {columns[table.name]} columns of labels, but party {first!r} has "
+                    f"{count}. Give every party the same ones."
                 )
         return list(tables), None
 

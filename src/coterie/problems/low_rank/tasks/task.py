@@ -52,8 +52,11 @@ class Information(ABC):
 
     dtype: np.dtype[Any]
     """The precision of its messages."""
-    b: FloatArray | None = None
-    """The intercept beside centred columns, if it follows W."""
+
+    @property
+    def b(self) -> FloatArray | None:
+        """The intercept of centred columns, if it follows W."""
+        return None
 
     @abstractmethod
     def image(self, u: FloatArray) -> Any:

@@ -78,7 +78,7 @@ class Weighted(Information):
         self.of, self.weights, self.dtype = of, weights, of.dtype
 
     @property
-    def b(self) -> FloatArray | None:  # type: ignore[override]
+    def b(self) -> FloatArray | None:
         """The intercept, which has no weight."""
         return self.of.b
 

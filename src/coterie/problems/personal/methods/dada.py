@@ -33,7 +33,6 @@ import numpy.typing as npt
 
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.methods.auto.costs import Sizes
-from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, as_number, whole_number
@@ -52,6 +51,7 @@ from coterie.problems.personal.problem import Personal, confidence, curvature, m
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Ask, Publication, Talk
+from coterie.run.disclosure import Disclosure
 
 HEAD = 2
 """A message begins with the degree and the weighted loss."""

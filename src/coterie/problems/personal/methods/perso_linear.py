@@ -26,7 +26,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.hinge_block import hinge_block, mean_hinge
@@ -36,6 +35,7 @@ from coterie.problems.personal.problem import Personal, confidence, margins
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Ask, Publication, Talk
+from coterie.run.disclosure import Disclosure
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.errors import InvalidProblem
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
@@ -18,6 +17,7 @@ from coterie.problems.personal.problem import Personal, pooled_step
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import TOTALS, Disclosure
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.errors import InvalidProblem
-from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.quasi_newton.searched_rows import bends_of
 from coterie.methods.second_order.newton import ProximalNewton, State
 from coterie.methods.second_order.oracle import Aim, Oracle
@@ -26,6 +25,7 @@ from coterie.problems.shared.methods.shared import check_shared, shared_point
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import TOTALS, Disclosure
 
 
 class UserOracle(Oracle):

@@ -20,7 +20,6 @@ import numpy as np
 
 from coterie.errors import InvalidProblem, NumericalError
 from coterie.methods.auto.costs import Sizes
-from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.quasi_newton import rounds, searched_rows
 from coterie.methods.quasi_newton.rounds import Form, QuasiNewton
 from coterie.methods.quasi_newton.searched_rows import Along, Searched
@@ -33,6 +32,7 @@ from coterie.problems.shared.problem import Shared
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.stats.moments import diagonal
 
 STEPS = searched_rows.TRIALS[2:13:2]

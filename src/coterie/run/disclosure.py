@@ -1,0 +1,229 @@
+"""What messages disclose: declared next to the code that sends them, and checked before they are sent.
+
+    @discloses("for each column: the sum of its squares", most=lambda case: (1, case.columns))
+    def introduce(agent): ...
+
+A query or a protocol carries one `Disclosure` for each kind of thing that it sends. A message belongs to the innermost
+declared generator of its protocol: helpers need no declaration of their own. A method states one for its rounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from coterie.data import Table
+    from coterie.run.agent import Agent
+    from coterie.run.collectives import Talk, Word
+
+F = TypeVar("F", bound=Callable[..., Any])
+Protocols: TypeAlias = tuple[Callable[..., Any], ...]
+"""Protocols that carry `@discloses`."""
+SPLITS = ("samples", "features", "users")
+STEPS = ("start", "warm", "round", "tune")
+"""The protocols of a method."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What decides which declarations apply, and how long messages are."""
+
+    problem: Any
+    split: str
+    table: Table
+    """That of this party."""
+    parties: int
+    secure_sums: bool = False
+    steps: tuple[str, ...] = ()
+    """The steps of a preparation."""
+    correction: str = ""
+    """Of standard errors for few clusters; none is named: it depends on the clusters."""
+
+    @staticmethod
+    def of(agent: Agent[Any]) -> Case:
+        """That of an agent."""
+        return Case(agent.problem, agent.split, agent.data, agent.count, agent.secure_sums)
+
+    @property
+    def rows(self) -> int:
+        """At this party."""
+        return self.table.n
+
+    @property
+    def columns(self) -> int:
+        """At this party."""
+        return self.table.d
+
+    @property
+    def outputs(self) -> int:
+        """Scores of a row."""
+        return max(int(self.problem.outputs), 1)
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the model has an intercept."""
+        return bool(self.problem.intercept)
+
+
+def always(case: Case) -> bool:
+    """In every case."""
+    return True
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """What a party sends, and what a recipient can compute from it.
+
+    Consent pages and the tables in docs/disclosure.md consist of these sentences. They address the party as "you".
+    """
+
+    sent: str
+    """What one party's message is."""
+    learned: str = ""
+    """What a recipient of that message can compute."""
+    secure: str = ""
+    """What a recipient can compute with secure sums, where a `Sum` shows its total and nothing else."""
+    setup: str = ""
+    """Of a method: what is sent in addition to the messages of the rounds."""
+    splits: tuple[str, ...] = SPLITS
+    applies: Callable[[Case], bool] = field(default=always, repr=False)
+    most: Callable[[Case], tuple[int, int]] | None = field(default=None, repr=False)
+    """The largest number of collectives, and of numbers in them, in one conversation; None: it depends on the data."""
+
+    def holds(self, case: Case) -> bool:
+        """Whether it is sent in that case."""
+        return case.split in self.splits and self.applies(case)
+
+
+def discloses(
+    sent: str,
+    learned: str = "",
+    secure: str = "",
+    splits: Sequence[str] = SPLITS,
+    *,
+    applies: Callable[[Case], bool] = always,
+    most: Callable[[Case], tuple[int, int]] | None = None,
+) -> Callable[[F], F]:
+    """Declare what a query or a protocol sends. Several declarations of one function add up.
+
+    Parameters
+    ----------
+    sent : str
+        What one party's message is, in words that address the party as "you".
+    learned : str, default=""
+        What a recipient can compute.
+    secure : str, default=""
+        What a recipient can compute with secure sums.
+    splits : sequence of str, default=("samples", "features", "users")
+        How data may be split.
+    applies : callable, optional
+        Whether it is sent in a `Case`.
+    most : callable, optional
+        The largest number of collectives, and of numbers in them, in one conversation.
+    """
+    declaration = Disclosure(sent, learned, secure, splits=tuple(splits), applies=applies, most=most)
+
+    def declared(function: F) -> F:
+        function.disclosures = (declaration, *declared_by(function))  # type: ignore[attr-defined]
+        return function
+
+    return declared
+
+
+def declared_by(function: Callable[..., Any]) -> tuple[Disclosure, ...]:
+    """The declarations of a query or a protocol."""
+    found: tuple[Disclosure, ...] = getattr(function, "disclosures", ())
+    return found
+
+
+def applying(functions: Iterable[Callable[..., Any]], case: Case) -> list[Disclosure]:
+    """Their declarations that hold in that case."""
+    return [one for function in functions for one in declared_by(function) if one.holds(case)]
+
+
+def most_of(function: Callable[..., Any], case: Case) -> tuple[int, int] | None:
+    """The most collectives and numbers that it sends in one conversation; None: it depends on the data."""
+    counts = [one.most(case) for one in declared_by(function) if one.most is not None and one.holds(case)]
+    return (sum(many for many, _ in counts), sum(numbers for _, numbers in counts)) if counts else None
+
+
+# -- at run time -------------------------------------------------------------------------------------------------------
+
+
+class Undeclared(AssertionError):
+    """A collective that no declaration of the operation is about."""
+
+
+class Guard:
+    """Refuses collectives that the operation does not declare, and counts the others."""
+
+    def __init__(self, operation: str, protocols: Iterable[Callable[..., Any]], methods: Iterable[type] = ()):
+        self.operation = operation
+        self._known = {_code(one): name_of(one) for one in protocols}
+        self._known |= {code: name_of(one) for one in methods for code in _codes(one)}
+        self.sent: Counter[str] = Counter()
+        """Collectives by the name of the declared protocol."""
+        self.numbers: Counter[str] = Counter()
+
+    def check(self, talk: Talk[Any], word: Word) -> None:
+        """Refuse the collective that this protocol is about to send, unless one of its generators is declared."""
+        chain = list(_generators(talk))
+        name = next((self._known[one.gi_code] for one in reversed(chain) if one.gi_code in self._known), None)
+        if name is None:
+            raise Undeclared(
+                f"{self.operation}: {chain[-1].__qualname__} sends a {type(word).__name__} that no declaration is "
+                'about. Write @discloses("what you send", learned="what a recipient can compute") above the generator, '
+                "and list it: the proof of a kind in `introduces` or `proves`, an operation in "
+                "`discloses`."
+            )
+        self.sent[name] += 1
+        self.numbers[name] += size_of(word)
+
+
+def name_of(protocol: Any) -> str:
+    """What the counts call a protocol, or a method."""
+    return f"{protocol.__module__.removeprefix('coterie.')}.{protocol.__qualname__}"
+
+
+def size_of(word: Word) -> int:
+    """How many numbers one agent sends."""
+    message: Any = word.tell if hasattr(word, "tell") else getattr(word, "x", None)
+    return 0 if message is None else int(np.size(message))
+
+
+def _generators(talk: Any) -> Iterator[Any]:
+    """A protocol, the one that it waits for, and so on."""
+    while getattr(talk, "gi_code", None) is not None:
+        yield talk
+        talk = talk.gi_yieldfrom
+
+
+def _code(function: Any) -> CodeType:
+    while hasattr(function, "func"):
+        function = function.func
+    found: CodeType = function.__code__
+    return found
+
+
+def _codes(method: type) -> Iterator[CodeType]:
+    """The protocols of a method, also those that it inherits."""
+    for base in method.__mro__:
+        for name in STEPS:
+            if hasattr(own := vars(base).get(name), "__code__"):
+                yield _code(own)
+
+
+SAME = "the same: these messages go to neighbours, and are not sums"
+TOTALS = "only the sum over all parties; with two parties, each can compute the other's message"
+LABELS_FIRST = "ALL LABELS AND WEIGHTS, once, to all parties; then"
+WEIGHTED_ROWS = Disclosure(
+    sent="a weighted sum of your rows, one number per column, as part of a sum",
+    learned="a weighted sum of rows, another one each round: with fewer rows than rounds, the space that the rows span",
+    secure=TOTALS,
+)
