@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -152,14 +154,152 @@ def test_every_field_of_the_run_is_compared(fits, tmp_path):
         assert "run.json" in said or "different runs" in said, (what, said)
 
 
-@pytest.mark.parametrize("name", ["evaluation.json", "choice.json", "bill.json", "path"])
+@pytest.mark.parametrize("name", ["choice.json", "bill.json"])
 def test_a_file_that_is_not_checked_is_named(fits, tmp_path, name):
     copied(fits, "model", tmp_path)
-    assert f"not checked: {name}" not in verified(fits, tmp_path, "--columns", "age,dose")[1]
-    (tmp_path / name).mkdir() if name == "path" else (tmp_path / name).write_text("{}")
+    assert name not in verified(fits, tmp_path, "--columns", "age,dose")[1]
+    (tmp_path / name).write_text("{}")
     code, said = verified(fits, tmp_path, "--columns", "age,dose")
     assert code == 0
-    assert f"not checked: {name}" in said
+    assert f"{name}, which `coterie fit` does not write" in said
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scored(fits):
+    """A fit without a share of its rows, one with other rows, and one with a path."""
+    FRAME[::3].to_csv(fits / "other.csv", index=False)
+    for name, more in {
+        "share": ("--test", "0.3", "--seed", "4"),
+        "files": ("--test", fits / "other.csv"),
+        "path": ("--cv", "3", "--strengths", "1,0.1,0.01", "--tol", "1e-4"),
+    }.items():
+        given = fits / "rows.csv", "--target", "ill", "--loss", "logistic", "--columns", "age,dose"
+        ended = coterie("fit", *given, *more, "-o", fits / name)
+        assert ended.exit_code == 0, ended.output
+    return fits
+
+
+def copied_whole(fits, kind, to):
+    shutil.copytree(fits / kind, to / kind)
+    return to / kind
+
+
+@pytest.mark.parametrize("kind", ["share", "files"])
+def test_scores_are_computed_again_from_the_held_out_rows(scored, tmp_path, kind):
+    rows = 72 if kind == "share" else 80
+    code, said = verified(scored, scored / kind, "--columns", "age,dose")
+    assert code == 0, said
+    assert f"evaluation.json, from {rows} held-out rows" in said
+    folder = copied_whole(scored, kind, tmp_path)
+    honest = json.loads((folder / "evaluation.json").read_text())
+    for name, value in honest.items():
+        if name in ("coterie_evaluation", "held_out") or value in ({}, [], None):
+            continue
+        changed = {key: forged(one) for key, one in value.items()} if isinstance(value, dict) else forged(value)
+        if name == "calibration":
+            changed = [{**one, "observed": 0.123} for one in value]
+        (folder / "evaluation.json").write_text(json.dumps({**honest, name: changed}))
+        code, said = verified(scored, folder, "--columns", "age,dose")
+        assert code == 4, (name, said)
+        assert f"evaluation.json has other {name}" in said
+
+
+def test_a_single_score_is_compared(scored, tmp_path):
+    folder = copied_whole(scored, "share", tmp_path)
+    honest = json.loads((folder / "evaluation.json").read_text())
+    for name, value in honest["scores"].items():
+        scores = {**honest["scores"], name: value * 1.0001}
+        (folder / "evaluation.json").write_text(json.dumps({**honest, "scores": scores}))
+        assert verified(scored, folder, "--columns", "age,dose")[0] == 4, name
+
+
+def test_scores_of_rows_that_nobody_knows_are_named(scored, tmp_path):
+    folder = copied_whole(scored, "files", tmp_path)
+    honest = json.loads((folder / "evaluation.json").read_text())
+    gone = {**honest, "held_out": {"files": [str(tmp_path / "gone.csv")]}}
+    unknown = {name: value for name, value in honest.items() if name != "held_out"}
+    for content, why in ((gone, "its held-out rows are not here"), (unknown, "it does not say which rows")):
+        (folder / "evaluation.json").write_text(json.dumps(content))
+        code, said = verified(scored, folder, "--columns", "age,dose")
+        assert code == 0, said
+        assert f"the scores of evaluation.json, because {why}" in said
+        assert "evaluation.json: the model that it is about" in said
+        (folder / "evaluation.json").write_text(json.dumps({**content, "model": "0" * 64}))
+        code, said = verified(scored, folder, "--columns", "age,dose")
+        assert code == 4
+        assert "evaluation.json is about another model" in said
+    (folder / "evaluation.json").write_text(json.dumps({**honest, "held_out": {"files": [str(scored / "rows.csv")]}}))
+    assert verified(scored, folder, "--columns", "age,dose")[0] == 4
+
+
+# -- a path ------------------------------------------------------------------------------------------------------------
+
+
+def resealed_path(folder, **changes):
+    content = json.loads((folder / "path.json").read_text()) | changes
+    content.pop("seal")
+    (folder / "path.json").write_text(json.dumps({**content, "seal": digest(json.dumps(content))}))
+
+
+def half_the_gap(folder):
+    certificate = co.Certificate.load(folder / "strength-000" / "certificate.json")
+    gap = certificate.gap / 2
+    numbers = {"gap": gap, "dual": certificate.primal - gap, "relative_gap": gap / certificate.unit}
+    replace(certificate, **numbers).save(folder / "strength-000" / "certificate.json")
+
+
+def other_model(folder):
+    """A model that is not the best one, with a digest in every file that has one."""
+    place = folder / "strength-000"
+    certificate, model = co.Certificate.load(place / "certificate.json"), co.models.load_model(place / "model.npz")
+    changed = replace(model, coef_=model.coef_ * 1.5)
+    changed.save(place / "model.npz")
+    replace(certificate, model_digest=changed.digest()).save(place / "certificate.json")
+    rewritten(place / "run.json", model=changed.digest())
+    models = json.loads((folder / "path.json").read_text())["models"]
+    resealed_path(folder, models=[changed.digest(), *models[1:]])
+
+
+def strengths_of(folder):
+    return json.loads((folder / "path.json").read_text())["strengths"]
+
+
+FORGED_PATHS = {
+    "gap": (half_the_gap, "gap is"),
+    "model": (other_model, "primal is"),
+    "strengths": (
+        lambda folder: resealed_path(folder, strengths=strengths_of(folder)[::-1]),
+        "its certificate is about",
+    ),
+    "scores": (lambda folder: resealed_path(folder, scores=[[3.0, 2.0, 1.0]] * 3), "chooses another strength"),
+    "fewer scores": (lambda folder: resealed_path(folder, scores=[[1.0]] * 3), "another number of strengths"),
+    "no scores": (lambda folder: resealed_path(folder, scores=None), "has no scores"),
+    "run": (
+        lambda folder: rewritten(folder / "strength-000" / "run.json", explanation="Method cocoa, as asked for."),
+        "run.json explains another method",
+    ),
+    "seal": (lambda folder: (folder / "path.json").write_text("{}"), "path/ was changed"),
+}
+
+
+def test_a_path_is_verified_with_all_its_certificates(scored):
+    code, said = verified(scored, scored / "path", "--columns", "age,dose")
+    assert code == 0, said
+    assert "path/: 3 certificates with their runs, their strengths, and which one is chosen" in said
+    assert "the scores of path.json and what they cost" in said
+
+
+@pytest.mark.parametrize("what", FORGED_PATHS)
+def test_a_forged_path_is_refused(scored, tmp_path, what):
+    forge, objection = FORGED_PATHS[what]
+    folder = copied_whole(scored, "path", tmp_path)
+    forge(folder / "path")
+    code, said = verified(scored, folder, "--columns", "age,dose")
+    assert code == 4, said
+    assert objection in said
 
 
 def test_in_python_the_other_files_are_given(fits, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -391,3 +392,97 @@ def test_honest_standard_errors_are_named_and_a_forged_run_is_refused(with_error
     for one in together(folder, tables, work=verify_together):
         assert any("ada: run.json explains another method" in text for text in one.objections), one
     file.write_text(honest)
+
+
+def edited(name, **changes):
+    """Changes a file of a folder that has no seal."""
+
+    def forge(folder):
+        file = folder / name
+        file.write_text(json.dumps(content_of(file) | changes))
+
+    return forge
+
+
+FORGED_FILES = {
+    "rounds": (edited("bill.json", rounds=1), "bill.json has another rounds"),
+    "total": (edited("bill.json", total={"messages": 1, "scalars": 1, "bits": 1}), "bill.json has another total"),
+    "purposes": (edited("bill.json", bill=[]), "bill.json has another bill"),
+    "another part": (edited("bill.json", path={}), "bill.json has another path"),
+    "no bill": (lambda folder: (folder / "bill.json").unlink(), "bill.json cannot be read"),
+    "choice": (lambda folder: (folder / "choice.json").write_text("{}"), "choice.json that the study does not ask for"),
+    "path": (lambda folder: (folder / "path").mkdir(), "path/ was changed"),
+    "scores": (lambda folder: (folder / "evaluation.json").write_text("{}"), "evaluation.json cannot be read"),
+}
+
+
+@pytest.mark.parametrize("what", FORGED_FILES)
+def test_other_files_of_one_party_are_compared(with_errors, tmp_path, what):
+    folder, tables = with_errors
+    copy = tmp_path / "study"
+    shutil.copytree(folder, copy)
+    forge, objection = FORGED_FILES[what]
+    forge(copy / "ada" / "result")
+    for one in together(copy, tables, work=verify_together):
+        assert any(text.startswith("ada: ") and objection in text for text in one.objections), one
+
+
+def test_the_bill_is_compared_and_costs_that_no_file_repeats_are_named(with_errors):
+    folder, tables = with_errors
+    for one in together(folder, tables, work=verify_together):
+        assert "bill.json, with the bill of run.json" in one.compared
+        assert any("what standard errors cost" in text for text in one.unchecked)
+
+
+@pytest.fixture(scope="module")
+def with_path(tmp_path_factory):
+    """A study with a path, and its tables."""
+    folder = tmp_path_factory.mktemp("path")
+    tables = data("samples", classification=True)
+    settings = {"path.strengths": [0.5, 0.05], "path.cv": 2}
+    problem = {"loss": "logistic", "penalty": "l2", "intercept": True}
+    write_study(folder, problem=problem, split="samples", tol=1e-4, **settings)
+    results = together(folder, tables)
+    assert all(result.status.success for result in results), results
+    return folder, tables
+
+
+def forged_strength(folder):
+    place = folder / "path" / "strength-000"
+    certificate = Certificate.load(place / "certificate.json")
+    gap = certificate.gap / 2
+    numbers = {"gap": gap, "dual": certificate.primal - gap, "relative_gap": gap / certificate.unit}
+    replace(certificate, **numbers).save(place / "certificate.json")
+
+
+def other_strengths(folder):
+    content = content_of(folder / "path" / "path.json")
+    content |= {"strengths": content["strengths"][::-1]}
+    content.pop("seal")
+    (folder / "path" / "path.json").write_text(json.dumps({**content, "seal": digest(json.dumps(content))}))
+
+
+FORGED_PATHS = {
+    "certificate": (forged_strength, "path/strength-000: ada: gap is"),
+    "strengths": (other_strengths, "its certificate is about"),
+    "no path": (lambda folder: shutil.rmtree(folder / "path"), "lacks the one that it asks for"),
+    "no strength": (lambda folder: shutil.rmtree(folder / "path" / "strength-001"), "path/ was changed"),
+    "cost": (edited("bill.json", path={}), "bill.json has another path"),
+}
+
+
+@pytest.mark.parametrize("what", [None, *FORGED_PATHS])
+def test_every_certificate_of_a_path_is_verified_together(with_path, tmp_path, what):
+    folder, tables = with_path
+    if what is None:
+        for one in together(folder, tables, work=verify_together):
+            assert one.holds, one
+            assert "the 2 certificates of the path, with all parties" in one.compared
+            assert any("only a new cross-validation gives" in text for text in one.unchecked)
+        return
+    copy = tmp_path / "study"
+    shutil.copytree(folder, copy)
+    forge, objection = FORGED_PATHS[what]
+    forge(copy / "ada" / "result")
+    for one in together(copy, tables, work=verify_together):
+        assert any(objection in text for text in one.objections), one

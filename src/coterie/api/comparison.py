@@ -161,37 +161,51 @@ def compare_how(found: Compared, certificate: Certificate) -> None:
 
 def compare_run(found: Compared, result: Result, certificate: Certificate) -> None:
     """Compare what `run.json` says with the certificate; `result` is what was read from it."""
-    settings, before = certificate.settings, len(found.objections)
-    proven = certificate.gap <= certificate.tolerance * certificate.unit
-    graph_changes = result.model.problem.kind.problems.graph_is_data
-    # A run that learns its graph goes on until the graph stays, also when the models are within the tolerance.
-    doubtful = proven and not result.status.success and result.error is None and not graph_changes
-    if doubtful or (result.status.success and not proven):
-        found.objections.append(f"run.json says the status {result.status}, which does not follow from the gap")
-    bounded = result.status is Status.OPTIMAL_WITHIN_RADIUS
-    if result.status.success and bounded != (certificate.radius is not None):
-        found.objections.append(f"run.json says the status {result.status}, which does not follow from the radius")
-    if result.network.agents != len(certificate.participants):
-        found.objections.append(f"run.json has a network of {result.network.agents} agents")
-    same_graph = settings["split"] == "users" or result.network.digest == settings["network_digest"]
-    if not same_graph:
-        found.objections.append("run.json has another network than the certificate")
-    if not result.explanation.startswith(f"Method {settings['method']['name']} "):
-        found.objections.append("run.json explains another method than that of the certificate")
-    rounds, bits = [record.round for record in result.history], [record.bits for record in result.history]
-    if rounds != sorted(rounds) or bits != sorted(bits) or max(rounds, default=0) > result.bill.rounds:
-        found.objections.append("run.json has a history that its bill contradicts")
-    if max(bits, default=0) > result.bill.total.bits:
-        found.objections.append("run.json has a bill of fewer bits than its history")
-    if result.status.success and result.error is not None:
-        found.objections.append("run.json says what went wrong in a run that succeeded")
-    if (result.lost_party is not None) != (result.status is Status.PARTY_LOST):
-        found.objections.append("run.json names a lost party, and its status does not, or the other way round")
+    wrong = [*_wrong_status(result, certificate), *_wrong_network(result, certificate), *_wrong_history(result)]
     if _has_one_objective(certificate, result) and _crosses(certificate, result):
-        found.objections.append("run.json has a history that crosses the bounds of the certificate")
-    if len(found.objections) == before:
+        wrong.append("has a history that crosses the bounds of the certificate")
+    found.objections += [f"run.json {text}" for text in wrong]
+    if not wrong:
         found.compared.append("run.json: the status, the method, the network and the model that it is about")
     found.unchecked.append("the bill, the history and the messages of run.json, which say how the run went")
+
+
+def _wrong_status(result: Result, certificate: Certificate) -> Iterator[str]:
+    """How the run cannot have ended with that certificate."""
+    status, proven = result.status, certificate.gap <= certificate.tolerance * certificate.unit
+    failed = not status.success and result.error is None
+    # A run that learns its graph goes on until the graph stays, also when the models are within the tolerance.
+    may_go_on = result.model.problem.kind.problems.graph_is_data
+    if (proven and failed and not may_go_on) or (status.success and not proven):
+        yield f"says the status {status}, which does not follow from the gap"
+    bounded = status is Status.OPTIMAL_WITHIN_RADIUS
+    if status.success and bounded != (certificate.radius is not None):
+        yield f"says the status {status}, which does not follow from the radius"
+    if status.success and result.error is not None:
+        yield "says what went wrong in a run that succeeded"
+    if (result.lost_party is not None) != (status is Status.PARTY_LOST):
+        yield "names a lost party, and its status does not, or the other way round"
+
+
+def _wrong_network(result: Result, certificate: Certificate) -> Iterator[str]:
+    """Another network, or another method."""
+    settings = certificate.settings
+    if result.network.agents != len(certificate.participants):
+        yield f"has a network of {result.network.agents} agents"
+    if settings["split"] != "users" and result.network.digest != settings["network_digest"]:
+        yield "has another network than the certificate"
+    if not result.explanation.startswith(f"Method {settings['method']['name']} "):
+        yield "explains another method than that of the certificate"
+
+
+def _wrong_history(result: Result) -> Iterator[str]:
+    """Records that contradict the bill."""
+    rounds, bits = [record.round for record in result.history], [record.bits for record in result.history]
+    in_order = rounds == sorted(rounds) and bits == sorted(bits)
+    if not in_order or max(rounds, default=0) > result.bill.rounds:
+        yield "has a history that its bill contradicts"
+    if max(bits, default=0) > result.bill.total.bits:
+        yield "has a bill of fewer bits than its history"
 
 
 def _has_one_objective(certificate: Certificate, result: Result) -> bool:
@@ -275,32 +289,38 @@ def _compare_people(
     if len(said) != len(people):
         found.objections.append(f"the data is of {len(people)} parties, but the certificate names {len(said)}")
         return
-    before = len(found.objections)
-    nameless = 0
-    changed = [held.name for written, held in zip(said, people, strict=True) if written.digest != held.digest]
-    if changed:
-        where = ", ".join(changed)
-        found.objections.append(f"the data is not the data that was certified (it differs at: {where})")
-    for written, held in zip(said, people, strict=True):
-        for what in ("rows", "columns"):
-            if getattr(written, what) != getattr(held, what):
-                counted = f"{held.name} has {getattr(held, what)} {what}"
-                found.objections.append(f"{counted}, but the certificate says {getattr(written, what)}")
-        if written.name != held.name:
-            if NAMELESS.match(held.name):
-                nameless += 1
-            else:
-                found.objections.append(f"a party is called {held.name!r}, but the certificate says {written.name!r}")
-    if nameless:
+    wrong = [*_other_data(said, people), *_other_names(said, people)]
+    if any(written.name != held.name and NAMELESS.match(held.name) for written, held in zip(said, people, strict=True)):
         found.unchecked.append("names of parties, because the data has none")
+    by_columns = settings["split"] == "features"
     partition = settings["partition"]
     if partition is not None and in_pieces:
-        sizes = [person.columns if settings["split"] == "features" else person.rows for person in people]
+        sizes = [person.columns if by_columns else person.rows for person in people]
         if [len(part) for part in partition] != sizes:
-            found.objections.append("the certificate deals out other numbers of rows or columns than the parties have")
-    if len(found.objections) == before:
-        rows = people[0].rows if settings["split"] == "features" else sum(person.rows for person in people)
+            wrong.append("the certificate deals out other numbers of rows or columns than the parties have")
+    found.objections += wrong
+    if not wrong:
+        rows = people[0].rows if by_columns else sum(person.rows for person in people)
         found.compared.append(f"the data of {len(people)} parties, {rows} rows, and what the certificate says of each")
+
+
+def _other_data(said: Sequence[Participant], people: Sequence[Participant]) -> Iterator[str]:
+    """Other data than the certificate names, or of another size."""
+    changed = [held.name for written, held in zip(said, people, strict=True) if written.digest != held.digest]
+    if changed:
+        yield f"the data is not the data that was certified (it differs at: {', '.join(changed)})"
+    for written, held in zip(said, people, strict=True):
+        if written.rows != held.rows:
+            yield f"{held.name} has {held.rows} rows, but the certificate says {written.rows}"
+        if written.columns != held.columns:
+            yield f"{held.name} has {held.columns} columns, but the certificate says {written.columns}"
+
+
+def _other_names(said: Sequence[Participant], people: Sequence[Participant]) -> Iterator[str]:
+    """Parties whose data has another name than the certificate says."""
+    for written, held in zip(said, people, strict=True):
+        if written.name != held.name and not NAMELESS.match(held.name):
+            yield f"a party is called {held.name!r}, but the certificate says {written.name!r}"
 
 
 def _compare_users(found: Compared, certificate: Certificate, model: Any, named: list[str]) -> None:

@@ -88,6 +88,9 @@ class Evaluation:
     """The digest of the model, so that scores of another one are not taken for those of this one."""
     notes: tuple[str, ...] = ()
     """What was left out, and why."""
+    held_out: dict[str, Any] | None = None
+    """Which rows these are, so that `coterie verify` finds them: `share` and `seed` of the rows of the fit that were
+    held out, or `files`; None if nobody says."""
     bill: Bill | None = field(default=None, repr=False, compare=False)
     """What it cost to ask; not saved."""
 
@@ -127,7 +130,8 @@ class Evaluation:
         """Plain values under names that do not change, without the curves."""
         plain = asdict(replace(self, bill=None, roc={}))
         plain["confusion"] = None if self.confusion is None else self.confusion.tolist()
-        return {name: value for name, value in plain.items() if name not in ("bill", "roc")}
+        unsaid = {"bill", "roc"} if self.held_out is not None else {"bill", "roc", "held_out"}
+        return {name: value for name, value in plain.items() if name not in unsaid}
 
     def save(self, path: str | Path) -> Path:
         """Write it as one JSON file."""

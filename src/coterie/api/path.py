@@ -190,7 +190,7 @@ class Path:
         """Write `path.json` and one folder per strength, with model, certificate and run."""
         folder = FilePath(folder)
         for place, result in enumerate(self.results):
-            result.save(folder / _name(place))
+            result.save(folder / folder_of(place))
         content = {
             "coterie_path": 1,
             "strengths": list(self.strengths),
@@ -217,13 +217,14 @@ class Path:
             strengths, models = tuple(map(float, content["strengths"])), content["models"]
             scores = None if content["scores"] is None else np.array(content["scores"], float)
             validation, rule = Cost(**content["validation"]), _known_rule(content["rule"])
-        results = tuple(Result.load(file.parent / _name(place)) for place in range(len(strengths)))
+        results = tuple(Result.load(file.parent / folder_of(place)) for place in range(len(strengths)))
         if [result.certificate.model_digest for result in results] != models:
             raise CorruptFile(f"{file.parent} has the files of different paths: save one path into one folder.")
         return Path(strengths, results, scores, validation, rule)
 
 
-def _name(place: int) -> str:
+def folder_of(place: int) -> str:
+    """The name of the folder with the result at one strength."""
     return f"strength-{place:03d}"
 
 
@@ -418,7 +419,7 @@ def _along(problems: Sequence[Problem], data: Any, settings: Settings, like: Seq
     for place, problem in enumerate(problems):
         own = settings
         if own.checkpoint is not None:
-            own = own.but(checkpoint=FilePath(own.checkpoint) / _name(place))
+            own = own.but(checkpoint=FilePath(own.checkpoint) / folder_of(place))
         if like and own.algorithm.method == AUTO:
             own = own.but(method=like[place].certificate.settings["method"]["name"])
         results.append(fit(problem, data, own, warm_start=results[-1] if results else None))

@@ -94,6 +94,7 @@ def fit(
     wanted = StandardErrors(inference, weights, correction, per_sd)
     wanted.check(question)
     question, held_out = _with_test(question, test or [])
+    which = _which_rows(question, test or [])
     tried = strengths_of(strengths)
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
     progress = False if as_json else None
@@ -101,7 +102,8 @@ def fit(
     found = _solved(replace(question, settings=settings), cv, tried, rule)
     found = wanted.add(question, found)
     if held_out is not None:
-        found = replace(found, evaluation=_evaluated(question, found.result, held_out))
+        scores = _evaluated(question, found.result, held_out)
+        found = replace(found, evaluation=replace(scores, held_out=which))
     if question.engine.speaks:
         _write(question, found, output, figures, as_json)
     if found.refusal is not None and question.engine.speaks:
@@ -197,6 +199,12 @@ def _with_test(question: Question, test: list[str]) -> tuple[Question, Any]:
     several = isinstance(question.data, list)
     kept, held = co.data.hold_out(question.tables, share, by=question.split, seed=question.settings.seed)
     return replace(question, data=kept if several else kept[0]), held if several else held[0]
+
+
+def _which_rows(question: Question, test: list[str]) -> dict[str, Any]:
+    """Which rows are held out, as evaluation.json says it."""
+    share = _share(test)
+    return {"files": list(test)} if share is None else {"share": share, "seed": question.settings.seed}
 
 
 def _strata(question: Question) -> list[co.Table]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,7 @@ from coterie.errors import InvalidInput
 from coterie.run.settings import Placement
 
 if TYPE_CHECKING:
+    from coterie.api.comparison import Compared
     from coterie.api.verify import Verification
 
 EXAMPLE = (
@@ -44,13 +46,8 @@ EXPECTED = (
     "own party.toml alone"
 )
 
-OTHER_FILES = {
-    "bill.json": "which says what was sent",
-    "choice.json": "which says what was tried",
-    "evaluation.json": "which `coterie evaluate` computes again from the held-out rows",
-    "path/": "in which every strength has a certificate of its own",
-}
-"""Files of a fit that the command does not check, and why."""
+FOREIGN = ("bill.json", "choice.json")
+"""Files that studies between organisations have: `coterie verify party.toml` checks them."""
 
 
 def verify(
@@ -84,7 +81,7 @@ def verify(
 ) -> None:
     """Recompute a certificate from model and data. With a party.toml, do it together with the other parties.
 
-    run.json and inference.json next to the certificate are compared, too.
+    All other files of the folder are compared, too: run.json, inference.json, evaluation.json and path/.
     """
     given = [certificate, *([] if model is None else [model]), *(data or [])]
     if all(map(is_of_party, given)):
@@ -100,7 +97,9 @@ def verify(
     fitted: Any = co.models.load_model(model)
     roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
-    stored = _stored(certificate, model)
+    stored, folder = _stored(certificate, model), certificate.parent
+    scores = _scores(certificate, model)
+    held_out: Any = None
     if cluster is not None and id is not None:
         raise InvalidInput("--cluster is for rows that need no --id. Leave one of the two out.")
     if split == "users":
@@ -111,8 +110,12 @@ def verify(
         roles["id"] = cluster or id
         parts = tables(data, split, columns, prepare=fitted.preparation, **roles)
         parts, stored["clusters"] = _without_clusters(parts, cluster)
+        wanted = columns or _columns_of(fitted)
+        read = partial(tables, split=split, columns=wanted, prepare=fitted.preparation, **{**roles, "id": id})
+        parts, held_out = _held_out(scores, document, parts, read)
     found = co.verify(document, fitted, parts, **stored)
-    raise typer.Exit(_shown(replace(found, unchecked=(*found.unchecked, *_other_files(certificate))), as_json))
+    found = _with_other_files(found, folder if stored else None, Fitted(document, fitted, parts, held_out, scores))
+    raise typer.Exit(_shown(found, as_json))
 
 
 def _refuse_part(document: co.Certificate) -> None:
@@ -136,9 +139,90 @@ def _stored(certificate: Path, model: Path) -> dict[str, Any]:
     return stored
 
 
-def _other_files(certificate: Path) -> list[str]:
-    """What else of a fit lies there, and is not checked here."""
-    return [f"not checked: {name}, {why}" for name, why in OTHER_FILES.items() if (certificate.parent / name).exists()]
+def _scores(certificate: Path, model: Path) -> co.Evaluation | None:
+    """The scores in the folder of a fit, if there are some."""
+    file = certificate.parent / "evaluation.json"
+    in_folder = (certificate.name, model) == ("certificate.json", certificate.parent / "model.npz")
+    return co.Evaluation.load(file) if in_folder and file.is_file() else None
+
+
+def _columns_of(fitted: Any) -> Any:
+    """The columns that the model takes, as files have them."""
+    return fitted.columns if fitted.preparation is None else fitted.preparation.raw
+
+
+def _held_out(scores: co.Evaluation | None, document: co.Certificate, parts: Any, read: Any) -> tuple[Any, Any]:
+    """The rows that were fitted, and those that were held out, where the scores say which these are."""
+    which = None if scores is None else scores.held_out
+    if which is None:
+        return parts, None
+    if "files" in which:
+        files = [Path(file) for file in which["files"]]
+        return parts, read(files) if all(file.is_file() for file in files) else None
+    several = isinstance(parts, list)
+    split, given = document.settings["split"], parts if several else [parts]
+    rows = [person.rows for person in document.participants]
+    certified = rows[0] if split == "features" else sum(rows)
+    if certified == (given[0].n if split == "features" else sum(table.n for table in given)):
+        return parts, None
+    kept, held = co.data.hold_out(given, which["share"], by=split, seed=which["seed"])
+    return (kept, held) if several else (kept[0], held[0])
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fit, and the rows that it is about."""
+
+    certificate: co.Certificate
+    model: Any
+    parts: Any
+    held_out: Any
+    """The rows of the scores, if they are known."""
+    scores: co.Evaluation | None
+
+
+def _with_other_files(found: Verification, folder: Path | None, fitted: Fitted) -> Verification:
+    """The verdict with that on the scores and the path in the folder of the fit."""
+    from coterie.api.comparison import Compared
+    from coterie.api.stored import compare_path, path_of, with_more
+
+    more = Compared()
+    if fitted.scores is not None:
+        _check_scores(more, fitted.scores, fitted)
+    if folder is not None:
+        path = path_of(folder, more)
+        if path is not None:
+            compare_path(more, path, fitted.certificate, partial(_verified, fitted.parts))
+        foreign = [name for name in FOREIGN if (folder / name).exists()]
+        more.unchecked += [f"{name}, which `coterie fit` does not write" for name in foreign]
+    return with_more(found, more)
+
+
+def _verified(parts: Any, result: co.Result) -> Verification:
+    return co.verify(result.certificate, result.model, parts, result=result)
+
+
+def _check_scores(found: Compared, scores: co.Evaluation, fitted: Fitted) -> None:
+    """Compute stored scores again from the held-out rows, or say why not."""
+    from coterie.api.stored import compare_evaluation, compare_unknown_rows
+
+    held_out, document = fitted.held_out, fitted.certificate
+    if held_out is None:
+        why = "it does not say which rows were held out"
+        if scores.held_out is not None:
+            why = "its held-out rows are not here: give the files of the fit whole, from the same folder"
+        compare_unknown_rows(found, scores, fitted.model, why)
+        return
+    settings = document.settings
+    computed = co.evaluate(
+        fitted.model,
+        held_out,
+        agents=None if isinstance(held_out, list) else len(document.participants),
+        split=settings["split"],
+        secure_sums=settings.get("secure_sums") is True,
+        same_order=True,
+    )
+    compare_evaluation(found, scores, computed)
 
 
 def _without_clusters(parts: co.Table | list[co.Table], column: str | None) -> tuple[co.Table | list[co.Table], Any]:

@@ -156,12 +156,17 @@ class Choice:
         }
 
     def __str__(self) -> str:
-        best: dict[str, float] = {}
-        for trial in self.trials:
-            best[trial["choice"]] = max(trial["score"], best.get(trial["choice"], -math.inf))
-        told = ", ".join(f"{name} {score:.3f}" for name, score in best.items())
-        scores = f" ({told})" if told else ", as there are too few rows to try others"
-        return f"{self.candidate.choice} was chosen by cross-validation at the users{scores}."
+        return words_of(self.candidate.choice, self.trials)
+
+
+def words_of(choice: str, trials: Sequence[Trial]) -> str:
+    """What was chosen, with the best score of everything that was tried."""
+    best: dict[str, float] = {}
+    for trial in trials:
+        best[trial["choice"]] = max(trial["score"], best.get(trial["choice"], -math.inf))
+    told = ", ".join(f"{name} {score:.3f}" for name, score in best.items())
+    scores = f" ({told})" if told else ", as there are too few rows to try others"
+    return f"{choice} was chosen by cross-validation at the users{scores}."
 
 
 def deal_by_class(table: Table, index: int, folds: int, seed: int, classes: bool) -> npt.NDArray[np.intp]:

@@ -12,10 +12,11 @@ from typing import Any
 from coterie.api.inference import Inference
 from coterie.api.path import Path
 from coterie.api.result import Result
+from coterie.api.stored import bill_as_stored
 from coterie.data.archives import staged, write_atomically
 from coterie.errors import CoterieError, InvalidData, PartyLost
 from coterie.numerics.arrays import digest
-from coterie.run.bill import Bill, Cost
+from coterie.run.bill import Cost
 from coterie.run.certificate import Certificate
 from coterie.stats.choosing import Choice
 from coterie.study.broadcasts import PARTS
@@ -57,7 +58,7 @@ class Answer:
 
     def write(self) -> None:
         """This party's part of it, into the folder that the result names: all files, or none."""
-        folder, content = self.result.folder, _bill(self.result.bill)
+        folder, content = self.result.folder, bill_as_stored(self.result.bill)
         assert folder is not None, "the place was chosen"
         if self.path is not None:
             content["path"] = {"total": vars(self.path.total), "validation": vars(self.path.validation)}
@@ -65,7 +66,7 @@ class Answer:
         if self.choosing is not None:
             content["choice"] = vars(self.choosing)
         if self.inference is not None and self.inference.bill is not None:
-            content["inference"] = _bill(self.inference.bill)
+            content["inference"] = bill_as_stored(self.inference.bill)
         with staged(folder) as new:
             self.result.save(new)
             if self.inference is not None:
@@ -101,10 +102,6 @@ def write_failure(folder: FilePath, error: CoterieError) -> None:
     content = {"status": status, "exit_code": status.exit_code, "reason": str(error), "lost_party": party or None}
     with contextlib.suppress(OSError):
         write_atomically(folder / FAILURE, json.dumps(content, indent=1).encode())
-
-
-def _bill(bill: Bill) -> dict[str, Any]:
-    return {"rounds": bill.rounds, "total": vars(bill.total), "bill": bill.table()}
 
 
 def _signed(session: Session, result: Result, told: dict[str, Any] | None = None) -> Result:

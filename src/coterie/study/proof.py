@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 import msgspec
@@ -28,8 +29,11 @@ from coterie.api.comparison import (
     contradictions,
     plain,
 )
+from coterie.api.evaluation import Evaluation
 from coterie.api.inference import Inference
+from coterie.api.path import folder_of
 from coterie.api.result import Result
+from coterie.api.stored import compare_bill, compare_choice, compare_path, compare_unknown_rows, path_of, with_more
 from coterie.api.verify import Verification, described, differences
 from coterie.data import Table
 from coterie.data.summary import TableSummary
@@ -45,12 +49,14 @@ from coterie.run.finish import proven_again
 from coterie.run.setup import no_network, with_offset
 from coterie.stats.standard_errors import Heard, questions_of
 from coterie.stats.strengths import knob
+from coterie.study.answer import BILL, CHOICE, INFERENCE, PATH
 from coterie.study.broadcasts import CLAIMS, DONE, STANDARD_ERRORS
 from coterie.study.consent import Consent, require_for_study
 from coterie.study.disclosure import disclosure
 from coterie.study.nonce import commitment
 from coterie.study.party import read_own
 from coterie.study.preparing import prepare_again
+from coterie.study.scores import EVALUATION
 from coterie.study.session import Say, Session, check_totals, in_session, matched, member, transport_of
 from coterie.study.signatures import check_signatures
 from coterie.study.study import PartyFile, Study
@@ -107,50 +113,95 @@ def verify_together(
             "it; if all agree to share the labels, write `labels-shared = true` into the study."
         )
     table = read_own(own, study) if table is None else table
-    certificate, model, damage = _files(own, say)
+    files = _files(own.output, say)
     require_for_study(own, study, lambda: disclosure(study, own.party, table), consent)
 
     def work(session: Session) -> Verification:
-        found = _verify(session, table, certificate, model, damage)
+        found = _verify(session, table, files, say)
         session.all_gather(True, DONE, bool)
         return found
 
     return in_session(own, study, "verify", work, say)
 
 
-def _files(own: PartyFile, say: Say) -> tuple[Certificate | None, Any, list[str]]:
-    """The party's own certificate and part, and an objection for each that cannot be trusted."""
+@dataclass(frozen=True)
+class Files:
+    """What this party has of one result."""
+
+    folder: FilePath
+    certificate: Certificate | None
+    model: Any
+    """Its part of the model."""
+    damage: list[str]
+    """An objection for each file that cannot be trusted."""
+    of_path: bool = False
+    """Whether it is one result of a path, and not the one that was chosen."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """This party's rows, prepared as for the fit, and what all parties told of theirs."""
+
+    table: Table
+    parts: Sequence[TableSummary]
+    classes: npt.NDArray[Any] | None
+
+
+def _files(folder: FilePath, say: Say) -> Files:
+    """The party's own certificate and part; a file that is not there is refused."""
     found: list[Any] = []
     damage = []
     for name, load in (("certificate.json", Certificate.load), ("model.npz", load_model)):
         try:
-            found.append(load(own.output / name))
+            found.append(load(folder / name))
         except CorruptFile as error:
             say(str(error))
             found.append(None)
             damage.append(f"its {name} was changed after it was written, or is a file of another kind")
-    return found[0], found[1], damage
+    return Files(folder, found[0], found[1], damage)
 
 
-def _verify(
-    session: Session, table: Table, certificate: Certificate | None, model: Any, damage: list[str]
-) -> Verification:
-    names = session.study.names
-    prepared, problem = getattr(model, "preparation", None), session.study.make_problem()
+def _files_of_path(folder: FilePath, say: Say) -> Files:
+    """The same of one result of a path; a file that is not there is an objection."""
+    try:
+        return replace(_files(folder, say), of_path=True)
+    except CoterieError as error:
+        say(str(error))
+        return Files(folder, None, None, [f"its path/{folder.name} is not there"], of_path=True)
+
+
+def _verify(session: Session, table: Table, files: Files, say: Say) -> Verification:
+    """Whether the result holds; with a path, whether each of its results does."""
+    study, model = session.study, files.model
+    prepared = getattr(model, "preparation", None)
     table = matched(session, table)
     if model is not None and prepared is None:
         table = in_order(table, model.columns, "samples")
-    table, parts, classes = prepare_again(session, table, problem, prepared)
-    claim, brought, compared = Claim(damage), None, Compared()
-    if certificate is not None and model is not None:
+    ready = Ready(*prepare_again(session, table, study.make_problem(), prepared))
+    found = _verify_one(session, ready, files)
+    if study.path is None or not found.holds:
+        return found
+    more = Compared()
+    for place in range(study.path.points):
+        own = _files_of_path(session.own.output / PATH / folder_of(place), say)
+        one = _verify_one(session, ready, own)
+        more.objections += [f"{PATH}/{folder_of(place)}: {text}" for text in one.objections]
+    if not more.objections:
+        more.compared.append(f"the {study.path.points} certificates of the path, with all parties")
+    return with_more(found, more)
+
+
+def _verify_one(session: Session, ready: Ready, files: Files) -> Verification:
+    """Whether one result holds."""
+    names, certificate = session.study.names, files.certificate
+    claim, brought, compared = Claim(files.damage), None, Compared()
+    if certificate is not None and files.model is not None:
         try:
-            claim, brought = _brought(session, table, parts, classes, certificate, model, compared)
+            claim, brought = _brought(session, ready, files, compared)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             claim = Claim([f"its certificate lacks what a proof needs ({type(error).__name__})"])
     claims = session.all_gather(claim, CLAIMS, Claim)
-    heard = [(name, text) for name, one in zip(names, claims, strict=True) for text in one.objections]
-    objections = [f"{name}: {printable(text)}" for name, text in heard]
-    objections += _apart(names, claims)
+    objections = [*_by_name(names, [one.objections for one in claims]), *_apart(names, claims)]
     if objections or certificate is None or brought is None:
         return Verification(tuple(objections))
     bound, facts = _computed(session, *brought, certificate.radius)
@@ -159,42 +210,37 @@ def _verify(
             raise ProtocolError(f"{name} sent neither a claim nor an objection.")
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
-        objections += [f"{name}: {printable(text)}" for text in one.unsigned]
-    late = _check_table(session.own, certificate, model, facts, compared)
+    objections += _by_name(names, [one.unsigned for one in claims])
+    late = _check_table(files.folder, certificate, files.model, facts, compared)
     everybodys = session.all_gather([text[:LONGEST] for text in late], STANDARD_ERRORS, list[str])
-    for name, texts in zip(names, everybodys, strict=True):
-        objections += [f"{name}: {printable(text)}" for text in texts]
+    objections += _by_name(names, everybodys)
     about = described(brought[0].problem, brought[0].split, certificate.participants)
     found = Verification.of(objections, certificate, bound, facts, about)
     signers = check_signatures(session, certificate)[0]
     return replace(found, signed_by=signers, compared=tuple(compared.compared), unchecked=tuple(compared.unchecked))
 
 
-def _brought(
-    session: Session,
-    table: Table,
-    parts: Sequence[TableSummary],
-    classes: npt.NDArray[Any] | None,
-    certificate: Certificate,
-    model: Any,
-    found: Compared,
-) -> tuple[Claim, tuple[Agent, Point] | None]:
+def _by_name(names: Sequence[str], told: Sequence[Sequence[str]]) -> list[str]:
+    """What each party told, with its name."""
+    return [f"{name}: {printable(text)}" for name, texts in zip(names, told, strict=True) for text in texts]
+
+
+def _brought(session: Session, ready: Ready, files: Files, found: Compared) -> tuple[Claim, tuple[Agent, Point] | None]:
     """What this party claims, and what it puts on the table for it; what it compared is noted."""
-    study, settings = session.study, certificate.settings
+    study, certificate, model, parts = session.study, files.certificate, files.model, ready.parts
+    assert certificate is not None
+    settings = certificate.settings
     graph = study.make_network()
-    strength = None
-    if study.path is not None:
-        penalty = settings["problem"]["penalty"]
-        strength = float(penalty[knob(penalty)])
-    problem = with_offset(study.make_problem(strength).with_classes(classes), parts)
+    strength = None if study.path is None else _strength(certificate)
+    problem = with_offset(study.make_problem(strength).with_classes(ready.classes), parts)
     if problem.kind.problems.graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
         problem = model.problem
         graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
-    agent = member(session, table, parts, problem, graph)
-    found.objections += _objections(session, certificate, model, table, parts)
+    agent = member(session, ready.table, parts, problem, graph)
+    found.objections += _objections(session, certificate, model, ready)
     found.objections += contradictions(certificate, problem)
-    _compare(found, session, certificate, model, agent, classes)
+    _compare(found, session, files, agent, ready.classes)
     objections = [text[:LONGEST] for text in found.objections]
     about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
     numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
@@ -205,11 +251,16 @@ def _brought(
     return claim, None if objections else (agent, _point(agent, model, certificate.witness[session.me]))
 
 
-def _compare(
-    found: Compared, session: Session, certificate: Certificate, model: Any, agent: Agent, classes: Any
-) -> None:
+def _strength(certificate: Certificate) -> float:
+    """The strength or radius that the certificate is about."""
+    penalty = certificate.settings["problem"]["penalty"]
+    return float(penalty[knob(penalty)])
+
+
+def _compare(found: Compared, session: Session, files: Files, agent: Agent, classes: Any) -> None:
     """Compare what this party's model and certificate say with its own data and the study."""
-    study, table = session.study, agent.data
+    study, table, model, certificate = session.study, agent.data, files.model, files.certificate
+    assert certificate is not None
     compare_classes(found, certificate.settings, model, classes)
     compare_columns(found, model, [replace(table, cols=None)], "samples" if study.split == "users" else study.split)
     if study.split == "users" and tuple(model.users) != (session.own.party,):
@@ -226,19 +277,46 @@ def _compare(
     if found.objections:
         return  # A run of other files is not worth a second objection.
     try:
-        compare_run(found, Result.load(session.own.output), certificate)
+        result = Result.load(files.folder)
     except CoterieError:
         found.objections.append("its run.json was changed after it was written, or is of another run")
+        return
+    compare_run(found, result, certificate)
+    if not files.of_path:
+        _compare_others(found, study, files.folder, result)
 
 
-def _objections(
-    session: Session, certificate: Certificate, model: Any, table: Table, parts: Sequence[TableSummary]
-) -> list[str]:
+def _compare_others(found: Compared, study: Study, folder: FilePath, result: Result) -> None:
+    """Compare the other files of this party's folder."""
+    path = path_of(folder, found)
+    if (study.path is None) != (path is None) and not found.objections:
+        found.objections.append("it has a path/ that the study does not ask for, or lacks the one that it asks for")
+    if path is not None:
+        compare_path(found, path, result.certificate, None)
+    if study.chooses != (folder / CHOICE).exists():
+        found.objections.append("it has a choice.json that the study does not ask for, or lacks it")
+    elif study.chooses:
+        compare_choice(found, folder / CHOICE, result)
+    compare_bill(found, folder / BILL, result, path)
+    if (folder / EVALUATION).exists():
+        _compare_scores(found, folder / EVALUATION, result)
+
+
+def _compare_scores(found: Compared, file: FilePath, result: Result) -> None:
+    try:
+        written = Evaluation.load(file)
+    except CoterieError:
+        found.objections.append("its evaluation.json cannot be read")
+        return
+    why = "its rows are not those of the fit: `coterie evaluate party.toml` at every party computes them again"
+    compare_unknown_rows(found, written, result.model, why)
+
+
+def _objections(session: Session, certificate: Certificate, model: Any, ready: Ready) -> list[str]:
     """What a party can see alone: whether certificate, model and data belong together."""
-    study, me, held = session.study, session.me, certificate.settings.get("parts")
-    if [person.name for person in certificate.participants] != study.names or certificate.settings[
-        "split"
-    ] != study.split:
+    study, held = session.study, certificate.settings.get("parts")
+    people = [person.name for person in certificate.participants]
+    if people != study.names or certificate.settings["split"] != study.split:
         return ["its certificate is of another study"]
     if held is None:
         return ["its certificate names no parts of the model: the run that wrote it ended before all had theirs"]
@@ -246,23 +324,28 @@ def _objections(
     if (study.prepare is None) != (model.preparation is None):
         objections.append("its model is prepared otherwise than the study says")
     tried = None if study.path is None else study.path.strengths
-    if tried is not None:
-        penalty = certificate.settings["problem"]["penalty"]
-        if penalty[knob(penalty)] not in tried:
-            objections.append(f"its certificate is about a {knob(penalty)} that is not in [path]")
-    # A plain digest, without a secret of the party's own, is of the same data.
-    if certificate.participants[me].digest not in (commitment(session.own, study, table), table.digest()):
-        objections.append("its data is not the data that was certified")
-    for person, part in zip(certificate.participants, parts, strict=True):
-        said, here = (person.rows, person.columns), (part.rows, part.columns)
-        if said != here:
-            counted = "{} has {} rows and {} columns".format(person.name, *here)
-            objections.append(f"{counted}, but its certificate says {said[0]} and {said[1]}")
+    if tried is not None and _strength(certificate) not in tried:
+        called = knob(certificate.settings["problem"]["penalty"])
+        objections.append(f"its certificate is about a {called} that is not in [path]")
+    objections += _other_data(session, certificate, ready)
     if not model.digest() == held[session.own.party] == certificate.model_digest:
         objections.append("its model.npz is not the one that was certified")
     if study.split == "samples" and len(set(held.values())) > 1:
         objections.append("its certificate says that the parties hold different models")
     return objections
+
+
+def _other_data(session: Session, certificate: Certificate, ready: Ready) -> Iterator[str]:
+    """What the certificate says of the data that is not so."""
+    table = ready.table
+    # A plain digest, without a secret of the party's own, is of the same data.
+    known = (commitment(session.own, session.study, table), table.digest())
+    if certificate.participants[session.me].digest not in known:
+        yield "its data is not the data that was certified"
+    for person, part in zip(certificate.participants, ready.parts, strict=True):
+        if (person.rows, person.columns) != (part.rows, part.columns):
+            counted = f"{person.name} has {part.rows} rows and {part.columns} columns"
+            yield f"{counted}, but its certificate says {person.rows} and {person.columns}"
 
 
 def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
@@ -279,9 +362,9 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
         yield f"the certificates speak of models of different norms: {', '.join(sorted(map(str, radii)))}"
 
 
-def _check_table(own: PartyFile, certificate: Certificate, model: Any, facts: Facts, found: Compared) -> list[str]:
+def _check_table(folder: FilePath, certificate: Certificate, model: Any, facts: Facts, found: Compared) -> list[str]:
     """What is wrong with this party's stored standard errors, computed again from the sums that all parties signed."""
-    settings, file = certificate.settings.get("inference"), own.output / "inference.json"
+    settings, file = certificate.settings.get("inference"), folder / INFERENCE
     if settings is None:
         return ["it has an inference.json that its certificate does not name"] if file.is_file() else []
     try:

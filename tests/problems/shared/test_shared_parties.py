@@ -59,7 +59,34 @@ def test_parties_choose_as_users_in_one_process_do(tmp_path):
         assert told["choice"] == here.choice_
         assert [t["choice"] for t in told["trials"]] == [t["choice"] for t in here.trials_]
         assert json.loads((tmp_path / names[k] / "result" / "bill.json").read_text())["choice"]["bits"] > 0
-    assert all(one.holds for one in together(tmp_path, tables, names, work=verify_together))
+    for one in together(tmp_path, tables, names, work=verify_together):
+        assert one.holds, one
+        assert any(text.startswith("choice.json: what was chosen") for text in one.compared)
+        assert any("only fitting all models again" in text for text in one.unchecked)
+    file = tmp_path / names[1] / "result" / "choice.json"
+    honest = json.loads(file.read_text())
+    for forged, objection in forged_choices(honest):
+        file.write_text(json.dumps(forged))
+        for one in together(tmp_path, tables, names, work=verify_together):
+            assert any(f"{names[1]}: " in text and objection in text for text in one.objections), one
+    file.unlink()
+    for one in together(tmp_path, tables, names, work=verify_together):
+        assert any("choice.json" in text for text in one.objections), one
+
+
+def forged_choices(honest):
+    """Other choices, and what is wrong with each."""
+    trials, chosen = honest["trials"], honest["choice"]
+    others = sorted({trial["choice"] for trial in trials} - {chosen})
+    yield {**honest, "choice": others[0]}, "another choice than run.json"
+    yield {**honest, "choice": "best"}, "does not exist"
+    best = max((trial for trial in trials if trial["choice"] == chosen), key=lambda trial: trial["score"])
+    raised = [{**trial, "score": 1.0} if trial is best else trial for trial in trials]
+    yield {**honest, "trials": raised}, "another choice than run.json"
+    priced = [{**trial, "mu": float(trial["mu"]) * 1.01, "nu": float(trial["nu"]) * 1.01} for trial in trials]
+    yield {**honest, "trials": priced}, "no trial of its choice with the prices of the certificate"
+    yield {**honest, "approved": True}, "has other parts"
+    yield {"choice": chosen, "trials": [{}]}, "lacks what a choice has"
 
 
 @pytest.mark.slow
