@@ -14,6 +14,7 @@ import msgspec
 from coterie.data.summary import TableSummary
 from coterie.networks import star
 from coterie.run.bill import Bill
+from coterie.run.disclosure import Guard
 from coterie.run.parties import Parties
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.transport.in_process import InProcess
@@ -93,6 +94,7 @@ def among(operation, tables, *, rules=NO_RULES, split="samples", secure_sums=Fal
     cards = [TableSummary.of(table, names=False) for table in tables]
     network, meeting = star(len(tables), server=True), MeetingPoint(len(tables))
     transport = InProcess(network, Bill(network), secure_sums=secure_sums)
+    transport.guard = Guard(operation.name, operation.discloses)
 
     def one(index):
         site = Site(index, len(tables), tables[index], secure_sums=secure_sums, rules=rules)

@@ -19,8 +19,11 @@ from coterie.run.collectives import Sum
 from coterie.run.disclosure import Case, Guard, Undeclared, declared_by, discloses, most_of, name_of
 from coterie.run.rounds import Conversation, introduced
 from coterie.stats.folds import mean_loss
+from coterie.stats.inferring import SUMS, Infer
+from coterie.stats.standard_errors import Question
 from coterie.stats.strengths import slope_at_constant
 from coterie.transport.in_process import InProcess
+from tests.harness import organisations
 from tests.harness.cluster_cases import MORE, NUMBERS, PAIRS, PLACES, SIGNS, TIMES, WEIGHTS, X, case, names
 
 SMALL = {"agents": 3, "max_rounds": 2, "tol": 1e-13, "check_every": 1}
@@ -255,3 +258,32 @@ def test_an_introduction_with_one_more_sum_is_found_out(monkeypatch, apart):
     co.solve(problem, data, engine=recorder, progress=False, **SMALL, **how)
     with pytest.raises(AssertionError, match=r"mutant: 2 collectives, but 1 are declared"):
         check_counts(*recorder.runs[0], [mutant])
+
+
+# -- operations --------------------------------------------------------------------------------------------------------
+
+
+NOISE = np.random.default_rng(5)
+ERRORS = {
+    "squared": (co.Problem("squared", "none", intercept=True), NOISE.standard_normal(150)),
+    "logistic": (co.Problem("logistic", "none", intercept=True), NOISE.choice([-1.0, 1.0], 150)),
+    "several classes": (co.Problem("multinomial", "none", intercept=True), NOISE.integers(0, 3, 150).astype(float)),
+}
+
+
+@pytest.mark.parametrize("kind", ["model", "robust"])
+@pytest.mark.parametrize("name", ERRORS)
+def test_standard_errors_send_what_they_declare(name, kind, monkeypatch):
+    problem, labels = ERRORS[name]
+    parts = np.array_split(np.arange(150), 3)
+    columns = NOISE.standard_normal((150, 3))
+    result = co.solve(problem, [(columns[rows], labels[rows]) for rows in parts], progress=False)
+    tables = [co.read((columns[rows], labels[rows]), name=f"party {k}") for k, rows in enumerate(parts)]
+    guards = []
+    monkeypatch.setattr(organisations, "Guard", lambda *given: guards.append(Guard(*given)) or guards[0])
+    organisations.among(Infer(Question.of(kind), result.model, result.certificate.tolerance), tables)
+    sums = SUMS[kind]
+    many, numbers = most_of(sums, Case(result.model.problem, "samples", tables[0], 3))
+    assert guards[0].sent[name_of(sums)] == 3 * many
+    # Numbers have no events to count.
+    assert guards[0].numbers[name_of(sums)] == 3 * (numbers - (name == "squared"))

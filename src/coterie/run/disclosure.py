@@ -220,10 +220,24 @@ def _codes(method: type) -> Iterator[CodeType]:
 
 
 SAME = "the same: these messages go to neighbours, and are not sums"
+NO_SUMS = "the same: models go to those who are to receive them, and are not sums"
+LABELS_OF_MODEL = "your labels, about as accurately as your model predicts them"
+SCORES_OF_BRANCHES = (
+    "how your scores move, if you are a leaf, or those of your branch: after as many rounds as you have columns, "
+    "these up to a rotation (which rows resemble each other, to 2e-9)"
+)
+SCORES_OF_OTHERS = "how the scores of all other parties together move"
 TOTALS = "only the sum over all parties; with two parties, each can compute the other's message"
 LABELS_FIRST = "ALL LABELS AND WEIGHTS, once, to all parties; then"
 WEIGHTED_ROWS = Disclosure(
     sent="a weighted sum of your rows, one number per column, as part of a sum",
     learned="a weighted sum of rows, another one each round: with fewer rows than rounds, the space that the rows span",
+    secure=TOTALS,
+)
+HESSIAN = Disclosure(
+    sent="the gradient and the Hessian XᵀDX of your rows, one number per column and one per pair of columns, as part "
+    "of a sum",
+    learned="all second moments, with new weights in each round. That is more than `gram` sends: a few rows can be "
+    "reconstructed, with their labels (six people of six columns after three rounds, to 5e-12)",
     secure=TOTALS,
 )

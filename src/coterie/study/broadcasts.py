@@ -59,7 +59,7 @@ def _wants_ranges(study: Study) -> bool:
     return bool(problem.kind.problems.wants_ranges(problem))
 
 
-POLICIES = Broadcast("policies", "whether its policy allows the study", ("fit", "describe", "crosstab", "evaluate"))
+POLICIES = Broadcast("policies", "whether your policy allows the study", ("fit", "describe", "crosstab", "evaluate"))
 CARDS = Broadcast(
     "cards",
     "the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes, and if "
@@ -80,7 +80,7 @@ NAMES = Broadcast(
 )
 LIMITS = Broadcast(
     "limits",
-    "whether secure sums hide it, its minimum-count, and how many numbers its budget allows",
+    "whether secure sums hide you, your minimum-count, and how many numbers your budget allows",
     ("describe", "crosstab", "evaluate"),
 )
 MASKS = Broadcast(
@@ -89,32 +89,34 @@ MASKS = Broadcast(
     OPERATIONS,
     _masks,
 )
-TOTALS = Broadcast("totals", "a digest of the totals that it received")
-AGREEMENT = Broadcast("agreement", "a digest of its model", ("evaluate",), _by_samples)
-DONE = Broadcast("done", "that its result is written", ("describe", "crosstab", "evaluate", "predict", "verify"))
+TOTALS = Broadcast("totals", "a digest of the sums that you received")
+AGREEMENT = Broadcast("agreement", "a digest of your model", ("evaluate",), _by_samples)
+DONE = Broadcast("done", "that your result is written", ("describe", "crosstab", "evaluate", "predict", "verify"))
 
-LEAST_ROWS = Broadcast("least rows of a group", "its minimum-count", ("fit",), _prepares_by_rows)
-METHODS_ALLOWED = Broadcast("allowed", "the methods that its policy allows", ("fit",))
+LEAST_ROWS = Broadcast("least rows of a group", "your minimum-count", ("fit",), _prepares_by_rows)
+METHODS_ALLOWED = Broadcast("allowed", "the methods that your policy allows", ("fit",))
 RANGES = Broadcast("ranges", "the least and the largest value of each column", ("fit", "verify"), _wants_ranges)
 COMMITMENTS = Broadcast(
-    "digests", "a commitment to the data, which tells nothing without nonce.txt, and that stays here", ("fit",)
+    "digests",
+    "a keyed hash of your data. The key (nonce.txt) never leaves this machine, so nobody can test guesses",
+    ("fit",),
 )
-CHECKPOINTS = Broadcast("checkpoints", "digests of the sums in its snapshots", ("fit",))
-PARTS = Broadcast("parts", "in the end a digest of its own model", ("fit",))
-SIGNATURES = Broadcast("signatures", "in the end its signature of the certificate", ("fit",))
+CHECKPOINTS = Broadcast("checkpoints", "digests of the sums in your checkpoints", ("fit",))
+PARTS = Broadcast("parts", "in the end a digest of your model", ("fit",))
+SIGNATURES = Broadcast("signatures", "in the end your signature of the certificate", ("fit",))
 EARLIER_RESULTS = Broadcast(
-    "earlier results", "whether it keeps an earlier result, and of which run that and its model are", ("fit",)
+    "earlier results", "whether you keep an earlier result, and the runs of that result and its model", ("fit",)
 )
-WRITTEN = Broadcast("written", "whether its result is written", ("fit",))
+WRITTEN = Broadcast("written", "whether your result is written", ("fit",))
 
 FITTED_WITHOUT = Broadcast(
     "fitted without", "with --without, whether the model was fitted again", ("predict",), _by_features
 )
 
 CLAIMS = Broadcast(
-    "claims", "the numbers of its own certificate and a digest of it, and what is wrong with its own files", ("verify",)
+    "claims", "the numbers of your certificate, a digest of it, and what is wrong with your files", ("verify",)
 )
-STANDARD_ERRORS = Broadcast("standard errors", "what is wrong with its own standard errors", ("verify",))
+STANDARD_ERRORS = Broadcast("standard errors", "what is wrong with your standard errors", ("verify",))
 
 BROADCASTS = (
     POLICIES,

@@ -82,15 +82,19 @@ class Blocks(Lbfgs):
     state: ClassVar[type] = State
     summary: ClassVar[str] = "columns sent once, rotated, to the party with the labels: for many rows, every loss"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="its columns, once, each row multiplied by a secret rotation, to the label party alone (encrypted where "
-        "they pass through others); beside l1 then a number per column and round, rotated, and inner products of its "
-        "steps, added up",
-        learned="the label party: all distances and angles between rows in these columns; columns that are "
-        "independent and not normal, or binary, can be unmixed (ICA), and a single column is there up to its sign. "
-        "Columns of a group are rotated among themselves only. The others: their own coefficients and slopes, a number "
-        "per column and, beside l1, round, and no labels while rows are more than these numbers",
+        sent=(
+            "your columns, once, each row multiplied by a secret rotation, to the label party alone (encrypted where "
+            "they pass through others); with an l1 penalty then in every round one rotated number per column, and "
+            "inner products of your steps as part of a sum"
+        ),
+        learned=(
+            "the label party: all distances and angles between rows in your columns; columns that are independent "
+            "and not normal, or binary, can be unmixed (ICA), and a single column is there up to its sign. Columns "
+            "of a group are rotated among themselves only. Other parties: their own coefficients and gradients, a "
+            "number per column and, with l1, round, and no labels while there are more rows than these numbers"
+        ),
         secure="the same for the label party: columns go to it alone, and are no sums",
-        setup="who is how many hops from the label party; a public key of the label party",
+        setup="how many hops each party is from the label party; a public key of the label party",
     )
     tells_labels: ClassVar[bool] = False
     moves_columns: ClassVar[bool] = True

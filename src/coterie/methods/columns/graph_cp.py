@@ -120,13 +120,17 @@ class GraphCP(Method[State | PaperState, Rows]):
     split: ClassVar[str] = "features"
     summary: ClassVar[str] = "primal-dual over the edges of any graph, every loss, labels at one agent"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="its copy of the dual, one number per row, as it is, to its neighbours",
-        learned="the labels: the dual's signs are those of the labels, eight hops away after ten rounds. And how the "
-        "sender's scores move: after as many rounds as it has columns, these up to a rotation (who resembles "
-        "whom, to 2e-9)",
+        sent="your copy of the dual, one number per row, as it is, to your neighbours",
+        learned=(
+            "the labels: the dual's signs are those of the labels, eight hops away after ten rounds. And how your "
+            "scores move: after as many rounds as you have columns, your columns up to a rotation (which rows "
+            "resemble each other, to 2e-9)"
+        ),
         secure=SAME,
-        setup="before the first round the number of neighbours; about every tenth round five sums of squares, "
-        "added up; in the paper's variant also what tree sends before the first round",
+        setup=(
+            "before the first round the number of your neighbours; about every tenth round five sums of squares, as "
+            "part of a sum; in the paper's variant also what tree sends before the first round"
+        ),
     )
     tells_labels: ClassVar[bool] = True
 

@@ -44,7 +44,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import Disclosure
+from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Disclosure
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,14 @@ class Tree(Method[State, Rows]):
     split: ClassVar[str] = "features"
     summary: ClassVar[str] = "primal-dual with exact sums over a spanning tree or a server, every loss"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the change of its partial scores, one number per row, added up along the tree; the dual comes back",
-        learned="the labels, from the dual. And how the scores of a leaf, or of a whole branch, move: after as many "
-        "rounds as it has columns, these up to a rotation (who resembles whom, to 2e-9)",
-        secure="the labels, from the dual; and how the scores of all other parties together move",
-        setup="before the first round a few products of its own columns with secret random vectors, one number per "
-        "row, added up: with one column this is the column up to its length",
+        sent="the change of your partial scores, one number per row, as part of a sum along the tree; the dual comes "
+        "back",
+        learned=f"the labels, from the dual; and {SCORES_OF_BRANCHES}",
+        secure=f"the labels, from the dual; and {SCORES_OF_OTHERS}",
+        setup=(
+            "before the first round a few products of your columns with secret random vectors, one number per row, "
+            "as part of a sum: of a single column this is the column up to its length"
+        ),
     )
     tells_labels: ClassVar[bool] = True
 

@@ -74,9 +74,9 @@ class Relay(Method[State, Rows]):
     first_look: ClassVar[int] = 192
     one_speaker: ClassVar[bool] = True
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="by how much its own rows move the model, a number per column, not added to that of others",
-        learned="a weighted sum of one party's rows alone, another one each round, at every party",
-        secure="the same: where one party speaks, the total is its message; so `relay` is refused",
+        sent="how much your rows move the model, one number per column; it is not added to that of others",
+        learned="a weighted sum of your rows alone, another one each round, at every party",
+        secure="the same: where one party sends alone, the sum is its message; so `relay` is refused",
     )
     tells_labels: ClassVar[bool] = False
 

@@ -117,8 +117,7 @@ class _Family(Method[S, Rows]):
     split: ClassVar[str] = "features"
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=f"{LABELS_FIRST} the partial scores of a few rows, mixed",
-        learned="the labels, in the clear; and after as many rounds as the sender has columns, its columns up to a "
-        "rotation",
+        learned="the labels; and after as many rounds as you have columns, your columns up to a rotation",
         secure=SAME,
     )
     tells_labels: ClassVar[bool] = True

@@ -45,7 +45,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import Disclosure
+from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Disclosure
 
 ROUNDING = 1e-13
 """A pair whose ⟨s, y⟩ is below this share of the decrease along it has no curvature."""
@@ -91,11 +91,12 @@ class Lbfgs(QuasiNewton[ColumnsState]):
     summary: ClassVar[str] = "quasi-Newton over blocks of columns, labels at one agent: few rounds, every loss"
     instead: ClassVar[str] = "tree or graph-cp"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the change of its partial scores, one number per row, and inner products of its last steps and slopes, a "
-        "few numbers, all added up along the tree; from the label party the slope of the loss at every row",
-        learned="the labels, from the slopes. And how the scores of a leaf, or of a whole branch, move: after as many "
-        "rounds as it has columns, these up to a rotation (who resembles whom, to 2e-9)",
-        secure="the labels, from the slopes; and how the scores of all other parties together move",
+        sent=(
+            "the change of your partial scores, one number per row, and inner products of your last steps and "
+            "gradients, as parts of sums along the tree; from the label party the gradient of the loss at every row"
+        ),
+        learned=f"the labels, from the gradients; and {SCORES_OF_BRANCHES}",
+        secure=f"the labels, from the gradients; and {SCORES_OF_OTHERS}",
     )
     tells_labels: ClassVar[bool] = True
     first_look: ClassVar[int] = 4

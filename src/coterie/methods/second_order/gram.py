@@ -51,9 +51,11 @@ class Gram(Method[State, Rows]):
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "least squares from one sum of XᵀX and Xᵀy, for few columns"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="XᵀX and Xᵀy of its own rows, one number per pair of columns, added up, once",
-        learned="all second moments: means, variances, correlations. With no more rows than columns the rows up to a "
-        "rotation (all distances and angles between people), and the labels that go with them",
+        sent="XᵀX and Xᵀy of your rows, one number per pair of columns, once, as part of a sum",
+        learned=(
+            "all second moments: means, variances, correlations. If you have no more rows than columns: your rows up"
+            " to a rotation (all distances and angles between people), and their labels"
+        ),
         secure=TOTALS,
     )
     keeps_sums: ClassVar[bool] = True

@@ -49,7 +49,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import TOTALS, Disclosure
+from coterie.run.disclosure import HESSIAN, TOTALS, Disclosure
 from coterie.stats.moments import diagonal
 
 STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
@@ -127,12 +127,10 @@ class InteriorPoint(Method[State, Rows]):
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "an interior-point method for losses with kinks and few columns: two dozen rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient and the curvature XᵀDX of its own rows, a number per column and one per pair of "
-        "columns, added up",
-        learned="all second moments, with new weights in each round. That is more than `gram` tells: few rows come out "
-        "themselves, with their labels (six people of six columns after three rounds, to 5e-12)",
-        secure=f"{TOTALS}; and the longest steps, as said",
-        setup="the longest step that its own rows allow, a number per party and round, which all hear",
+        sent=HESSIAN.sent,
+        learned=HESSIAN.learned,
+        secure=f"{TOTALS}; and your longest steps",
+        setup="in each round the longest step that your rows allow, one number, which all parties see",
     )
     tells_labels: ClassVar[bool] = False
 

@@ -30,7 +30,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Talk
-from coterie.run.disclosure import TOTALS, Disclosure
+from coterie.run.disclosure import HESSIAN, Disclosure
 
 FULL = 1500
 """Columns up to which "auto" adds up whole Hessians: beyond, a message has more than 9 MB."""
@@ -69,13 +69,7 @@ class Newton(ProximalNewton):
 
     name: ClassVar[str] = "newton"
     summary: ClassVar[str] = "Newton's method for smooth losses: a handful of rounds"
-    disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient and the curvature XᵀDX of its own rows, a number per column and one per pair of "
-        "columns, added up",
-        learned="all second moments, with new weights in each round. That is more than `gram` tells: few rows come out "
-        "themselves, with their labels (six people of six columns after three rounds, to 5e-12)",
-        secure=TOTALS,
-    )
+    disclosure: ClassVar[Disclosure] = HESSIAN
     tensors: ClassVar[bool] = True
     memory: ClassVar[type | None] = Memory
 

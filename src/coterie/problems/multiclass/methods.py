@@ -21,7 +21,10 @@ class SoftmaxNewton(ByWidth):
     family: ClassVar[str] = "multiclass"
     summary: ClassVar[str] = "Newton's method for several classes: a handful of rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the slope of its own rows, a number per column and class, and their Hessian, or products with it",
-        learned="weighted sums of its own rows and of their products; with few rows, the rows and labels themselves",
+        sent=(
+            "the gradient of your rows, one number per column and class, and their Hessian, or products with it, as "
+            "part of a sum"
+        ),
+        learned="weighted sums of your rows and of their products; with few rows, your rows and labels",
         secure=TOTALS,
     )

@@ -29,8 +29,11 @@ class CoxNewton(ByWidth):
     family: ClassVar[str] = "survival"
     summary: ClassVar[str] = "Newton's method for proportional hazards: a handful of rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the slope of its partial likelihood, a number per column, and its Hessian, or products with it",
-        learned="weighted sums of its own rows and of their products; with few rows, the rows and times themselves",
+        sent=(
+            "the gradient of your partial likelihood, one number per column, and its Hessian, or products with it, "
+            "as part of a sum"
+        ),
+        learned="weighted sums of your rows and of their products; with few rows, your rows and times",
         secure=TOTALS,
     )
 

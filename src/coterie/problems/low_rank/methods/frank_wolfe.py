@@ -228,8 +228,8 @@ class NaiveDfw(FrankWolfe):
     name: ClassVar[str] = "naive-dfw"
     summary: ClassVar[str] = "Frank-Wolfe for low rank with whole gradients: exact steps, d·m numbers per round"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="its own gradient, one number per column and class, added up",
-        learned="for each class a weighted sum of rows",
+        sent="your gradient, one number per column and class, as part of a sum",
+        learned="for each class a weighted sum of your rows",
         secure=TOTALS,
     )
 
@@ -246,8 +246,8 @@ class Sva(FrankWolfe):
     name: ClassVar[str] = "sva"
     summary: ClassVar[str] = "Frank-Wolfe for low rank with averaged local singular vectors: d + m numbers per round"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the leading singular vectors of its own gradient, added up",
-        learned="the direction in which its own rows pull most",
+        sent="the leading singular vectors of your gradient, as part of a sum",
+        learned="the direction in which your rows pull most",
         secure=TOTALS,
     )
 
@@ -264,8 +264,8 @@ class DfwTrace(FrankWolfe):
     name: ClassVar[str] = "dfw-trace"
     summary: ClassVar[str] = "Frank-Wolfe for low rank by distributed power iterations: K(d + m) numbers per round"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="products of its own gradient with one vector, a number per column or class, added up",
-        learned="one combination of weighted sums of rows in each product",
+        sent="products of your gradient with one vector, one number per column or class, as part of a sum",
+        learned="one combination of weighted sums of your rows in each product",
         secure=TOTALS,
     )
 

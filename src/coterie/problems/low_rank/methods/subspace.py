@@ -107,8 +107,8 @@ class DfwSubspace(Method[State, Problem[Task]]):
         "fully corrective Frank-Wolfe for low rank: the best matrix in the space of all atoms so far"
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="products of its own gradient with a few vectors, a number per column or class, added up",
-        learned="a few combinations of weighted sums of rows in each round",
+        sent="products of your gradient with a few vectors, one number per column or class, as part of a sum",
+        learned="a few combinations of weighted sums of your rows in each round",
         secure=TOTALS,
     )
     tells_labels: ClassVar[bool] = False

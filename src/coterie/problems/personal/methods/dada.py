@@ -51,7 +51,7 @@ from coterie.problems.personal.problem import Personal, confidence, curvature, m
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Ask, Publication, Talk
-from coterie.run.disclosure import Disclosure
+from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, Disclosure
 
 HEAD = 2
 """A message begins with the degree and the weighted loss."""
@@ -100,11 +100,12 @@ class Dada(Method[State, Personal]):
     family: ClassVar[str] = "personal"
     summary: ClassVar[str] = "a boosted model for every user, near those of similar users"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="its own model, its own loss and degree, to each neighbour, and to everybody who asks to learn the "
-        "graph; and to those it asked, how often their models are wrong on its own rows",
-        learned="how the sender's rows are labelled, as well as its model knows it; a user with few rows may be "
-        "recognised by the predictors that it chose. Anybody can ask anybody",
-        secure="the same: models go to those who are to hear them, and are not sums",
+        sent=(
+            "your model, your loss and degree, to each neighbour, and to each party that asks to learn the graph; "
+            "and to those that you asked, how often their models are wrong on your rows"
+        ),
+        learned=f"{LABELS_OF_MODEL}; with few rows, you may be recognised by the predictors that you chose",
+        secure=NO_SUMS,
     )
     tells_labels: ClassVar[bool] = False
 

@@ -35,7 +35,7 @@ from coterie.problems.personal.problem import Personal, confidence, margins
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Ask, Publication, Talk
-from coterie.run.disclosure import Disclosure
+from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, Disclosure
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,12 @@ class PersoLinear(Dada):
     state: ClassVar[type[Any]] = Acquaintance
     summary: ClassVar[str] = "a linear model for every user as published: hinge loss, models exchanged in pairs"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="its own model, one number per column, to one neighbour at a time; on a learned graph with its own loss "
-        "and degree, and to who asks",
-        learned="how the sender's rows are labelled, as well as its model knows it",
-        secure="the same: models go to those who are to hear them, and are not sums",
+        sent=(
+            "your model, one number per column, to one neighbour at a time; on a learned graph with your loss and "
+            "degree, and to who asks"
+        ),
+        learned=LABELS_OF_MODEL,
+        secure=NO_SUMS,
     )
 
     @property

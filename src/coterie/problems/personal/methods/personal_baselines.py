@@ -17,7 +17,7 @@ from coterie.problems.personal.problem import Personal, pooled_step
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Talk
-from coterie.run.disclosure import TOTALS, Disclosure
+from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, TOTALS, Disclosure
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class DadaLinear(Dada):
     name: ClassVar[str] = "dada-linear"
     summary: ClassVar[str] = "a linear model for every user, near those of similar users"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="its own model, one number per column, with its own loss and degree, to each neighbour and to who asks",
-        learned="how the sender's rows are labelled, as well as its model knows it",
-        secure="the same: models go to those who are to hear them, and are not sums",
+        sent="your model, one number per column, with your loss and degree, to each neighbour and to who asks",
+        learned=LABELS_OF_MODEL,
+        secure=NO_SUMS,
     )
 
     def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
@@ -53,7 +53,7 @@ class Local(Dada):
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "a boosted model for every user, of its own rows only"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="nothing but when an agent woke up",
+        sent="nothing but when you woke up",
         learned="nothing",
         secure="the same",
     )
@@ -79,8 +79,8 @@ class Global(Method[GlobalState, Personal]):
     family: ClassVar[str] = "personal"
     summary: ClassVar[str] = "one boosted model for all users, of everybody's rows"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient of its own loss, one number per base predictor, added up, and losses along a line",
-        learned="a weighted sum of its own rows' predictions, another one each round",
+        sent="the gradient of your loss, one number per base predictor, and losses along a line, as parts of sums",
+        learned="a weighted sum of the predictions for your rows, another one each round",
         secure=TOTALS,
     )
     tells_labels: ClassVar[bool] = False

@@ -73,9 +73,9 @@ class SharedNewton(ProximalNewton):
     family: ClassVar[str] = "shared"
     summary: ClassVar[str] = "a common linear model and deviations of every user: few rounds, a number per two columns"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient of its own loss and a matrix of its curvature, a number per column and one per pair of "
-        "columns, added up",
-        learned="second moments of its own rows, with new weights in each round: a few rows come out themselves",
+        sent="the gradient and the Hessian of your loss, one number per column and one per pair of columns, as part "
+        "of a sum",
+        learned="second moments of your rows, with new weights in each round: of a few rows the rows themselves",
         secure=TOTALS,
     )
     uses_network: ClassVar[bool] = False
