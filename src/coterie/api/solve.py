@@ -4,59 +4,46 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_overloads, overload
 
-import numpy as np
-
 from coterie.api.progress import progress_watch, somebody_looks, stage_watch
 from coterie.api.result import Result
-from coterie.api.sinks import LOGGER, Sink, with_callback
+from coterie.api.sinks import Sink, with_callback
 from coterie.data import Table
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
-from coterie.data.remote import RemoteTable, Rows, Source
+from coterie.data.remote import Rows, Source
 from coterie.data.summary import TableSummary
-from coterie.engines import Engine, Run
+from coterie.engines import Engine
 from coterie.engines import engine as find_engine
 from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
-from coterie.methods import METHODS, Method
-from coterie.numerics.arrays import is_tensor, whole_number
-from coterie.problems.kind import Kind
+from coterie.methods import Method
+from coterie.numerics.arrays import whole_number
 from coterie.problems.linear.model import LinearModel
 from coterie.problems.low_rank.model import LowRankModel
 from coterie.problems.parts.data import Classes
-from coterie.problems.parts.models import ask_here
 from coterie.problems.personal.model import PersonalModel
 from coterie.problems.personal.problem import Personal
 from coterie.problems.problem import AnyProblem, Problem
 from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
 from coterie.run.bill import Bill
-from coterie.run.certificate import Certificate, Participant, participants
-from coterie.run.checkpoint import Checkpoint
-from coterie.run.finish import finish
-from coterie.run.method_choice import AUTO, Circumstances
-from coterie.run.parties import Hosted, Nothing
-from coterie.run.remote import remote_tables, tables_of_ranges
+from coterie.run.certificate import Participant, participants
+from coterie.run.method_choice import AUTO
+from coterie.run.parties import Hosted
+from coterie.run.remote import remote_tables
+from coterie.run.rounds import Watch
 from coterie.run.settings import Algorithm, Limits, Placement, Settings
-from coterie.run.setup import (
-    Setup,
-    checked_limits,
-    make_agents,
-    make_link,
-    make_network,
-    set_up,
-    sizes_of,
-    wants_secure_sums,
-    with_offset,
-)
-from coterie.run.site import NO_RULES
-from coterie.run.tables import SPLITS, attach_offset, on_gpu, prepare_tables, split_and_prepare, within_reach
+from coterie.run.setup import around_a_server, checked_limits, make_network, wants_secure_sums
+from coterie.run.site import NO_RULES, Site
+from coterie.run.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
+from coterie.stats.fitting import Fit, Ready
 from coterie.stats.preparing import Preparing, check_problem, prepare_here, prepare_remotely
 
 
@@ -185,7 +172,6 @@ class _Tables:
     held: list[Table]
     classes: Classes
     engine: Engine
-    elsewhere: bool
     prepared: Preparing[Any] | None
 
 
@@ -194,11 +180,11 @@ def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Eng
     if settings.prepare is not None:
         ready = prepare_here(data, problem, settings, engine)
         tables, classes = prepare_tables(ready.held, problem, placement.split)
-        return _Tables(tables, classes, engine, False, ready)
+        return _Tables(tables, classes, engine, ready)
     how: dict[str, Any] = {"tensors": isinstance(engine, Local), "same_order": placement.same_order}
     with stage_watch(settings.progress):
         tables, classes = split_and_prepare(data, problem, placement.split, placement.agents, seed, **how)
-    return _Tables(tables, classes, engine, False, None)
+    return _Tables(tables, classes, engine, None)
 
 
 def _tables_elsewhere(problem: AnyProblem, sources: list[Source], settings: Settings, engine: Engine) -> _Tables:
@@ -208,85 +194,45 @@ def _tables_elsewhere(problem: AnyProblem, sources: list[Source], settings: Sett
         sources = ready.held
     check = partial(prepare_tables, problem=problem, split=split)
     tables, classes = remote_tables(sources, engine, check, split, problem, settings.placement.same_order)
-    return _Tables(tables, classes, engine, True, ready)
+    return _Tables(tables, classes, engine, ready)
 
 
 def _fit_tables(problem: AnyProblem, given: _Tables, settings: Settings, warm_start: Result | None) -> Result[Any]:
-    """Set up the run, take its rounds, and put the model together."""
-    family, tables, runner = problem.kind, given.held, given.engine
-    asks_first = settings.algorithm.method == AUTO
-    summaries = [TableSummary.of(table, independence=asks_first) for table in tables]
-    setup = _set_up(problem, given, summaries, settings)
-    tables = within_reach(tables, setup.method, setup.problem)
-    secure = setup.known.secure_sums
-    members = make_agents(tables, setup.problem, settings.placement.split, setup.graph, settings.seed, secure)
-    with stage_watch(settings.progress):
-        people = participants(members)
-    warm, origin = None, None
-    if warm_start is not None:
-        origin = warm_start.certificate.model_digest
-        ask = runner.ask if given.elsewhere else ask_here
-        warm = family.models.points(warm_start.model, members, warm_start.certificate.witness, ask)
-        if _same_data(warm_start.certificate, people, setup.problem):
-            warm = [replace(point, kept=warm_start.kept) for point in warm]
-    saved = None
-    if settings.checkpoint is not None:
-        saved = Checkpoint(settings.checkpoint, setup.identity(origin, *(person.digest for person in people)))
-    sent = None if given.prepared is None else given.prepared.sent
-    with progress_watch(settings.progress, setup.method.name) as watch:
-        LOGGER.info("%s on %s, %d parties", setup.method.name, setup.network, len(members))
-        told = with_callback(watch, settings.callback)
-        run = Run(members, setup.running, setup.carrying, settings.limits, saved, warm, told, secure, sent)
-        outcome = runner.run(run)
-    LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
-    model = family.models.assemble(outcome, members, setup.problem, given.classes)
-    for agent in members:
-        agent.release()
+    """Fit a model to tables that are prepared."""
+    operation = Fit(problem, settings, warm_start)
+    parties = _parties(operation, given)
+    prepared, sent = None, None
     if given.prepared is not None:
-        model = replace(model, preparation=given.prepared.prepared)
-    split, carrying = settings.placement.split, setup.carrying
-    parties = Hosted(Nothing(), split, summaries, NO_RULES, Bill(carrying), runner, tuple(members), carrying)
-    return replace(finish(setup, outcome, model, members, people), parties=parties)
+        prepared, sent = given.prepared.prepared, given.prepared.sent
+    find_people = partial(_people, settings, parties.sites)
+    graph = make_network(settings.network, parties.split, len(parties.sites), settings.seed)
+    result = operation.together(Ready(parties, graph, given.classes, find_people, prepared, sent))
+    return replace(result, parties=parties)
 
 
-def _set_up(problem: AnyProblem, given: _Tables, summaries: Sequence[TableSummary], settings: Settings) -> Setup:
-    family, tables, runner = problem.kind, given.held, given.engine
-    split = settings.placement.split
-    sizes = sizes_of(summaries, split, make_link(settings.placement.link, runner.in_memory), runner.apart)
-    known = Circumstances(
-        make_network(settings.network, split, len(tables), settings.seed),
-        replace(sizes, on_gpu=on_gpu(tables)),
-        given.classes,
-        wants_secure_sums(settings.secure_sums, split, len(tables), runner.apart, family.problems.only_sums),
-        partition=_partition(tables, split),
-        allowed_later=_on_tensors(tables),
-    )
-    return set_up(with_offset(problem, summaries), settings, known, partial(_for_tables, family, tables, runner))
+def _parties(operation: Fit, given: _Tables) -> Hosted:
+    """The parties that have these tables."""
+    problem, settings, engine = operation.problem, operation.settings, given.engine
+    split, count = settings.placement.split, len(given.held)
+    family = problem.kind.problems
+    secure = wants_secure_sums(settings.secure_sums, split, count, engine.apart, family.only_sums)
+    sites = tuple(Site(index, count, table, secure_sums=secure) for index, table in enumerate(given.held))
+    asks_first = settings.algorithm.method == AUTO
+    cards = [TableSummary.of(table, independence=asks_first) for table in given.held]
+    network = make_network(settings.network, split, count, settings.seed)
+    if family.graph_is_data:
+        network = around_a_server(count)
+    watching = partial(_watching, settings)
+    return Hosted(operation, split, cards, NO_RULES, Bill(network), engine, sites, network, watching)
 
 
-def _for_tables(family: Kind[Any, Any], tables: Sequence[Table], engine: Engine, problem: AnyProblem) -> Any:
-    """The problem, once the data is known; of tables that are elsewhere, what it needs is asked there."""
-    if family.problems.wants_ranges(problem) and any(isinstance(table, RemoteTable) for table in tables):
-        tables = tables_of_ranges(tables, engine)
-    return family.problems.for_tables(problem, tables)
+def _people(settings: Settings, sites: Sequence[Site]) -> tuple[Participant, ...]:
+    with stage_watch(settings.progress):
+        return participants(sites)
 
 
-def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:
-    """Which rows or columns of the pooled data each agent has, or None if they are consecutive blocks."""
-    held = [table.cols if split == "features" else table.rows for table in tables]
-    known = [part for part in held if part is not None]
-    if len(known) < len(held) or np.array_equal(np.concatenate(known), np.arange(sum(map(len, known)))):
-        return None
-    return [part.tolist() for part in known]
-
-
-def _on_tensors(tables: Sequence[Table]) -> set[str] | None:
-    """The methods that take rows as they are, where some are tensors."""
-    return {name for name, one in METHODS.items() if one.tensors} if any(is_tensor(t.X) for t in tables) else None
-
-
-def _same_data(before: Certificate, people: Sequence[Participant], problem: AnyProblem) -> bool:
-    """Whether that certificate is about the same rows, the same loss and the same columns."""
-    then, now = before.settings["problem"], problem.settings()
-    alike = then.get("loss") == now.get("loss") and then["intercept"] == now["intercept"]
-    return alike and [p.digest for p in before.participants] == [p.digest for p in people]
+@contextmanager
+def _watching(settings: Settings, title: str) -> Iterator[Watch]:
+    """A live line, and the callback."""
+    with progress_watch(settings.progress, title) as watch:
+        yield with_callback(watch, settings.callback)

@@ -10,11 +10,12 @@ what all of them know (cards, rules, answers, totals), and by nothing else.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -35,17 +36,20 @@ from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData
 from coterie.networks import Network, star
 from coterie.numerics.threads import spread
-from coterie.run.agent import numbers_held, with_data
+from coterie.run.agent import Agent, numbers_held, with_data
 from coterie.run.bill import Bill
+from coterie.run.certificate import Point
+from coterie.run.checkpoint import Checkpoint
 from coterie.run.collectives import Talk
 from coterie.run.disclosure import SPLITS, Undeclared, declared_by
-from coterie.run.rounds import Conversation
+from coterie.run.rounds import Conversation, Outcome, Watch, unwatched
 from coterie.run.settings import Limits, Settings
-from coterie.run.setup import make_network, wants_secure_sums
+from coterie.run.setup import Setup, make_network, wants_secure_sums
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.run.tables import gather, in_one_piece, looked_at
 
 T = TypeVar("T")
+LOGGER = logging.getLogger("coterie")
 
 
 class Operation(ABC, Generic[T]):
@@ -75,6 +79,26 @@ class Operation(ABC, Generic[T]):
         """All the rest, the same text at every party."""
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """The rounds of one fit."""
+
+    setup: Setup
+    others: tuple[str | None, ...]
+    """Digests of all that decides the rounds besides the set-up: the data, and where agents start."""
+    warm: Sequence[Point] | None = None
+    """Where agents start, if not at the beginning."""
+    sent: dict[str, Any] | None = None
+    """The state of a bill: the costs before the rounds."""
+    called: str = ""
+    """Distinguishes the rounds from those of other fits of the same problem; the first ones have no name."""
+
+    def identity(self, *more: str) -> str:
+        """What a checkpoint is known by."""
+        named = filter(None, (*more, self.called))
+        return self.setup.identity(*self.others, *named)
+
+
 class Parties(ABC):
     """Those who hold the data, when they have met. The operation declares all that they are asked."""
 
@@ -85,6 +109,12 @@ class Parties(ABC):
     rules: Rules
     """Those on which all agreed."""
     bill: Bill
+    sites: Sequence[Site]
+    """Those whose rounds this process starts: all, or its own."""
+    apart: bool
+    """Whether they stand for organisations."""
+    in_memory: bool
+    """Whether messages cost next to nothing."""
 
     @abstractmethod
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
@@ -101,6 +131,14 @@ class Parties(ABC):
     @abstractmethod
     def run_protocol(self, protocol: Callable[[Site], Talk[T]], purpose: str = "rounds") -> T | None:
         """What a protocol came to, as far as it is known here: None if only another party knows it."""
+
+    @abstractmethod
+    def run_rounds(self, agents: Sequence[Agent[Any]], rounds: Rounds) -> Outcome:
+        """Take the rounds of a fit; `agents` are those of `sites`."""
+
+    @abstractmethod
+    def answers(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        """The answers to one question for each of `sites`, where its table is. Nothing is sent."""
 
     @abstractmethod
     def agree(self, value: str, otherwise: str) -> None:
@@ -135,6 +173,15 @@ def bare(function: Callable[..., Any]) -> Any:
 # -- here, and at the workers of an engine -----------------------------------------------------------------------------
 
 
+Watching = Callable[[str], AbstractContextManager[Watch]]
+"""Shows the rounds of the method of that name while they last."""
+
+
+@contextmanager
+def _watching_nothing(title: str) -> Iterator[Watch]:
+    yield unwatched
+
+
 @dataclass(frozen=True)
 class Hosted(Parties):
     """Parties whose tables an engine has: in this process, or at its workers."""
@@ -147,6 +194,15 @@ class Hosted(Parties):
     engine: Engine
     sites: tuple[Site, ...]
     network: Network
+    watching: Watching = field(default=_watching_nothing, repr=False, compare=False)
+
+    @property
+    def apart(self) -> bool:  # type: ignore[override]
+        return self.engine.apart
+
+    @property
+    def in_memory(self) -> bool:  # type: ignore[override]
+        return self.engine.in_memory
 
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
         self.declared(query)
@@ -169,6 +225,23 @@ class Hosted(Parties):
             raise outcome.error
         self.bill.restore(outcome.bill.state())
         return next((answer for answer in outcome.answers if answer is not None), None)
+
+    def run_rounds(self, agents: Sequence[Agent[Any]], rounds: Rounds) -> Outcome:
+        setup = rounds.setup
+        folder = setup.wanted.checkpoint
+        saved = None if folder is None else Checkpoint(folder, rounds.identity())
+        secure = setup.known.secure_sums
+        with self.watching(setup.method.name) as watch:
+            LOGGER.info("%s on %s, %d parties", setup.method.name, setup.network, len(agents))
+            told = saved, rounds.warm, watch, secure, rounds.sent
+            outcome = self.engine.run(Run(agents, setup.running, setup.carrying, setup.limits, *told))
+        LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
+        return outcome
+
+    def answers(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        if any(isinstance(site.data, RemoteTable) for site in self.sites):
+            return self.engine.ask(questions)
+        return [question() for question in questions]
 
     def agree(self, value: str, otherwise: str) -> None:
         """There is one caller, who came with one value."""

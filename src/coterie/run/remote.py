@@ -25,7 +25,7 @@ from coterie.data.remote import RemoteTable, Source, keep
 from coterie.data.summary import TableSummary
 from coterie.data.table import Indices
 from coterie.engines import Engine
-from coterie.numerics.arrays import FloatArray, digest, is_sparse
+from coterie.numerics.arrays import digest, is_sparse
 from coterie.problems.problem import AnyProblem
 
 Prepare = Callable[[Sequence[Table]], tuple[list[Table], npt.NDArray[Any] | None]]
@@ -167,25 +167,6 @@ def _fetched(
     own = source_table(source, index, split, classification)
     tables[index] = own if own.ids is None else replace(own, ids=np.full(own.n, known[index].ids))
     return prepare(tables)[0][index]
-
-
-def tables_of_ranges(tables: Sequence[Table], engine: Engine) -> list[Table]:
-    """In place of remote tables, the least and the largest value of each of their columns, told where they are."""
-    remote = [table for table in tables if isinstance(table, RemoteTable)]
-    ranges = engine.ask([partial(_range_of, table, index) for index, table in enumerate(remote)])
-    found = []
-    for told, table in zip(ranges, remote, strict=True):
-        weights = None if table.weights is None else np.ones(len(told))
-        found.append(Table(told, weights=weights, columns=table.columns, name=table.name))
-    return found
-
-
-def _range_of(table: RemoteTable, index: int) -> FloatArray:
-    X = table.read(index).X
-    if not X.shape[0]:
-        return np.empty(X.shape)
-    dense: FloatArray = X.toarray() if is_sparse(X) else X
-    return np.array([dense.min(axis=0), dense.max(axis=0)])
 
 
 def _digest_of(fetch: Callable[[], Table], index: int) -> str:

@@ -72,7 +72,7 @@ class Setup:
     @property
     def carrying(self) -> Network:
         """What the messages travel on."""
-        return _around_a_server(self.graph.agents) if self.problem.kind.problems.graph_is_data else self.graph
+        return around_a_server(self.graph.agents) if self.problem.kind.problems.graph_is_data else self.graph
 
     @property
     def network(self) -> str:
@@ -251,12 +251,13 @@ def make_network(spec: Any, split: str, agents: int, seed: int) -> Network:
     if spec is None:
         spec = "star" if split == "samples" else "complete"
     if split == "samples" and isinstance(spec, str) and spec == "star":
-        return _around_a_server(agents)
+        return around_a_server(agents)
     return find_network(spec, agents, seed=seed)
 
 
 @cache
-def _around_a_server(agents: int) -> Network:
+def around_a_server(agents: int) -> Network:
+    """The network of agents that a server adds up."""
     return star(agents, server=True)
 
 

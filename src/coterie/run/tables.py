@@ -228,12 +228,12 @@ def encoded(problem: AnyProblem, classes: Classes, cards: Sequence[TableSummary]
     return table if split == "features" else by_rows(table)
 
 
-def within_reach(tables: list[Table], method: Method, problem: AnyProblem) -> list[Table]:
-    """The tables where that method can compute with them: on the host, unless it takes tensors as they are."""
-    if method.tensors or problem.kind.for_matrices:
-        return tables
-    # What is here already stays as it is: columns, if agents hold those, and what is on disk.
-    return [by_rows(on_the_host([table])[0]) if is_tensor(table.X) else table for table in tables]
+def within_reach(table: Table, method: Method, problem: AnyProblem) -> Table:
+    """The table where that method can compute with it: on the host, unless it takes tensors as they are."""
+    if method.tensors or problem.kind.for_matrices or not is_tensor(table.X):
+        # What is here already stays as it is: columns, if agents hold those, and what is on disk.
+        return table
+    return by_rows(on_the_host([table])[0])
 
 
 def on_gpu(tables: Sequence[Table]) -> bool:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
 
 from coterie.api.describe import RAW
 from coterie.data import Table, read
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput
+from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.collectives import Talk
 from coterie.run.disclosure import declared_by
-from coterie.run.parties import Operation, Parties
+from coterie.run.parties import Operation, Parties, Rounds
+from coterie.run.rounds import Outcome
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
 from coterie.study.policy import Account, agree_on_limits, agree_to_begin
+from coterie.study.rounds import Reports, take_rounds
 from coterie.study.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
 from coterie.study.study import PartyFile, Study
 
@@ -34,9 +37,18 @@ class Among(Parties):
     rules: Rules
     bill: Bill
     session: Session
-    site: Site
+    sites: tuple[Site, ...]
+    """One: this party."""
     account: Account
     """Counts what this party says, and ends its part before it is more than its policy allows."""
+    reports: Reports = field(default_factory=Reports)
+    apart: ClassVar[bool] = True  # type: ignore[misc]
+    in_memory: ClassVar[bool] = False  # type: ignore[misc]
+
+    @property
+    def site(self) -> Site:
+        """This party."""
+        return self.sites[0]
 
     @staticmethod
     def begin(session: Session, operation: Operation[Any], table: Table, held: Table | None = None) -> Among:
@@ -69,7 +81,7 @@ class Among(Parties):
         study, policy = session.study, session.own.policy
         own = Rules(policy.minimum_count, account.allowance - account.told, policy.per_party, policy.minimum_rows)
         site = Site(session.me, len(study.names), table, secure_sums=study.has_secure_sums, rules=own)
-        return Among(operation, study.split, cards, rules, Bill(session.network), session, site, account)
+        return Among(operation, study.split, cards, rules, Bill(session.network), session, (site,), account)
 
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
         declared = self.declared(query)
@@ -83,7 +95,7 @@ class Among(Parties):
 
     def map(self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None) -> Among:
         site = replace(self.site, data=step(self.site), scratch={})
-        return replace(self, site=site, cards=self.cards if cards is None else cards)
+        return replace(self, sites=(site,), cards=self.cards if cards is None else cards)
 
     def run_protocol(self, protocol: Callable[[Site], Talk[T]], purpose: str = "rounds") -> T | None:
         self.declared(protocol)
@@ -94,6 +106,12 @@ class Among(Parties):
             self.bill.end_round()
         check_totals(self.session, transport)
         return found
+
+    def run_rounds(self, agents: Sequence[Agent[Any]], rounds: Rounds) -> Outcome:
+        return take_rounds(self.session, self.account, self.reports, agents, rounds)
+
+    def answers(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        return [question() for question in questions]
 
     def agree(self, value: str, otherwise: str) -> None:
         if len({*self.session.all_gather(value, AGREEMENT, str)}) > 1:

@@ -54,11 +54,6 @@ def _prepares_by_rows(study: Study) -> bool:
     return study.split != "features" and study.make_preparation() is not None
 
 
-def _wants_ranges(study: Study) -> bool:
-    problem = study.make_problem()
-    return bool(problem.kind.problems.wants_ranges(problem))
-
-
 POLICIES = Broadcast("policies", "whether your policy allows the study", ("fit", "describe", "crosstab", "evaluate"))
 CARDS = Broadcast(
     "cards",
@@ -95,7 +90,6 @@ DONE = Broadcast("done", "that your result is written", ("describe", "crosstab",
 
 LEAST_ROWS = Broadcast("least rows of a group", "your minimum-count", ("fit",), _prepares_by_rows)
 METHODS_ALLOWED = Broadcast("allowed", "the methods that your policy allows", ("fit",))
-RANGES = Broadcast("ranges", "the least and the largest value of each column", ("fit", "verify"), _wants_ranges)
 COMMITMENTS = Broadcast(
     "digests",
     "a keyed hash of your data. The key (nonce.txt) never leaves this machine, so nobody can test guesses",
@@ -128,7 +122,6 @@ BROADCASTS = (
     AGREEMENT,
     LEAST_ROWS,
     METHODS_ALLOWED,
-    RANGES,
     COMMITMENTS,
     CHECKPOINTS,
     FITTED_WITHOUT,

@@ -42,17 +42,17 @@ class OneOfMany:
     def __init__(self, fits: Fits):
         study = fits.session.study
         self.fits, self.sent = fits, Cost()
-        self._own = deal_by_class(fits.table, fits.session.me, FOLDS, study.seed, fits.classes is not None)
+        self._own = deal_by_class(fits.table, fits.session.me, FOLDS, study.seed, fits.ready.classes is not None)
         self._last: dict[int, Result] = {}
 
     def marks(self, candidate: Candidate, fold: int) -> Marks:
         fits = self.fits
         kept, held = (pick(fits.table, self._own, fold) for pick in (without, only))
         how = {"before": self._last.get(fold), "called": f"choice, fold {fold}", "limits": Limits(**QUICK)}
-        result = whole(fits.fit(candidate.problem, table=kept, method=candidate.how["method"], **how)[0])  # type: ignore[arg-type]
+        result = whole(fits.fit(candidate.problem, table=kept, method=candidate.how["method"], **how))  # type: ignore[arg-type]
         self._last[fold] = result
         self.sent += result.bill.total
-        found = marks_of(result.model, replace(held, name=fits.table.name), None if fits.classes is None else 1.0)
+        found = marks_of(result.model, replace(held, name=fits.table.name), None if fits.ready.classes is None else 1.0)
         right, losses, rows = (np.array([number]) for number in found)
         return Marks(right, losses, rows, result.bill.total.bits)
 
@@ -64,8 +64,8 @@ class OneOfMany:
 
     def usable(self) -> bool:
         """Whether every fold leaves rows, and of every class some, to learn from."""
-        labels = np.zeros(1) if self.fits.classes is None else np.array([-1.0, 1.0])
-        y = None if self.fits.classes is None else self.fits.table.y
+        labels = np.zeros(1) if self.fits.ready.classes is None else np.array([-1.0, 1.0])
+        y = None if self.fits.ready.classes is None else self.fits.table.y
         counts = counts_by_fold(y, self._own, self.folds, labels)
         mine = leaves_enough(counts, self.fits.session.own.policy.minimum_count)
         return bool((self.add(mine.ravel()) > 0).all())
@@ -74,12 +74,12 @@ class OneOfMany:
 def choose_together(fits: Fits) -> tuple[Result, Choice, Cost]:
     """The result of the model that was chosen, fitted to all rows; the choice; and what that cost."""
     study, holder = fits.session.study, OneOfMany(fits)
-    if SharedQuasiNewton.name not in fits.allowed:
+    if fits.ready.allowed is not None and SharedQuasiNewton.name not in fits.ready.allowed:
         raise Refused("the choice needs the method 'shared', which not all policies allow. Name mu in [problem].")
     named = {"loss": "logistic", "penalty": "l2", **study.problem}
     loss = named.pop("loss")
     scale = Scale.of(holder.add(sums_of([fits.table])))
     chosen = choose(holder, scale, holder.usable(), loss=loss, penalty=named, wanted=LINEAR)
     fits.say(str(chosen))
-    result, _ = fits.fit(chosen.candidate.problem, method=chosen.candidate.how["method"])
+    result = fits.fit(chosen.candidate.problem, method=chosen.candidate.how["method"])
     return replace(result, explanation=f"{result.explanation} {chosen}"), chosen, holder.sent

@@ -26,6 +26,7 @@ from coterie.run.finish import introduced_again
 from coterie.run.parties import Operation
 from coterie.run.setup import with_offset
 from coterie.stats.choosing import FITS, FOLDS, sums_of_choice
+from coterie.stats.fitting import Fit
 from coterie.stats.folds import mean_loss, rows_outside_folds
 from coterie.stats.inferring import QUERIES, SUMS, has_room
 from coterie.stats.preparing import Prepare
@@ -158,7 +159,7 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
 
 def _of_fit(study: Study) -> Iterator[Section]:
     kind = study.make_problem().kind
-    yield Section("Sent once, to all parties", lines=(*_ids(study), *sent_to_all(study, "fit")))
+    yield Section("Sent once, to all parties", Fit.discloses, (*_ids(study), *sent_to_all(study, "fit")))
     yield Section("Sent once, as part of a sum", kind.proof.introduces)
     yield from _preparation(study)
     yield _rounds(study)

@@ -26,21 +26,21 @@ from coterie.data.places import naming_lines
 from coterie.data.preparation.prepared import Prepared
 from coterie.errors import InvalidData, InvalidInput, NumericalError, PartyLost, ProtocolError
 from coterie.problems.models import load_model
+from coterie.run.bill import Bill
 from coterie.run.rounds import Watch, unwatched
-from coterie.run.site import NO_RULES
 from coterie.run.statuses import Status
 from coterie.stats.inferring import Infer
 from coterie.stats.standard_errors import Question
-from coterie.study.among import Among
 from coterie.study.answer import Answer, run_in, write_failure
 from coterie.study.broadcasts import EARLIER_RESULTS, WRITTEN
 from coterie.study.choice import choose_together
 from coterie.study.consent import Consent, require
 from coterie.study.disclosure import check_labels, disclosure
-from coterie.study.fits import Fits
+from coterie.study.fits import Fits, ready_to_fit
 from coterie.study.path import path_together
 from coterie.study.policy import agree_to_begin
 from coterie.study.preparing import check_raw
+from coterie.study.rounds import Reports
 from coterie.study.session import (
     Say,
     Session,
@@ -144,7 +144,7 @@ def fit_together(
     def work(session: Session) -> Answer:
         unwritten.clear()
         agree_to_begin(session, table.n)
-        answer = _answer(Fits.begin(session, table, say, watch, stop_wished))
+        answer = _answer(Fits(session, ready_to_fit(session, table, Reports(say, watch, stop_wished))))
         result = answer.result
         if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
@@ -209,12 +209,12 @@ def _answer(fits: Fits) -> Answer:
         result, chosen, sent = choose_together(fits)
         return Answer(result, choice=chosen, choosing=sent)
     study = fits.session.study
-    result, _ = fits.fit(study.make_problem())
+    result = fits.fit(study.make_problem())
     if study.inference is None or result.error is not None:
         return Answer(result)
     asked = Question.of(study.inference, study.weights, study.correction)
     operation = Infer(asked, result.model, result.certificate.tolerance, among=True)
-    parties = Among.of(fits.session, operation, fits.table, fits.parts, fits.account, NO_RULES)
+    parties = replace(fits.parties, operation=operation, bill=Bill(fits.session.network))
     try:
         return Answer(result, inference=operation.together(parties))
     except InvalidData as refusal:

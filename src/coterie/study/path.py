@@ -38,7 +38,7 @@ def path_together(fits: Fits) -> Path:
     study = fits.session.study
     asked = study.path
     assert asked is not None
-    rows = fits.parts[0].rows if study.split == "features" else sum(part.rows for part in fits.parts)
+    rows = fits.parties.cards[0].rows if study.split == "features" else sum(part.rows for part in fits.parties.cards)
     if asked.cv > rows:
         raise InvalidProblem(f"{asked.cv} folds need at least {asked.cv} rows, but there are {rows}.")
     folds, sent = _folds(fits)
@@ -50,7 +50,7 @@ def path_together(fits: Fits) -> Path:
     for place, problem in enumerate(problems):
         called = knob(problem.penalty.settings())
         fits.say(f"{called} {place + 1} of {len(problems)}: {strengths[place]:.4g}")
-        results.append(whole(fits.fit(problem, before=results[-1] if results else None)[0]))
+        results.append(whole(fits.fit(problem, before=results[-1] if results else None)))
     methods = [str(result.certificate.settings["method"]["name"]) for result in results]
     scores = np.empty((asked.cv, len(problems)))
     for fold in range(asked.cv):
@@ -59,7 +59,7 @@ def path_together(fits: Fits) -> Path:
         for place, problem in enumerate(problems):
             how = {"before": before, "called": f"fold {fold} of {asked.cv}"}
             kept = without(fits.table, folds, fold)
-            before = whole(fits.fit(problem, table=kept, method=methods[place], **how)[0])  # type: ignore[arg-type]
+            before = whole(fits.fit(problem, table=kept, method=methods[place], **how))  # type: ignore[arg-type]
             scores[fold, place], cost = _score(fits, problem, before, folds, fold)
             sent += before.bill.total + cost
     return Path(strengths, tuple(results), scores, sent, asked.rule)
@@ -67,8 +67,8 @@ def path_together(fits: Fits) -> Path:
 
 def _of_preparation(fits: Fits) -> Cost:
     bill = Bill(fits.session.network)
-    if fits.sent is not None:
-        bill.restore(fits.sent)
+    if fits.ready.sent is not None:
+        bill.restore(fits.ready.sent)
     return bill.total
 
 
@@ -76,11 +76,11 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
     """The folds of this party's rows, and what it cost to agree on them."""
     study, me = fits.session.study, fits.session.me
     assert study.path is not None
-    cv, rows = study.path.cv, [part.rows for part in fits.parts]
-    if fits.classes is None:
+    cv, rows = study.path.cv, [part.rows for part in fits.parties.cards]
+    if fits.ready.classes is None:
         return deal(rows, study.split, cv, study.seed)[me], Cost()
-    problem = study.make_problem().with_classes(fits.classes)
-    labels = problem.kind.data.codes(fits.classes)
+    problem = study.make_problem().with_classes(fits.ready.classes)
+    labels = problem.kind.data.codes(fits.ready.classes)
     transport, y = fits.transport(), fits.table.y
 
     def usable(attempt: int) -> list[Indices] | None:
@@ -88,7 +88,7 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
         counts = np.zeros((cv, len(labels))) if y is None else counts_by_fold(y, folds[me], cv, labels)
         if study.split == "features":
             if y is not None:
-                refuse_lonely(counts, fits.classes)  # type: ignore[arg-type]
+                refuse_lonely(counts, fits.ready.classes)  # type: ignore[arg-type]
             refused = y is not None and not is_usable(counts)
             return (
                 None if transport.converse([rows_outside_folds(np.array([float(refused)]))], "setup")[0][0] else folds

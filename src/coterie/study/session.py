@@ -24,7 +24,6 @@ from coterie.data.summary import TableSummary, check_together
 from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.networks import Network
-from coterie.numerics.arrays import is_sparse
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
@@ -32,7 +31,7 @@ from coterie.run.setup import make_agent
 from coterie.run.statuses import Status
 from coterie.run.tables import classes_of, encoded
 from coterie.study.align import HASH_BYTES, aligned
-from coterie.study.broadcasts import CARDS, NAME_KEYS, NAMES, RANGES, TOTALS, Broadcast
+from coterie.study.broadcasts import CARDS, NAME_KEYS, NAMES, TOTALS, Broadcast
 from coterie.study.disclosure import guard_of
 from coterie.study.nonce import secret
 from coterie.study.study import PartyFile, Study
@@ -215,17 +214,6 @@ def prepare_table(
     told = [(np.array(part.classes), None) for part in parts]
     classes = classes_of(problem, [part.name for part in parts], lambda: told)
     return encoded(problem, classes, parts, split, table), parts, classes
-
-
-def with_predictors(session: Session, problem: AnyProblem, table: Table) -> Any:
-    """The problem for everybody's data: where it needs them, all tell the least and the largest of each column."""
-    family = problem.kind
-    if table.weights is not None or not family.problems.wants_ranges(problem):
-        return family.problems.for_tables(problem, [table])  # which refuses weights where there can be none
-    X = table.X.toarray() if is_sparse(table.X) else table.X
-    mine = [X.min(axis=0).tolist(), X.max(axis=0).tolist()] if table.n else []
-    ranges = [np.array(part).reshape(-1, table.d) for part in session.all_gather(mine, RANGES, list[list[float]])]
-    return family.problems.for_tables(problem, [Table(part, name="range") for part in ranges])
 
 
 def member(session: Session, table: Table, parts: Sequence[TableSummary], problem: AnyProblem, graph: Network) -> Agent:

@@ -1,0 +1,235 @@
+"""Fit a model: what parties do when their tables are checked and prepared, wherever the tables are.
+
+tables, classes ─→ set-up: problem, network, method ─→ agents ─→ rounds ─→ model, certificate
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coterie.api.result import Result
+from coterie.data import Table
+from coterie.data.preparation.prepared import Prepared
+from coterie.data.table import Indices, columns_in_turn
+from coterie.methods import METHODS, Method
+from coterie.networks import Network
+from coterie.numerics.arrays import is_sparse, is_tensor
+from coterie.problems.parts.data import Classes
+from coterie.problems.problem import AnyProblem
+from coterie.run.agent import Agent
+from coterie.run.certificate import Certificate, Participant, Point
+from coterie.run.disclosure import Case, discloses
+from coterie.run.finish import finish
+from coterie.run.method_choice import Circumstances
+from coterie.run.parties import Operation, Parties, Rounds
+from coterie.run.rounds import Outcome
+from coterie.run.settings import Settings
+from coterie.run.setup import Setup, make_agent, make_link, set_up, sizes_of, with_offset
+from coterie.run.site import Site
+from coterie.run.tables import on_gpu, within_reach
+
+
+def _wants_ranges(case: Case) -> bool:
+    return bool(case.problem.kind.problems.wants_ranges(case.problem))
+
+
+@discloses("the least and the largest value of each column", applies=_wants_ranges)
+def ranges_of(site: Site) -> list[list[float]]:
+    """The ends of each column; nothing of a table without rows."""
+    X = site.data.X
+    if not site.data.n:
+        return []
+    dense = X.toarray() if is_sparse(X) else X
+    return [dense.min(axis=0).tolist(), dense.max(axis=0).tolist()]
+
+
+@dataclass(frozen=True)
+class Fit(Operation[Result[Any]]):
+    """Fit one model."""
+
+    name: ClassVar[str] = "fit"
+    discloses: ClassVar = (ranges_of,)
+
+    problem: AnyProblem
+    settings: Settings
+    before: Result | None = None
+
+    def together(self, parties: Ready) -> Result[Any]:
+        return fit(parties, self.problem, self.settings, before=self.before)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Parties whose tables agents can take, and what all parties know of the tables."""
+
+    parties: Parties
+    graph: Network
+    """Who talks to whom; split by users, who is alike."""
+    classes: Classes
+    find_people: Callable[[], tuple[Participant, ...]]
+    """Computes the digests of the tables, or has them."""
+    prepared: Prepared | None = None
+    """The preparation of the columns, which models take along."""
+    sent: dict[str, Any] | None = None
+    """The state of a bill: the cost of the preparation."""
+    allowed: Container[str] | None = None
+    """The methods that "auto" may choose; None: all."""
+    allowed_later: Container[str] | None = None
+    """The methods that "auto" may change to; None: all."""
+    part: str | None = None
+    """The name of this party's part of the model, where no process has all parts."""
+
+    @cached_property
+    def people(self) -> tuple[Participant, ...]:
+        """Who takes part, with how much, and the digests of the tables."""
+        return self.find_people()
+
+    def map(self, step: Callable[[Site], Table]) -> Ready:
+        """The same parties, with a part of their rows."""
+        people = self.people
+        return replace(self, parties=self.parties.map(step), find_people=lambda: people)
+
+
+def fit(
+    ready: Ready, problem: AnyProblem, settings: Settings, *, before: Result | None = None, called: str = ""
+) -> Result[Any]:
+    """Fit one model together.
+
+    Parameters
+    ----------
+    ready : Ready
+        The parties.
+    problem : AnyProblem
+        What to minimise.
+    settings : Settings
+        How to minimise it.
+    before : Result, optional
+        A result for the same parties, from whose model and dual variables to start.
+    called : str, default=""
+        Distinguishes this fit from others of the same problem, such as those without a fold.
+    """
+    parties = ready.parties
+    setup = _set_up(ready, problem, settings)
+    places = _columns(parties)
+    agents = [_agent(setup, places, site) for site in parties.sites]
+    origin, warm = None, None
+    if before is not None:
+        origin = before.certificate.model_digest
+        warm = _points(before, ready, agents)
+    digests = [person.digest for person in ready.people]
+    outcome = parties.run_rounds(agents, Rounds(setup, (origin, *digests), warm, ready.sent, called))
+    model = _model(ready, setup, agents, outcome)
+    for agent in agents:
+        agent.release()
+    return finish(setup, outcome, model, agents, ready.people)
+
+
+# -- before the rounds -------------------------------------------------------------------------------------------------
+
+
+def _set_up(ready: Ready, problem: AnyProblem, settings: Settings) -> Setup:
+    """The problem for this data, the network, and the method."""
+    parties = ready.parties
+    tables = [site.data for site in parties.sites]
+    link = make_link(settings.placement.link, parties.in_memory)
+    sizes = sizes_of(parties.cards, parties.split, link, parties.apart)
+    known = Circumstances(
+        ready.graph,
+        replace(sizes, on_gpu=on_gpu(tables)),
+        ready.classes,
+        parties.sites[0].secure_sums,
+        partition=_partition(parties),
+        allowed=ready.allowed,
+        allowed_later=_on_tensors(tables) or ready.allowed_later,
+    )
+    return set_up(with_offset(problem, parties.cards), settings, known, partial(_for_tables, parties))
+
+
+def _for_tables(parties: Parties, problem: AnyProblem) -> Any:
+    """The problem, once the data is known: some problems need the ranges of all parties' columns."""
+    family = problem.kind.problems
+    tables = [site.data for site in parties.sites]
+    weighted = any(table.weights is not None for table in tables)
+    if not weighted and family.wants_ranges(problem):
+        asked = parties.ask(ranges_of, list[list[float]])
+        told = zip(parties.cards, asked, strict=True)
+        tables = [Table(np.array(ends).reshape(-1, card.columns), name=card.name) for card, ends in told]
+    return family.for_tables(problem, tables)  # which refuses weights where there can be none
+
+
+def _partition(parties: Parties) -> list[list[int]] | None:
+    """Which rows or columns of the pooled data each agent has; None if they are consecutive blocks, or not known."""
+    by_columns = parties.split == "features"
+    held = [site.data.cols if by_columns else site.data.rows for site in parties.sites]
+    known = [part for part in held if part is not None]
+    if len(known) < len(parties.cards) or np.array_equal(np.concatenate(known), np.arange(sum(map(len, known)))):
+        return None
+    return [part.tolist() for part in known]
+
+
+def _on_tensors(tables: Sequence[Table]) -> set[str] | None:
+    """The methods that take rows as they are, where some are tensors."""
+    if not any(is_tensor(table.X) for table in tables):
+        return None
+    return {name for name, one in METHODS.items() if one.tensors}
+
+
+def _columns(parties: Parties) -> list[Indices]:
+    """The pooled column numbers of each party."""
+    dealt: dict[int, Indices | None] = {site.index: site.data.cols for site in parties.sites}
+    widths = [card.columns for card in parties.cards]
+    return columns_in_turn(widths, [dealt.get(index) for index in range(len(widths))])
+
+
+def _agent(setup: Setup, places: Sequence[Indices], site: Site) -> Agent[Any]:
+    """The party as an agent of the problem."""
+    method: Method[Any, Any] = setup.method
+    table = within_reach(site.data, method, setup.problem)
+    wanted = setup.wanted
+    return make_agent(
+        site.index,
+        table,
+        places[site.index],
+        setup.problem,
+        wanted.placement.split,
+        setup.graph,
+        wanted.seed,
+        site.secure_sums,
+    )
+
+
+def _points(before: Result, ready: Ready, agents: Sequence[Agent[Any]]) -> list[Point]:
+    """Where agents start: at the model and the dual variables of an earlier result."""
+    duals = [before.certificate.witness[agent.index] for agent in agents]
+    problem = agents[0].problem
+    points = problem.kind.models.points(before.model, agents, duals, ready.parties.answers)
+    if _same_data(before.certificate, ready.people, problem):
+        points = [replace(point, kept=before.kept) for point in points]
+    return list(points)
+
+
+def _same_data(before: Certificate, people: Sequence[Participant], problem: AnyProblem) -> bool:
+    """Whether that certificate is about the same rows, the same loss and the same columns."""
+    then, now = before.settings["problem"], problem.settings()
+    alike = then.get("loss") == now.get("loss") and then["intercept"] == now["intercept"]
+    return alike and [person.digest for person in before.participants] == [person.digest for person in people]
+
+
+# -- after the rounds --------------------------------------------------------------------------------------------------
+
+
+def _model(ready: Ready, setup: Setup, agents: Sequence[Agent[Any]], outcome: Outcome) -> Any:
+    """The model, or this party's part of it."""
+    problem = setup.problem
+    # Between organisations and split by features: the coefficients of its own columns, and their part of the intercept.
+    model = problem.kind.models.assemble(outcome, agents, problem, ready.classes)
+    if ready.part is not None:
+        model = replace(model, part=ready.part)
+    if ready.prepared is not None:
+        model = replace(model, preparation=ready.prepared)
+    return model

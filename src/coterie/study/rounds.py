@@ -1,0 +1,123 @@
+"""The rounds of a fit between organisations: one agent is here, and all parties compare what they received."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coterie.engines.processes import VERSIONS
+from coterie.errors import PartyLost, ProtocolError
+from coterie.run.agent import Agent
+from coterie.run.checkpoint import Checkpoint
+from coterie.run.parties import Rounds
+from coterie.run.rounds import Outcome, Watch, run, unwatched
+from coterie.run.statuses import Status
+from coterie.study.broadcasts import CHECKPOINTS
+from coterie.study.nonce import secret
+from coterie.study.policy import Account
+from coterie.study.session import Say, Session, check_totals, transport_of
+from coterie.transport.driver import HEARD
+from coterie.transport.grpc_mesh import Restarted
+from coterie.transport.links import Stop
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Where a party reads how a fit goes, and stops it."""
+
+    say: Say = _silent
+    watch: Watch = unwatched
+    stop_wished: Callable[[], bool] = _never
+
+
+def take_rounds(
+    session: Session, account: Account, reports: Reports, agents: Sequence[Agent[Any]], rounds: Rounds
+) -> Outcome:
+    """Take the rounds of a fit with this party's agent."""
+    setup = rounds.setup
+    if not rounds.called:
+        reports.say(setup.explanation)
+    saved = _checkpoint(session, rounds)
+    _refuse_other_checkpoints(session, saved, reports.say)
+    transport = transport_of(session)
+    transport.account = account
+    transport.collectives.stop = Stop()
+    private = secret(session.own, session.study)
+    outcome = run(
+        [replace(agent, secret=private) for agent in agents],
+        setup.running,
+        transport,
+        setup.limits,
+        checkpoint=saved,
+        warm=rounds.warm,
+        stop_wished=reports.stop_wished,
+        watch=reports.watch,
+        sent=rounds.sent,
+    )
+    if outcome.change is not None and not rounds.called:
+        reports.say(outcome.change.because)
+    if outcome.error is None:
+        return _compared(session, transport, outcome, saved)
+    if outcome.status is Status.PROTOCOL_ERROR and saved is not None:
+        saved.forget()
+    return outcome
+
+
+def _checkpoint(session: Session, rounds: Rounds) -> Checkpoint | None:
+    """A folder for each identity: a study that was changed begins again, and one that is changed back continues."""
+    own = session.own
+    if own.checkpoint is None:
+        return None
+    identity = rounds.identity(own.party)
+    return Checkpoint(own.checkpoint / identity[:16], identity, VERSIONS)
+
+
+def _refuse_other_checkpoints(session: Session, saved: Checkpoint | None, say: Say) -> None:
+    """Continue from checkpoints of one run only: parties that received other sums have states of other runs.
+
+    If there are no such checkpoints, all parties remove theirs, and begin again.
+    """
+    names = session.study.names
+    mine = {} if saved is None else saved.marks(HEARD)
+    told = session.all_gather(mine, CHECKPOINTS, dict[int, str])
+    if not any(told):
+        return
+    common = [round for round in told[0] if all(round in marks for marks in told)]
+    others = set()
+    for round in common:
+        usual = _most_common([marks[round] for marks in told])
+        others |= {name for name, marks in zip(names, told, strict=True) if marks[round] != usual}
+    if others:
+        listed = " and ".join(name for name in names if name in others)
+        say(f"the checkpoint of {listed} is of another run: all parties begin again")
+    if saved is not None and (others or not common):
+        saved.forget()
+
+
+def _most_common(values: Sequence[str]) -> str:
+    return max(values, key=list(values).count)
+
+
+def _compared(session: Session, transport: Any, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
+    """The outcome, when all parties know that they received the same sums. A party that is lost now costs no result."""
+    try:
+        check_totals(session, transport)
+    except Restarted:
+        raise
+    except ProtocolError:
+        # Checkpoints of changed sums are of no use to any party.
+        if saved is not None:
+            saved.forget()
+        raise
+    except PartyLost as lost:
+        return replace(outcome, status=lost.status, error=lost)
+    return outcome
