@@ -83,6 +83,18 @@ def on_ray():
         engine._actors.clear()
 
 
+@pytest.fixture(scope="session")
+def on_spark():
+    """Two workers, kept for all tests."""
+    from pyspark.sql import SparkSession
+
+    from coterie.engines.spark import Spark
+
+    yield Spark(workers=2, deadline=20.0)
+    if (session := SparkSession.getActiveSession()) is not None:
+        session.stop()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
     """Ray ends with the last test of its group."""

@@ -28,7 +28,6 @@ import coterie as co
 from coterie.data.remote import table_of
 from coterie.engines.parcels import pack
 from coterie.engines.reception import Reception, serve
-from coterie.engines.spark import Spark
 from coterie.engines.spark_session import session as spark_session
 from coterie.numerics.threads import one_blas_thread
 from tests.harness import cluster_cases
@@ -60,15 +59,6 @@ def assert_alike(found, expected):
 
 
 # -- one engine each, started once -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def on_spark():
-    from pyspark.sql import SparkSession
-
-    yield Spark(workers=2, deadline=20.0)
-    if (session := SparkSession.getActiveSession()) is not None:
-        session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -26,4 +26,6 @@ METHODS = Methods("coterie.methods", Method, "method", split=("features", "sampl
 
 def method(name: str | Method[Any, Any], **parameters: Any) -> Method[Any, Any]:
     """The method of that name with its parameters; a `Method` is returned as it is."""
-    return name if isinstance(name, Method) else METHODS[name](**parameters)
+    if isinstance(name, Method):
+        return name
+    return METHODS[name](**parameters)

@@ -28,7 +28,9 @@ def largest(agent: Agent, value: float) -> Talk[float]:
         shelf = min(max(math.ceil(STEPS * math.log2(value)), LOWEST), HIGHEST)
         places[shelf - LOWEST + (_top(shelf) < value and shelf < HIGHEST)] = 1.0
     taken = np.flatnonzero((yield Sum(places)))
-    return _top(int(taken[-1]) + LOWEST) if taken.size else 0.0
+    if taken.size:
+        return _top(int(taken[-1]) + LOWEST)
+    return 0.0
 
 
 def most_of_largest(case: Case) -> Counts:

@@ -81,7 +81,8 @@ def penalty_at(agent: Agent, w: FloatArray) -> float:
 
 def line_to(agent: Agent, w: FloatArray, target: FloatArray, gradient: FloatArray, losses: float) -> Line:
     """The line to that target from w, where f has that gradient and n f is `losses`."""
-    penalty, penalty_there = penalty_at(agent, w), penalty_at(agent, target)
+    penalty = penalty_at(agent, w)
+    penalty_there = penalty_at(agent, target)
     objective = agent.problem.primal(losses, agent.total, penalty)
     p = target - w
     return Line(w, p, objective, float(gradient @ p) + penalty_there - penalty)
@@ -115,7 +116,8 @@ def best_step(
 
     `between`: whether to look for the minimum between the steps of these sizes.
     """
-    step_size, tried = 0.0, step_sizes
+    step_size = 0.0
+    tried = step_sizes
     while step_size == 0.0 and min(tried[0], 1.0) * -line.linear > line.rounding:
         own = values(tried)
         losses = yield Sum(np.where(np.isfinite(own), own, hopeless(agent, line)))
@@ -130,7 +132,9 @@ def _longest(agent: Agent, line: Line, whole: float, step_sizes: FloatArray, obj
     """The longest of the best steps, a whole one among them."""
     objectives = np.append(whole, objectives)
     good = np.flatnonzero(objectives <= min(line.objective, objectives.min()) + line.rounding)
-    return float([1.0, *step_sizes][good[0]]) if good.size else 0.0
+    if good.size:
+        return float([1.0, *step_sizes][good[0]])
+    return 0.0
 
 
 def _between(agent: Agent, line: Line, whole: float, step_sizes: FloatArray, objectives: FloatArray) -> float:
@@ -141,4 +145,6 @@ def _between(agent: Agent, line: Line, whole: float, step_sizes: FloatArray, obj
     if not 0 < k < len(step_sizes) - 1 or objectives[k - 1] * agent.total >= 0.5 * hopeless(agent, line):
         return float(step_sizes[k])
     a, b, _ = np.polyfit(step_sizes[k - 1 : k + 2], objectives[k - 1 : k + 2], 2)
-    return float(np.clip(-b / (2 * a), step_sizes[k + 1], step_sizes[k - 1])) if a > 0 else float(step_sizes[k])
+    if a > 0:
+        return float(np.clip(-b / (2 * a), step_sizes[k + 1], step_sizes[k - 1]))
+    return float(step_sizes[k])

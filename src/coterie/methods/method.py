@@ -88,8 +88,13 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
     @classmethod
     def score(cls, problem: Any, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         """How well this method fits, for `method="auto"`, and why ("chosen because ..."); None: only by name."""
-        outlook = None if sizes is None else cls.outlook(problem, sizes)
-        return None if sizes is None or outlook is None else worth(problem, network, sizes, outlook)
+        if sizes is None:
+            outlook = None
+        else:
+            outlook = cls.outlook(problem, sizes)
+        if sizes is None or outlook is None:
+            return None
+        return worth(problem, network, sizes, outlook)
 
     @classmethod
     def outlook(cls, problem: Any, sizes: Sizes) -> Outlook | None:

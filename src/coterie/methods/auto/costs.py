@@ -101,7 +101,10 @@ class Sizes:
 
 def products_work(sizes: Sizes, width: float) -> float:
     """Multiplications, at `speed`, for one agent's X̃ᵀX̃ on so many columns."""
-    each = TUNING.speed / TUNING.blas_speed if sizes.dense else 1.0
+    if sizes.dense:
+        each = TUNING.speed / TUNING.blas_speed
+    else:
+        each = 1.0
     return 0.5 * max(sizes.nonzeros, sizes.rows) / sizes.agents * min(width, sizes.row_length) * each
 
 
@@ -116,7 +119,8 @@ def root_condition(problem: Problem, sizes: Sizes) -> float:
     Of n rows of d independent columns, the curvatures of all directions are within ((1 + √(d/n)) / (1 − √(d/n)))² of
     each other (Marchenko and Pastur, 1967), however small the penalty's is.
     """
-    ridge, bend = problem.penalty.strong_convexity, getattr(problem.loss, "smoothness", math.inf)
+    ridge = problem.penalty.strong_convexity
+    bend = getattr(problem.loss, "smoothness", math.inf)
     bend = bend if math.isfinite(bend) else 1.0
     condition = min(max(bend / ridge if ridge > 0 else TUNING.flat, TUNING.least), TUNING.steepest)
     if sizes.independence is not None and sizes.columns < sizes.rows:
@@ -153,7 +157,10 @@ class Outlook:
 
 def first_order(problem: Any, sizes: Sizes) -> Outlook:
     """What a first-order method takes, split by samples."""
-    rounds = TUNING.smooth_rounds * root_condition(problem, sizes) if problem.loss.smooth else TUNING.kinks_rounds
+    if problem.loss.smooth:
+        rounds = TUNING.smooth_rounds * root_condition(problem, sizes)
+    else:
+        rounds = TUNING.kinks_rounds
     return Outlook(rounds, 2, sizes.width(problem) + 32, 2 * TUNING.sweeps * sizes.rows_work)
 
 
@@ -170,7 +177,8 @@ def expected(
     """What "auto" expects of a method with that score: rounds, seconds, and those of them to compute."""
     if outlook is not None:
         return outlook.rounds, outlook.seconds(network, sizes), outlook.computing(sizes)
-    usual, slower = first_order(problem, sizes), TUNING.first_order / score
+    usual = first_order(problem, sizes)
+    slower = TUNING.first_order / score
     return usual.rounds, slower * usual.seconds(network, sizes), slower * usual.computing(sizes)
 
 

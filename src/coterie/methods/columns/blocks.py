@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.errors import InvalidProblem, MissingExtra, ProtocolError
 from coterie.methods.auto.costs import Sizes
@@ -108,8 +109,10 @@ class Blocks(Lbfgs):
             return None
         if _has_groups(problem) and not pooled.fits(sizes.columns):
             return None
-        sent, other = numbers_sent(problem, network, sizes), "tree" if _has_groups(problem) else "lbfgs"
-        each, taken = per_row(sent, sizes.rows), seconds(problem, network, sizes)
+        sent = numbers_sent(problem, network, sizes)
+        other = "tree" if _has_groups(problem) else "lbfgs"
+        each = per_row(sent, sizes.rows)
+        taken = seconds(problem, network, sizes)
         return SCORE + cheaper(taken, "blocks", other), (
             f"to move the columns once is expected to send about {each['blocks']} numbers per row, against "
             f"{each[other]} for {other}, which leaves them where they are, and to take about {taken['blocks']:.2g} s, "
@@ -130,7 +133,9 @@ class Blocks(Lbfgs):
             )
 
     def _pairs(self, agent: Agent) -> int:
-        return min(super()._pairs(agent), TUNING.pairs) if has_threshold(agent) else super()._pairs(agent)
+        if has_threshold(agent):
+            return min(super()._pairs(agent), TUNING.pairs)
+        return super()._pairs(agent)
 
     def start(self, agent: Agent) -> Talk[State]:
         rotation = rotation_of(agent)
@@ -146,7 +151,10 @@ class Blocks(Lbfgs):
         self, agent: Agent, w: FloatArray, dual: FloatArray | None, rotation: FloatArray, sent: Sent
     ) -> Talk[State]:
         if sent.at_once:
-            v = dual if dual is not None and agent.data.y is not None else NOTHING
+            if dual is not None and agent.data.y is not None:
+                v = dual
+            else:
+                v = NOTHING
             plain = ColumnsState(w, NOTHING, Memory.empty(0, 0), NOTHING, v=v, cost=0.0)
         else:
             plain = yield from self._started(agent, w, dual, couriers.Blocks(rotation, sent.place, sent.columns))
@@ -175,7 +183,9 @@ class Blocks(Lbfgs):
     def point(self, agent: Agent, state: ColumnsState) -> Point:
         # Proofs of this run take the same way: no slopes at single rows are told.
         agent.scratch["courier"] = self.courier(agent, state)
-        return super().point(agent, state) if state.v.size else Point(state.w.astype(agent.design.dtype))
+        if state.v.size:
+            return super().point(agent, state)
+        return Point(state.w.astype(agent.design.dtype))
 
 
 def _most(case: Case) -> Counts | None:
@@ -206,9 +216,13 @@ def rotation_of(agent: Agent) -> FloatArray:
     rotation = np.eye(agent.data.d)
     if not _rotates(agent):
         return rotation
-    random, groups = agent.private_random(0), _groups_of(agent)
+    random = agent.private_random(0)
+    groups = _groups_of(agent)
     for group in np.unique(groups) if groups.size else [None]:
-        mine = np.arange(agent.data.d) if group is None else np.flatnonzero(groups == group)
+        if group is None:
+            mine = np.arange(agent.data.d)
+        else:
+            mine = np.flatnonzero(groups == group)
         Q, R = np.linalg.qr(random.standard_normal((len(mine), len(mine))))
         rotation[np.ix_(mine, mine)] = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
     return rotation
@@ -221,7 +235,9 @@ def _rotates(agent: Agent) -> bool:
 def _groups_of(agent: Agent) -> FloatArray:
     """The number of the group of each of its columns, counted from 0 at every agent; without groups an empty array."""
     pieces = agent.problem.penalty.pieces
-    return NOTHING if pieces is None or pieces.groups is None else pieces.groups.astype(float)
+    if pieces is None or pieces.groups is None:
+        return NOTHING
+    return pieces.groups.astype(float)
 
 
 def _has_groups(problem: Problem) -> bool:
@@ -258,63 +274,115 @@ class Sent(NamedTuple):
     groups: FloatArray
 
 
+class Announced(NamedTuple):
+    """What all agents know of the columns before these are sent."""
+
+    widths: npt.NDArray[np.intp]
+    """The columns of each agent without labels; 0 for the agent with the labels."""
+    columns: int
+    """Of all agents."""
+    rotated: bool
+    """Whether the columns of some agent are rotated."""
+    dtype: np.dtype[Any]
+    """In which numbers they are sent."""
+
+    def place(self, agent: Agent) -> int:
+        """Where the columns of that agent begin among those of all without labels."""
+        return int(self.widths[: agent.index].sum())
+
+
 def _gathered(agent: Agent, rotation: FloatArray) -> Talk[Sent]:
     """Where its columns begin among those of all without labels, and at the labels these columns."""
-    here, n = agent.data.y is not None, agent.data.n
-    own = [float(agent.data.d), float(_rotates(agent))]
-    told = yield Sum(np.append(agent.one_hot(0 if here else len(rotation)), own))
-    # A proof knows what rounding to double precision can do; columns as they are stored are not rounded at all.
-    dtype = np.dtype(float) if told[-1] or agent.problem.intercept else agent.design.dtype
-    widths = told[:-2].astype(int)
-    place, width = int(widths[: agent.index].sum()), int(widths.sum())
-    at_once = pooled.fits(int(told[-2])) and not (_has_kinks_along_axes(agent.problem) and told[-1])
-    if _has_equal_bounds(agent.problem) and not at_once:
-        raise InvalidProblem(
-            "between organisations, and for many columns, blocks is for the penalties none, l2, l1, elasticnet and "
-            f"group; this problem has {agent.problem.penalty.name!r}. Use tree."
-        )
+    announced = yield from _announced(agent, rotation)
+    at_once = _at_once(agent.problem, announced)
     groups = NOTHING
     if _has_groups(agent.problem):
-        if not at_once:
-            raise InvalidProblem(
-                f"blocks solves problems with groups of at most {pooled.WIDEST} columns; this one has {int(told[-2])}. "
-                "Use tree."
-            )
-        mine = np.zeros(width)
-        if not here:
-            mine[place : place + len(rotation)] = _groups_of(agent)
-        groups = yield Sum(mine)
+        groups = yield from _all_groups(agent, announced)
     way = yield from _found(agent)
     key = _private_key(agent)
-    public = yield from _public_key(agent, key if here else None)
-    bundle: FloatArray = np.empty(0, dtype)
-    if not here and len(rotation):
-        block = np.column_stack([agent.design.forward(column.astype(dtype)) for column in rotation.T])
-        bundle = _packed(agent.index, block, (key, public) if way.distance > 1 else None)
+    has_labels = agent.data.y is not None
+    public = yield from _public_key(agent, key if has_labels else None)
+    bundle: FloatArray = np.empty(0, announced.dtype)
+    if not has_labels and len(rotation):
+        block = np.column_stack([agent.design.forward(column.astype(announced.dtype)) for column in rotation.T])
+        keys = (key, public) if way.distance > 1 else None
+        bundle = _packed(agent.index, block, keys)
+    bundle = yield from _passed_on(way, bundle)
+    place = announced.place(agent)
+    if not has_labels:
+        columns = np.empty((0, int(announced.widths.sum())), announced.dtype)
+        return Sent(place, columns, at_once, NOTHING)
+    found = _unpacked(bundle, announced.widths, agent.data.n, key)
+    columns = np.empty((agent.data.n, 0), announced.dtype)
+    if found:
+        columns = np.hstack([found[index] for index in sorted(found)])
+    return Sent(place, columns, at_once, groups)
+
+
+def _announced(agent: Agent, rotation: FloatArray) -> Talk[Announced]:
+    """How many columns each agent has, and whether some are rotated."""
+    own_width = 0 if agent.data.y is not None else len(rotation)
+    own = [float(agent.data.d), float(_rotates(agent))]
+    told = yield Sum(np.append(agent.one_hot(own_width), own))
+    dtype = agent.design.dtype
+    # A proof knows what rounding to double precision can do; columns as they are stored are not rounded at all.
+    if told[-1] or agent.problem.intercept:
+        dtype = np.dtype(float)
+    return Announced(told[:-2].astype(int), int(told[-2]), bool(told[-1]), dtype)
+
+
+def _at_once(problem: Problem, announced: Announced) -> bool:
+    """Whether the agent with the labels solves the whole problem in one round; refuses a problem that needs it."""
+    at_once = pooled.fits(announced.columns) and not (_has_kinks_along_axes(problem) and announced.rotated)
+    if _has_equal_bounds(problem) and not at_once:
+        raise InvalidProblem(
+            "between organisations, and for many columns, blocks is for the penalties none, l2, l1, elasticnet and "
+            f"group; this problem has {problem.penalty.name!r}. Use tree."
+        )
+    if _has_groups(problem) and not at_once:
+        raise InvalidProblem(
+            f"blocks solves problems with groups of at most {pooled.WIDEST} columns; this one has {announced.columns}. "
+            "Use tree."
+        )
+    return at_once
+
+
+def _all_groups(agent: Agent, announced: Announced) -> Talk[FloatArray]:
+    """The group of every column that is sent; no two agents have a group in common."""
+    mine = np.zeros(int(announced.widths.sum()))
+    if agent.data.y is None:
+        place = announced.place(agent)
+        mine[place : place + agent.data.d] = _groups_of(agent)
+    groups: FloatArray = yield Sum(mine)
+    if groups.size:
+        owners = np.repeat(np.arange(agent.count), announced.widths)
+        groups = groups + (1 + groups.max()) * (1 + owners)
+    return groups
+
+
+def _passed_on(way: Way, bundle: FloatArray) -> Talk[FloatArray]:
+    """That bundle with those of all agents whose way leads through this one; the farthest agents send first."""
+    nothing = np.empty(0, bundle.dtype)
     for distance in range(way.depth, 0, -1):
-        tells = bundle if way.distance == distance else np.empty(0, dtype)
+        tells = bundle if way.distance == distance else nothing
         asked = way.children if way.distance == distance - 1 else ()
         heard = yield Ask(asked, tell=tells)
         bundle = np.concatenate([bundle, *(heard[child] for child in sorted(heard))])
-    if not here:
-        return Sent(place, np.empty((0, width), dtype), at_once, NOTHING)
-    found = _unpacked(bundle, widths, n, key)
-    blocks = [found[index] for index in range(agent.count) if widths[index]]
-    if groups.size:
-        # Counted on from agent to agent: no two have a group in common.
-        groups = groups + (1 + groups.max()) * (1 + np.repeat(np.arange(agent.count), widths))
-    return Sent(place, np.hstack(blocks) if blocks else np.empty((n, 0), dtype), at_once, groups)
+    return bundle
 
 
 def _found(agent: Agent) -> Talk[Way]:
-    """The shortest way to the labels, asked from neighbour to neighbour; with a server everybody is one hop away."""
-    here, dtype = agent.data.y is not None, agent.design.dtype
-    labels_at = int(np.argmax((yield Sum(agent.one_hot(float(here))))))
+    """The shortest way to the labels, asked from neighbour to neighbour; with a server all are one hop away."""
+    has_labels = agent.data.y is not None
+    labels_at = int(np.argmax((yield Sum(agent.one_hot(float(has_labels))))))
     if not agent.neighbours:
-        others = tuple(index for index in range(agent.count) if index != agent.index)
-        return Way(0 if here else 1, -1 if here else labels_at, others if here else (), int(agent.count > 1))
-    distance, parent, depth = (0, -1, 0) if here else (-1, -1, 0)
+        return _way_by_server(agent, labels_at)
+    dtype = agent.design.dtype
+    distance = 0 if has_labels else -1
+    parent = -1
+    depth = 0
     while True:
+        depth += 1
         heard = yield Ask(agent.neighbours, tell=np.array([distance, parent], dtype))
         near = [index for index in sorted(heard) if heard[index][0] >= 0]
         if distance < 0 and near:
@@ -323,16 +391,26 @@ def _found(agent: Agent) -> Talk[Way]:
         lost = yield Sum(np.array([float(distance < 0)]))
         if not lost[0]:
             break
-        depth += 1
-    depth += 1
     heard = yield Ask(agent.neighbours, tell=np.array([distance, parent], dtype))
     children = tuple(index for index in sorted(heard) if heard[index][1] == agent.index)
     return Way(distance, parent, children, depth)
 
 
+def _way_by_server(agent: Agent, labels_at: int) -> Way:
+    """The way where a server passes messages on."""
+    depth = int(agent.count > 1)
+    if agent.index != labels_at:
+        return Way(1, labels_at, (), depth)
+    others = tuple(index for index in range(agent.count) if index != labels_at)
+    return Way(0, -1, others, depth)
+
+
 def _public_key(agent: Agent, key: Any) -> Talk[bytes]:
     """The public key of the agent with the labels, a byte a number."""
-    mine = key.public_key().public_bytes_raw() if key is not None else bytes(KEY_BYTES)
+    if key is not None:
+        mine = key.public_key().public_bytes_raw()
+    else:
+        mine = bytes(KEY_BYTES)
     heard = yield Sum(np.frombuffer(mine, np.uint8).astype(agent.design.dtype))
     public = bytes(np.clip(heard, 0, 255).astype(np.uint8))
     if key is not None and public != mine:
@@ -362,14 +440,15 @@ def _packed(index: int, block: FloatArray, keys: tuple[Any, bytes] | None) -> Fl
     return np.concatenate([np.array([index, float(keys is not None), numbers.size], block.dtype), numbers])
 
 
-def _unpacked(bundle: FloatArray, widths: FloatArray, rows: int, key: Any) -> dict[int, FloatArray]:
+def _unpacked(bundle: FloatArray, widths: npt.NDArray[np.intp], rows: int, key: Any) -> dict[int, FloatArray]:
     """Everybody's block."""
     from cryptography.exceptions import InvalidTag
 
     found: dict[int, FloatArray] = {}
     while bundle.size:
         index, encrypted, size = (int(number) for number in bundle[:3])
-        numbers, bundle = bundle[3 : 3 + size], bundle[3 + size :]
+        numbers = bundle[3 : 3 + size]
+        bundle = bundle[3 + size :]
         if encrypted:
             data = numbers.tobytes()
             try:

@@ -58,7 +58,8 @@ def block_step(agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray) 
 @remembered
 def products(agent: Agent) -> FloatArray | None:
     """X_jᵀX_j, a little enlarged, if this block is to be whitened."""
-    pieces, (n, width) = agent.problem.penalty.pieces, agent.design.shape
+    pieces = agent.problem.penalty.pieces
+    n, width = agent.design.shape
     if pieces is None or pieces.kinds or width < 2 or width**2 > TUNING.share * n:
         return None
     moment = symmetric(second_moment(agent.design, None))
@@ -104,12 +105,15 @@ def _factor(agent: Agent, step: float) -> tuple[FloatArray, bool]:
 def own_weight(agent: Agent, norms: FloatArray, change: FloatArray, whiten: bool = True) -> float:
     """‖N^½Δθ‖²."""
     whole = products(agent) if whiten else None
-    return float(norms @ change**2) if whole is None else float(norms[0]) * float(change @ whole @ change)
+    if whole is None:
+        return float(norms @ change**2)
+    return float(norms[0]) * float(change @ whole @ change)
 
 
 def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
     """argmin over λ of s Σ_i weight_i ℓ_i*(λ_i / weight_i) + ½‖λ − q‖²."""
-    loss, weights = agent.loss, agent.data.weights
+    loss = agent.loss
+    weights = agent.data.weights
     if weights is None:
         return loss.dual_prox(q, agent.labels, s)
     lam: FloatArray = weights * loss.dual_prox(q / weights, agent.labels, s / weights)
@@ -118,11 +122,15 @@ def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
 
 def told(agent: Agent, point: Point) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
     """Its own block of a point, everybody's scores, and the λ of the label agent: by default the slope of the loss."""
-    theta, dtype = point.w.astype(agent.design.dtype), agent.design.dtype
+    theta = point.w.astype(agent.design.dtype)
+    dtype = agent.design.dtype
     scores = yield Sum(agent.design.forward(theta))
     lam = np.zeros_like(scores)
     if agent.data.y is not None:
-        v = agent.loss.gradient(scores, agent.labels) if point.v is None else point.v
+        if point.v is None:
+            v = agent.loss.gradient(scores, agent.labels)
+        else:
+            v = point.v
         lam = agent.weighted(v).astype(dtype)
     return theta, scores, (yield Sum(lam))
 
@@ -169,8 +177,12 @@ def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Talk[f
 
     Blocks that are whitened have X_j N_j^{-½}, if it is asked for, with Cholesky's factor as the root.
     """
-    design, whole = agent.design, products(agent) if whiten else None
-    root = None if whole is None else scipy.linalg.cholesky(whole)
+    design = agent.design
+    whole = products(agent) if whiten else None
+    if whole is None:
+        root = None
+    else:
+        root = scipy.linalg.cholesky(whole)
 
     def forward(vector: FloatArray) -> FloatArray:
         if root is not None:
@@ -184,7 +196,9 @@ def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Talk[f
         return image
 
     vector = agent.private_random(0).standard_normal(design.shape[1]).astype(design.dtype)
-    previous, beta, top = np.zeros_like(vector), 0.0, 0.0
+    previous = np.zeros_like(vector)
+    beta = 0.0
+    top = 0.0
     length = math.sqrt((yield Sum(np.array([float(vector @ vector)])))[0])
     vector /= length or 1.0
     diagonal: list[float] = []
@@ -193,12 +207,14 @@ def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Talk[f
         scores = yield Sum(forward(vector))
         diagonal.append(float(scores @ scores))
         image = adjoint(scores) - diagonal[-1] * vector - beta * previous
-        lower, top = top, extreme_eigenvalues(diagonal, off)[1]
+        lower = top
+        top = extreme_eigenvalues(diagonal, off)[1]
         beta = math.sqrt((yield Sum(np.array([float(image @ image)])))[0])
         if beta <= 1e-6 * top or (step >= 3 and top - lower <= 0.1 * TUNING.norm_tolerance * top):
             break
         off.append(beta)
-        previous, vector = vector, image / beta
+        previous = vector
+        vector = image / beta
     return top * (1.0 + TUNING.norm_tolerance)
 
 
@@ -220,7 +236,9 @@ def traffic(network: Network) -> tuple[float, float, str]:
     Measured on rings, stars, grids and complete graphs of 4 to 32 agents: `graph-cp` takes 1.5 to 3 √m times the rounds
     of `tree`, and more on paths. As `tree` has to estimate κ before, 1.4 √m is assumed.
     """
-    m, edges, longer = network.agents, network.n_edges, TUNING.longer * math.sqrt(network.agents)
+    m = network.agents
+    edges = network.n_edges
+    longer = TUNING.longer * math.sqrt(network.agents)
     words = (
         f"graph-cp sends {2 * edges} numbers per sample and round, tree {4 * (m - 1)} "
         f"and is expected to take {longer:.2g} times fewer rounds"

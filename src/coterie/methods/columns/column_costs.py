@@ -36,9 +36,14 @@ DENSE, SMALL = 0.25, 10**7
 
 def numbers_sent(problem: Problem, network: Network, sizes: Sizes) -> dict[str, float]:
     """Numbers that all agents together are expected to send, by method."""
-    n, d, m = sizes.rows, sizes.columns, sizes.agents
+    n = sizes.rows
+    d = sizes.columns
+    m = sizes.agents
     rounds, l1 = _rounds(problem)
-    copies = 2.0 * m if network.server else 2.0 * (m - 1)
+    if network.server:
+        copies = 2.0 * m
+    else:
+        copies = 2.0 * (m - 1)
     small = 4.0 * PAIRS + (EQUATIONS * 2.0 * min(n / 10, PAIRS**2) if l1 else 0.0)
     few = 4.0 * PAIRS + (EQUATIONS * 2.0 * 100 if l1 else 0.0)
     moved = float(n) * d * (m - 1) / m * _hops(network)
@@ -54,18 +59,24 @@ def numbers_sent(problem: Problem, network: Network, sizes: Sizes) -> dict[str, 
 def seconds(problem: Problem, network: Network, sizes: Sizes) -> dict[str, float]:
     """What methods are expected to take, by name."""
     rounds, l1 = _rounds(problem)
-    sent, alone, each = numbers_sent(problem, network, sizes), _alone(sizes, l1), SUMS_L1 if l1 else SUMS["lbfgs"]
+    sent = numbers_sent(problem, network, sizes)
+    alone = _alone(sizes, l1)
+    each = SUMS_L1 if l1 else SUMS["lbfgs"]
     sums = {"lbfgs": rounds * each, "blocks": SUMS["blocks"], "tree": TREE_ROUNDS * rounds * SUMS["tree"]}
     sums["blocks"] += 3.0 if alone else rounds * each
     passes = {"lbfgs": 3 * rounds, "blocks": 1.0 if alone else 3 * rounds, "tree": 2 * TREE_ROUNDS * rounds}
     fewer = min(sizes.columns, sizes.rows)
     products = sizes.rows * fewer * sizes.columns * costs.TUNING.speed / costs.TUNING.blas_speed
-    depth, senders = max(network.tree().depth, 1), network.agents + network.server
+    depth = max(network.tree().depth, 1)
+    senders = network.agents + network.server
     solving = ALONE_ROUNDS * (0.5 * products + equations_work(fewer))
 
     def taken(name: str) -> float:
         own = passes[name] * sizes.rows_work / costs.TUNING.speed + sums[name] * costs.TUNING.call
-        shared = solving / costs.TUNING.speed if name == "blocks" and alone else 0.0
+        if name == "blocks" and alone:
+            shared = solving / costs.TUNING.speed
+        else:
+            shared = 0.0
         # All send about alike.
         wire = sums[name] * 2 * depth * sizes.link.latency + 64 * sent[name] / senders / sizes.link.bandwidth
         return wire + own * (sizes.agents if sizes.link.memory else 1) + shared
@@ -76,7 +87,12 @@ def seconds(problem: Problem, network: Network, sizes: Sizes) -> dict[str, float
 def _rounds(problem: Problem) -> tuple[float, bool]:
     """Rounds of `lbfgs`, and whether the penalty has a threshold."""
     pieces = problem.penalty.pieces
-    ridge, l1 = (0.0, False) if pieces is None else (pieces.ridge, pieces.threshold > 0)
+    if pieces is None:
+        ridge = 0.0
+        l1 = False
+    else:
+        ridge = pieces.ridge
+        l1 = pieces.threshold > 0
     smooth = "squared" if problem.loss.quadratic else "smooth"
     return PROOFS * ROUNDS[smooth if problem.loss.smooth else "kinks beside l2" if ridge else "kinks"], l1
 
@@ -112,5 +128,8 @@ def _hops(network: Network) -> float:
     depths = np.zeros(network.agents)
     for agent in tree.order:
         parent = tree.parents[agent]
-        depths[agent] = depths[parent] + 1 if parent >= 0 else 0
+        if parent >= 0:
+            depths[agent] = depths[parent] + 1
+        else:
+            depths[agent] = 0
     return float(depths.sum()) / (network.agents - 1)

@@ -29,8 +29,11 @@ class Sums:
     def slopes(self, agent: Agent, v: FloatArray, more: tuple[float, ...]) -> Talk[tuple[FloatArray, FloatArray]]:
         """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels tells them."""
         rows = agent.design.shape[0]
-        said = (agent.weighted(v), more) if agent.data.y is not None else (np.zeros(rows), np.zeros(len(more)))
-        heard = (yield Sum(_message(agent, *said))).astype(float)
+        if agent.data.y is not None:
+            message = _message(agent, agent.weighted(v), more)
+        else:
+            message = _message(agent, np.zeros(rows), np.zeros(len(more)))
+        heard = (yield Sum(message)).astype(float)
         return agent.design.adjoint(heard[:rows]), heard[rows:]
 
 
@@ -38,7 +41,9 @@ class Blocks:
     """A number per column each way; the columns of the agent with the labels need not travel."""
 
     def __init__(self, rotation: FloatArray, place: int, columns: FloatArray):
-        self.rotation, self.place, self.columns = rotation, place, columns
+        self.rotation = rotation
+        self.place = place
+        self.columns = columns
         """R_j; where its columns begin among those of all who have no labels; and at the labels these, rotated."""
 
     @property
@@ -52,7 +57,8 @@ class Blocks:
 
     def scores(self, agent: Agent, p: FloatArray, more: tuple[float, ...] = ()) -> Talk[tuple[FloatArray, FloatArray]]:
         """X p, at the labels only, and the sums of some more numbers."""
-        width, here = self.columns.shape[1], agent.data.y is not None
+        width = self.columns.shape[1]
+        here = agent.data.y is not None
         said = np.zeros(width)
         if not here:
             said[self._mine] = self.rotation.T @ p
@@ -64,11 +70,18 @@ class Blocks:
 
     def slopes(self, agent: Agent, v: FloatArray, more: tuple[float, ...]) -> Talk[tuple[FloatArray, FloatArray]]:
         """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels tells them."""
-        width, here = self.columns.shape[1], agent.data.y is not None
+        width = self.columns.shape[1]
+        here = agent.data.y is not None
         weighted = agent.weighted(v) if here else v
-        said = np.append(self.columns.T @ weighted, more) if here else np.zeros(width + len(more))
+        if here:
+            said = np.append(self.columns.T @ weighted, more)
+        else:
+            said = np.zeros(width + len(more))
         heard = yield Sum(said)
-        own = agent.design.adjoint(weighted) if here else self.rotation @ heard[self._mine]
+        if here:
+            own = agent.design.adjoint(weighted)
+        else:
+            own = self.rotation @ heard[self._mine]
         return own, heard[width:]
 
 

@@ -46,13 +46,17 @@ def is_smooth(agent: Agent) -> bool:
 
 def slopes(agent: Agent, scores: FloatArray, centre: FloatArray, width: float) -> FloatArray:
     """ℓ' of every row; with a width, that of the envelope, which lies in the domain of ℓ*."""
-    loss, y = agent.loss, agent.exact_labels
-    return loss.dual_prox(scores / width + centre, y, 1.0 / width) if width else loss.gradient(scores, y)
+    loss = agent.loss
+    y = agent.exact_labels
+    if width:
+        return loss.dual_prox(scores / width + centre, y, 1.0 / width)
+    return loss.gradient(scores, y)
 
 
 def bend_of(agent: Agent, scores: FloatArray, v: FloatArray, width: float) -> float:
     """The mean of ℓ'', in a first guess."""
-    loss, y = agent.loss, agent.exact_labels
+    loss = agent.loss
+    y = agent.exact_labels
     if type(agent.problem.loss).curvature is Loss.curvature and not width:
         return loss.smoothness
     if not width:
@@ -85,7 +89,8 @@ def step_along(
     def slope(t: float) -> float:
         return float(slopes(agent, scores + t * image, centre, width) @ weighted) + penalty[0] + t * penalty[1]
 
-    low, at_low = 0.0, slope(0.0)
+    low = 0.0
+    at_low = slope(0.0)
     first = at_low
     if not first < 0:
         return 0.0
@@ -93,17 +98,28 @@ def step_along(
     while (at_high := slope(high)) < 0:
         if high >= min(most, FARTHEST):
             return high
-        low, at_low, high = high, at_high, 4.0 * high
+        low = high
+        at_low = at_high
+        high = 4.0 * high
     # Regula falsi in Illinois's form: it stays between, and for a quadratic its first look is exact.
     kept = 0
     for look in range(1, LOOKS + 1):
         # Every third look is half way: a loss may be as steep as eᵘ.
-        t = (low + high) / 2 if look % 3 == 0 else low - at_low * (high - low) / (at_high - at_low)
+        if look % 3 == 0:
+            t = (low + high) / 2
+        else:
+            t = low - at_low * (high - low) / (at_high - at_low)
         at = slope(t)
         if abs(at) <= -EXACT * first or not low < t < high:
             return t
         if at < 0:
-            low, at_low, at_high, kept = t, at, at_high / 2 if kept < 0 else at_high, -1
+            low = t
+            at_low = at
+            at_high = at_high / 2 if kept < 0 else at_high
+            kept = -1
         else:
-            high, at_high, at_low, kept = t, at, at_low / 2 if kept > 0 else at_low, 1
+            high = t
+            at_high = at
+            at_low = at_low / 2 if kept > 0 else at_low
+            kept = 1
     return low

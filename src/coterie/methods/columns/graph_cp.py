@@ -206,7 +206,12 @@ class GraphCP(Method[State | PaperState, Rows]):
             return state
         theta, scores, lam = yield from told(agent, point)
         here = agent.data.y is not None
-        u, v = (scores, lam) if here else (np.zeros_like(scores), state.v)
+        if here:
+            u = scores
+            v = lam
+        else:
+            u = np.zeros_like(scores)
+            v = state.v
         return replace(state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=lam, u=u, u_0=u, v=v)
 
     def round(self, agent: Agent, state: State | PaperState, t: int) -> Talk[State | PaperState]:
@@ -222,7 +227,8 @@ class GraphCP(Method[State | PaperState, Rows]):
         return point_at(agent, state.theta, state.lam)
 
     def _start(self, agent: Agent) -> Talk[State]:
-        rows, dtype = agent.design.shape[0], agent.design.dtype
+        rows = agent.design.shape[0]
+        dtype = agent.design.dtype
         degree = 1.0
         if agent.count > 1:
             degree = float((yield Mix(agent.one_hot(1.0).astype(dtype), "laplacian"))[agent.index])
@@ -230,28 +236,46 @@ class GraphCP(Method[State | PaperState, Rows]):
         # The copies of λ together weigh like one with the step s/(m deg), the edges ask for s/deg: between the two.
         s = first_dual_step(agent) * mean_degree * math.sqrt(agent.count) / 4
         theta = agent.first_model()
-        u, zeros = agent.design.forward(theta), np.zeros(rows, dtype)
-        v = zeros if agent.data.y is not None else np.empty(0, dtype)
-        norms, c = own_norms(agent), TUNING.first_share if agent.count > 1 else 1.0
+        u = agent.design.forward(theta)
+        zeros = np.zeros(rows, dtype)
+        if agent.data.y is not None:
+            v = zeros
+        else:
+            v = np.empty(0, dtype)
+        norms = own_norms(agent)
+        c = TUNING.first_share if agent.count > 1 else 1.0
         return State(theta, zeros, u, theta, zeros, u, theta, v, norms, degree, s, c, 0, np.zeros(4), 0.0, None)
 
     def _round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         look_every = TUNING.look_every if agent.count > 1 else 1
         if t % look_every == 0:
             state = yield from self._look(state, t)
-        lam, u, k, s, c = state.lam, state.u, state.k, state.s, state.c
-        s_j, b = s / state.degree, (1.0 - c) / (2.0 * s)
-        mixed = (yield Mix(lam, "laplacian")) if agent.count > 1 else np.zeros_like(lam)
+        lam = state.lam
+        u = state.u
+        k = state.k
+        s = state.s
+        c = state.c
+        s_j = s / state.degree
+        b = (1.0 - c) / (2.0 * s)
+        if agent.count > 1:
+            mixed = yield Mix(lam, "laplacian")
+        else:
+            mixed = np.zeros_like(lam)
 
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
         theta = own_step(agent, state.theta, lam, c / s_j / state.norms)
         theta_change = theta - state.theta
         # ũ = 2u⁺ − u = u + 2X(θ⁺ − θ) − 2b Lλ,  λ⁺ = λ + s ũ, at the labels prox_{s ℓ*} of that
         # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
-        u_ahead, lam_next = agent.design.forward(2.0 * theta_change), np.empty_like(lam)
-        old, new = 1.0 / (k + 2), (k + 1) / (k + 2)
-        here, looks = agent.data.y is not None, k == 0 or (t + 1) % look_every == 0
-        v, first, shares = state.v, state.first, state.shares
+        u_ahead = agent.design.forward(2.0 * theta_change)
+        lam_next = np.empty_like(lam)
+        old = 1.0 / (k + 2)
+        new = (k + 1) / (k + 2)
+        here = agent.data.y is not None
+        looks = k == 0 or (t + 1) % look_every == 0
+        v = state.v
+        first = state.first
+        shares = state.shares
         if here or looks:
             blend(u_ahead, 1.0, u_ahead, 1.0, u, -2.0 * b, mixed)
             blend(lam_next, 1.0, lam, s_j, u_ahead, 0.0, lam)
@@ -260,7 +284,10 @@ class GraphCP(Method[State | PaperState, Rows]):
             if looks:
                 weight = own_weight(agent, state.norms, theta_change)
                 shares = residual_shares(state, weight, lam_after, u_ahead, mixed)
-                first = float(shares[-1]) if k == 0 else first
+                if k == 0:
+                    first = float(shares[-1])
+                else:
+                    first = first
             blend(lam_next, 2.0 * new, lam_after, -new, lam, old, state.lam_0)
             blend(u_ahead, new, u_ahead, old, state.u_0, 0.0, u_ahead)
         else:
@@ -318,7 +345,8 @@ def advance(
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def moved(lam_after: FloatArray, lam: FloatArray, u_ahead: FloatArray, u: FloatArray) -> tuple[float, float]:
     """‖λ⁺ − λ‖² and ⟨λ⁺ − λ, ũ − u⟩, without an array for the differences."""
-    square, product = 0.0, 0.0
+    square = 0.0
+    product = 0.0
     for i in range(lam.size):
         change = lam_after[i] - lam[i]
         square += change * change
@@ -336,7 +364,8 @@ def residual_shares(
 
     E, one vector per edge, exists only in the proof: Σ_j ‖ΔE_j‖² = b²⟨Λ, LΛ⟩. ũ − u is 2Δu.
     """
-    s, c = state.s, state.c
+    s = state.s
+    c = state.c
     square, product = moved(lam_after, state.lam, u_ahead, state.u)
     duals = state.degree * square
     blocks = weight / state.degree

@@ -67,26 +67,38 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
         whole = whole.made_careful()
         again, closer = _descended(whole, best)
         best = again if closer.gap < bound.gap else best
-    v = whole.at(best.w.astype(float)).slopes if best.v is None else best.v
+    if best.v is None:
+        v = whole.at(best.w.astype(float)).slopes
+    else:
+        v = best.v
     return whole.raised(best.w.astype(float)), v
 
 
 def _descended(whole: Agent, start: Point | None) -> tuple[Point, Bound]:
     """The best point on the way of the method for its problem, and what is proven of it."""
-    method, unit = _method_for(whole), whole.known.gap_unit
+    method = _method_for(whole)
+    unit = whole.known.gap_unit
     state = alone(method.start(whole))
     if start is not None:
         state = alone(method.warm(whole, state, start))
     best = method.point(whole, state)
-    proven, waited = Bound(np.inf, -np.inf, gap=np.inf), 0
+    proven = Bound(np.inf, -np.inf, gap=np.inf)
+    waited = 0
     for t in range(1, TUNING.rounds + 1):
         state = alone(method.round(whole, state, t))
         point = method.point(whole, state)
         bound = alone(certify(whole, point))
-        waited = 0 if bound.gap < proven.gap else waited + 1
         if bound.gap < proven.gap:
-            best, proven = point, bound
-        patience = TUNING.patience if proven.gap <= TUNING.close * unit else TUNING.long_patience
+            waited = 0
+        else:
+            waited = waited + 1
+        if bound.gap < proven.gap:
+            best = point
+            proven = bound
+        if proven.gap <= TUNING.close * unit:
+            patience = TUNING.patience
+        else:
+            patience = TUNING.long_patience
         if proven.gap <= TUNING.exact * unit or waited >= patience or whole.should_stop():
             break
     return best, proven

@@ -111,11 +111,13 @@ class Tree(Method[State, Rows]):
         norms = own_norms(agent, whiten)
         kappa = yield from pooled_norm(agent, norms**-0.5, whiten)
         if whiten and kappa > chambolle_pock.TUNING.alike * agent.count:
-            whiten, norms = False, own_norms(agent, False)
+            whiten = False
+            norms = own_norms(agent, False)
             kappa = yield from pooled_norm(agent, norms**-0.5)
         norms *= kappa or 1.0
         theta = agent.first_model()
-        u, lam = (yield Sum(agent.design.forward(theta))), np.zeros(agent.design.shape[0], agent.design.dtype)
+        u = yield Sum(agent.design.forward(theta))
+        lam = np.zeros(agent.design.shape[0], agent.design.dtype)
         dual = lam
         if agent.data.y is None:
             u = dual = np.empty(0, lam.dtype)
@@ -129,8 +131,12 @@ class Tree(Method[State, Rows]):
         return replace(state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=dual, u=u, u_0=u, v=dual)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        k, s, lam, here = state.k, state.s, state.lam, agent.data.y is not None
-        old, new = 1.0 / (k + 2), (k + 1) / (k + 2)
+        k = state.k
+        s = state.s
+        lam = state.lam
+        here = agent.data.y is not None
+        old = 1.0 / (k + 2)
+        new = (k + 1) / (k + 2)
 
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
         theta = own_step(agent, state.theta, lam, 1.0 / s / state.norms, state.whiten)
@@ -139,9 +145,13 @@ class Tree(Method[State, Rows]):
         heard = yield Sum(
             _with(agent.design.forward(theta_change), own_weight(agent, state.norms, theta_change, state.whiten))
         )
-        v, u, first, before = state.v, state.u, state.first, state.before
+        v = state.v
+        u = state.u
+        first = state.first
+        before = state.before
         if here:
-            u_change, blocks = heard[:-1], float(heard[-1])
+            u_change = heard[:-1]
+            blocks = float(heard[-1])
             # λ⁺ = prox_{s ℓ*}(λ + s(2u⁺ − u))
             v = dual_step(agent, lam + s * (u + 2.0 * u_change), s)
             lam_change = v - lam
@@ -154,12 +164,17 @@ class Tree(Method[State, Rows]):
             u = new * (u + 2.0 * u_change) + old * state.u_0
             ends = restarts(now, first, math.inf if before is None else before, k + 1, t + 1)
             before = now
-            s = rebalanced(s, 1.0, duals, blocks, 0.0)[0] if ends else s
+            if ends:
+                s = rebalanced(s, 1.0, duals, blocks, 0.0)[0]
+            else:
+                s = s
             heard = yield Sum(_with(told, float(ends), s))
         else:
             heard = yield Sum(shared_result(heard, lambda: np.zeros(heard.size + 1, heard.dtype)))
         theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
-        lam, ends, s = heard[:-2], bool(heard[-2]), float(heard[-1])
+        lam = heard[:-2]
+        ends = bool(heard[-2])
+        s = float(heard[-1])
         after = replace(state, theta=theta_next, lam=lam, u=u, w=theta, v=v, s=s, k=k + 1, first=first, before=before)
         if not ends:
             return after

@@ -66,7 +66,10 @@ def solve_block(
     if loss.quadratic and min(agent.design.shape) <= TUNING.small:
         new = _quadratic(agent, v, w, c)
     elif knows(loss):
-        few = max_epochs if _sweeps_for_newton(agent) > max_epochs else min(max_epochs, TUNING.first)
+        if _sweeps_for_newton(agent) > max_epochs:
+            few = max_epochs
+        else:
+            few = min(max_epochs, TUNING.first)
         new, moved, settled = _by_coordinates(agent, v, w, c, tolerance, few, t)
         if not settled and few < max_epochs:
             new = _by_newton(agent, w + c * Xv, w + moved, c, tolerance).astype(v.dtype, copy=False)
@@ -79,8 +82,12 @@ def solve_block(
 
 def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArray:
     """(I + c A Aᵀ) p = √s∘(X̃w − y − v⁰) for A = √s X̃, p = √s∘(v − v⁰), from eigenvectors of the smaller Gram matrix."""
-    design, tall = agent.centred, agent.design.shape[0] > agent.design.shape[1]
-    root = None if agent.data.weights is None else np.sqrt(agent.data.weights)
+    design = agent.centred
+    tall = agent.design.shape[0] > agent.design.shape[1]
+    if agent.data.weights is None:
+        root = None
+    else:
+        root = np.sqrt(agent.data.weights)
     values, vectors = _eigenvectors(agent)
     r = design.forward(w) - agent.labels - v
     if tall:
@@ -102,15 +109,24 @@ def _eigenvectors(agent: Agent) -> tuple[FloatArray, FloatArray]:
 
 def _gram(agent: Agent) -> FloatArray:
     """AᵀA or A Aᵀ for A = √s X̃, whichever is smaller; a sparse X is not made dense for it."""
-    design, (n, width), tall = agent.centred, agent.design.shape, agent.design.shape[0] > agent.design.shape[1]
-    d, weights = design.X.shape[1], agent.data.weights
-    root: FloatArray = np.ones(n) if weights is None else np.sqrt(weights).astype(float)
+    design = agent.centred
+    n, width = agent.design.shape
+    tall = agent.design.shape[0] > agent.design.shape[1]
+    d = design.X.shape[1]
+    weights = agent.data.weights
+    if weights is None:
+        root: FloatArray = np.ones(n)
+    else:
+        root = np.sqrt(weights).astype(float)
     centre, unit = _centre(design)
     if not is_sparse(design.X):
         A = np.full((n, width), unit)
         np.subtract(design.X, centre, out=A[:, :d])
         A *= root[:, None]
-        gram: FloatArray = A.T @ A if tall else A @ A.T
+        if tall:
+            gram: FloatArray = A.T @ A
+        else:
+            gram = A @ A.T
         return gram
     A = sp.csr_array(design.X.astype(float)).multiply(root[:, None]).tocsr()
     product: FloatArray = (A.T @ A if tall else A @ A.T).toarray()
@@ -152,10 +168,16 @@ def improve(
     max_epochs: int,
 ) -> tuple[FloatArray, FloatArray, bool]:
     """v after coordinate steps on those rows in that order, which is left otherwise; −c X̃ᵀ(s∘(v⁺ − v)); if settled."""
-    design, X = agent.centred, agent.design.X
-    improved, z = v.astype(float), w[: X.shape[1]].astype(float)
+    design = agent.centred
+    X = agent.design.X
+    improved = v.astype(float)
+    z = w[: X.shape[1]].astype(float)
     ascend: Any = dual_ascent
-    settled, beta, tau, first, left = False, design.offset(w), 0.0, 0.0, max_epochs
+    settled = False
+    beta = design.offset(w)
+    tau = 0.0
+    first = 0.0
+    left = max_epochs
     while not settled and left > 0 and not (first and agent.should_stop()):
         rest = tolerance, min(left, ALL_EVERY), tau, first
         settled, beta, tau, first = ascend(*_rows(agent), c, z, beta, improved, order, *rest)
@@ -170,13 +192,28 @@ def improve(
 @remembered
 def _rows(agent: Agent) -> tuple[Any, ...]:
     """What the compiled code wants to know of its own rows: its first arguments."""
-    design, X, labels, loss = agent.centred, agent.design.X, agent.exact_labels, agent.problem.loss
-    sparse, (centre, unit) = is_sparse(X), _centre(design)
+    design = agent.centred
+    X = agent.design.X
+    labels = agent.exact_labels
+    loss = agent.problem.loss
+    sparse = is_sparse(X)
+    centre, unit = _centre(design)
     length: Any = squared_norms
-    squares = length(X.data, X.indptr) if sparse else np.einsum("ij,ij->i", X, X, dtype=float)
-    tilts, constant = (X @ centre, float(centre @ centre) + unit**2) if design.intercept else (np.empty(0), 0.0)
+    if sparse:
+        squares = length(X.data, X.indptr)
+    else:
+        squares = np.einsum("ij,ij->i", X, X, dtype=float)
+    if design.intercept:
+        tilts = X @ centre
+        constant = float(centre @ centre) + unit**2
+    else:
+        tilts = np.empty(0)
+        constant = 0.0
     # ‖(x − c, u)‖² = ‖x‖² − 2xᵀc + ‖c‖² + u²
-    norms = np.maximum(squares - 2 * tilts + constant, unit**2) if design.intercept else squares
+    if design.intercept:
+        norms = np.maximum(squares - 2 * tilts + constant, unit**2)
+    else:
+        norms = squares
     empty = np.empty(0, X.dtype)
     return (
         np.empty((0, 0), X.dtype) if sparse else np.ascontiguousarray(X),
@@ -217,27 +254,40 @@ def shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
 @remembered
 def _sweeps_for_newton(agent: Agent) -> float:
     """What a Newton step costs, in sweeps of coordinate ascent; infinite where it is not for the loss, or too large."""
-    (n, width), X, loss = agent.design.shape, agent.design.X, agent.problem.loss
+    n, width = agent.design.shape
+    X = agent.design.X
+    loss = agent.problem.loss
     if not loss.smooth or type(loss).curvature is Loss.curvature or min(n, width) > TUNING.small:
         return np.inf
     numbers = max(X.nnz if is_sparse(X) else X.size, 1)
-    products = numbers * (numbers / n / 2 if is_sparse(X) else width / TUNING.many) if n > width else 0.0
+    if n > width:
+        products = numbers * (numbers / n / 2 if is_sparse(X) else width / TUNING.many)
+    else:
+        products = 0.0
     return float((products + min(n, width) ** 3 / TUNING.many) / numbers)
 
 
 def _solved(A: FloatArray, b: FloatArray) -> FloatArray:
     """A⁻¹b for the positive definite matrix with that upper triangle; where rounding spoils it, for its diagonal."""
     _, x, failed = scipy.linalg.lapack.dposv(A, b)
-    solution: FloatArray = b / A.diagonal() if failed else x
+    if failed:
+        solution: FloatArray = b / A.diagonal()
+    else:
+        solution = x
     return solution
 
 
 def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolerance: float) -> FloatArray:
     """ℓ'(X̃z) at the least Σ s ℓ(X̃z) + ‖z − centre‖²/2c, by damped Newton steps from that z."""
-    design, loss, y, weights = agent.centred, agent.loss, agent.exact_labels, agent.data.weights
+    design = agent.centred
+    loss = agent.loss
+    y = agent.exact_labels
+    weights = agent.data.weights
     tall = agent.design.shape[0] > agent.design.shape[1]
-    centre, z = centre.astype(float), z.astype(float)
-    scores, first = design.forward(z).astype(float), 0.0
+    centre = centre.astype(float)
+    z = z.astype(float)
+    scores = design.forward(z).astype(float)
+    first = 0.0
     slopes = loss.gradient(scores, y)
     for _ in range(MOST_STEPS):
         slope = design.adjoint(agent.weighted(slopes)) + (z - centre) / c
@@ -255,19 +305,26 @@ def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolera
             root = np.sqrt(bends)
             K = c * root[:, None] * _products(agent) * root
             K[np.diag_indices_from(K)] += 1.0
-            weigh = root if weights is None else root * np.sqrt(weights)
+            if weights is None:
+                weigh = root
+            else:
+                weigh = root * np.sqrt(weights)
             inner = _solved(K, weigh * design.forward(slope))
             step = c * (c * design.adjoint(weigh * inner) - slope)
         # P falls by half of what its slope promises at least, or the step is halved. Far from rounding the whole fits.
-        ahead, length, promised = design.forward(step).astype(float), 1.0, float(slope @ step)
-        before, away = loss.value(scores, y, weights), z - centre
+        ahead = design.forward(step).astype(float)
+        length = 1.0
+        promised = float(slope @ step)
+        before = loss.value(scores, y, weights)
+        away = z - centre
         for _ in range(MOST_STEPS):
             rise = loss.value(scores + length * ahead, y, weights) - before
             rise += (length * float(away @ step) + 0.5 * length**2 * float(step @ step)) / c
             if rise <= 0.25 * length * promised or -length * promised <= ROUNDING * abs(before):
                 break
             length *= 0.5
-        z, scores = z + length * step, scores + length * ahead
+        z = z + length * step
+        scores = scores + length * ahead
         slopes = loss.gradient(scores, y)
     return slopes
 
@@ -282,8 +339,12 @@ def _by_gradients(
 ) -> FloatArray:
     """FISTA with restarts in the metric s: any loss with a `dual_prox`."""
     step = 1.0 / (c * agent.squared_norm)
-    point, lead, momentum, first = v, v, 1.0, 0.0
-    design, scores = agent.centred, agent.centred.forward(w)
+    point = v
+    lead = v
+    momentum = 1.0
+    first = 0.0
+    design = agent.centred
+    scores = agent.centred.forward(w)
     for _ in range(50 * max_epochs):
         pull = scores - c * design.forward(design.adjoint(agent.weighted(lead - v)))
         new = agent.loss.dual_prox(lead + step * pull, agent.labels, step)
@@ -294,6 +355,7 @@ def _by_gradients(
         if np.vdot(lead - new, new - point) > 0:
             momentum = 1.0
         following = 0.5 * (1 + np.sqrt(1 + 4 * momentum**2))
-        point, lead = new, new + float((momentum - 1) / following) * (new - point)
+        lead = new + float((momentum - 1) / following) * (new - point)
+        point = new
         momentum = float(following)
     return point

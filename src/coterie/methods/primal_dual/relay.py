@@ -86,7 +86,8 @@ class Relay(Method[State, Rows]):
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         if sizes is None or _why_not(problem) or problem.loss.smooth or sizes.columns <= TUNING.wide:
             return None
-        rounds, work = TUNING.expected_laps * sizes.agents * TUNING.parts, sizes.rows_work / TUNING.parts
+        rounds = TUNING.expected_laps * sizes.agents * TUNING.parts
+        work = sizes.rows_work / TUNING.parts
         if sizes.link.latency > work / costs.TUNING.speed:
             return None  # all would wait for messages most of the time
         return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, 0.0, "turns are fast here", work))
@@ -100,14 +101,18 @@ class Relay(Method[State, Rows]):
         return State(agent.first_model().astype(float), np.zeros(agent.design.shape[0]))
 
     def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
-        v = state.v if point.v is None else point.v.astype(float)
+        if point.v is None:
+            v = state.v
+        else:
+            v = point.v.astype(float)
         total = yield Sum(agent.design.adjoint(agent.weighted(v)).astype(float))
         return State(agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total)), v)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         lap, turn = divmod(t - 1, agent.count * TUNING.parts)
         speaker, part = _turns(agent, lap)[turn]
-        v, moved = state.v, _silence(agent)
+        v = state.v
+        moved = _silence(agent)
         if speaker == agent.index and len(v):
             rows = _rows(agent, lap)[part :: TUNING.parts]
             if lap >= TUNING.settled:

@@ -72,7 +72,8 @@ class _Tuning(Tuning):
     @cached_property
     def smooth(self) -> dict[int, float]:
         """After which rounds ρ may change, and how far. Finitely many, so proofs for a fixed ρ apply to the rest."""
-        first, late = self.smooth_first, self.smooth_share
+        first = self.smooth_first
+        late = self.smooth_share
         return {first: 1.0, 3 * first: 0.75, 6 * first: 0.75} | {12 * first * 2**j: late for j in range(10)}
 
     @cached_property
@@ -123,7 +124,10 @@ class PrimalDual(Method[State, Rows]):
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         w = agent.centred.inner(point.w).astype(state.w.dtype)
-        v = state.v if point.v is None else point.v.astype(state.v.dtype)
+        if point.v is None:
+            v = state.v
+        else:
+            v = point.v.astype(state.v.dtype)
         return self.from_here(replace(state, w=w, v=v, Xv=agent.centred.adjoint(agent.weighted(v))))
 
     def from_here(self, state: State) -> State:
@@ -132,7 +136,10 @@ class PrimalDual(Method[State, Rows]):
 
     def dual_step(self, agent: Agent, state: State, w: FloatArray, t: int) -> tuple[FloatArray, FloatArray]:
         """v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n, for M = X_[k]ᵀX_[k] or τI (τ is in `eta`); Xv⁺."""
-        n, rho, eta, v = agent.total, state.rho, state.eta, state.v
+        n = agent.total
+        rho = state.rho
+        eta = state.eta
+        v = state.v
         if not self.linearised:
             return solve_block(agent, v, state.Xv, w, rho * eta / n, self.tolerance(t), self.inner_epochs, t)
         step = n / (rho * eta)
@@ -141,11 +148,9 @@ class PrimalDual(Method[State, Rows]):
 
     def tolerance(self, t: int) -> float:
         """Errors relative to bounded moves, so a summable sequence makes them summable."""
-        return (
-            float(self.inner_tolerance)
-            if self.inner_tolerance != "auto"
-            else min(TUNING.roughest, (TUNING.exact_from / t) ** TUNING.decay)
-        )
+        if self.inner_tolerance != "auto":
+            return float(self.inner_tolerance)
+        return float(min(TUNING.roughest, (TUNING.exact_from / t) ** TUNING.decay))
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(agent.centred.plain(state.w), state.v)
@@ -153,7 +158,12 @@ class PrimalDual(Method[State, Rows]):
     def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
         """w and v in the metric of Lemma 2, where v is measured by M: as Xv, or as it is."""
         metric = math.sqrt(state.rho * state.eta) / agent.total
-        measured, other = ("v", "Xv") if self.linearised else ("Xv", "v")
+        if self.linearised:
+            measured = "v"
+            other = "Xv"
+        else:
+            measured = "Xv"
+            other = "v"
         return (
             Coordinate("w", 1 / math.sqrt(state.rho), shared=True),
             Coordinate(measured, metric, shared=False),
@@ -185,23 +195,31 @@ class Admm(PrimalDual):
 
     def start(self, agent: Agent) -> Talk[State]:
         assert agent.facts is not None
-        eta, tau = float(agent.count), 1.0
+        eta = float(agent.count)
+        tau = 1.0
         if self.linearised and self.eta == "auto":
             # τ = max_k λmax(X_[k]ᵀ X_[k])                                                                  Lemma 1
             tau = (yield from largest(agent, agent.centred.squared_norm(agent.data.weights))) or 1.0
-        eta = eta * tau if self.eta == "auto" else float(self.eta)
+        if self.eta == "auto":
+            eta = eta * tau
+        else:
+            eta = float(self.eta)
         rho = self.given_rho(agent.count) or self.first_rho(agent, eta)
-        w, v = agent.centred.inner(agent.first_model()), np.zeros(agent.design.shape[0], agent.design.dtype)
+        w = agent.centred.inner(agent.first_model())
+        v = np.zeros(agent.design.shape[0], agent.design.dtype)
         return self.from_here(State(w, v, np.zeros_like(w), rho, eta, w, v))
 
     def given_rho(self, agents: int) -> float | None:
         """ρ if the caller gave it."""
-        return None if self.rho == "auto" else float(self.rho)
+        if self.rho == "auto":
+            return None
+        return float(self.rho)
 
     def first_rho(self, agent: Agent, eta: float) -> float:
         """`balance` at w = 0, as if w had to travel `reach` and v to ∇ℓ(0), where Xᵀv = n∇P(0) in K equal parts."""
         assert agent.facts is not None
-        facts, ridge = agent.facts, agent.problem.penalty.strong_convexity
+        facts = agent.facts
+        ridge = agent.problem.penalty.strong_convexity
         if self.linearised:
             return balance(facts.reach, facts.residual, facts.total, eta)
         if not (facts.primal_at_start > 0 and facts.reach > 0):
@@ -217,7 +235,9 @@ class Admm(PrimalDual):
         """How far `first_rho` takes the Xv of all agents to travel."""
         assert agent.facts is not None
         facts = agent.facts
-        return facts.total * facts.primal_at_start / (facts.reach * math.sqrt(eta)) if facts.reach > 0 else 0.0
+        if facts.reach > 0:
+            return facts.total * facts.primal_at_start / (facts.reach * math.sqrt(eta))
+        return 0.0
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         if self.dual_first:
@@ -277,7 +297,9 @@ class Consensus(Admm):
     """β = 1/(ρK), the paper's parameter of the consensus rules, in place of `rho`."""
 
     def given_rho(self, agents: int) -> float | None:
-        return super().given_rho(agents) if self.beta == "auto" else 1.0 / (float(self.beta) * agents)
+        if self.beta == "auto":
+            return super().given_rho(agents)
+        return 1.0 / (float(self.beta) * agents)
 
 
 @dataclass(frozen=True)
@@ -299,7 +321,9 @@ class Proximal1(Admm):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        return (2.0, "exact local problems save rounds") if knows(problem.loss) else None
+        if knows(problem.loss):
+            return (2.0, "exact local problems save rounds")
+        return None
 
 
 @dataclass(frozen=True)
@@ -318,4 +342,6 @@ class Proximal2(Proximal1):
 
 def balance(primal: float, dual: float, n: float, eta: float) -> float:
     """The ρ for which both distances weigh the same in the metric of Lemma 2: ‖Δw‖²/ρ = ρη‖Δv‖²_M/n²."""
-    return n * primal / (math.sqrt(eta) * dual) if primal > 0 and dual > 0 and eta > 0 else 1.0
+    if primal > 0 and dual > 0 and eta > 0:
+        return n * primal / (math.sqrt(eta) * dual)
+    return 1.0

@@ -45,7 +45,8 @@ class Cocoa(PrimalDual):
             raise InvalidProblem(f"cocoa {NO_INTERCEPT}")
 
     def start(self, agent: Agent) -> Talk[State]:
-        w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
+        w = agent.first_model()
+        v = np.zeros(agent.design.shape[0], agent.design.dtype)
         sigma = float(agent.count if self.sigma == "auto" else self.sigma)
         yield from ()  # there is nothing to ask
         return State(w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, w)
@@ -63,4 +64,6 @@ class Cocoa(PrimalDual):
 
     def accelerated(self, problem: Problem) -> Steps:
         """Without over-relaxation, for which CoCoA has no theory."""
-        return Anderson(self, alpha=1.0) if problem.loss.smooth else self
+        if problem.loss.smooth:
+            return Anderson(self, alpha=1.0)
+        return self

@@ -135,7 +135,10 @@ class _Family(Method[S, Rows]):
                 raise InvalidProblem(f"{self.name}: step must be a positive number or 'auto', not {self.step!r}.")
             object.__setattr__(self, "step", float(self.step))
         if not isinstance(self.mixing, str):
-            matrix = self.mixing.toarray() if is_sparse(self.mixing) else np.asarray(self.mixing, float)
+            if is_sparse(self.mixing):
+                matrix = self.mixing.toarray()
+            else:
+                matrix = np.asarray(self.mixing, float)
             object.__setattr__(self, "mixing", matrix.tolist())
         elif self.mixing.replace("_", "-") == "laplacian":
             raise InvalidProblem(
@@ -145,7 +148,9 @@ class _Family(Method[S, Rows]):
     @cached_property
     def rule(self) -> str | FloatArray:
         """A as a `Mix` takes it: the same object each time."""
-        return self.mixing if isinstance(self.mixing, str) else np.array(self.mixing, float)
+        if isinstance(self.mixing, str):
+            return self.mixing
+        return np.array(self.mixing, float)
 
     def check(self, problem: Problem, network: Network) -> None:
         able = [loss for loss in SLOPES if loss.moves_with_labels or not problem.offset]
@@ -162,11 +167,15 @@ class _Family(Method[S, Rows]):
 
     def _share(self, agent: Agent) -> Talk[tuple[FloatArray, FloatArray, FloatArray, FloatArray]]:
         """Labels, weights (with mean 1) and ‖h_n‖² of all samples: from here on every agent knows them; and its c_j."""
-        measures, scale = self.step == "auto", column_scale(agent)
+        measures = self.step == "auto"
+        scale = column_scale(agent)
         told = np.zeros((3 + measures, agent.design.shape[0]), agent.design.dtype)
         if agent.data.y is not None:
             told[0] = agent.labels
-            told[1] = 1.0 if agent.data.weights is None else agent.data.weights
+            if agent.data.weights is None:
+                told[1] = 1.0
+            else:
+                told[1] = agent.data.weights
         told[2] = row_squares(agent.design)
         if measures:
             told[3] = row_squares(agent.design, scale)
@@ -175,14 +184,16 @@ class _Family(Method[S, Rows]):
         if measures:
             # One unit for all columns shortens the step where some are mostly 0: does it make good for it?
             least = yield Sum(agent.one_hot(least_bend(agent)))
-            beta, rows = agent.problem.loss.smoothness, [float((weights * one).max()) for one in (squares, *scaled)]
+            beta = agent.problem.loss.smoothness
+            rows = [float((weights * one).max()) for one in (squares, *scaled)]
             if rows[1] + 1.0 < gain() * (beta * rows[0] + self._ridge(agent)) / float(least[least > 0].min()):
                 return labels, weights, scaled[0], scale
         return labels, weights, squares, np.ones(len(scale))
 
     def _blocks(self, agent: Agent, weights: FloatArray, scale: FloatArray) -> Talk[FloatArray]:
         """A bound on the curvature of the losses in the columns of each agent: λmax of β X_kᵀ diag(weights) X_k / N."""
-        n, weights = agent.design.shape[0], weights.astype(float)
+        n = agent.design.shape[0]
+        weights = weights.astype(float)
         squared_norms: FloatArray = yield Sum(agent.one_hot(agent.design.squared_norm(weights, columns=scale)))
         return squared_norms * (agent.problem.loss.smoothness / n)
 
@@ -226,24 +237,34 @@ class _Stochastic(_Family[State]):
         filters, tau = mixing_filter(spectrum, length, chebyshev)
         if self.step == "auto":
             blocks = yield from self._blocks(agent, weights, scale)
-            least = float(response(filters, tau, spectrum).min(initial=0.0)) if self.remembers else 0.0
+            if self.remembers:
+                least = float(response(filters, tau, spectrum).min(initial=0.0))
+            else:
+                least = 0.0
             row = agent.problem.loss.smoothness * float((weights * squares).max()) + self._ridge(agent)
             step = safe_step(row, blocks, len(labels), self.batch, filters.shape[1], least)
         else:
             step = self.step
 
-        n, columns, dtype = len(labels), agent.design.shape[1], agent.design.dtype
+        n = len(labels)
+        columns = agent.design.shape[1]
+        dtype = agent.design.dtype
         memory = np.zeros((n, 4), dtype)
         memory[:, LABEL], memory[:, WEIGHT] = labels, weights
         # avg_k starts at (1/N) Σ_n Q'(0; γ_n) h_{n,k}: u = 0 is what the memory holds
         slopes = weights * agent.problem.loss.gradient(np.zeros(n, dtype), labels)
-        average = scale * agent.design.adjoint(slopes.astype(float)) / n if self.remembers else np.zeros(columns)
+        if self.remembers:
+            average = scale * agent.design.adjoint(slopes.astype(float)) / n
+        else:
+            average = np.zeros(columns)
         J = filters.shape[1]
-        pipe, sequence = np.zeros((4, J * self.batch), dtype), np.full((J, self.batch), -1, np.intp)
+        pipe = np.zeros((4, J * self.batch), dtype)
+        sequence = np.full((J, self.batch), -1, np.intp)
         return State(np.zeros(columns, dtype), average, memory, pipe, sequence, step, filters, tau, scale)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        n, (J, B) = len(state.memory), state.sequence.shape
+        n = len(state.memory)
+        J, B = state.sequence.shape
         iterations = self.iterations_per_round or -(-n // B)
         loss = agent.problem.loss
         threshold = loss.threshold if isinstance(loss, Huber) else 0.0
@@ -256,10 +277,13 @@ class _Stochastic(_Family[State]):
             agent.design.intercept,
             self.remembers,
         )
-        rows, filters = by_rows(agent, bool((state.scale != 1.0).any())), state.filters
+        rows = by_rows(agent, bool((state.scale != 1.0).any()))
+        filters = state.filters
         shrink = 1.0 - state.step * (self._ridge(agent) * state.scale**2)
-        w, average = state.w.copy(), state.average.copy()
-        memory, pipe = state.memory.copy(), state.pipe.copy()
+        w = state.w.copy()
+        average = state.average.copy()
+        memory = state.memory.copy()
+        pipe = state.pipe.copy()
         # n_i ~ U[1, N], the same at all agents                                                       (9), (22), (31)
         drawn = agent.common_random(t).integers(0, n, (iterations, B))
         sequence = np.concatenate([state.sequence, drawn])
@@ -340,7 +364,8 @@ class DynamicDiffusion(_Family[FullState]):
             step = 1.0 / (agent.count * float(blocks.max()) + self._ridge(agent))
         else:
             step = self.step
-        zeros, w = np.zeros(len(labels), agent.design.dtype), np.zeros(agent.design.shape[1], agent.design.dtype)
+        zeros = np.zeros(len(labels), agent.design.dtype)
+        w = np.zeros(agent.design.shape[1], agent.design.dtype)
         return FullState(w, zeros, zeros, labels, weights, step, scale.astype(w.dtype))
 
     def round(self, agent: Agent, state: FullState, t: int) -> Talk[FullState]:

@@ -38,7 +38,8 @@ def by_rows(agent: Agent, scaled: bool) -> Rows:
 @remembered
 def column_scale(agent: Agent) -> FloatArray:
     """c_j with c_j² (mean of h_j² + ρ/β) = 1, and 1 for the intercept and for columns of zeros."""
-    design, problem = agent.design, agent.problem
+    design = agent.design
+    problem = agent.problem
     squares = design.squared_lengths().astype(float) / max(design.shape[0], 1)
     bends = squares + problem.penalty.strong_convexity / problem.loss.smoothness
     scale = np.ones(design.shape[1])
@@ -50,10 +51,13 @@ def column_scale(agent: Agent) -> FloatArray:
 
 def least_bend(agent: Agent) -> float:
     """The least β (mean of h_j²) + ρ of its columns, and 0 if it has none."""
-    design, problem = agent.design, agent.problem
+    design = agent.design
+    problem = agent.problem
     squares = design.squared_lengths().astype(float) / max(design.shape[0], 1)
     bends = problem.loss.smoothness * squares + problem.penalty.strong_convexity
-    return float(bends[squares > 0].min(initial=np.inf)) if (squares > 0).any() else 0.0
+    if (squares > 0).any():
+        return float(bends[squares > 0].min(initial=np.inf))
+    return 0.0
 
 
 def row_squares(design: Design, scale: FloatArray | None = None) -> FloatArray:
@@ -61,15 +65,22 @@ def row_squares(design: Design, scale: FloatArray | None = None) -> FloatArray:
     X = _centred(design)
     if scale is not None:
         X = _times(X, scale[: X.shape[1]])
-    squares: FloatArray = np.asarray(X.multiply(X).sum(axis=1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
+    if is_sparse(X):
+        squares: FloatArray = np.asarray(X.multiply(X).sum(axis=1)).ravel()
+    else:
+        squares = np.einsum("ij,ij->i", X, X)
     return squares + 1.0 if design.intercept else squares
 
 
 def _centred(design: Design) -> Matrix:
-    return design.X - design.centre.astype(design.dtype) if isinstance(design, CentredDesign) else design.X
+    if isinstance(design, CentredDesign):
+        return design.X - design.centre.astype(design.dtype)
+    return design.X
 
 
 def _times(X: Matrix, scale: FloatArray) -> Matrix:
     """Every column times its number, in the precision of the data."""
     scale = scale.astype(X.dtype)
-    return X @ sp.diags_array(scale) if is_sparse(X) else X * scale
+    if is_sparse(X):
+        return X @ sp.diags_array(scale)
+    return X * scale

@@ -39,11 +39,15 @@ def paper_start(
 ) -> Talk[PaperState]:
     """At 0, with the steps of Theorem 1; what is not given of its constants is estimated."""
     assert agent.facts is not None
-    reach = agent.facts.reach if 0 < agent.facts.reach < math.inf else 0.5
+    if 0 < agent.facts.reach < math.inf:
+        reach = agent.facts.reach
+    else:
+        reach = 0.5
     R = R or 2.0 * reach
     if chi is None:
         chi = math.sqrt((yield from pooled_norm(agent, np.ones(agent.design.shape[1], agent.design.dtype)))) or 1.0
-    rho, spread = steepness(agent.problem.loss), 1.0
+    rho = steepness(agent.problem.loss)
+    spread = 1.0
     if agent.count > 1:
         if delta == "diameter":
             delta = yield from smallest_by_diameter(agent)
@@ -52,7 +56,8 @@ def paper_start(
             D = 2.0 * (yield from largest(agent, (yield from own_degree(agent))))
         if delta is None or D is None:
             low, high = yield from laplacian_ends(agent)
-            delta, D = delta or low, D or high
+            delta = delta or low
+            D = D or high
         assert not isinstance(delta, str)
         assert not isinstance(D, str)
         spread = math.sqrt(1.0 + 2.0 * chi**2 / delta**2)
@@ -61,15 +66,22 @@ def paper_start(
     # σ = m^{1/2} n^{3/2} ρ / ((χ + D) R √(1 + 2χ²/δ²)),  τ = n² / ((χ + D)² σ)                         Theorem 1
     s = math.sqrt(agent.count * agent.total) * rho / ((chi + D) * R * spread)
     a = 1.0 / ((chi + D) ** 2 * s)
-    (rows, columns), dtype = agent.design.shape, agent.design.dtype
-    theta, zeros = np.zeros(columns, dtype), np.zeros(rows, dtype)
-    lam_mean = zeros if agent.data.y is not None else np.empty(0, dtype)
+    rows, columns = agent.design.shape
+    dtype = agent.design.dtype
+    theta = np.zeros(columns, dtype)
+    zeros = np.zeros(rows, dtype)
+    if agent.data.y is not None:
+        lam_mean = zeros
+    else:
+        lam_mean = np.empty(0, dtype)
     return PaperState(theta, zeros, zeros, theta, lam_mean, a, s)
 
 
 def paper_round(agent: Agent, state: PaperState, t: int) -> Talk[PaperState]:
     """Equations (9) to (14)."""
-    a, s, here = state.a, state.s, agent.data.y is not None
+    a = state.a
+    s = state.s
+    here = agent.data.y is not None
     # θ_{t+1} = prox_{τr}(θ_t − (τ/n) Xᵀλ_t)                                                                  (9)
     theta = block_step(agent, state.theta, state.lam, np.full_like(state.theta, a))
     lam = s * agent.design.forward(2.0 * theta - state.theta)
@@ -85,7 +97,9 @@ def paper_round(agent: Agent, state: PaperState, t: int) -> Talk[PaperState]:
         lam = dual_step(agent, lam, s)
     # θ̄ = (1/T) Σ_{t=1}^T θ_t                                                                                (14)
     theta_mean = state.theta_mean + (theta - state.theta_mean) / t
-    lam_mean = state.lam_mean + (lam - state.lam_mean) / t if here else state.lam_mean
+    lam_mean = state.lam_mean
+    if here:
+        lam_mean = lam_mean + (lam - lam_mean) / t
     return PaperState(theta, V, lam, theta_mean, lam_mean, a, s)
 
 
@@ -104,7 +118,8 @@ def smallest_by_diameter(agent: Agent) -> Talk[float]:
     around[agent.index] = 0.0
     # Lighter edges make λ₂ smaller in proportion, at most.
     lightest = 1.0 / (yield from largest(agent, 1.0 / float(around[around > 0].min())))
-    degree, diameter = float(around.sum()), 0
+    degree = float(around.sum())
+    diameter = 0
     while (yield Sum(np.array([float(np.count_nonzero(heard == 0))])))[0] > 0:
         theirs = degree * heard - (yield Mix(heard, "laplacian"))
         # Rounding leaves less than an edge's weight where nobody has heard.
@@ -146,4 +161,6 @@ def laplacian_ends(agent: Agent) -> Talk[tuple[float, float]]:
 
 def steepness(loss: Loss) -> float:
     """ρ: |ℓ'| ≤ ρ for a Lipschitz loss, |ℓ'| ≤ ρ √ℓ for one that is not: √2 for ½(u − y)²."""
-    return loss.lipschitz if math.isfinite(loss.lipschitz) else math.sqrt(2.0 * loss.smoothness)
+    if math.isfinite(loss.lipschitz):
+        return loss.lipschitz
+    return math.sqrt(2.0 * loss.smoothness)

@@ -45,9 +45,11 @@ def mixing_filter(
 ) -> tuple[FloatArray, float]:
     """α_j, β_j, γ_j by age, and τ, of the polynomial that the pipeline applies."""
     for J in range(1, TUNING.longest) if length == "auto" else (length,):
-        power, smooth = power_filter(J), chebyshev_filter(spectrum, J)
+        power = power_filter(J)
+        smooth = chebyshev_filter(spectrum, J)
         if chebyshev == "auto":
-            left, right = response(*power, spectrum), response(*smooth, spectrum)
+            left = response(*power, spectrum)
+            right = response(*smooth, spectrum)
             good = left.min(initial=0.0) >= 0.0 and left.max(initial=0.0) <= right.max(initial=0.0)
             chosen = power if good else smooth
         else:
@@ -70,12 +72,21 @@ def chebyshev_filter(spectrum: FloatArray, J: int) -> tuple[FloatArray, float]:
     The three-term recurrence of T_j(Â) / T_j(x̂(1)), with T_j(x̂(1)) / T_{j+1}(x̂(1)) = g h_j, g = 1 / x̂(1): nothing is
     divided by λ₂ − λ_min, and nothing overflows.
     """
-    low, high = (float(spectrum.min()), float(spectrum.max())) if spectrum.size else (0.0, 0.0)
-    scale, g = 2.0 - low - high, (high - low) / (2.0 - low - high)
-    filters, h, inverse = np.zeros((3, J)), 1.0, g
+    if spectrum.size:
+        low = float(spectrum.min())
+        high = float(spectrum.max())
+    else:
+        low = 0.0
+        high = 0.0
+    scale = 2.0 - low - high
+    g = (high - low) / (2.0 - low - high)
+    filters = np.zeros((3, J))
+    h = 1.0
+    inverse = g
     filters[:, 0] = 2.0 / scale, -(low + high) / scale, 0.0
     for j in range(1, J):
-        previous, h = h, 1.0 / (2.0 - g * g * h)
+        previous = h
+        h = 1.0 / (2.0 - g * g * h)
         filters[:, j] = 4.0 * h / scale, -2.0 * (low + high) * h / scale, -g * g * previous * h
         inverse *= g * h
     return filters, 1.0 / (1.0 + inverse)
@@ -83,7 +94,8 @@ def chebyshev_filter(spectrum: FloatArray, J: int) -> tuple[FloatArray, float]:
 
 def response(filters: FloatArray, tau: float, spectrum: FloatArray) -> FloatArray:
     """p at those eigenvalues: what the pipeline leaves of each mode of disagreement."""
-    z, older = np.ones_like(spectrum), np.zeros_like(spectrum)
+    z = np.ones_like(spectrum)
+    older = np.zeros_like(spectrum)
     for alpha, beta, gamma in filters.T:
         z, older = alpha * spectrum * z + beta * z + gamma * older, z
     p = tau * z + (1.0 - tau)

@@ -71,18 +71,25 @@ class CurvedState(State):
 
 def suits(problem: Problem) -> bool:
     """Whether the loss is curved everywhere, and the penalty a ridge."""
-    loss, pieces = problem.loss, problem.penalty.pieces
+    loss = problem.loss
+    pieces = problem.penalty.pieces
     curved = type(loss).curvature is not Loss.curvature and (loss.quadratic or loss.conjugate_curvature is None)
     return curved and pieces is not None and not pieces.kinds
 
 
 def started(agent: Agent, w: FloatArray, sent: FloatArray | None) -> Talk[CurvedState]:
     """At w, where the sum of all X̃ᵀ(s∘ℓ') is known, or is sent now; and the curvature along the first step."""
-    here, n, ridge, loss = agent.at(w, agent.centred), agent.total, ridge_of(agent), agent.loss
+    here = agent.at(w, agent.centred)
+    n = agent.total
+    ridge = ridge_of(agent)
+    loss = agent.loss
     if sent is None:
         sent = yield Sum(here.adjoint)
     # The first guess of the mean of ℓ'' is its bound; the message has the mean itself.
-    guess = loss.smoothness if np.isfinite(loss.smoothness) else 1.0
+    if np.isfinite(loss.smoothness):
+        guess = loss.smoothness
+    else:
+        guess = 1.0
     gradient = sealed(sent / n + ridge * w)
     base = guess * _lengths(agent) / n
     # Columns that are 0 have no curvature; any positive number will do.
@@ -149,7 +156,9 @@ class Curved(Form):
     def learned(
         self, agent: Agent, state: CurvedState, way: Way, found: Found, gradient: FloatArray
     ) -> tuple[Memory, float]:
-        n, pairs, none = agent.total, self._most, np.empty((0, 0, 0))
+        n = agent.total
+        pairs = self._most
+        none = np.empty((0, 0, 0))
         S = np.vstack([state.memory.S, found.step_size * way.p])[-pairs:]
         Y = np.vstack([state.memory.Y, (found.adjoint - state.sent) / n])[-pairs:]
         triangle = found.heard[len(state.w) + 2 * len(TRIALS) + 1 :].astype(float)
@@ -169,7 +178,10 @@ def _way(agent: Agent, state: CurvedState) -> Way:
 
 def aimed(agent: Agent, state: CurvedState) -> FloatArray:
     """The direction p, along which P falls."""
-    S, Y, gradient, ridge = state.memory.S, state.memory.Y, state.gradient, ridge_of(agent)
+    S = state.memory.S
+    Y = state.memory.Y
+    gradient = state.gradient
+    ridge = ridge_of(agent)
     D = state.softer * state.base + ridge
     if not len(S):
         # As long as the curvature along it says.
@@ -180,12 +192,15 @@ def aimed(agent: Agent, state: CurvedState) -> FloatArray:
     # Steps along which nothing is curved, up to rounding, say nothing.
     known = (A.diagonal() > 0) & np.isfinite(A).all(axis=0)
     if not known.all():
-        S, Y, A = S[known], Y[known], A[np.ix_(known, known)]
+        S = S[known]
+        Y = Y[known]
+        A = A[np.ix_(known, known)]
     if not len(S):
         return -gradient / D
     unit = 1.0 / np.sqrt(A.diagonal())
     # In units in which the diagonal of A is 1.
-    S, A = S * unit[:, None], A * unit[:, None] * unit
+    S = S * unit[:, None]
+    A = A * unit[:, None] * unit
     along = np.einsum("ij,ij->i", S, Y)
     wanted = np.maximum(A.diagonal() - np.einsum("ij,j,ij->i", S, ridge, S), 0.0)
     scale = np.divide(wanted, along, out=np.ones(len(S)), where=along > 0)
@@ -214,8 +229,10 @@ def _sent(
     The message has ∇f, losses, the mean of ℓ'' and ∇²f on all steps; in single precision the change of ∇f.
     """
     ways = np.concatenate([state.images, image[..., None, :]], axis=-2)
-    there, losses = here.moved(image), here.losses_along(image, TRIALS)
-    adjoint, bends = there.adjoint, agent.weighted(there.curvature)
+    there = here.moved(image)
+    losses = here.losses_along(image, TRIALS)
+    adjoint = there.adjoint
+    bends = agent.weighted(there.curvature)
     # In two parts each: single precision would hide small decreases.
     rough = losses.astype(np.float32).astype(float)
     more = np.concatenate([rough, losses - rough, bends.sum(axis=-1, keepdims=True)], axis=-1)
@@ -242,7 +259,8 @@ class _Reply(NamedTuple):
 
 
 def _read(agent: Agent, state: CurvedState, heard: FloatArray, single: bool) -> _Reply:
-    d, k = len(state.w), len(TRIALS)
+    d = len(state.w)
+    k = len(TRIALS)
     total = heard.astype(float)
     sent = total[:d].copy()
     if single:

@@ -108,7 +108,8 @@ class Lbfgs(QuasiNewton[ColumnsState]):
         if sizes is None or not is_for(problem):
             return None
         sent = numbers_sent(problem, network, sizes)
-        each, taken = per_row(sent, sizes.rows), seconds(problem, network, sizes)
+        each = per_row(sent, sizes.rows)
+        taken = seconds(problem, network, sizes)
         return SCORE + cheaper(taken, "lbfgs", "blocks"), (
             f"it is expected to send about {each['lbfgs']} numbers per row, against {each['blocks']} for moving the "
             f"columns (blocks) and {each['tree']} for tree, and to take about {taken['lbfgs']:.2g} s, against "
@@ -140,8 +141,10 @@ class Lbfgs(QuasiNewton[ColumnsState]):
     ) -> Talk[ColumnsState]:
         """At w; without derivatives of the loss, around that dual."""
         scores, _ = yield from courier.scores(agent, w)
-        has_labels, smooth = agent.data.y is not None, is_smooth(agent)
-        v, centre = NOTHING, NOTHING
+        has_labels = agent.data.y is not None
+        smooth = is_smooth(agent)
+        v = NOTHING
+        centre = NOTHING
         width = bend = 0.0
         if has_labels:
             if dual is not None:
@@ -153,7 +156,8 @@ class Lbfgs(QuasiNewton[ColumnsState]):
             v = slopes(agent, scores, centre, width)
             bend = bend_of(agent, scores, v, width)
         adjoint, (bend,) = yield from courier.slopes(agent, v, (bend,))
-        bend, ridge = float(bend) / agent.total, ridge_of(agent)
+        bend = float(bend) / agent.total
+        ridge = ridge_of(agent)
         lengths = agent.design.squared_lengths().astype(float)
         base = bend * lengths + ridge
         base[lengths == 0] = base.max(initial=0.0) or 1.0
@@ -181,14 +185,16 @@ class OfColumns(Form):
 
     def __init__(self, courier: Sums | Blocks, most: int):
         """`most`: how many pairs to remember."""
-        self._courier, self._most = courier, most
+        self._courier = courier
+        self._most = most
 
     def way(self, agent: Agent, state: ColumnsState, t: int) -> Talk[Way]:
         return (yield from way_of_pairs(agent, state, _metrics(agent, state), t, _summed))
 
     def search(self, agent: Agent, state: ColumnsState, way: Way) -> Talk[Found]:
         image, numbers = yield from self._courier.scores(agent, way.p, way[2:])
-        after, decided = state, (0.0, 0.0, 0.0)
+        after = state
+        decided = (0.0, 0.0, 0.0)
         if state.v.size:
             after, decided = _decided(agent, state, image, numbers)
         adjoint, told = yield from self._courier.slopes(agent, after.v, decided)
@@ -252,7 +258,8 @@ def _summed(x: FloatArray) -> Talk[FloatArray]:
 def _metrics(agent: Agent, state: ColumnsState) -> list[Metric]:
     """The agent's diagonal, and its block where it is no larger than two vectors of all rows."""
     if agent.scratch.get("metrics of", NOTHING) is not state.base:
-        own, (n, width) = Diagonal(state.base), agent.design.shape
+        own = Diagonal(state.base)
+        n, width = agent.design.shape
         both: list[Metric] = [own, own]
         if width > 1 and width * width <= TUNING.block_share * n:
             both[1] = block_of(agent.design, state.bend, ridge_of(agent))

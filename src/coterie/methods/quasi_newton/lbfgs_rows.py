@@ -61,7 +61,8 @@ class LbfgsRows(QuasiNewton[State]):
         """Where pairs are curved, numbers are in single precision at first; without them, steps are searched."""
         if not problem.loss.smooth or type(problem.loss).curvature is Loss.curvature or not is_for(problem):
             return None
-        d, (fixed, each) = sizes.width(problem), EXPECTED_SHARED
+        d = sizes.width(problem)
+        fixed, each = EXPECTED_SHARED
         rounds = EXPECTED_ROUNDS["few" if d <= FULL else "many"] * root_condition(problem, sizes)
         what = "messages of a number per column suffice"
         return Outlook(rounds, 1.5, 1.2 * d, 3 * sizes.rows_work, what, fixed + each * d)
@@ -95,7 +96,8 @@ class LbfgsRows(QuasiNewton[State]):
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.started(agent, w, known))
         here = agent.at(w, agent.centred)
-        bends, losses = bends_of(agent, here.curvature), np.array([here.losses]).T
+        bends = bends_of(agent, here.curvature)
+        losses = np.array([here.losses]).T
         heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, losses], axis=-1))
         return shared_result(heard, started, agent, w, heard, key=id(w))
 
@@ -117,7 +119,8 @@ class _Rows(Along):
     """The rows of an agent along a way from w."""
 
     def __init__(self, agent: Agent, w: FloatArray, p: FloatArray):
-        self._here, self._image = agent.at(w, agent.centred), agent.centred.forward(p)
+        self._here = agent.at(w, agent.centred)
+        self._image = agent.centred.forward(p)
 
     def at(self, step_size: float) -> FloatArray:
         there = self._here.moved(step_size * self._image)

@@ -82,7 +82,9 @@ class Block:
         return result
 
     def minimum(self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float) -> tuple[FloatArray, Mask]:
-        z, zeros, infinite = w.copy(), np.zeros(len(w)), np.full(len(w), np.inf)
+        z = w.copy()
+        zeros = np.zeros(len(w))
+        infinite = np.full(len(w), np.inf)
         descend: Any = coordinate_descent
         thresholds = scale * threshold
         least = EXACT * (float(thresholds.max(initial=0.0)) or float(np.abs(scale * slope).max(initial=0.0)))

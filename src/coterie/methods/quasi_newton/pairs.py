@@ -87,7 +87,8 @@ def known(
     memory: Memory, metrics: Sequence[Metric], turn: int, gradient: FloatArray, add: Add
 ) -> Talk[tuple[Memory, Along]]:
     """All inner products, after a `Sum` of the new ones: 2k of the gradient, and of a new pair 2 + 2m times k."""
-    S, Y = memory.S, memory.Y
+    S = memory.S
+    Y = memory.Y
     k = len(S)
     if not k:
         return memory, Along(np.empty(0), np.empty(0))
@@ -127,7 +128,8 @@ def along_gradient(memory: Memory, metric: Metric, turn: int, gradient: FloatArr
     scale = gamma(memory, turn)
     if not len(memory.SY):
         return -scale * metric.inverse(gradient)
-    R, E = np.triu(memory.SY), np.diag(np.diag(memory.SY))
+    R = np.triu(memory.SY)
+    E = np.diag(np.diag(memory.SY))
     inner = scipy.linalg.solve_triangular(R, along.S)
     right = (E + scale * memory.YDY[turn]) @ inner - scale * along.Y
     top = scipy.linalg.solve_triangular(R, right, trans=1)
@@ -158,8 +160,11 @@ def most_of_products(pairs: int, metrics: int, has_equations: bool) -> Counts:
 
 def minimum(model: Model, add: Add) -> Talk[FloatArray]:
     """The z that minimises that model."""
-    memory, metric, turn = model.memory, model.metric, model.turn
-    scale, k = model.stretch * gamma(memory, turn), len(memory.S)
+    memory = model.memory
+    metric = model.metric
+    turn = model.turn
+    scale = model.stretch * gamma(memory, turn)
+    k = len(memory.S)
     if not k:
         return metric.minimum(model.gradient, model.w, model.threshold, scale)[0]
     U = np.vstack([metric.times(memory.S) / scale, memory.Y])
@@ -167,10 +172,15 @@ def minimum(model: Model, add: Add) -> Talk[FloatArray]:
     M = np.block([[memory.SDS[turn] / scale, below], [below.T, -np.diag(np.diag(memory.SY))]])
     # In units in which the diagonal is 1: pairs of different length then do not matter to the equations.
     unit = 1.0 / np.sqrt(np.abs(M.diagonal()))
-    M, U = M * unit[:, None] * unit, U * unit[:, None]
+    M = M * unit[:, None] * unit
+    U = U * unit[:, None]
     upper = np.triu_indices(2 * k)
-    first, best = 0.0, np.inf
-    z, alpha, step, kept = model.w, np.zeros(2 * k), np.zeros(2 * k), np.zeros(2 * k)
+    first = 0.0
+    best = np.inf
+    z = model.w
+    alpha = np.zeros(2 * k)
+    step = np.zeros(2 * k)
+    kept = np.zeros(2 * k)
     for _ in range(TUNING.equations):
         trial, free = metric.minimum(model.gradient - U.T @ alpha, model.w, model.threshold, scale)
         heard = yield from add(np.concatenate([U @ (trial - model.w), metric.products(U, free, scale)[upper]]))
@@ -178,7 +188,9 @@ def minimum(model: Model, add: Add) -> Talk[FloatArray]:
         size = float(np.linalg.norm(left))
         first = first or size
         if size < best:
-            z, best, kept = trial, size, alpha
+            z = trial
+            best = size
+            kept = alpha
             if size <= TUNING.solved * first:
                 break
             J = np.zeros((2 * k, 2 * k))

@@ -159,7 +159,10 @@ def _after(form: Form, agent: Agent, state: State, way: Way, found: Found) -> di
     w = sealed(state.w + found.step_size * way.p)
     gradient = sealed(found.adjoint / agent.total + ridge_of(agent) * w)
     memory, stretch = form.learned(agent, state, way, found, gradient)
-    objective = 0.0 if found.losses is None else objective_at(agent, found.losses, w)
+    if found.losses is None:
+        objective = 0.0
+    else:
+        objective = objective_at(agent, found.losses, w)
     return {"w": w, "gradient": gradient, "memory": memory, "stretch": stretch, "objective": objective}
 
 
@@ -168,7 +171,9 @@ def _after(form: Form, agent: Agent, state: State, way: Way, found: Found) -> di
 
 def way_of_pairs(agent: Agent, state: State, metrics: Sequence[Metric], t: int, add: pairs.Add) -> Talk[Way]:
     """The direction from that State; the metrics take turns."""
-    turn, ridge, threshold = t % len(metrics), ridge_of(agent), threshold_of(agent)
+    turn = t % len(metrics)
+    ridge = ridge_of(agent)
+    threshold = threshold_of(agent)
     metric = metrics[turn]
     memory, along = yield from pairs.known(state.memory, metrics, turn, state.gradient, add)
     p: FloatArray

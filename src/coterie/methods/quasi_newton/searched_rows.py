@@ -61,7 +61,8 @@ def bends_of(agent: Agent, curvature: FloatArray) -> FloatArray:
 
 def started(agent: Agent, w: FloatArray, heard: FloatArray) -> State:
     """The first State at w, from the sums of the diagonal of the Hessian, the gradient and the losses."""
-    ridge, n = ridge_of(agent), agent.total
+    ridge = ridge_of(agent)
+    n = agent.total
     base = heard[: len(w)] / n + ridge
     base[base <= 0] = base.max(initial=0.0) or 1.0
     gradient = sealed(heard[len(w) : -1] / n + ridge * w)
@@ -82,7 +83,10 @@ class Searched(Form):
 
         Of the first step nothing is known, so its size is searched, unless values are expensive: `boldly` tries 1.
         """
-        self._look, self._most, self._step_sizes, self._boldly = look, most, step_sizes, boldly
+        self._look = look
+        self._most = most
+        self._step_sizes = step_sizes
+        self._boldly = boldly
 
     def way(self, agent: Agent, state: State, t: int) -> Talk[Way]:
         yield from ()  # every agent has all columns
@@ -91,7 +95,9 @@ class Searched(Form):
     def search(self, agent: Agent, state: State, way: Way) -> Talk[Found]:
         along = self._look(way.p)
         line = Line(state.w, way.p, state.objective, way.steep + way.chord)
-        step_size, heard, whole = 1.0, NOTHING, math.inf
+        step_size = 1.0
+        heard = NOTHING
+        whole = math.inf
         if self._boldly or len(way.memory.S):
             heard = yield Sum(_finite(agent, line, along.at(1.0)))
             whole = objective_at(agent, float(heard[-1]), state.w + way.p)
@@ -106,7 +112,10 @@ class Searched(Form):
 
     def learned(self, agent: Agent, state: State, way: Way, found: Found, gradient: FloatArray) -> tuple[Memory, float]:
         change = gradient - state.gradient
-        keeps = 1.0 if float(change @ way.p) * found.step_size > 0 else -1.0
+        if float(change @ way.p) * found.step_size > 0:
+            keeps = 1.0
+        else:
+            keeps = -1.0
         stretch = state.stretch
         if has_threshold(agent):
             left = float(gradient @ way.p) + way.chord

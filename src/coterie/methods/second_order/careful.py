@@ -84,12 +84,14 @@ def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Ai
     losses = np.array([here.losses])
     adjoint = design.adjoint(agent.weighted(slopes))
     total = yield Sum(moment_message(design, agent.weighted(bend), False, adjoint, losses))
-    width, n = design.shape[1], agent.total
+    width = design.shape[1]
+    n = agent.total
 
     def aimed() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, float]:
         M = unpacked(total, width) / n
         T = _plain(agent, design)
-        H, slope = T.T @ M @ T, T.T @ (total[-width - 1 : -1] / n)
+        H = T.T @ M @ T
+        slope = T.T @ (total[-width - 1 : -1] / n)
         z = minimiser(agent, H, slope, w)[0]
         z, moved = _walked(agent, design, M, total[-width - 1 : -1] / n, w, z, T @ (z - w))
         return sealed(z), moved, M, H, sealed(slope), float(total[-1])
@@ -113,7 +115,10 @@ def centred(agent: Agent) -> Talk[Design]:
         ones = agent.weighted(np.ones(agent.data.n))
         known = yield Sum(np.append(agent.design.adjoint(ones), agent.column_squares))
         centre, squares = np.split(known.astype(float) / agent.total, 2)
-        spread = float(np.maximum(squares - centre**2, 0.0).mean()) if len(squares) else 0.0
+        if len(squares):
+            spread = float(np.maximum(squares - centre**2, 0.0).mean())
+        else:
+            spread = 0.0
         unit = math.sqrt(spread) or math.sqrt(float(squares.mean()) if len(squares) else 1.0) or 1.0
         agent.scratch["careful design"] = CentredDesign(agent.data.X, True, centre, unit)
     design: Design = agent.scratch["careful design"]
@@ -137,9 +142,13 @@ def _missing(
     if face is None or not face.free.size:
         return z, nothing
     free = face.free
-    means = free[:0] if agent.problem.intercept else np.array([design.shape[1] - 1])
+    if agent.problem.intercept:
+        means = free[:0]
+    else:
+        means = np.array([design.shape[1] - 1])
     places = np.append(free, means)
-    A, pull = M[np.ix_(places, places)].copy(), -slope[places]
+    A = M[np.ix_(places, places)].copy()
+    pull = -slope[places]
     A[: len(free), : len(free)] += face.curvature
     pull[: len(free)] -= face.slope
     equations = _equations(agent, design, free)
@@ -162,13 +171,21 @@ def _walked(
     pulls most. Where columns have large means, descent by coordinates would need too many steps.
     """
     problem = agent.problem
-    pieces, width, d = problem.penalty.pieces, len(z), len(z) - problem.free()
+    pieces = problem.penalty.pieces
+    width = len(z)
+    d = len(z) - problem.free()
     if pieces is None or not pieces.separable or not pieces.kinds:
         return z, moved
-    T, z, moved = _plain(agent, design), z.copy(), moved.copy()
+    T = _plain(agent, design)
+    z = z.copy()
+    moved = moved.copy()
     low, high, threshold, ridge = (np.zeros(width) for _ in range(4))
-    low[:d], high[:d], threshold[:d], ridge[:d] = pieces.lower, pieces.upper, pieces.threshold, pieces.ridge
-    low[d:], high[d:] = -np.inf, np.inf
+    low[:d] = pieces.lower
+    high[:d] = pieces.upper
+    threshold[:d] = pieces.threshold
+    ridge[:d] = pieces.ridge
+    low[d:] = -np.inf
+    high[d:] = np.inf
     lengths = np.sqrt(np.maximum(np.einsum("ij,ik,kj->j", T, M, T), 0.0)) + np.sqrt(ridge)
     sign = np.sign(z) * (threshold > 0)
     free = ((z != 0) | (threshold == 0)) & (z > low) & (z < high) & (lengths > 0)
@@ -182,10 +199,8 @@ def _walked(
         if places.size:
             found = _on_face(agent, design, M, pull, places, ridge, ridge * z + threshold * sign)
             way = found[:width]
-            end_low, end_high = (
-                np.where(sign > 0, np.maximum(low, 0.0), low),
-                np.where(sign < 0, np.minimum(high, 0.0), high),
-            )
+            end_low = np.where(sign > 0, np.maximum(low, 0.0), low)
+            end_high = np.where(sign < 0, np.minimum(high, 0.0), high)
             end = np.where(way > 0, end_high, end_low)
             shares = np.divide(end - z, way, out=np.full(width, np.inf), where=(way != 0) & free)
             share = min(1.0, max(float(shares.min()), 0.0))
@@ -219,9 +234,13 @@ def _on_face(
     slope: FloatArray,
 ) -> FloatArray:
     """The way to the minimum of the quadratic on that face, in the coordinates of the design."""
-    means = free[:0] if agent.problem.intercept else np.array([design.shape[1] - 1])
+    if agent.problem.intercept:
+        means = free[:0]
+    else:
+        means = np.array([design.shape[1] - 1])
     places = np.append(free, means)
-    A, b = M[np.ix_(places, places)].copy(), pull[places]
+    A = M[np.ix_(places, places)].copy()
+    b = pull[places]
     A[np.arange(len(free)), np.arange(len(free))] += ridge[free]
     b[: len(free)] -= slope[free]
     found = np.zeros(design.shape[1])
@@ -233,8 +252,14 @@ class Equations:
     """b ↦ (H + C)⁻¹b for the free coefficients, 0 for the others; M is the moment of that design."""
 
     def __init__(self, agent: Agent, design: Design, M: FloatArray, C: FloatArray, free: npt.NDArray[np.intp]):
-        means = free[:0] if agent.problem.intercept else np.array([design.shape[1] - 1])
-        self.width, self.coefficients, self.free, self.places = design.shape[1], len(C), free, np.append(free, means)
+        if agent.problem.intercept:
+            means = free[:0]
+        else:
+            means = np.array([design.shape[1] - 1])
+        self.width = design.shape[1]
+        self.coefficients = len(C)
+        self.free = free
+        self.places = np.append(free, means)
         A = M[np.ix_(self.places, self.places)].copy()
         A[: len(free), : len(free)] += C[np.ix_(free, free)]
         # Columns that depend on others have no curvature: this much is below what the equations are known to.
@@ -275,13 +300,16 @@ def _solver(A: FloatArray, equations: list[FloatArray], least_pivot: float) -> C
 
 def _face(agent: Agent, z: FloatArray) -> Face | None:
     """Where on the penalty z lies; None if that is not known."""
-    problem, width = agent.problem, len(z)
+    problem = agent.problem
+    width = len(z)
     d = width - problem.free()
-    pieces, w = problem.penalty.pieces, z[:d]
+    pieces = problem.penalty.pieces
+    w = z[:d]
     if pieces is None:
         return None
     free = np.ones(width, bool)
-    slope, tied = np.zeros(width), np.zeros(width)
+    slope = np.zeros(width)
+    tied = np.zeros(width)
     slope[:d] = pieces.ridge * w
     curvature = np.zeros((width, width))
     curvature[np.arange(d), np.arange(d)] = pieces.ridge
@@ -313,7 +341,8 @@ def _face(agent: Agent, z: FloatArray) -> Face | None:
 
 def _same_face(agent: Agent, z: FloatArray, moved: FloatArray) -> bool:
     """Whether both lie on one face of the penalty."""
-    penalty, problem = agent.problem.penalty, agent.problem
+    penalty = agent.problem.penalty
+    problem = agent.problem
     pieces = penalty.pieces
     assert pieces is not None
     if not np.isfinite(moved).all() or not math.isfinite(penalty.value(problem.coefficients(moved))):

@@ -65,9 +65,15 @@ def kinks_of(agent: Agent) -> Kinks:
     if "kinks" not in agent.scratch:
         y = agent.exact_labels
         # An offset moves the kink: ℓ(u + o; y) is a function of r = u − (y − o).
-        kinks_at = y if agent.offset is None else y - agent.offset
+        if agent.offset is None:
+            kinks_at = y
+        else:
+            kinks_at = y - agent.offset
         lower, upper = (side.astype(float, copy=False) for side in agent.problem.loss.domain(y))
-        weights = np.ones(len(y)) if agent.data.weights is None else agent.data.weights.astype(float)
+        if agent.data.weights is None:
+            weights = np.ones(len(y))
+        else:
+            weights = agent.data.weights.astype(float)
         agent.scratch["kinks"] = Kinks(kinks_at, lower, upper, weights, np.flatnonzero(weights == 0))
     kinks: Kinks = agent.scratch["kinks"]
     return kinks
@@ -77,7 +83,8 @@ def on_path(agent: Agent, w: FloatArray, mu: float) -> tuple[FloatArray, FloatAr
     """v on the central path, and how it changes with r."""
     kinks = kinks_of(agent)
     r = agent.at(w, agent.centred).scores - kinks.y
-    v, theta = np.empty(len(r)), np.empty(len(r))
+    v = np.empty(len(r))
+    theta = np.empty(len(r))
     centre: Any = kernel.centre
     centre(r, mu, kinks.lower, kinks.upper, v, theta)
     return v, theta
@@ -98,7 +105,10 @@ class Samples:
     """Its own samples: where they stand, and where they are going."""
 
     def __init__(self, kinks: Kinks, r: FloatArray, v: FloatArray, s: FloatArray, t: FloatArray):
-        self.kinks, self.v, self.s, self.t = kinks, v, s, t
+        self.kinks = kinks
+        self.v = v
+        self.s = s
+        self.t = t
         self._here = r, v, s, t, kinks.lower, kinks.upper
         self._shape = 4, len(r)
 
@@ -153,7 +163,8 @@ def barrier_at(agent: Agent, lengths: FloatArray) -> Barrier:
     """That of the penalty, remembered for the same lengths."""
     known: tuple[FloatArray, Barrier] | None = agent.scratch.get("barrier")
     if known is None or known[0] is not lengths:
-        pieces, width = agent.problem.penalty.pieces, agent.design.shape[1]
+        pieces = agent.problem.penalty.pieces
+        width = agent.design.shape[1]
         assert pieces is not None
         made = barrier_of(pieces, width, width - agent.problem.intercept, TUNING.barrier_weight, lengths)
         agent.scratch["barrier"] = known = lengths, made
@@ -164,7 +175,10 @@ class Terms:
     """What follows from w and the problem: residuals, and the penalty's parts."""
 
     def __init__(self, agent: Agent, w: FloatArray, lengths: FloatArray, careful_design: Design | None = None):
-        self.agent, self.w, self.barrier, self.kinks = agent, w, barrier_at(agent, lengths), kinks_of(agent)
+        self.agent = agent
+        self.w = w
+        self.barrier = barrier_at(agent, lengths)
+        self.kinks = kinks_of(agent)
         self.careful_design = careful_design
         self.r = agent.at(w, agent.centred).scores - self.kinks.y
 
@@ -172,7 +186,8 @@ class Terms:
     def ridge(self) -> FloatArray:
         """λ₂ of every coordinate, 0 for an intercept."""
         if "ridge" not in self.agent.scratch:
-            problem, width = self.agent.problem, len(self.w)
+            problem = self.agent.problem
+            width = len(self.w)
             self.agent.scratch["ridge"] = np.full(width, problem.penalty.strong_convexity)
             self.agent.scratch["ridge"][width - problem.intercept :] = 0.0
         ridge: FloatArray = self.agent.scratch["ridge"]
@@ -189,9 +204,13 @@ class Terms:
     def equations(self, message: FloatArray, x: FloatArray) -> Callable[[FloatArray], FloatArray]:
         """What multiplies by (X̃ᵀ(ωθ)X̃/n + C + λ₂)⁻¹; what cannot move does not."""
         if self.careful_design is not None:
-            M, C = unpacked(message, self.careful_design.shape[1]) / self.agent.total, np.diag(self.ridge)
+            M = unpacked(message, self.careful_design.shape[1]) / self.agent.total
+            C = np.diag(self.ridge)
             self.barrier.add_curvature(self.w, x, C)
-            free = np.flatnonzero(~self.barrier.stuck) if self.barrier.stuck.any() else np.arange(len(self.w))
+            if self.barrier.stuck.any():
+                free = np.flatnonzero(~self.barrier.stuck)
+            else:
+                free = np.arange(len(self.w))
             return careful.Equations(self.agent, self.careful_design, M, C, free)
         H = unpacked(message, len(self.w))
         H /= self.agent.total

@@ -69,7 +69,8 @@ class Gram(Method[State, Rows]):
         if not problem.loss.quadratic:
             return None
         d = sizes.width(problem)
-        scalars, shared = d * (d + 3) / 2, equations_work(d)
+        scalars = d * (d + 3) / 2
+        shared = equations_work(d)
         return Outlook(1, 1, scalars, products_work(sizes, d), "one message suffices", shared)
 
     def check(self, problem: Problem, network: Network) -> None:
@@ -91,7 +92,8 @@ class Gram(Method[State, Rows]):
         return State(_solved(agent, kept, agent.centred.inner(point.w.astype(float))), kept)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        design, n = agent.centred, agent.total
+        design = agent.centred
+        n = agent.total
         if not state.letter.size:
             border = design.adjoint(agent.weighted(agent.exact_labels))
             message = yield Sum(packed(second_moment(design, agent.data.weights), border))

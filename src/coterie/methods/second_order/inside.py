@@ -39,17 +39,20 @@ def minimum_inside(
     should_stop: Callable[[], bool],
 ) -> FloatArray:
     """z, to nearly what float64 sees; `solver` makes b ↦ (A + diag(ridge))⁻¹b of a matrix A, where g has that ridge."""
-    z, diagonal = barrier.inside(w), np.diag(H) + ridge
+    z = barrier.inside(w)
+    diagonal = np.diag(H) + ridge
     # How much the quadratic could fall, one coefficient at a time: the first μ.
     first = slope + H @ (z - w) + ridge * z
     scale = float(np.divide(first**2, diagonal, out=np.zeros(len(z)), where=diagonal > 0).sum())
     if not scale > 0:
         return z
-    x, best = barrier.centred(z, scale), (np.inf, z)
+    x = barrier.centred(z, scale)
+    best = (np.inf, z)
     for _ in range(STEPS):
         A = H.copy()
         barrier.add_curvature(z, x, A)
-        solve, residual = solver(A), slope + H @ (z - w) + ridge * z + barrier.force(x)
+        solve = solver(A)
+        residual = slope + H @ (z - w) + ridge * z + barrier.force(x)
         mu = barrier.complementarity(z, x) / barrier.weight
         left = mu + float(np.abs(residual).max()) * float(np.abs(z).max())
         if left < best[0]:
@@ -62,7 +65,8 @@ def minimum_inside(
         aims = barrier.aims(mu * min(1.0, after / mu) ** 3, z, x, way)
         way = _step(barrier, z, x, residual, aims, solve)
         alpha = min(1.0, TUNING.inside * barrier.longest(z, x, *way))
-        z, x = z + alpha * way.dw, x + alpha * way.dx
+        z = z + alpha * way.dw
+        x = x + alpha * way.dx
     return best[1]
 
 

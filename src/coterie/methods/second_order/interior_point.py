@@ -143,7 +143,8 @@ class InteriorPoint(Method[State, Rows]):
         if not fits or sizes.width(problem) > WIDEST:
             return None
         d = sizes.width(problem)
-        scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
+        scalars = d * (d + 7) / 2
+        work = products_work(sizes, d) + 10 * sizes.rows_work
         return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice", equations_work(d))
 
     @classmethod
@@ -188,7 +189,8 @@ class InteriorPoint(Method[State, Rows]):
         return (yield from (self._along if state.stage == ON_PATH else self._approach)(agent, state, terms))
 
     def point(self, agent: Agent, state: State) -> Point:
-        w, v = rounded(agent, state.w), state.v
+        w = rounded(agent, state.w)
+        v = state.v
         if state.stage != ON_PATH:
             v = on_path(agent, state.w, state.mu)[0]
         return Point(w, v.astype(agent.design.dtype, copy=False))
@@ -216,7 +218,11 @@ class InteriorPoint(Method[State, Rows]):
         return replace(state, w=w, lengths=lengths, stage=APPROACHING)
 
     def _approach(self, agent: Agent, state: State, terms: Terms) -> Talk[State]:
-        w, n, mu, barrier, kinks = state.w, agent.total, state.mu, terms.barrier, terms.kinks
+        w = state.w
+        n = agent.total
+        mu = state.mu
+        barrier = terms.barrier
+        kinks = terms.kinks
         v, theta = on_path(agent, w, mu)
         total = yield Sum(terms.hessian(theta, agent.centred.adjoint(agent.weighted(v))))
 
@@ -227,7 +233,9 @@ class InteriorPoint(Method[State, Rows]):
             return dw, -0.5 * float(slope @ dw)
 
         dw, promised = shared_result(total, aimed)
-        dr, shares, share = agent.centred.forward(dw), STEPS, 0.0
+        dr = agent.centred.forward(dw)
+        shares = STEPS
+        share = 0.0
         smoothed: Any = kernel.smoothed
         while share == 0.0:
             values = np.zeros(len(shares))
@@ -249,7 +257,8 @@ class InteriorPoint(Method[State, Rows]):
     # -- 2. ------------------------------------------------------------------------------------------------------------
 
     def _along(self, agent: Agent, state: State, terms: Terms) -> Talk[State]:
-        design, own = agent.centred, Samples(terms.kinks, terms.r, state.v, state.s, state.t)
+        design = agent.centred
+        own = Samples(terms.kinks, terms.r, state.v, state.s, state.t)
         # Predictor: as far as possible towards μ = 0.
         way = own.aimed(0.0)
         _, _, theta, g = way.aim
@@ -262,7 +271,8 @@ class InteriorPoint(Method[State, Rows]):
         if mu <= TUNING.rounding * agent.known.primal_at_start:
             return state  # the end of the path, as far as float64 sees
         # Corrector: back to the middle, with the predictor's second-order term; then, while the step is short, others.
-        aim, alpha = own.aimed(target, way), 0.0
+        aim = own.aimed(target, way)
+        alpha = 0.0
         aims = shared_result(told, terms.barrier.aims, target, state.w, state.x, first.step)
         for attempt in range(1 + TUNING.correctors):
             message = yield Sum(design.adjoint(agent.weighted(aim.aim[3])))
@@ -272,7 +282,9 @@ class InteriorPoint(Method[State, Rows]):
             reach = shared_result(told, _reach, told, longest)
             if attempt and reach < alpha + TUNING.gain * TUNING.longer:
                 break
-            alpha, step, way = reach, new, aim
+            alpha = reach
+            step = new
+            way = aim
             if alpha > 1 - TUNING.longer:
                 break
             if attempt == 0 and alpha < TUNING.poor * predicted:
@@ -281,7 +293,8 @@ class InteriorPoint(Method[State, Rows]):
                 aims = shared_result(told, terms.barrier.aims, target, state.w, state.x)
                 continue
             share = min(1.0, alpha + TUNING.longer)
-            least, most = TUNING.least_product * target, TUNING.most_product * target
+            least = TUNING.least_product * target
+            most = TUNING.most_product * target
             aim = own.recentred(way, share, least, most)
             aims = shared_result(told, terms.barrier.recentred, aims, state.w, state.x, step, share, least, most)
         if alpha < TUNING.blocked:
@@ -297,7 +310,9 @@ class InteriorPoint(Method[State, Rows]):
         self, agent: Agent, terms: Terms, equations: careful.Equations, theta: FloatArray, state: State
     ) -> Talk[FloatArray]:
         """v with less of what rounding left in the first equation, for a careful agent."""
-        design, kinks, v = terms.careful_design, terms.kinks, state.v
+        design = terms.careful_design
+        kinks = terms.kinks
+        v = state.v
         assert design is not None
         room = TUNING.least_room * (kinks.upper - kinks.lower)
         force = terms.barrier.force(state.x) + terms.ridge * state.w
@@ -354,7 +369,9 @@ def _stepped(
     agent: Agent, state: State, terms: Terms, first: _Predicted, message: FloatArray, aims: FloatArray, mu: float
 ) -> tuple[Step, float]:
     """Δw and Δx for those aims, where the message is the sum of X̃ᵀ(ω∘g_v), and how far the barrier lets them go."""
-    w, x, barrier = state.w, state.x, terms.barrier
+    w = state.w
+    x = state.x
+    barrier = terms.barrier
     shift = barrier.shift(w, x, aims) + mu * barrier.tilt
     dw = first.solve(-first.residual - message / agent.total - shift)
     dx = barrier.direction(w, x, dw, aims)
@@ -370,7 +387,9 @@ def _target(
     agent: Agent, state: State, first: _Predicted, barrier: Barrier, told: FloatArray
 ) -> tuple[float, float, float]:
     """μ now, μ to go for, the smaller the better the predictor would do, and how far that could go."""
-    n, alpha, step = agent.total, min(1.0, first.longest, float(told[:-1].min())), first.step
+    n = agent.total
+    alpha = min(1.0, first.longest, float(told[:-1].min()))
+    step = first.step
     before = first.samples + n * barrier.complementarity(state.w, state.x)
     # The predictor aims at products of 0: to the first order, a step of α leaves a share 1 − α of them.
     after = (1.0 - alpha) * first.samples + alpha**2 * told[-1]

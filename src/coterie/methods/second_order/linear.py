@@ -163,7 +163,9 @@ def _has_curvature(loss: Loss) -> bool:
 def _suiting(penalty: str, width: int) -> str | None:
     """What suits that penalty and that many columns, if anything."""
     suiting = SUITING.get(penalty)
-    return "full" if width <= (TUNING.sparse if suiting == "active" else FULL) else suiting
+    if width <= (TUNING.sparse if suiting == "active" else FULL):
+        return "full"
+    return suiting
 
 
 def _most(case: Case) -> Counts:
@@ -203,7 +205,8 @@ def _active_outlook(problem: Problem, sizes: Sizes) -> Outlook:
     if sizes.nonzeros <= working_set.TUNING.sparse * sizes.rows * sizes.columns:
         # Many of the columns in play are rare: a dozen short messages in place of a triangle.
         return Outlook(EXPECTED_SPARSE_ROUNDS, 15, 4 * d, 15 * sizes.rows_work, WHY, alone)
-    rounds, passes = _expected_rounds(problem.loss), EXPECTED_PASSES
+    rounds = _expected_rounds(problem.loss)
+    passes = EXPECTED_PASSES
     if problem.loss.quadratic:
         rounds, passes = EXPECTED_LASSO
     work = _moment_work(problem, sizes, in_play) + passes * sizes.rows_work
@@ -212,7 +215,8 @@ def _active_outlook(problem: Problem, sizes: Sizes) -> Outlook:
 
 def _products_outlook(problem: Problem, sizes: Sizes) -> Outlook:
     products = 2.0 * root_condition(problem, sizes)
-    scalars, work = products * sizes.width(problem), 2 * products * sizes.rows_work
+    scalars = products * sizes.width(problem)
+    work = 2 * products * sizes.rows_work
     return Outlook(_expected_rounds(problem.loss), products, scalars, work, WHY, equations_work(0))
 
 

@@ -72,20 +72,24 @@ class Model:
 
     def after(self, reply: FloatArray) -> Model:
         """What is known after a step, from what was said about it."""
-        p, y = self.way, reply[:-1].astype(float) * self.unit / self.total
+        p = self.way
+        y = reply[:-1].astype(float) * self.unit / self.total
         there = self.w + p
         linear = self._change(self.slope, there)
         # P is convex, and so falls by at least what its slope over there says: less rounding than in f(w + p) − f(w).
-        least, losses = self._change(self.slope + y, there), float(reply[-1]) / self.total
+        least = self._change(self.slope + y, there)
+        losses = float(reply[-1]) / self.total
         noisy = TUNING.single * abs(losses) > abs(linear)
         gained = min(least, 0.5 * (least + linear) if noisy else losses + self._change(np.zeros(len(p)), there))
         learned = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
         if gained <= TUNING.decrease * linear:
             steps = self.steps + 1
-            slopes, w = (*self.slopes, self.slope), sealed(there)
+            slopes = (*self.slopes, self.slope)
+            w = sealed(there)
             moved = replace(learned, w=w, slope=self.slope + y, slopes=slopes, steps=steps, failures=0)
             return moved.aimed()
-        failures, bend = self.failures + 1, float(p @ y)
+        failures = self.failures + 1
+        bend = float(p @ y)
         known = replace(learned if bend > self.bend else self, failures=failures)
         if bend > self.bend and failures <= TUNING.patience:
             return known.aimed()
@@ -98,10 +102,12 @@ class Model:
         if violation(self.w, self.slope, self.ridge, self.threshold) <= self.enough:
             return replace(self, way=np.zeros(len(self.w)))
         U, signs = self._updates()
-        H, inside = self.H.copy(), self.place >= 0
+        H = self.H.copy()
+        inside = self.place >= 0
         H.flat[:: len(H) + 1] += self.ridge[inside]
         descend: Any = low_rank_descent
-        slope, bends = self.slope + self.ridge * self.w, self.bends + self.ridge
+        slope = self.slope + self.ridge * self.w
+        bends = self.bends + self.ridge
         p: FloatArray = descend(
             H, self.place, bends, U, signs, slope, self.threshold, self.w, TUNING.share, TUNING.sweeps
         )
@@ -116,7 +122,9 @@ class Model:
 
     def _updates(self) -> tuple[FloatArray, FloatArray]:
         """B − B₀ as U diag(signs) Uᵀ."""
-        U, signs, rank = np.empty((len(self.w), 2 * len(self.ways))), np.empty(2 * len(self.ways)), 0
+        U = np.empty((len(self.w), 2 * len(self.ways)))
+        signs = np.empty(2 * len(self.ways))
+        rank = 0
         for p, y in zip(self.ways, self.changes, strict=True):
             bend = float(p @ y)
             if not bend > 1e-10 * math.sqrt(float(p @ p) * float(y @ y)):
@@ -147,11 +155,14 @@ class Model:
         shares = np.linalg.solve(G, np.ones(len(G)))
         shares /= shares.sum()
         worst, before = (np.abs(q[self.threshold > 0]).max(initial=0.0) for q in (shares @ seen, self.slope))
-        return shares if worst < before and np.abs(shares).sum() < TUNING.trusted else None
+        if worst < before and np.abs(shares).sum() < TUNING.trusted:
+            return shares
+        return None
 
     def _change(self, slope: FloatArray, there: FloatArray) -> float:
         """⟨slope, p⟩ + g(w + p) − g(w), added up so that what cancels does so column by column."""
-        p, w = self.way, self.w
+        p = self.way
+        w = self.w
         kink = np.where(there * w > 0, np.sign(w) * p, np.abs(there) - np.abs(w))
         return float(((slope + self.ridge * (w + 0.5 * p)) * p + self.threshold * kink).sum())
 

@@ -71,7 +71,9 @@ class ProximalNewton(Method[State]):
 
     @property
     def states(self) -> tuple[type, ...]:
-        return (State,) if self.memory is None else (State, self.memory)
+        if self.memory is None:
+            return (State,)
+        return (State, self.memory)
 
     @abstractmethod
     def oracle(self, agent: Agent, state: State) -> Oracle:
@@ -94,11 +96,14 @@ class ProximalNewton(Method[State]):
         losses = yield Sum(oracle.values(aim.target, WHOLE))
         self.check_step(agent, float(losses[0]), t)
         line, whole = shared_result(losses, _measured, agent, state.w, aim, float(losses[0]))
-        step_size, w, left = 1.0, aim.target, _gap_after(line, whole, aim.foreseen)
+        step_size = 1.0
+        w = aim.target
+        left = _gap_after(line, whole, aim.foreseen)
         if not line.is_enough(whole):
             step_size = yield from best_step(agent, line, whole, partial(oracle.values, aim.target))
         if step_size < 1.0:
-            w, left = shared_result(losses, line.at, step_size), 0.0
+            w = shared_result(losses, line.at, step_size)
+            left = 0.0
         memory = oracle.memory_after(aim, line, whole, step_size)
         own = oracle.own_after(aim, step_size)
         return State(w, state.steepest or aim.steepness, left, memory, own, aim.v)
@@ -169,17 +174,27 @@ class ByWidth(ProximalNewton):
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
         width = sizes.width(problem) * problem.outputs
-        sums, scalars = (2, width * (width + 3) / 2) if width <= _few(problem) else (30, 30 * width)
+        if width <= _few(problem):
+            sums = 2
+            scalars = width * (width + 3) / 2
+        else:
+            sums = 30
+            scalars = 30 * width
         return Outlook(8, sums, scalars, 2 * sums * problem.outputs * sizes.rows_work)
 
     def aim(self, agent: Agent, state: State, oracle: Any) -> Talk[Aim]:
         if len(state.w) <= _few(agent.problem):
             return (yield from quadratic_models.from_hessian(agent, oracle))
         # With a penalty, more exact steps save no round (measured: digits, 26 made classes).
-        steepest = state.steepest if agent.problem.penalty.is_zero else 0.0
+        if agent.problem.penalty.is_zero:
+            steepest = state.steepest
+        else:
+            steepest = 0.0
         return (yield from quadratic_models.from_products(agent, oracle, steepest, self.products))
 
 
 def _few(problem: Problem) -> int:
     """Up to how many coefficients whole Hessians are added up."""
-    return TUNING.full if quadratic_models.is_smooth(problem) else TUNING.full_kinks
+    if quadratic_models.is_smooth(problem):
+        return TUNING.full
+    return TUNING.full_kinks

@@ -56,7 +56,8 @@ class Oracle(ABC):
     """Every column counts as having this share of the largest curvature, at least: below it is rounding."""
 
     def __init__(self, agent: Agent, w: FloatArray):
-        self.agent, self.w = agent, w
+        self.agent = agent
+        self.w = w
 
     @property
     @abstractmethod

@@ -59,7 +59,8 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
 
     It is computed as w and a correction, so that a small slope gives a small correction without cancellation.
     """
-    penalty, free = agent.problem.penalty, agent.problem.free()
+    penalty = agent.problem.penalty
+    free = agent.problem.free()
     if penalty.name in ("l2", "none"):
         ridge = np.full(len(w), penalty.strong_convexity)
         ridge[len(w) - free :] = 0.0
@@ -86,7 +87,9 @@ def rounded(agent: Agent, w: FloatArray) -> FloatArray:
     """w as people know it, in the precision of the data, put back where the penalty is finite if rounding left that."""
     plain = agent.centred.plain(w)
     single = plain.astype(agent.design.dtype, copy=False)
-    return single if single is plain else agent.problem.prox(single, 0.0)
+    if single is plain:
+        return single
+    return agent.problem.prox(single, 0.0)
 
 
 def proven(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray | None]:
@@ -130,7 +133,8 @@ def solver(
             return lambda b: scale * _refined(A, factor, scale * b), pivot
     values, vectors = np.linalg.eigh(A)
     kept = values > len(A) * np.finfo(float).eps * max(values.max(initial=0.0), 0.0)
-    values, vectors = values[kept], vectors[:, kept]
+    values = values[kept]
+    vectors = vectors[:, kept]
     return lambda b: scale * np.asarray(vectors @ ((vectors.T @ (scale * b)) / values)), 0.0
 
 
@@ -156,7 +160,8 @@ def _by_coordinates(
     scale = max(float(np.abs(slope - H @ w).max(initial=0)), float(threshold.max(initial=0)), 1e-300)
     tolerance = ROUNDING * scale
     descend: Any = coordinate_descent
-    before, best = np.zeros(len(z), bool), math.inf
+    before = np.zeros(len(z), bool)
+    best = math.inf
     most = max(TUNING.fewest_turns, int(TUNING.turns_work / max(len(z), 1) ** 3))
     for attempt in range(ATTEMPTS):
         left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, TUNING.sweeps)
@@ -166,11 +171,13 @@ def _by_coordinates(
         turns = min(most, 2 ** min(attempt, 30))
         free = _to_the_face_minimum(turns, should_stop, careful, H, slope, w, z, ridge, threshold, lower, upper)
         if np.array_equal(free, before) and left > 0.5 * best:
-            pull, places = -slope - H @ (z - w) - ridge * z - threshold * np.sign(z), np.flatnonzero(free)
+            pull = -slope - H @ (z - w) - ridge * z - threshold * np.sign(z)
+            places = np.flatnonzero(free)
             if careful or not _down_a_flat_valley(H, ridge, pull, threshold, places).any():
                 break
             careful = True
-        before, best = free, left
+        before = free
+        best = left
     return z
 
 
@@ -194,13 +201,15 @@ def _to_the_face_minimum(
     quadratic is flat, where a small threshold alone says which way is down, until a coordinate meets 0 or a bound.
     """
     sign = np.sign(z) * (threshold > 0)
-    low, high = np.where(sign > 0, np.maximum(lower, 0.0), lower), np.where(sign < 0, np.minimum(upper, 0.0), upper)
+    low = np.where(sign > 0, np.maximum(lower, 0.0), lower)
+    high = np.where(sign < 0, np.minimum(upper, 0.0), upper)
     free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
     for _ in range(turns):
         places = np.flatnonzero(free)
         if not places.size or should_stop():
             break
-        pull, here = -slope - H @ (z - w) - ridge * z - threshold * sign, z[places]
+        pull = -slope - H @ (z - w) - ridge * z - threshold * sign
+        here = z[places]
         if careful:
             flat = _down_a_flat_valley(H, ridge, pull, threshold, places)
             end = np.where(flat > 0, high[places], low[places])
@@ -228,7 +237,10 @@ def _down_a_flat_valley(
     H: FloatArray, ridge: FloatArray, pull: FloatArray, threshold: FloatArray, places: npt.NDArray[np.intp]
 ) -> FloatArray:
     """The part of the pull on these coordinates along which the quadratic does not bend; zeros if it is rounding."""
-    H, ridge, pull, threshold = H[places[:, None], places], ridge[places], pull[places], threshold[places]
+    H = H[places[:, None], places]
+    ridge = ridge[places]
+    pull = pull[places]
+    threshold = threshold[places]
     diagonal = H.diagonal() + ridge
     scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros(len(H)), where=diagonal > 0)
     A = H * scale * scale[:, None]
@@ -237,7 +249,9 @@ def _down_a_flat_valley(
     flat = vectors[:, values <= FLAT * max(float(values.max(initial=0.0)), 0.0)]
     along: FloatArray = flat @ (flat.T @ (scale * pull))
     small = SEEN * float(np.linalg.norm(scale * threshold))
-    return scale * along if flat.size and float(np.abs(along).max()) > small > 0 else np.zeros(len(H))
+    if flat.size and float(np.abs(along).max()) > small > 0:
+        return scale * along
+    return np.zeros(len(H))
 
 
 def _value(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray, z: FloatArray) -> float:
@@ -251,10 +265,14 @@ def _by_gradients(
     agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray, start: FloatArray, steps: int
 ) -> tuple[FloatArray, bool]:
     """FISTA with restarts from some start: any penalty with a `prox`. And whether it came to its end."""
-    steepest = float(scipy.linalg.eigvalsh(H, subset_by_index=[len(H) - 1, len(H) - 1])[0]) if len(H) else 0.0
+    if len(H):
+        steepest = float(scipy.linalg.eigvalsh(H, subset_by_index=[len(H) - 1, len(H) - 1])[0])
+    else:
+        steepest = 0.0
     if steepest <= 0:
         return agent.problem.prox(w, 1.0), True
-    step, momentum = 1.0 / (steepest * (1 + 1e-12)), 1.0
+    step = 1.0 / (steepest * (1 + 1e-12))
+    momentum = 1.0
     origin = point = lead = agent.problem.prox(start, 0.0)
     enough = ROUNDING * max(float(np.linalg.norm(slope - H @ w)), 1e-300)
     for _ in range(steps):
@@ -266,6 +284,7 @@ def _by_gradients(
         if np.vdot(lead - new, new - point) > 0:
             momentum = 1.0
         following = 0.5 * (1 + math.sqrt(1 + 4 * momentum**2))
-        point, lead = new, new + (momentum - 1) / following * (new - point)
+        lead = new + (momentum - 1) / following * (new - point)
+        point = new
         momentum = following
     return point, False

@@ -52,8 +52,11 @@ def from_hessian(agent: Agent, oracle: Oracle) -> Talk[Aim]:
 
 
 def _minimum(agent: Agent, oracle: Oracle, total: FloatArray) -> Aim:
-    w, n, width = oracle.w, agent.total, len(oracle.w)
-    gradient, triangle = total[-width - 1 : -1] / n, oracle.triangle(total[: -width - 1])
+    w = oracle.w
+    n = agent.total
+    width = len(oracle.w)
+    gradient = total[-width - 1 : -1] / n
+    triangle = oracle.triangle(total[: -width - 1])
     H = unpacked(triangle, width)
     H /= n
     target, firm = minimiser(agent, H, gradient, w)
@@ -75,9 +78,12 @@ def most_from_products(width: int, products: int) -> Counts:
 
 def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> Talk[Aim]:
     """The target from so many products at most. `steepest` is the steepness of the first round, and 0 in it."""
-    w, n, width = oracle.w, agent.total, len(oracle.w)
+    w = oracle.w
+    n = agent.total
+    width = len(oracle.w)
     total = yield Sum(np.concatenate([oracle.diagonal(), oracle.gradient, [oracle.losses]]))
-    curvature, gradient = total[:width] / n, total[width:-1] / n
+    curvature = total[:width] / n
+    gradient = total[width:-1] / n
     least = oracle.least_curvature * float(curvature.max(initial=0.0))
     diagonal: FloatArray = np.maximum(curvature, least)
     if is_smooth(agent.problem):
@@ -124,8 +130,10 @@ def _conjugate_gradients(
 
     `heard` is the sum that was heard last.
     """
-    p, scaled = np.zeros(len(residual)), residual / scale
-    direction, size = scaled, float(residual @ scaled)
+    p = np.zeros(len(residual))
+    scaled = residual / scale
+    direction = scaled
+    size = float(residual @ scaled)
     for _ in range(most):
         # The clock is asked once for all agents, who must send the same messages.
         if np.linalg.norm(residual) <= enough or size <= 0 or shared_result(heard, agent.should_stop):
@@ -135,9 +143,11 @@ def _conjugate_gradients(
         curvature = float(direction @ image)
         if not curvature > 0:
             break
-        p, residual = p + size / curvature * direction, residual - size / curvature * image
+        p = p + size / curvature * direction
+        residual = residual - size / curvature * image
         scaled = residual / scale
-        before, size = size, float(residual @ scaled)
+        before = size
+        size = float(residual @ scaled)
         direction = scaled + size / before * direction
     return p
 
@@ -152,9 +162,13 @@ def _proximal_gradients(
     heard: FloatArray,
 ) -> Talk[FloatArray]:
     """About the minimum of the quadratic model and the penalty: FISTA with restarts, in the metric of the scale."""
-    problem, w = agent.problem, oracle.w
-    step_size, momentum, first = 1.0, 1.0, 0.0
-    point, lead = w, w
+    problem = agent.problem
+    w = oracle.w
+    step_size = 1.0
+    momentum = 1.0
+    first = 0.0
+    point = w
+    lead = w
     Hpoint, Hlead = 0.0 * w, 0.0 * w  # H (point − w) and H (lead − w)
     for _ in range(most):
         if shared_result(heard, agent.should_stop):
@@ -162,7 +176,8 @@ def _proximal_gradients(
         new = problem.prox(lead - step_size * scale * (gradient + Hlead), step_size * scale)
         way = new - lead
         heard = yield Sum(oracle.product(way))
-        image, moved = heard / agent.total, float(way @ (way / scale))
+        image = heard / agent.total
+        moved = float(way @ (way / scale))
         if step_size * float(way @ image) > moved * (1 + 1e-9):
             step_size /= 2.0  # The step was too long for this metric: try again from the same place.
             continue
@@ -172,7 +187,11 @@ def _proximal_gradients(
         if np.vdot(lead - new, (new - point) / scale) > 0:
             momentum = 1.0
         following = 0.5 * (1 + math.sqrt(1 + 4 * momentum**2))
-        share, Hnew = (momentum - 1) / following, Hlead + image
-        lead, Hlead = new + share * (new - point), Hnew + share * (Hnew - Hpoint)
-        point, Hpoint, momentum = new, Hnew, following
+        share = (momentum - 1) / following
+        Hnew = Hlead + image
+        lead = new + share * (new - point)
+        Hlead = Hnew + share * (Hnew - Hpoint)
+        point = new
+        Hpoint = Hnew
+        momentum = following
     return point

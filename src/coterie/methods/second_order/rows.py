@@ -55,7 +55,9 @@ class RowsOracle(ScoreOracle):
     def __init__(self, agent: Agent, state: State):
         super().__init__(agent, state.w)
         memory: Memory = state.memory
-        self.memory, self._last, self.remembers = memory, state.own, by_pieces(agent.problem.loss)
+        self.memory = memory
+        self._last = state.own
+        self.remembers = by_pieces(agent.problem.loss)
         self._raised = raised(agent.loss, self.here.curvature, memory.floor * self.here.curvature_scale)
         self.curvature = agent.weighted(self._raised)
         """s ℓ'' of the rows in H."""
@@ -63,7 +65,9 @@ class RowsOracle(ScoreOracle):
             self.curvature = thinned(self.curvature, memory.every)
 
     def hessian(self, *more: FloatArray) -> FloatArray:
-        change = self.curvature - self._last if self.memory.triangle.size else self.curvature
+        change: FloatArray = self.curvature
+        if self.memory.triangle.size:
+            change = change - self._last
         return moment_message(self.agent.centred, change, self.memory.single, *more)
 
     def block(self, columns: Columns) -> FloatArray:
@@ -81,7 +85,8 @@ class RowsOracle(ScoreOracle):
         if not by_pieces(self.agent.problem.loss):
             return self._raised
         # Rows without curvature may be all that a direction has: where they are, the loss is a parabola at first.
-        here, share = self.here, min(1.0, self.memory.floor / TUNING.floor)
+        here = self.here
+        share = min(1.0, self.memory.floor / TUNING.floor)
         secant = careful.secant(self.agent.loss, here.scores, here.slopes, here.y)
         curvature: FloatArray = np.maximum(here.curvature, share * secant)
         return curvature
@@ -89,11 +94,16 @@ class RowsOracle(ScoreOracle):
     def triangle(self, heard: FloatArray) -> FloatArray:
         if not self.remembers:
             return heard
-        return heard + self.memory.triangle if self.memory.triangle.size else heard.copy()
+        if self.memory.triangle.size:
+            return heard + self.memory.triangle
+        return heard.copy()
 
     def memory_after(self, aim: Aim, line: Line, whole: float, step_size: float) -> Memory:
         last = self.memory
-        floor = last.floor / 10 if step_size == 1.0 else last.floor
+        if step_size == 1.0:
+            floor = last.floor / 10
+        else:
+            floor = last.floor
         if step_size <= 1 / 8:
             floor = min(1.0, 10 * max(floor, 1e-6))
         every = next_sample(self.agent, last.every, line.objective, whole, aim.foreseen)

@@ -41,7 +41,8 @@ def first_sample(agent: Agent, suits: bool) -> int:
 
     Sparse columns might be missed, and are cheap; and with weights n is no count.
     """
-    n, width = agent.total, agent.design.shape[1]
+    n = agent.total
+    width = agent.design.shape[1]
     if not suits or is_sparse(agent.design.X) or agent.data.weights is not None or n * width < TUNING.sampled_from:
         return 1
     every = min(int(n / (TUNING.sampled_rows * width)), TUNING.thinnest)
@@ -52,14 +53,18 @@ def next_sample(agent: Agent, every: int, before: float, after: float, foreseen:
     """How many rows one stands for in the next H, after P fell from `before` to `after`."""
     if every == 1:
         return 1
-    gain, width = before - after, agent.design.shape[1]
+    gain = before - after
+    width = agent.design.shape[1]
     rich = agent.total >= TUNING.rich * width * every and abs(gain - foreseen) <= TUNING.faithful * foreseen
-    return every if rich or gain > TUNING.stride * abs(before) else 1
+    if rich or gain > TUNING.stride * abs(before):
+        return every
+    return 1
 
 
 def thinned(curvature: FloatArray, every: int) -> FloatArray:
     """One of so many of these numbers, enlarged so that they stand for all; 0 for the others."""
-    some, chosen = np.zeros_like(curvature), curvature[..., ::every]
+    some = np.zeros_like(curvature)
+    chosen = curvature[..., ::every]
     some[..., ::every] = chosen * (curvature.shape[-1] / max(chosen.shape[-1], 1))
     return some
 

@@ -148,8 +148,11 @@ def _exactly(
 def _step_by_step(
     agent: Agent, oracle: RowsOracle, gradient: FloatArray, columns: Columns
 ) -> Talk[tuple[FloatArray, FloatArray | None]]:
-    w, here, curvature = oracle.w, oracle.here, oracle.curvature
-    design, loss = _restricted(agent.centred, columns), agent.loss
+    w = oracle.w
+    here = oracle.here
+    curvature = oracle.curvature
+    design = _restricted(agent.centred, columns)
+    loss = agent.loss
     if loss.conjugate_curvature is not None:
         # A column may have no rows but flat ones, and its curvature is then still to come.
         curvature = np.maximum(curvature, agent.weighted(np.full(len(curvature), TUNING.flat * loss.smoothness)))
@@ -157,28 +160,39 @@ def _step_by_step(
     block = shared_result(bends, _largest, agent, bends)
     message = yield Sum(packed(second_moment(design, curvature, block)))
     model = shared_result(message, _first, agent, w, gradient, columns, bends, block, message)
-    scores, slopes, values = here.scores, here.slopes, loss.each(here.scores, here.y)
+    scores = here.scores
+    slopes = here.slopes
+    values = loss.each(here.scores, here.y)
     duals = [slopes]
     new = np.count_nonzero(w[columns] == 0)
-    most = TUNING.steps if new > TUNING.few * len(columns) else TUNING.more_steps
+    if new > TUNING.few * len(columns):
+        most = TUNING.steps
+    else:
+        most = TUNING.more_steps
     for _ in range(TUNING.more_steps):
         if model.steps == most or model.failures == TUNING.give_up or not model.way.any():
             break
         there = scores + design.forward(model.way)
-        slopes_there, values_there = loss.gradient(there, here.y), loss.each(there, here.y)
+        slopes_there = loss.gradient(there, here.y)
+        values_there = loss.each(there, here.y)
         change = design.adjoint(agent.weighted(slopes_there - slopes)) / model.unit
         more = float(agent.weighted(values_there - values).sum())
         reply = yield Sum(np.clip(np.append(change, more), -SINGLE_PRECISION, SINGLE_PRECISION).astype(np.float32))
         taken = model.steps
         model = shared_result(reply, model.after, reply)
         if model.steps > taken:
-            scores, slopes, values = there, slopes_there, values_there
+            scores = there
+            slopes = slopes_there
+            values = values_there
             duals.append(slopes)
     if not model.steps:
         # A part of the last step is better than to stay.
         return model.w + model.way, None
     shares = shared_result(model.w, model.mixture)
-    v = None if shares is None else sum(share * dual for share, dual in zip(shares, duals[-len(shares) :], strict=True))
+    if shares is None:
+        v = None
+    else:
+        v = sum(share * dual for share, dual in zip(shares, duals[-len(shares) :], strict=True))
     return model.w, v
 
 
@@ -191,8 +205,10 @@ def _first(
     block: Columns,
     message: FloatArray,
 ) -> Model:
-    n, l1 = agent.total, _threshold(agent)
-    ridge, threshold = np.full(len(w), agent.problem.penalty.strong_convexity), np.full(len(w), l1)
+    n = agent.total
+    l1 = _threshold(agent)
+    ridge = np.full(len(w), agent.problem.penalty.strong_convexity)
+    threshold = np.full(len(w), l1)
     if agent.problem.intercept:
         ridge[-1] = threshold[-1] = 0.0
     began = violation(w, gradient, ridge, threshold)
@@ -232,7 +248,8 @@ def _restricted(design: Design, columns: Columns) -> Design:
     """Those columns of it; the last one may be that of the intercept."""
     d = design.X.shape[1]
     own = columns[columns < d]
-    X, intercept = design.X[:, own], len(own) < len(columns)
+    X = design.X[:, own]
+    intercept = len(own) < len(columns)
     if isinstance(design, CentredDesign):
         return CentredDesign(X, intercept, design.centre[own], design.unit)
     return Design(X, intercept)

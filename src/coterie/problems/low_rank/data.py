@@ -43,6 +43,9 @@ class LowRankData(Data[Problem[Task]]):
             table = on_the_host([table])[0]
         return problem.loss.with_classes(classes).prepared([table])[0][0]
 
+    def codes(self, classes: npt.NDArray[Any]) -> FloatArray:
+        return np.arange(len(classes), dtype=float)
+
     def made_up(self, problem: Problem[Task], scores: FloatArray) -> FloatArray:
         raise InvalidProblem(
             f"sizes alone describe data with one label per row, but {problem.loss.name} needs other labels. Give data; "

@@ -92,7 +92,9 @@ class Barrier:
     ) -> FloatArray:
         """Aims that bring products after that share of a step to between `least` and `most` times μ (Gondzio)."""
         after = self.products(w + share * step.dw, x + share * step.dx)
-        least, most, aims = self.beta * least, self.beta * most, aims.copy()
+        least = self.beta * least
+        most = self.beta * most
+        aims = aims.copy()
         aims[len(aims) - len(after) :] += np.maximum(np.clip(after, least, most) - after, -most)
         return aims
 
@@ -138,12 +140,15 @@ def diagonal(H: FloatArray) -> FloatArray:
 
 
 def logarithms(mu: float, rooms: FloatArray) -> float:
-    return -mu * float(np.log(rooms).sum()) if (rooms > 0).all() else math.inf
+    if (rooms > 0).all():
+        return -mu * float(np.log(rooms).sum())
+    return math.inf
 
 
 def longest(*pairs: tuple[FloatArray, FloatArray]) -> float:
     """The largest α ≤ 2 for which x + α Δx ≥ 0 in all of those pairs."""
-    share, shorten = LONGEST, kernel.longest
+    share = LONGEST
+    shorten = kernel.longest
     for x, change in pairs:
         share = shorten(x, change, share)
     return share

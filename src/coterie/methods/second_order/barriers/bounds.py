@@ -26,12 +26,15 @@ class Bounds(Barrier):
 
     def __init__(self, width: int, lower: FloatArray, upper: FloatArray, lengths: FloatArray, beta: float):
         super().__init__(width)
-        moves, lengths = (lower < upper) & (lengths[: len(lower)] > 0), lengths[: len(lower)]
+        moves = (lower < upper) & (lengths[: len(lower)] > 0)
+        lengths = lengths[: len(lower)]
         self.stuck[: len(moves)] = ~moves
         above, below = (np.flatnonzero(np.isfinite(side) & moves) for side in (upper, lower))
-        self.at, self.bound = np.concatenate([above, below]), np.concatenate([upper[above], lower[below]])
+        self.at = np.concatenate([above, below])
+        self.bound = np.concatenate([upper[above], lower[below]])
         self.sign = np.repeat([1.0, -1.0], [len(above), len(below)])
-        self.beta, self.weight = beta, beta * len(self.at)
+        self.weight = beta * len(self.at)
+        self.beta = beta
         # −log p + p / (barrier.TUNING.far · length) is least at a finite p
         lonely = self.at[np.bincount(self.at, minlength=width)[self.at] == 1]
         self.tilt[self.at] = -self.beta * self.sign / (barrier.TUNING.far * lengths[self.at])
@@ -61,10 +64,13 @@ class Bounds(Barrier):
 
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
         aims: FloatArray = np.full(len(x), self.beta * mu)
-        return aims + self.sign * last.dw[self.at] * last.dx if last else aims
+        if last:
+            aims += self.sign * last.dw[self.at] * last.dx
+        return aims
 
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
-        p, dp = self._room(w), -self.sign * dw[self.at]
+        p = self._room(w)
+        dp = -self.sign * dw[self.at]
         # z p + p Δz + z Δp = aim
         change: FloatArray = aims / p - x - x / p * dp
         return change
@@ -85,7 +91,10 @@ class Ball(Barrier):
 
     def __init__(self, width: int, count: int, radius: float, beta: float):
         super().__init__(width)
-        self.count, self.radius, self.beta, self.weight = count, radius, beta, beta * (2 * count + 1)
+        self.count = count
+        self.radius = radius
+        self.beta = beta
+        self.weight = beta * (2 * count + 1)
 
     def inside(self, w: FloatArray) -> FloatArray:
         size = float(np.abs(w[: self.count]).sum())
@@ -107,14 +116,16 @@ class Ball(Barrier):
         return tau
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
-        w, m = w[: self.count], self.beta * mu
+        w = w[: self.count]
+        m = self.beta * mu
         tau = self._tau(w, mu)
         e = (m + np.sqrt(m * m + (tau * w) ** 2)) / tau
         # s and t are m / (e ∓ w), where e² − w² = 2 m e / τ
         return np.concatenate([e, 0.5 * tau * (1 + w / e), 0.5 * tau * (1 - w / e), [tau]])
 
     def value(self, w: FloatArray, mu: float) -> float:
-        w, m = w[: self.count], self.beta * mu
+        w = w[: self.count]
+        m = self.beta * mu
         if float(np.abs(w).sum()) >= self.radius:
             return math.inf
         tau = self._tau(w, mu)
@@ -126,7 +137,8 @@ class Ball(Barrier):
         return e, s, t, float(x[-1])
 
     def _rooms(self, w: FloatArray, e: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        w, least = w[: self.count], EPS * e + TINY
+        w = w[: self.count]
+        least = EPS * e + TINY
         return np.maximum(e - w, least), np.maximum(e + w, least), max(self.radius - float(e.sum()), EPS * self.radius)
 
     def force(self, x: FloatArray) -> FloatArray:
@@ -136,7 +148,9 @@ class Ball(Barrier):
     def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
         e, s, t, tau = self._split(x)
         p, q, rest = self._rooms(w, e)
-        a, b, d = s / p, t / q, self.count
+        a = s / p
+        b = t / q
+        d = self.count
         g = (a - b) / (a + b)
         H[:d, :d] += np.outer(g, g) / (rest / tau + float((1 / (a + b)).sum()))
         diagonal(H)[:d] += 4 * a * (b / (a + b))
@@ -144,24 +158,31 @@ class Ball(Barrier):
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
         aims: FloatArray = np.full(2 * self.count + 1, self.beta * mu)
         if last is not None:
-            (de, ds, dt, dtau), dw = self._split(last.dx), last.dw[: self.count]
+            de, ds, dt, dtau = self._split(last.dx)
+            dw = last.dw[: self.count]
             aims -= np.concatenate([ds * (de - dw), dt * (de + dw), [-dtau * de.sum()]])
         return aims
 
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         e, s, t, tau = self._split(x)
         p, q, rest = self._rooms(w, e)
-        a, b, dw = s / p, t / q, dw[: self.count]
+        a = s / p
+        b = t / q
+        dw = dw[: self.count]
         # s⁺ = c − a (Δe − Δw), t⁺ = f − b (Δe + Δw), τ⁺ = h + (τ/rest) Σ Δe, and s⁺ + t⁺ = τ⁺
-        (c, f), h = aims[:-1].reshape(2, self.count), float(aims[-1]) / rest
-        c, f = c / p, f / q
+        c, f = aims[:-1].reshape(2, self.count)
+        h = float(aims[-1]) / rest
+        c = c / p
+        f = f / q
         r = (c + f - h + (a - b) * dw) / (a + b)
         together = float(r.sum()) / (rest / tau + float((1 / (a + b)).sum()))
         de: FloatArray = r - together / (a + b)
         return np.concatenate([de, c - s - a * (de - dw), f - t - b * (de + dw), [h - tau + tau / rest * de.sum()]])
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
-        (e, s, t, tau), (de, ds, dt, dtau), dw = self._split(x), self._split(dx), dw[: self.count]
+        e, s, t, tau = self._split(x)
+        de, ds, dt, dtau = self._split(dx)
+        dw = dw[: self.count]
         p, q, rest = self._rooms(w, e)
         ends = np.array([rest, tau]), np.array([-de.sum(), dtau])
         return longest((p, de - dw), (q, de + dw), (s, ds), (t, dt), ends)

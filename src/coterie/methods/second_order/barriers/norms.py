@@ -19,14 +19,19 @@ class Intervals(Barrier):
 
     def __init__(self, width: int, count: int, threshold: float, unit: float):
         super().__init__(width)
-        self.count, self.threshold = count, threshold
-        self.beta, self.weight = unit / (2 * count * threshold), unit
+        self.count = count
+        self.threshold = threshold
+        self.beta = unit / (2 * count * threshold)
+        self.weight = unit
 
     def _split(self, x: FloatArray) -> FloatArray:
         return x.reshape(3, self.count)
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
-        w, u, theta, one = w[: self.count], np.empty(self.count), np.empty(self.count), np.ones(self.count)
+        w = w[: self.count]
+        u = np.empty(self.count)
+        theta = np.empty(self.count)
+        one = np.ones(self.count)
         centre: Any = kernel.centre
         mu = self.beta * mu
         centre(w, mu, -one, one, u, theta)
@@ -34,7 +39,9 @@ class Intervals(Barrier):
         return np.concatenate([u, mu / (1 - u), mu / (1 + u)])
 
     def value(self, w: FloatArray, mu: float) -> float:
-        w, values, one = w[: self.count], np.zeros(1), np.ones(self.count)
+        w = w[: self.count]
+        values = np.zeros(1)
+        one = np.ones(self.count)
         smoothed: Any = kernel.smoothed
         smoothed(w, np.zeros(self.count), self.beta * mu, -one, one, self.threshold * one, np.ones(1), values)
         return float(values[0])
@@ -57,19 +64,25 @@ class Intervals(Barrier):
         return np.concatenate([self.beta * mu + ds * du, self.beta * mu - dt * du])
 
     def shift(self, w: FloatArray, x: FloatArray, aims: FloatArray) -> FloatArray:
-        (u, s, t), (c, e) = self._split(x), aims.reshape(2, self.count)
+        u, s, t = self._split(x)
+        c, e = aims.reshape(2, self.count)
         p, q = self._rooms(u)
         return padded(self.threshold * (w[: self.count] - c / p + e / q) / (s / p + t / q), self.width)
 
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
-        (u, s, t), (c, e) = self._split(x), aims.reshape(2, self.count)
+        u, s, t = self._split(x)
+        c, e = aims.reshape(2, self.count)
         p, q = self._rooms(u)
-        a, b, c, e = s / p, t / q, c / p, e / q
+        a = s / p
+        b = t / q
+        c = c / p
+        e = e / q
         du = ((w + dw)[: self.count] - c + e) / (a + b)
         return np.concatenate([du, c - s + a * du, e - t - b * du])
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
-        (u, s, t), (du, ds, dt) = self._split(x), self._split(dx)
+        u, s, t = self._split(x)
+        du, ds, dt = self._split(dx)
         return longest((1 - u, -du), (1 + u, du), (s, ds), (t, dt))
 
     def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
@@ -85,8 +98,10 @@ class Norms(Barrier):
 
     def __init__(self, width: int, groups: npt.NDArray[np.intp], strengths: FloatArray, unit: float):
         super().__init__(width)
-        self.groups, self.strengths = groups, strengths
-        self.beta, self.weight = unit / float(strengths.sum()), unit
+        self.groups = groups
+        self.strengths = strengths
+        self.beta = unit / float(strengths.sum())
+        self.weight = unit
         self.count = len(groups)
         self.members = [np.flatnonzero(groups == group) for group in range(len(strengths))]
 
@@ -108,7 +123,8 @@ class Norms(Barrier):
         return np.append(w[: self.count] / s[self.groups], s)
 
     def value(self, w: FloatArray, mu: float) -> float:
-        s, m = self._multiplier(w, mu), self.beta * mu
+        s = self._multiplier(w, mu)
+        m = self.beta * mu
         return float(self.strengths @ (self._sums(w[: self.count] ** 2) / s + m * np.log(2 * m / s)))
 
     def force(self, x: FloatArray) -> FloatArray:
@@ -130,7 +146,8 @@ class Norms(Barrier):
         return np.append(ds[self.groups] * du, self.beta * mu + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du))
 
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
-        (u, s), (less, product) = self._split(x), self._split(aims)
+        u, s = self._split(x)
+        less, product = self._split(aims)
         pi = self._pi(u)
         # Δs − s uᵀΔu / π = k and s Δu + u Δs = w + Δw − s u − less
         k = product / pi - s
@@ -143,9 +160,12 @@ class Norms(Barrier):
         return room
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
-        (u, s), (du, ds) = self._split(x), self._split(dx)
+        u, s = self._split(x)
+        du, ds = self._split(dx)
         # ‖u + α Δu‖ = 1
-        a, b, c = self._sums(du * du), self._sums(u * du), 2 * self._pi(u)
+        a = self._sums(du * du)
+        b = self._sums(u * du)
+        c = 2 * self._pi(u)
         root = np.sqrt(b * b + a * c)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(b > 0, c / (b + root), (root - b) / a)
