@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import coterie as co
+from coterie.data.summary import TableSummary
 from coterie.engines.local import Local
 from coterie.methods import METHODS
 from coterie.numerics.acceleration import ADVANCES
@@ -16,7 +17,7 @@ from coterie.problems.multiclass.proof import MulticlassProof
 from coterie.run import rounds
 from coterie.run.bill import Bill
 from coterie.run.collectives import Sum
-from coterie.run.disclosure import Case, Guard, Undeclared, declared_by, discloses, most_of, name_of
+from coterie.run.disclosure import METHOD, Case, Guard, OfMethod, Undeclared, declared_by, discloses, most_of, name_of
 from coterie.run.rounds import Conversation, introduced
 from coterie.stats.folds import mean_loss
 from coterie.stats.inferring import SUMS, Infer
@@ -190,6 +191,49 @@ def test_every_collective_of_every_method_is_declared(name, apart):
     limits = {"max_rounds": 4} if name not in MORE else {}
     co.solve(problem, data, engine=recorder, progress=False, **{**how, **limits})
     assert recorder.runs or any(callable(part) for part in data)
+    for agents, conversations in recorder.runs:
+        check_rounds(how.get("method", name), agents, conversations)
+
+
+def check_rounds(method, agents, conversations):
+    """No round sends more than the method says; returns the largest counts of a round that were found."""
+    if method not in list(METHODS):
+        return None  # "auto": the page has a line for each method that it may choose
+    cases = [Case.of(agent) for agent in agents]
+    known = [OfMethod.of(METHODS[method].disclosure, one) for one in cases]
+    longest = (0, 0)
+    for purpose, sent in conversations:
+        many, numbers = sent.get(METHOD, (0, 0))
+        counts = [one.before if purpose == "setup" else one.longest_round for one in known]
+        if None in counts:
+            continue
+        assert many <= counts[0][0], f"{method}, {purpose}: {many:g} collectives, but {counts[0][0]} are declared"
+        most = sum(one for _, one in counts) / len(counts)
+        assert numbers <= most, f"{method}, {purpose}: {numbers:g} numbers, but {most:g} are declared"
+        if purpose == "rounds":
+            longest = max(longest[0], many), max(longest[1], numbers)
+    return longest
+
+
+EXACT = ["cocoa", "consensus", "gram", "newton", "naive-dfw", "tree", "softmax-newton", "cox-newton", "shared-newton"]
+"""Methods whose rounds always send the same."""
+UNKNOWN = ["blocks", "pvrd2", "dada", "dada-linear", "perso-linear"]
+"""Methods whose messages depend on what the parties send each other, or go to neighbours one by one."""
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_pages_do_not_exaggerate_rounds(name, apart):
+    problem, data, how = case(name)
+    recorder = Recorder()
+    co.solve(problem, data, engine=recorder, progress=False, **{**how, "max_rounds": 2})
+    agents, conversations = recorder.runs[0]
+    declared = OfMethod.of(METHODS[name].disclosure, Case.of(agents[0]))
+    assert check_rounds(name, agents, conversations) == declared.round
+
+
+def test_methods_count_their_rounds():
+    for name, method in METHODS.items():
+        assert (method.disclosure.most is None) == (name in UNKNOWN and name != "blocks"), name
 
 
 # -- what is not declared ----------------------------------------------------------------------------------------------
@@ -234,7 +278,9 @@ def test_a_collective_without_a_declaration_is_refused_before_it_is_sent():
 
 
 def test_one_sum_more_than_is_declared_is_found_out():
-    agents = [type("Agent", (), {"problem": None, "split": "samples", "data": None, "count": 2, "secure_sums": False})]
+    table = co.Table(np.ones((2, 1)))
+    known = {"problem": None, "split": "samples", "data": table, "count": 2, "secure_sums": False}
+    agents = [type("Agent", (), known)]
     check_counts(agents, spoken(honest, [honest]).conversations, [honest])
     with pytest.raises(AssertionError, match="curious: 2 collectives, but 1 are declared"):
         check_counts(agents, spoken(curious, [curious]).conversations, [curious])
@@ -283,7 +329,7 @@ def test_standard_errors_send_what_they_declare(name, kind, monkeypatch):
     monkeypatch.setattr(organisations, "Guard", lambda *given: guards.append(Guard(*given)) or guards[0])
     organisations.among(Infer(Question.of(kind), result.model, result.certificate.tolerance), tables)
     sums = SUMS[kind]
-    many, numbers = most_of(sums, Case(result.model.problem, "samples", tables[0], 3))
+    many, numbers = most_of(sums, Case(result.model.problem, "samples", TableSummary.of(tables[0]), 3))
     assert guards[0].sent[name_of(sums)] == 3 * many
     # Numbers have no events to count.
     assert guards[0].numbers[name_of(sums)] == 3 * (numbers - (name == "squared"))

@@ -29,7 +29,7 @@ from coterie.methods import METHODS
 from coterie.problems.models import load_model
 from coterie.run.certificate import Certificate
 from coterie.run.disclosure import Disclosure
-from coterie.study.disclosure import check_labels, disclosure
+from coterie.study.disclosure import candidates, check_labels, disclosure
 from coterie.study.party import fit_together, read_own
 from coterie.study.proof import verify_together
 from coterie.study.scores import predict_together
@@ -680,9 +680,10 @@ def test_the_disclosure_names_who_hears_what(tmp_path):
 
 def test_the_disclosure_lists_what_may_be_chosen(tmp_path):
     write_study(tmp_path, network="path")
-    page = disclosure(load_study(tmp_path / "study.toml"), "bea", data("features")[1])
-    for name, method in METHODS.items():
-        assert (f"- {name}: {method.disclosure.sent}" in page) == (method.split == "features")
+    study = load_study(tmp_path / "study.toml")
+    page = disclosure(study, "bea", data("features")[1])
+    named = {name for name, method in METHODS.items() if f"- {name}: {method.disclosure.sent}" in page}
+    assert named == candidates(study).keys() == {"blocks", "graph-cp", "lbfgs", "tree"}
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -8,6 +8,7 @@ import numpy as np
 
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Case, Counts
 
 STEPS = 4
 """With secure sums the largest number is rounded up to a power of 2^(1/4), at most 19 % more."""
@@ -30,6 +31,11 @@ def largest(agent: Agent, value: float) -> Talk[float]:
     if taken.size:
         return _top(int(taken[-1]) + LOWEST)
     return 0.0
+
+
+def most_of_largest(case: Case) -> Counts:
+    """The largest counts of `largest`."""
+    return 1, HIGHEST - LOWEST + 1 if case.secure_sums else case.parties
 
 
 def _top(shelf: int) -> float:

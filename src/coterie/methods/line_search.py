@@ -22,9 +22,12 @@ from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Counts
 
 SHORTER = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 """The sizes of the steps that are tried together where a whole step is too long."""
+LONGEST_SEARCH = 10
+"""The number of sums after which a step is too short to matter: its size falls to 1024⁻¹⁰."""
 HOPELESS = 1e20
 """The losses after a step that leaves the range of numbers count as this multiple of the objective, at least."""
 Values = Callable[[FloatArray], FloatArray]
@@ -99,6 +102,11 @@ def objectives_at(agent: Agent, line: Line, step_sizes: FloatArray, losses: Floa
 def hopeless(agent: Agent, line: Line) -> float:
     """What an agent sends as its losses after a step that leaves the range of numbers."""
     return HOPELESS * max(1.0, abs(line.objective) * agent.total)
+
+
+def most_of_search(step_sizes: FloatArray = SHORTER) -> Counts:
+    """The largest counts of one line search."""
+    return LONGEST_SEARCH, LONGEST_SEARCH * len(step_sizes)
 
 
 def best_step(

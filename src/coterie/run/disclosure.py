@@ -9,6 +9,7 @@ declared generator of its protocol: helpers need no declaration of their own. A 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from coterie.data.summary import TableSummary
+
 if TYPE_CHECKING:
-    from coterie.data import Table
     from coterie.run.agent import Agent
     from coterie.run.collectives import Talk, Word
 
@@ -28,6 +30,8 @@ Protocols: TypeAlias = tuple[Callable[..., Any], ...]
 SPLITS = ("samples", "features", "users")
 STEPS = ("start", "warm", "round", "tune")
 """The protocols of a method."""
+METHOD = "method"
+"""What counts call the messages of a method."""
 
 
 @dataclass(frozen=True)
@@ -36,29 +40,32 @@ class Case:
 
     problem: Any
     split: str
-    table: Table
-    """That of this party."""
+    card: TableSummary
+    """Of the table of this party."""
     parties: int
     secure_sums: bool = False
     steps: tuple[str, ...] = ()
     """The steps of a preparation."""
     correction: str = ""
     """Of standard errors for few clusters; none is named: it depends on the clusters."""
+    all_columns: int | None = None
+    """At all parties; None: they have not met."""
 
     @staticmethod
     def of(agent: Agent[Any]) -> Case:
         """That of an agent."""
-        return Case(agent.problem, agent.split, agent.data, agent.count, agent.secure_sums)
+        card = TableSummary.of(agent.data, names=False)
+        return Case(agent.problem, agent.split, card, agent.count, agent.secure_sums)
 
     @property
     def rows(self) -> int:
         """At this party."""
-        return self.table.n
+        return self.card.rows
 
     @property
     def columns(self) -> int:
         """At this party."""
-        return self.table.d
+        return self.card.columns
 
     @property
     def outputs(self) -> int:
@@ -66,14 +73,47 @@ class Case:
         return max(int(self.problem.outputs), 1)
 
     @property
+    def labels(self) -> int:
+        """Labels of a row."""
+        return math.prod(self.card.outputs or ())
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows and columns of the matrix that a task for matrices learns."""
+        size: tuple[int, int] = self.problem.loss.size_for(self.columns, self.labels)
+        return size
+
+    @property
     def intercept(self) -> bool:
         """Whether the model has an intercept."""
         return bool(self.problem.intercept)
+
+    @property
+    def width(self) -> int:
+        """Columns at this party, with that of the intercept."""
+        return self.columns + self.intercept
+
+
+Counts: TypeAlias = tuple[int, int]
+"""How many collectives, and how many numbers one party sends in them."""
+NO_MESSAGES: Counts = (0, 0)
+Most: TypeAlias = Callable[[Case], Counts | None]
+"""The largest counts in a case; None: they depend on what is not known yet."""
 
 
 def always(case: Case) -> bool:
     """In every case."""
     return True
+
+
+def a_number_per_column(case: Case) -> Counts:
+    """One sum with a number for each coefficient of a linear model."""
+    return 1, case.width
+
+
+def triangle(width: int) -> int:
+    """The numbers in the upper triangle of a symmetric matrix."""
+    return width * (width + 1) // 2
 
 
 @dataclass(frozen=True)
@@ -93,8 +133,12 @@ class Disclosure:
     """Of a method: what is sent in addition to the messages of the rounds."""
     splits: tuple[str, ...] = SPLITS
     applies: Callable[[Case], bool] = field(default=always, repr=False)
-    most: Callable[[Case], tuple[int, int]] | None = field(default=None, repr=False)
-    """The largest number of collectives, and of numbers in them, in one conversation; None: it depends on the data."""
+    most: Most | None = field(default=None, repr=False, compare=False)
+    """The largest counts in one conversation, of a method in every round; None: they depend on the data."""
+    sometimes: Most | None = field(default=None, repr=False, compare=False)
+    """Of a method: what some rounds send in addition, such as the search for a step size."""
+    before: Most | None = field(default=None, repr=False, compare=False)
+    """Of a method: the largest counts before the first round."""
 
     def holds(self, case: Case) -> bool:
         """Whether it is sent in that case."""
@@ -108,7 +152,7 @@ def discloses(
     splits: Sequence[str] = SPLITS,
     *,
     applies: Callable[[Case], bool] = always,
-    most: Callable[[Case], tuple[int, int]] | None = None,
+    most: Most | None = None,
 ) -> Callable[[F], F]:
     """Declare what a query or a protocol sends. Several declarations of one function add up.
 
@@ -125,7 +169,8 @@ def discloses(
     applies : callable, optional
         Whether it is sent in a `Case`.
     most : callable, optional
-        The largest number of collectives, and of numbers in them, in one conversation.
+        The largest number of collectives, and of numbers in them, in one conversation; None where they depend on what
+        is not known yet.
     """
     declaration = Disclosure(sent, learned, secure, splits=tuple(splits), applies=applies, most=most)
 
@@ -147,10 +192,48 @@ def applying(functions: Iterable[Callable[..., Any]], case: Case) -> list[Disclo
     return [one for function in functions for one in declared_by(function) if one.holds(case)]
 
 
-def most_of(function: Callable[..., Any], case: Case) -> tuple[int, int] | None:
+def most_of(function: Callable[..., Any], case: Case) -> Counts | None:
     """The most collectives and numbers that it sends in one conversation; None: it depends on the data."""
     counts = [one.most(case) for one in declared_by(function) if one.most is not None and one.holds(case)]
-    return (sum(many for many, _ in counts), sum(numbers for _, numbers in counts)) if counts else None
+    return added(counts) if counts else None
+
+
+def added(counts: Iterable[Counts | None]) -> Counts | None:
+    """All of them together; None if one is not known."""
+    collectives = numbers = 0
+    for one in counts:
+        if one is None:
+            return None
+        collectives += one[0]
+        numbers += one[1]
+    return collectives, numbers
+
+
+@dataclass(frozen=True)
+class OfMethod:
+    """The counts of a method."""
+
+    before: Counts | None
+    """Before the first round."""
+    round: Counts | None
+    """In every round."""
+    sometimes: Counts | None
+    """What some rounds send in addition."""
+
+    @staticmethod
+    def of(declaration: Disclosure, case: Case) -> OfMethod:
+        """Those that it declares."""
+        before, sometimes = declaration.before, declaration.sometimes
+        return OfMethod(
+            NO_MESSAGES if before is None else before(case),
+            None if declaration.most is None else declaration.most(case),
+            NO_MESSAGES if sometimes is None else sometimes(case),
+        )
+
+    @property
+    def longest_round(self) -> Counts | None:
+        """In any one round."""
+        return added([self.round, self.sometimes])
 
 
 # -- at run time -------------------------------------------------------------------------------------------------------
@@ -166,7 +249,7 @@ class Guard:
     def __init__(self, operation: str, protocols: Iterable[Callable[..., Any]], methods: Iterable[type] = ()):
         self.operation = operation
         self._known = {_code(one): name_of(one) for one in protocols}
-        self._known |= {code: name_of(one) for one in methods for code in _codes(one)}
+        self._known |= {code: METHOD for one in methods for code in _codes(one)}
         self.sent: Counter[str] = Counter()
         """Collectives by the name of the declared protocol."""
         self.numbers: Counter[str] = Counter()
@@ -233,6 +316,7 @@ WEIGHTED_ROWS = Disclosure(
     sent="a weighted sum of your rows, one number per column, as part of a sum",
     learned="a weighted sum of rows, another one each round: with fewer rows than rounds, the space that the rows span",
     secure=TOTALS,
+    most=a_number_per_column,
 )
 HESSIAN = Disclosure(
     sent="the gradient and the Hessian XᵀDX of your rows, one number per column and one per pair of columns, as part "

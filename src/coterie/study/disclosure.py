@@ -21,7 +21,7 @@ from coterie.errors import InvalidInput, InvalidProblem
 from coterie.methods import METHODS, Method
 from coterie.methods.auto.costs import LINK, Link, Sizes
 from coterie.numerics.acceleration import ADVANCES
-from coterie.run.disclosure import Case, Disclosure, Guard, Protocols, applying, most_of
+from coterie.run.disclosure import Case, Counts, Disclosure, Guard, OfMethod, Protocols, added, applying, most_of
 from coterie.run.finish import introduced_again
 from coterie.run.parties import Operation
 from coterie.run.setup import with_offset
@@ -65,16 +65,50 @@ class Section:
         lines = [*self.lines, *map(sentence, applying(self.protocols, case))]
         if not lines:
             return []
-        return ["", f"{self.title}:", *(f"  - {line}" for line in lines), *(self._counts(case) if counted else ())]
+        listed = [f"  - {line}" for line in lines]
+        counts = self._counts(case) if counted else None
+        if counts is not None:
+            listed.append(f"  At most: {in_words(counts)}.")
+        return ["", f"{self.title}:", *listed]
 
-    def _counts(self, case: Case) -> list[str]:
+    def _counts(self, case: Case) -> Counts | None:
         used = [one for one in self.protocols if applying([one], case)]
-        counts = [most_of(one, case) for one in used]
-        known = [one for one in counts if one is not None]
-        if not known or len(known) < len(counts):
-            return []
-        many, numbers = sum(one for one, _ in known), sum(one for _, one in known)
-        return [f"  At most: {many} {'message' if many == 1 else 'messages'}, {numbers:,} numbers."]
+        return added(most_of(one, case) for one in used) if used else None
+
+
+@dataclass(frozen=True)
+class Rounds(Section):
+    """The part of a page about the rounds of a fit."""
+
+    methods: tuple[type[Method[Any, Any]], ...] = ()
+    max_rounds: int = 0
+
+    def text(self, case: Case, counted: bool) -> list[str]:
+        lines = []
+        for method in self.methods:
+            prefix = f"{method.name}: " if len(self.methods) > 1 else ""
+            lines += [f"  - {prefix}{line}" for line in _of_method(method)]
+            counts = OfMethod.of(method.disclosure, case)
+            if counted and counts.round is not None:
+                lines.append(f"  - {prefix}{_of_rounds(counts)}")
+        return ["", f"{self.title}:", *lines, f"  Rounds: at most {self.max_rounds:,}."]
+
+
+def _of_rounds(counts: OfMethod) -> str:
+    """How much a method sends in a round, and before the first one."""
+    assert counts.round is not None
+    text = f"at most {in_words(counts.round)} in a round"
+    if counts.sometimes is not None and counts.sometimes[0]:
+        text += f", in some rounds {in_words(counts.sometimes)} more"
+    if counts.before is not None and counts.before[0]:
+        text += f"; before the first round {in_words(counts.before)}"
+    return text
+
+
+def in_words(counts: Counts) -> str:
+    """Counts as a page has them."""
+    collectives, numbers = counts
+    return f"{collectives:,} {'message' if collectives == 1 else 'messages'}, {numbers:,} numbers"
 
 
 def sentence(one: Disclosure) -> str:
@@ -189,7 +223,7 @@ def case_of(study: Study, table: Table) -> Case:
     steps = () if recipes is None else tuple(dict.fromkeys(step.name for step in recipes.steps))
     secure = study.has_secure_sums
     problem, correction = with_offset(problem, [card]), study.correction or ""
-    return Case(problem, study.split, table, len(study.party), secure, steps, correction)
+    return Case(problem, study.split, card, len(study.party), secure, steps, correction)
 
 
 def _needs_classes(problem: Any) -> bool:
@@ -263,13 +297,13 @@ def _preparation(study: Study) -> Iterator[Section]:
 
 
 def _rounds(study: Study) -> Section:
-    methods = candidates(study)
+    methods = tuple(candidates(study).values())
     if study.method != "auto":
-        lines = (line for method in methods.values() for line in _of_method(method))
-        return Section(f"Sent in every round ({study.method})", lines=tuple(lines))
-    later = ", and perhaps by another of them later in the run" if study.messages == "samples" else ""
-    title = f"Sent in every round, by the method that is chosen when the parties have met{later}, one of"
-    return Section(title, lines=tuple(f"{name}: {line}" for name, one in methods.items() for line in _of_method(one)))
+        title = f"Sent in every round ({study.method})"
+    else:
+        later = ", and perhaps by another of them later in the run" if study.messages == "samples" else ""
+        title = f"Sent in every round, by the method that is chosen when the parties have met{later}, one of"
+    return Rounds(title, methods=methods, max_rounds=study.max_rounds)
 
 
 def _of_method(method: type[Method]) -> list[str]:

@@ -20,7 +20,7 @@ import math
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -30,12 +30,12 @@ from coterie.data.preparation.recipes import STEPS
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput, PartyLost, Refused, UnknownName
 from coterie.methods import METHODS, Method
-from coterie.methods.auto.costs import first_order
+from coterie.methods.auto.costs import Sizes, first_order
 from coterie.numerics.arrays import FloatArray
-from coterie.problems.problem import Problem
+from coterie.run.disclosure import Case, OfMethod, most_of
 from coterie.run.setup import sizes_of
 from coterie.stats.choosing import FITS, FOLDS
-from coterie.stats.inferring import matrices_of, numbers_of_sums
+from coterie.stats.inferring import SUMS
 from coterie.stats.information import numbers_of_adjustment
 from coterie.study.broadcasts import LIMITS, METHODS_ALLOWED, POLICIES
 from coterie.study.disclosure import candidates, kind_of_errors
@@ -100,7 +100,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             return f"{fold}, fewer than minimum-rows = {self.minimum_rows} (or write mu into [problem])"
         if self.secure_sums == "required" and not study.has_secure_sums:
             return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
-        return self._forbids_preparing(study) or (self._forbids(study.method) if study.method != "auto" else None)
+        if why := self._forbids_preparing(study):
+            return why
+        return None if study.method == "auto" else self._forbids(study.method) or None
 
     def _forbids_preparing(self, study: Study) -> str | None:
         recipes = study.make_preparation()
@@ -116,12 +118,12 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
                 )
         return None
 
-    def _forbids(self, name: str) -> str | None:
+    def _forbids(self, name: str) -> str:
         if self.methods is None and METHODS[name].moves_columns:
             return f"{name!r} sends the columns: a policy has to name it, methods = [{name!r}, ...]"
         if self.methods is not None and name not in self.methods:
             return f"{name!r} is not among methods = {list(self.methods)}"
-        return None
+        return ""
 
     def allowance(self, study: Study, mine: TableSummary) -> float:
         """How many numbers this party may say of its own table; what others claim to hold does not matter."""
@@ -161,35 +163,83 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
 
         `later`: after another one that may, whichever it is.
         """
-        problem, sizes = study.make_problem(), sizes_of(parts, study.split, apart=True)
-        if labels := sorted({label for part in parts for label in part.classes}):
-            problem = problem.with_classes(np.array(labels))
-        folds = study.path.cv if study.path is not None else FOLDS if study.chooses else 1
-        general = self.objection(study, parts[me].rows) or self.exposes(study, parts, me, folds)  # rows are matched now
+        folds = 1
+        if study.path is not None:
+            folds = study.path.cv
+        elif study.chooses:
+            folds = FOLDS
+        # Rows are matched now, so there may be fewer than before.
+        general = self.objection(study, parts[me].rows) or self.exposes(study, parts, me, folds)
         allowance = self.allowance(study, (held or parts)[me])
-
-        def numbers(method: type[Method]) -> float:
-            plan = method.outlook(problem, sizes) or first_order(problem, sizes)
-            said = plan.rounds * (plan.scalars if study.split == "samples" else sizes.rows)
-            if study.path is not None:
-                said *= (study.path.cv + 1) * (1 if method.keeps_sums else study.path.points)
-            if study.chooses:
-                said *= FITS
-            return said + _of_inference(study, problem, sizes.columns)
-
-        def objection(name: str, before: float = 0.0) -> str:
-            if general is not None:
-                return general
-            if forbidden := self._forbids(name):
-                return forbidden
-            said = before if math.isinf(allowance) else before + numbers(METHODS[name])
-            return "" if said <= allowance else f"{name} would tell about {_too_many(said, allowance)}"
-
-        found = {name: objection(name) for name in candidates(study)}
-        if not later or math.isinf(allowance):
+        needs = {} if math.isinf(allowance) else _expected(study, parts, me)
+        found = {}
+        for name in candidates(study):
+            found[name] = general or self._forbids(name) or _exceeds(name, needs.get(name, 0.0), allowance)
+        if not later or not needs:
             return found
-        before = max((numbers(METHODS[name]) for name, why in found.items() if not why), default=0.0)
-        return {name: objection(name, before) for name in found}
+        before = max((needs[name] for name, why in found.items() if not why), default=0.0)
+        for name in found:
+            found[name] = general or self._forbids(name) or _exceeds(name, before + needs[name], allowance)
+        return found
+
+
+def _expected(study: Study, parts: Sequence[TableSummary], me: int) -> dict[str, float]:
+    """How many numbers a party is expected to send with each method, by what the methods declare."""
+    problem, sizes = study.make_problem(), sizes_of(parts, study.split, apart=True)
+    if labels := sorted({label for part in parts for label in part.classes}):
+        problem = problem.with_classes(np.array(labels))
+    case = Case(
+        problem,
+        study.split,
+        parts[me],
+        len(parts),
+        study.has_secure_sums,
+        correction=study.correction or "",
+        all_columns=sizes.columns,
+    )
+    inference = _of_inference(study, case)
+    return {
+        name: _of_fits(study, method, _of_rounds(method, case, sizes)) + inference
+        for name, method in candidates(study).items()
+    }
+
+
+def _of_rounds(method: type[Method[Any, Any]], case: Case, sizes: Sizes) -> float:
+    """The numbers of one fit, in the rounds that it is expected to take."""
+    plan = method.outlook(case.problem, sizes) or first_order(case.problem, sizes)
+    counts = OfMethod.of(method.disclosure, case)
+    if counts.round is None:
+        # How long its messages are follows from what the parties send each other.
+        return plan.rounds * max(plan.scalars, sizes.rows)
+    before = 0 if counts.before is None else counts.before[1]
+    return before + plan.rounds * counts.round[1]
+
+
+def _of_fits(study: Study, method: type[Method[Any, Any]], once: float) -> float:
+    """The numbers of all fits that the study asks for, where one takes that many."""
+    if study.path is not None:
+        strengths = 1 if method.keeps_sums else study.path.points
+        once *= (study.path.cv + 1) * strengths
+    return once * FITS if study.chooses else once
+
+
+def _of_inference(study: Study, case: Case) -> float:
+    """The numbers of standard errors, clusters at several parties not counted."""
+    if study.inference is None:
+        return 0.0
+    kind = kind_of_errors(study)
+    known = most_of(SUMS[kind], case) or most_of(SUMS["robust"], case)
+    assert known is not None
+    numbers = float(known[1])
+    # Without a choice in the study, CR2 is used only where budgets leave room for it.
+    if study.correction == "CR2":
+        numbers += numbers_of_adjustment(case.width * max(case.outputs - 1, 1))
+    return numbers
+
+
+def _exceeds(name: str, numbers: float, allowance: float) -> str:
+    """Why a party does not send that many numbers with a method; empty if it may."""
+    return "" if numbers <= allowance else f"{name} would tell about {_too_many(numbers, allowance)}"
 
 
 class Account:
@@ -306,17 +356,6 @@ def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:
 
 def _refusal(parties: Sequence[str]) -> str:
     return f"refused by {' and '.join(f'{party}{chr(39)}s' for party in parties)} policy"
-
-
-def _of_inference(study: Study, problem: Problem, columns: int) -> float:
-    """Numbers told for standard errors, clusters at several parties not counted."""
-    if study.inference is None:
-        return 0.0
-    said = float(numbers_of_sums(problem, columns, matrices_of(kind_of_errors(study))))
-    # Without a choice in the study, CR2 is used only where budgets leave room for it.
-    if study.correction == "CR2":
-        said += numbers_of_adjustment((columns + problem.intercept) * max(problem.outputs - 1, 1))
-    return said
 
 
 def _too_many(said: float, allowance: float) -> str:

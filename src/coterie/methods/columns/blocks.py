@@ -27,7 +27,7 @@ from coterie.methods.auto.costs import Sizes
 from coterie.methods.columns import couriers, pooled
 from coterie.methods.columns.column_costs import cheaper, moves, numbers_sent, per_row, seconds
 from coterie.methods.quasi_newton.lbfgs import SCORE, ColumnsState, Lbfgs
-from coterie.methods.quasi_newton.pairs import Memory
+from coterie.methods.quasi_newton.pairs import Memory, most_of_products
 from coterie.methods.quasi_newton.rounds import NOTHING, has_threshold, nothing
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
@@ -36,7 +36,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Ask, Sum, Talk
-from coterie.run.disclosure import Disclosure
+from coterie.run.disclosure import Case, Counts, Disclosure
 
 KEY_BYTES = 32
 NONCE = bytes(12)
@@ -95,6 +95,8 @@ class Blocks(Lbfgs):
             "number per column and, with l1, round, and no labels while there are more rows than these numbers"
         ),
         secure="the same for the label party: columns go to it alone, and are no sums",
+        most=lambda case: _most(case),
+        before=lambda case: None,
         setup="how many hops each party is from the label party; a public key of the label party",
     )
     tells_labels: ClassVar[bool] = False
@@ -184,6 +186,14 @@ class Blocks(Lbfgs):
         if state.v.size:
             return super().point(agent, state)
         return Point(state.w.astype(agent.design.dtype))
+
+
+def _most(case: Case) -> Counts | None:
+    """The largest counts of a round: as those of `lbfgs`, with a number per column of all parties in place of a row."""
+    if case.all_columns is None:
+        return None
+    collectives, numbers = most_of_products(Lbfgs.memory, 2, _has_kinks_along_axes(case.problem))
+    return collectives + 2, numbers + 2 * case.all_columns + 7
 
 
 def _solved_once(agent: Agent, state: State) -> tuple[FloatArray, FloatArray]:

@@ -23,6 +23,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent, remembered
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Case, Counts
 from coterie.stats.moments import second_moment, symmetric
 
 CORRELATED = "measured: powers of one column, docs/benchmarks.md"
@@ -215,6 +216,12 @@ def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Talk[f
         previous = vector
         vector = image / beta
     return top * (1.0 + TUNING.norm_tolerance)
+
+
+def most_of_pooled_norm(case: Case) -> Counts:
+    """The largest counts of `pooled_norm`."""
+    steps = TUNING.lanczos_steps if case.all_columns is None else min(TUNING.lanczos_steps, case.all_columns)
+    return 1 + 2 * steps, 1 + steps * (case.rows + 1)
 
 
 def extreme_eigenvalues(diagonal: list[float], off: list[float]) -> tuple[float, float]:

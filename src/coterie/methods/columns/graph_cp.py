@@ -131,6 +131,9 @@ class GraphCP(Method[State | PaperState, Rows]):
             "before the first round the number of your neighbours; about every tenth round five sums of squares, as "
             "part of a sum; in the paper's variant also what tree sends before the first round"
         ),
+        most=lambda case: (1, case.rows),
+        sometimes=lambda case: (1, 5),
+        before=lambda case: (4, case.parties + 1 + 2 * case.rows),
     )
     tells_labels: ClassVar[bool] = True
 

@@ -26,6 +26,7 @@ from coterie.methods.columns import chambolle_pock
 from coterie.methods.columns.chambolle_pock import (
     dual_step,
     first_dual_step,
+    most_of_pooled_norm,
     own_norms,
     own_step,
     own_weight,
@@ -44,7 +45,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Disclosure
+from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Case, Counts, Disclosure
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,8 @@ class Tree(Method[State, Rows]):
             "before the first round a few products of your columns with secret random vectors, one number per row, "
             "as part of a sum: of a single column this is the column up to its length"
         ),
+        most=lambda case: (2, 2 * case.rows + 3),
+        before=lambda case: _most_before(case),
     )
     tells_labels: ClassVar[bool] = True
 
@@ -179,6 +182,12 @@ class Tree(Method[State, Rows]):
 
     def point(self, agent: Agent, state: State) -> Point:
         return point_at(agent, state.w, state.v)
+
+
+def _most_before(case: Case) -> Counts:
+    """The largest counts before the first round: two estimates of κ, the scores, and what a point needs."""
+    collectives, numbers = most_of_pooled_norm(case)
+    return 2 * collectives + 4, 2 * numbers + 1 + 3 * case.rows
 
 
 def _with(numbers: FloatArray, *more: float) -> FloatArray:

@@ -38,7 +38,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent, remembered
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import Disclosure
+from coterie.run.disclosure import Disclosure, a_number_per_column
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ class Relay(Method[State, Rows]):
         sent="how much your rows move the model, one number per column; it is not added to that of others",
         learned="a weighted sum of your rows alone, another one each round, at every party",
         secure="the same: where one party sends alone, the sum is its message; so `relay` is refused",
+        most=a_number_per_column,
+        before=a_number_per_column,
     )
     tells_labels: ClassVar[bool] = False
 

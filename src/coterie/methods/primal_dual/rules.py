@@ -37,7 +37,7 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Sizes
-from coterie.methods.largest import largest
+from coterie.methods.largest import largest, most_of_largest
 from coterie.methods.method import Method, Rows
 from coterie.methods.primal_dual.dual_block import knows, solve_block
 from coterie.networks import Network
@@ -108,7 +108,7 @@ class PrimalDual(Method[State, Rows]):
 
     split: ClassVar[str] = "samples"
     linearised: ClassVar[bool] = False
-    disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
+    disclosure: ClassVar[Disclosure] = replace(WEIGHTED_ROWS, sometimes=lambda case: (1, 1), before=most_of_largest)
     tells_labels: ClassVar[bool] = False
 
     inner_tolerance: Auto = "auto"

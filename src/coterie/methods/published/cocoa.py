@@ -15,6 +15,7 @@ from coterie.numerics.acceleration import Anderson
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.run.steps import Coordinate, Steps
 
 
@@ -26,6 +27,8 @@ class Cocoa(PrimalDual):
     summary: ClassVar[str] = (
         "CoCoA: exact local problems, no parameter; needs an l2 part in the penalty, and no intercept"
     )
+
+    disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
 
     sigma: Auto = "auto"
     """σ', the subproblem parameter; "auto" is K."""

@@ -66,7 +66,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Mix, Sum, Talk
-from coterie.run.disclosure import LABELS_FIRST, SAME, Disclosure
+from coterie.run.disclosure import LABELS_FIRST, SAME, Case, Counts, Disclosure
 from coterie.run.steps import S
 
 SLOPES: dict[type[Loss], int] = {Squared: 0, Huber: 1, SquaredHinge: 2, Logistic: 3}
@@ -119,6 +119,8 @@ class _Family(Method[S, Rows]):
         sent=f"{LABELS_FIRST} the partial scores of a few rows, mixed",
         learned="the labels; and after as many rounds as you have columns, your columns up to a rotation",
         secure=SAME,
+        most=lambda case: (case.rows, case.rows),
+        before=lambda case: _most_before(case),
     )
     tells_labels: ClassVar[bool] = True
 
@@ -197,6 +199,11 @@ class _Family(Method[S, Rows]):
 
     def _ridge(self, agent: Agent) -> float:
         return agent.problem.penalty.strong_convexity
+
+
+def _most_before(case: Case) -> Counts:
+    """The largest counts before the first round: labels, weights and lengths of rows; curvatures; the network."""
+    return 5, 4 * case.rows + 3 * case.parties + case.parties**2
 
 
 @dataclass(frozen=True)
@@ -318,6 +325,8 @@ class PVRD2(_Stochastic):
     """Algorithm 3, VRD² with a pipeline: every score is mixed J times before it is used, without waiting for it."""
 
     name: ClassVar[str] = "pvrd2"
+    disclosure: ClassVar[Disclosure] = replace(_Family.disclosure, most=None)
+    """How long its messages are depends on the network."""
     summary: ClassVar[str] = "pipelined VRD²: exact, scores are mixed J times on their way"
 
     pipeline: int | Literal["auto"] = "auto"
@@ -343,7 +352,9 @@ class DynamicDiffusion(_Family[FullState]):
     name: ClassVar[str] = "dynamic-diffusion"
     summary: ClassVar[str] = "full gradients of tracked scores: exact, N numbers per iteration and neighbour"
     disclosure: ClassVar[Disclosure] = replace(
-        _Family.disclosure, sent=f"{LABELS_FIRST} the partial scores of all rows, mixed"
+        _Family.disclosure,
+        sent=f"{LABELS_FIRST} the partial scores of all rows, mixed",
+        most=lambda case: (1, case.rows),
     )
 
     def start(self, agent: Agent) -> Talk[FullState]:

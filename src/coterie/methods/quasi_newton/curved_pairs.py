@@ -32,6 +32,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Counts, triangle
 from coterie.stats.moments import unpacked
 
 TEXT = "measured: logistic l2 on text, 72309 × 20958"
@@ -163,6 +164,11 @@ class Curved(Form):
         triangle = found.heard[len(state.w) + 2 * len(TRIALS) + 1 :].astype(float)
         curvature = unpacked(triangle, len(state.memory.S) + 1)[-pairs:, -pairs:] / n
         return Memory(S, Y, curvature, none, none), 1.0
+
+
+def most_of_round(width: int, pairs: int) -> Counts:
+    """The largest counts of a round without a shorter step: the gradient, losses, the Hessian on pairs and step."""
+    return 1, width + 2 * len(TRIALS) + 1 + triangle(pairs + 1)
 
 
 def _way(agent: Agent, state: CurvedState) -> Way:

@@ -22,7 +22,7 @@ from coterie.methods.columns.column_costs import cheaper, numbers_sent, per_row,
 from coterie.methods.columns.couriers import Blocks, Sums
 from coterie.methods.columns.envelope import bend_of, is_smooth, next_width, slopes, step_along
 from coterie.methods.quasi_newton.metrics import Diagonal, Metric, block_of
-from coterie.methods.quasi_newton.pairs import Memory
+from coterie.methods.quasi_newton.pairs import Memory, most_of_products
 from coterie.methods.quasi_newton.rounds import (
     NOTHING,
     Form,
@@ -45,7 +45,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Disclosure
+from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Case, Counts, Disclosure
 
 ROUNDING = 1e-13
 """A pair whose ⟨s, y⟩ is below this share of the decrease along it has no curvature."""
@@ -97,6 +97,8 @@ class Lbfgs(QuasiNewton[ColumnsState]):
         ),
         learned=f"the labels, from the gradients; and {SCORES_OF_BRANCHES}",
         secure=f"the labels, from the gradients; and {SCORES_OF_OTHERS}",
+        most=lambda case: _most(case),
+        before=lambda case: (2, 2 * case.rows + 1),
     )
     tells_labels: ClassVar[bool] = True
     first_look: ClassVar[int] = 4
@@ -238,6 +240,14 @@ def _decided(
     elif curvature > ROUNDING * abs(step_size * steep):
         keeps = 1.0
     return after, (step_size, keeps, stretch)
+
+
+def _most(case: Case) -> Counts:
+    """The largest counts of a round: products of pairs in two metrics, scores, and gradients with a few numbers."""
+    pieces = case.problem.penalty.pieces
+    has_equations = pieces is None or bool(np.any(pieces.threshold))
+    collectives, numbers = most_of_products(Lbfgs.memory, 2, has_equations)
+    return collectives + 2, numbers + 2 * case.rows + 7
 
 
 def _summed(x: FloatArray) -> Talk[FloatArray]:

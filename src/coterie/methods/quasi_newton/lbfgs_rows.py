@@ -7,7 +7,7 @@ fewer rounds, in single precision for as long as it suffices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from coterie.methods.quasi_newton import curved_pairs
 from coterie.methods.quasi_newton.curved_pairs import Curved, CurvedState
 from coterie.methods.quasi_newton.pairs import Memory
 from coterie.methods.quasi_newton.rounds import Form, QuasiNewton, State, is_for
-from coterie.methods.quasi_newton.searched_rows import Along, Searched, bends_of, started
+from coterie.methods.quasi_newton.searched_rows import Along, Searched, bends_of, most_of_searched_step, started
 from coterie.methods.second_order.linear import FULL
 from coterie.methods.second_order.quadratic import proven
 from coterie.networks import Network
@@ -29,7 +29,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
+from coterie.run.disclosure import WEIGHTED_ROWS, Case, Counts, Disclosure
 from coterie.stats.moments import diagonal
 
 EXPECTED_ROUNDS = {"few": 14.0, "many": 9.5}
@@ -48,7 +48,12 @@ class LbfgsRows(QuasiNewton[State]):
     tensors: ClassVar[bool] = True
     summary: ClassVar[str] = "quasi-Newton for smooth losses: messages of one number per column, for many columns"
     instead: ClassVar[str] = "proximal-1"
-    disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
+    disclosure: ClassVar[Disclosure] = replace(
+        WEIGHTED_ROWS,
+        most=lambda case: _most(case),
+        sometimes=lambda case: _sometimes(case),
+        before=lambda case: (2, 3 * case.width + 4),
+    )
     tells_labels: ClassVar[bool] = False
 
     @classmethod
@@ -124,3 +129,15 @@ class _Rows(Along):
     def values(self, step_sizes: FloatArray) -> FloatArray:
         losses: FloatArray = self._here.losses_along(self._image, step_sizes)
         return losses
+
+
+def _most(case: Case) -> Counts:
+    """The largest counts of a round without a shorter step."""
+    if curved_pairs.suits(case.problem):
+        return curved_pairs.most_of_round(case.width, LbfgsRows.memory)
+    return 1, case.width + 1
+
+
+def _sometimes(case: Case) -> Counts:
+    """What is added in a round with a shorter step."""
+    return _most(case) if curved_pairs.suits(case.problem) else most_of_searched_step(case.width)

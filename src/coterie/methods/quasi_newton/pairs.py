@@ -29,6 +29,7 @@ from coterie.methods.quasi_newton.metrics import Metric
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.collectives import Talk
+from coterie.run.disclosure import Counts, triangle
 
 Add = Callable[[FloatArray], Talk[FloatArray]]
 """The sum over all columns, of which some may be elsewhere."""
@@ -146,6 +147,15 @@ class Model(NamedTuple):
     w: FloatArray
     threshold: FloatArray
     stretch: float
+
+
+def most_of_products(pairs: int, metrics: int, has_equations: bool) -> Counts:
+    """The largest counts of `known` and, if the penalty has an l1 part, of `minimum`, with so many pairs."""
+    products = (4 + 2 * metrics) * pairs
+    if not has_equations:
+        return 1, products
+    equations = TUNING.equations * (2 * pairs + triangle(2 * pairs))
+    return 1 + TUNING.equations, products + equations
 
 
 def minimum(model: Model, add: Add) -> Talk[FloatArray]:

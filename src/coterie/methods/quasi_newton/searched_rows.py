@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.methods.line_search import Line, best_step, hopeless, objective_at
+from coterie.methods.line_search import Line, best_step, hopeless, most_of_search, objective_at
 from coterie.methods.quasi_newton.metrics import Diagonal
 from coterie.methods.quasi_newton.pairs import Memory
 from coterie.methods.quasi_newton.rounds import (
@@ -31,6 +31,7 @@ from coterie.methods.quasi_newton.rounds import (
 from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk, alone
+from coterie.run.disclosure import Counts
 
 TRIALS = 2.0 ** np.arange(3, -14, -1)
 """Step sizes whose values are sent together."""
@@ -120,6 +121,12 @@ class Searched(Form):
             left = float(gradient @ way.p) + way.chord
             stretch = stretched(stretch, found.step_size, left < 0 and found.step_size == 1.0)
         return memory_after(way.memory, found.step_size * way.p, change, keeps, self._most), stretch
+
+
+def most_of_searched_step(width: int, step_sizes: FloatArray = TRIALS) -> Counts:
+    """What a search adds to a round: its trials, and the gradient and the losses after its step."""
+    collectives, numbers = most_of_search(step_sizes)
+    return 1 + collectives, width + 1 + numbers
 
 
 def _way(agent: Agent, state: State, t: int) -> Way:

@@ -31,6 +31,7 @@ from coterie.numerics.local_loss import Here
 from coterie.numerics.losses import Loss
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Case, Counts, triangle
 from coterie.stats.moments import moment_message, unpacked
 
 PASSES = 3
@@ -68,6 +69,12 @@ def secant(loss: Loss, scores: FloatArray, slopes: FloatArray, y: FloatArray) ->
     """
     values = loss.each(scores, y) + slopes**2 / (2.0 * loss.smoothness)
     return np.divide(slopes**2, values, out=np.zeros(len(slopes)), where=values > LEAST)
+
+
+def most_of_target(case: Case) -> Counts:
+    """The largest counts of `target`: of `centred`, of the Hessian with a column for the means, and of each pass."""
+    width = case.columns + 1
+    return 2 + PASSES, 2 * case.columns + triangle(width) + width + 1 + PASSES * width
 
 
 def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Aim]:

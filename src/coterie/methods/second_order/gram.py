@@ -29,7 +29,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import TOTALS, Disclosure
+from coterie.run.disclosure import TOTALS, Disclosure, triangle
 from coterie.stats.moments import packed, second_moment, unpacked
 
 
@@ -57,6 +57,7 @@ class Gram(Method[State, Rows]):
             " to a rotation (all distances and angles between people), and their labels"
         ),
         secure=TOTALS,
+        most=lambda case: (1, triangle(case.width) + case.width),
     )
     keeps_sums: ClassVar[bool] = True
     tensors: ClassVar[bool] = True

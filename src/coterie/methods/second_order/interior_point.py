@@ -36,6 +36,7 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Outlook, Sizes, equations_work, products_work
+from coterie.methods.line_search import most_of_search
 from coterie.methods.method import Method, Rows
 from coterie.methods.second_order import careful
 from coterie.methods.second_order.barriers import Barrier, Step
@@ -49,7 +50,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import HESSIAN, TOTALS, Disclosure
+from coterie.run.disclosure import HESSIAN, TOTALS, Case, Counts, Disclosure, triangle
 from coterie.stats.moments import diagonal
 
 STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
@@ -131,6 +132,8 @@ class InteriorPoint(Method[State, Rows]):
         learned=HESSIAN.learned,
         secure=f"{TOTALS}; and your longest steps",
         setup="in each round the longest step that your rows allow, one number, which all parties see",
+        most=lambda case: _most(case),
+        sometimes=lambda case: _sometimes(case),
     )
     tells_labels: ClassVar[bool] = False
 
@@ -320,6 +323,23 @@ class InteriorPoint(Method[State, Rows]):
             missing = shared_result(message, equations.in_design, -left)
             v = np.clip(v + theta * design.forward(missing), kinks.lower + room, kinks.upper - room)
         return v
+
+
+def _most(case: Case) -> Counts:
+    """The largest counts of a round along the path, with one corrector."""
+    width, parties = case.width, case.parties
+    return 4, triangle(width) + 3 * width + 2 * parties + 2
+
+
+def _sometimes(case: Case) -> Counts:
+    """What is added in rounds near the path, or with more correctors, and how much more a careful agent sends."""
+    width, passes = case.columns + 1, careful.PASSES
+    searches, trials = most_of_search(STEPS)
+    more = TUNING.correctors * (width + case.parties) + passes * width
+    carefully = triangle(width) - triangle(case.width) + 3 * (width - case.width) + 2 * case.columns
+    entering = case.width
+    collectives = 2 + max(searches, 2 * TUNING.correctors + passes)
+    return collectives, entering + carefully + max(trials, more)
 
 
 class _Predicted(NamedTuple):

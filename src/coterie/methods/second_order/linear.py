@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Literal
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Outlook, Sizes, equations_work, products_work, root_condition
+from coterie.methods.line_search import most_of_search
 from coterie.methods.second_order import careful, quadratic_models, working_set
-from coterie.methods.second_order.newton import ProximalNewton, State
+from coterie.methods.second_order.newton import ProximalNewton, State, most_with_losses
 from coterie.methods.second_order.oracle import NOTHING, Aim
 from coterie.methods.second_order.quadratic import proven
 from coterie.methods.second_order.rows import Memory, RowsOracle, first_floor
@@ -30,7 +31,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Talk
-from coterie.run.disclosure import HESSIAN, Disclosure
+from coterie.run.disclosure import HESSIAN, Case, Counts, Disclosure
 
 FULL = 1500
 """Columns up to which "auto" adds up whole Hessians: beyond, a message has more than 9 MB."""
@@ -69,7 +70,9 @@ class Newton(ProximalNewton):
 
     name: ClassVar[str] = "newton"
     summary: ClassVar[str] = "Newton's method for smooth losses: a handful of rounds"
-    disclosure: ClassVar[Disclosure] = HESSIAN
+    disclosure: ClassVar[Disclosure] = replace(
+        HESSIAN, most=lambda case: _most(case), sometimes=lambda case: _sometimes(case)
+    )
     tensors: ClassVar[bool] = True
     memory: ClassVar[type | None] = Memory
 
@@ -163,6 +166,30 @@ def _suiting(penalty: str, width: int) -> str | None:
     if width <= (TUNING.sparse if suiting == "active" else FULL):
         return "full"
     return suiting
+
+
+def _most(case: Case) -> Counts:
+    """The largest counts of a round without a search."""
+    mode = _suiting(case.problem.penalty.name, case.width)
+    if mode == "active":
+        aim = working_set.most_of_target(case.width)
+    elif mode == "products":
+        aim = quadratic_models.most_from_products(case.width, Newton.products)
+    else:
+        aim = quadratic_models.most_from_hessian(case.width)
+    return most_with_losses(aim)
+
+
+def _sometimes(case: Case) -> Counts:
+    """What a search adds to a round, many columns in play, and how much more a careful agent sends."""
+    collectives, numbers = most_of_search()
+    if _suiting(case.problem.penalty.name, case.width) == "active":
+        numbers += working_set.most_of_many(case.width)
+    if case.columns < FULL:
+        carefully, usual = careful.most_of_target(case), _most(case)
+        collectives += max(0, carefully[0] - usual[0])
+        numbers += max(0, carefully[1] - usual[1])
+    return collectives, numbers
 
 
 def _full_outlook(problem: Problem, sizes: Sizes) -> Outlook:

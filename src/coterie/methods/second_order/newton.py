@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from coterie.methods.auto.costs import Outlook, Sizes
-from coterie.methods.line_search import Line, best_step, line_to, objective_at
+from coterie.methods.line_search import Line, best_step, line_to, most_of_search, objective_at
 from coterie.methods.method import Method
 from coterie.methods.second_order import quadratic_models
 from coterie.methods.second_order.oracle import NOTHING, WHOLE, Aim, HessianOracle, Oracle
@@ -25,6 +25,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Case, Counts
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,24 @@ class ProximalNewton(Method[State]):
     def point(self, agent: Agent, state: State) -> Point:
         """The gradient of the loss at w is the dual point: at the minimum it is the best."""
         return Point(rounded(agent, state.w), state.v)
+
+
+def most_with_losses(aim: Counts) -> Counts:
+    """The largest counts of a round without a search: of the target of the step, and of the losses after it."""
+    return aim[0] + 1, aim[1] + 1
+
+
+def most_of_newtons_search(case: Case) -> Counts:
+    """The largest counts of the search in some rounds."""
+    return most_of_search()
+
+
+def most_by_width(case: Case) -> Counts:
+    """The largest counts of a round of a method `ByWidth`."""
+    width = case.width * case.outputs
+    if width <= _few(case.problem):
+        return most_with_losses(quadratic_models.most_from_hessian(width))
+    return most_with_losses(quadratic_models.most_from_products(width, ByWidth.products))
 
 
 def _measured(agent: Agent, w: FloatArray, aim: Aim, losses: float) -> tuple[Line, float]:

@@ -22,6 +22,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Counts, triangle
 from coterie.stats.moments import unpacked
 
 
@@ -63,6 +64,16 @@ def _minimum(agent: Agent, oracle: Oracle, total: FloatArray) -> Aim:
     foreseen = penalty_at(agent, w) - penalty_at(agent, target) - float(gradient @ step + 0.5 * step @ (H @ step))
     kept = triangle if oracle.remembers else NOTHING
     return Aim(sealed(target), gradient, float(total[-1]), float(np.linalg.norm(gradient)), foreseen, kept, firm)
+
+
+def most_from_hessian(width: int) -> Counts:
+    """The largest counts of `from_hessian`, of so many coefficients."""
+    return 1, triangle(width) + width + 1
+
+
+def most_from_products(width: int, products: int) -> Counts:
+    """The largest counts of `from_products`, of so many coefficients."""
+    return 1 + products, 2 * width + 1 + products * width
 
 
 def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> Talk[Aim]:

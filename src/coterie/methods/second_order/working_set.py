@@ -33,6 +33,7 @@ from coterie.numerics.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
 from coterie.run.collectives import Sum, Talk
+from coterie.run.disclosure import Counts, triangle
 from coterie.stats.moments import diagonal, packed, second_moment, unpacked
 
 SINGLE_PRECISION = 1e30
@@ -105,6 +106,18 @@ def target(agent: Agent, oracle: RowsOracle) -> Talk[Aim]:
         return sealed(z)
 
     return Aim(shared_result(total, placed), gradient, float(total[-1]), float(np.linalg.norm(gradient)), v=v)
+
+
+def most_of_target(width: int) -> Counts:
+    """The largest counts of `target`, of so many coefficients, where few are in play or rows are sparse."""
+    exactly = 1, triangle(min(width, TUNING.exact))
+    steps = 2 + TUNING.more_steps, width + triangle(min(width, TUNING.block)) + TUNING.more_steps * (width + 1)
+    return 2 + max(exactly[0], steps[0]), width + 3 + max(exactly[1], steps[1])
+
+
+def most_of_many(width: int) -> int:
+    """The numbers of the triangle of the Hessian on many columns in play, where rows are dense."""
+    return triangle(min(width, TUNING.most))
 
 
 def _wanted(agent: Agent, w: FloatArray, gradient: FloatArray) -> Wanted:

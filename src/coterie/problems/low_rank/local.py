@@ -39,7 +39,7 @@ class LowRankLocal(Local[Problem[Task]]):
         "products of the gradient of a model of zeros with ten pairs of vectors, as part of a sum",
         "ten pairs of weighted sums of your rows",
         TOTALS,
-        most=lambda case: (2 * PRODUCTS, PRODUCTS * sum(case.problem.loss.size(case.table))),
+        most=lambda case: (2 * PRODUCTS, PRODUCTS * sum(case.matrix)),
     )
     def slope_at_constant(self, agent: Agent[Problem[Task]]) -> Talk[FloatArray]:
         """The spectral norm of the gradient of the mean loss at W = 0."""

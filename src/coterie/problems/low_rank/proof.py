@@ -205,7 +205,7 @@ def _sums_of_means(case: Case) -> int:
     """Numbers for the means, and one for the loss."""
     task = case.problem.loss
     each = 2 if task.kind == "entries" else 1
-    numbers: int = each * sum(task.size(case.table)) + 1
+    numbers: int = each * sum(case.matrix) + 1
     return numbers
 
 
@@ -353,7 +353,7 @@ def _best(
     "a weighted sum of your rows for each column of labels",
     TOTALS,
     applies=lambda case: _is_small(case),
-    most=lambda case: (1, math.prod(case.problem.loss.size(case.table)) + 5),
+    most=lambda case: (1, math.prod(case.matrix) + 5),
 )
 def _whole(
     agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
@@ -378,7 +378,7 @@ def _whole(
 
 
 def _is_small(case: Case) -> bool:
-    entries: int = math.prod(case.problem.loss.size(case.table))
+    entries: int = math.prod(case.matrix)
     return entries <= EXACT_SIZE
 
 

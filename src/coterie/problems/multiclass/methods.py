@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from coterie.methods.second_order.newton import ByWidth
+from coterie.methods.second_order.newton import ByWidth, most_by_width, most_of_newtons_search
 from coterie.run.disclosure import TOTALS, Disclosure
 
 
@@ -27,4 +27,6 @@ class SoftmaxNewton(ByWidth):
         ),
         learned="weighted sums of your rows and of their products; with few rows, your rows and labels",
         secure=TOTALS,
+        most=most_by_width,
+        sometimes=most_of_newtons_search,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coterie.errors import InvalidData
-from coterie.methods.second_order.newton import ByWidth
+from coterie.methods.second_order.newton import ByWidth, most_by_width, most_of_newtons_search
 from coterie.problems.survival.likelihood import HOPELESS
 from coterie.run.agent import Agent
 from coterie.run.disclosure import TOTALS, Disclosure
@@ -35,6 +35,8 @@ class CoxNewton(ByWidth):
         ),
         learned="weighted sums of your rows and of their products; with few rows, your rows and times",
         secure=TOTALS,
+        most=most_by_width,
+        sometimes=most_of_newtons_search,
     )
 
     def check_step(self, agent: Agent[Any], losses: float, t: int) -> None:

@@ -53,7 +53,7 @@ from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import TOTALS, Disclosure
+from coterie.run.disclosure import TOTALS, Case, Counts, Disclosure
 
 BEGINNINGS = ("random", "previous", "sva")
 
@@ -231,6 +231,8 @@ class NaiveDfw(FrankWolfe):
         sent="your gradient, one number per column and class, as part of a sum",
         learned="for each class a weighted sum of your rows",
         secure=TOTALS,
+        most=lambda case: _most(case, 1, math.prod(case.matrix)),
+        sometimes=lambda case: _search(case),
     )
 
     def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
@@ -249,6 +251,8 @@ class Sva(FrankWolfe):
         sent="the leading singular vectors of your gradient, as part of a sum",
         learned="the direction in which your rows pull most",
         secure=TOTALS,
+        most=lambda case: _most(case, 1, sum(case.matrix)),
+        sometimes=lambda case: _search(case),
     )
 
     def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
@@ -267,6 +271,8 @@ class DfwTrace(FrankWolfe):
         sent="products of your gradient with one vector, one number per column or class, as part of a sum",
         learned="one combination of weighted sums of your rows in each product",
         secure=TOTALS,
+        most=lambda case: _most_of_products(case),
+        sometimes=lambda case: _search(case),
     )
 
     power: Power = 2
@@ -303,6 +309,25 @@ class DfwTrace(FrankWolfe):
 def radius(agent: Agent[Problem[Task]]) -> float:
     """μ."""
     return radius_of(agent.problem.penalty)
+
+
+def _most(case: Case, collectives: int, numbers: int) -> Counts | None:
+    """The largest counts of a round whose oracle sends that many; None: an intercept takes more, as it is found."""
+    if case.intercept and case.problem.loss.kind != "numbers":
+        return None
+    return collectives + 1, numbers + 2
+
+
+def _search(case: Case) -> Counts:
+    """The largest counts of a search for the step size, with losses that are not quadratic."""
+    return (0, 0) if case.problem.loss.quadratic else (TUNING.newton_steps, 2 * TUNING.newton_steps)
+
+
+def _most_of_products(case: Case) -> Counts | None:
+    power = DfwTrace.power
+    if not isinstance(power, int):
+        return None
+    return _most(case, 2 * power, power * sum(case.matrix))
 
 
 def power_iterations(power: Power, epoch: int, log_factor: float = 1.0) -> int:

@@ -50,7 +50,7 @@ from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.certificate.intercepts import as_array, information_of, put_together, taken_apart
 from coterie.run.collectives import Sum, Talk
-from coterie.run.disclosure import TOTALS, Disclosure
+from coterie.run.disclosure import TOTALS, Case, Counts, Disclosure
 
 BEGINNINGS = ("auto", "random", "previous")
 NEGLIGIBLE = 1e-13
@@ -110,6 +110,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
         sent="products of your gradient with a few vectors, one number per column or class, as part of a sum",
         learned="a few combinations of weighted sums of your rows in each round",
         secure=TOTALS,
+        most=lambda case: _most(case),
     )
     tells_labels: ClassVar[bool] = False
 
@@ -299,6 +300,25 @@ class DfwSubspace(Method[State, Problem[Task]]):
         sizes = s.astype(information.dtype)
         information.reset(U[:, :r] * sizes, V[:, :r], image[:, :r] * backend(image).here(sizes))
         return information, image
+
+
+def _most(case: Case) -> Counts | None:
+    """The largest counts of a round, with U and V as wide as they can be.
+
+    None: an intercept takes more, as it is found.
+    """
+    task, power, block = case.problem.loss, DfwSubspace.power, DfwSubspace.block
+    if not isinstance(power, int) or (case.intercept and task.kind != "numbers"):
+        return None
+    d, m = case.matrix
+    widest = max(DfwSubspace.space, min(d, m))
+    p, q = (min(size, widest) for size in (d, m))
+    a, b = min(block, d), min(block, m)
+    placed = 0 if task.stages == 1 else p**2 + p * q
+    powers = power * block * (d + m)
+    enlarged = (p + a) * a + p * b + a * (q + b) + p * q
+    inside = 0 if task.exact else (1 + DfwSubspace.inner) * ((p + a) * (q + b) + 1)
+    return 2 + 2 * power + (0 if task.exact else 1 + DfwSubspace.inner), placed + powers + enlarged + inside
 
 
 def _enlarged(

@@ -93,7 +93,7 @@ class Completion(Task):
         assert self.shape is not None
         return self.shape
 
-    def size(self, table: Table) -> tuple[int, int]:
+    def size_for(self, columns: int, labels: int) -> tuple[int, int]:
         return self._size
 
     def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:

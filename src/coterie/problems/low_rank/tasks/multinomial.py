@@ -65,8 +65,8 @@ class Multinomial(Task):
         assert self.classes is not None, "the classes are known once the tables are prepared"
         return len(self.classes)
 
-    def size(self, table: Table) -> tuple[int, int]:
-        return table.d, self.outputs
+    def size_for(self, columns: int, labels: int) -> tuple[int, int]:
+        return columns, self.outputs
 
     def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
         if left is None:

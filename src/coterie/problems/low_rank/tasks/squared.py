@@ -60,9 +60,8 @@ class MultiTask(Task):
                 )
         return list(tables), None
 
-    def size(self, table: Table) -> tuple[int, int]:
-        assert table.y is not None
-        return table.d, int(table.y.shape[1])
+    def size_for(self, columns: int, labels: int) -> tuple[int, int]:
+        return columns, labels
 
     def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
         if left is None:

@@ -19,6 +19,7 @@ number of every row and column, it follows W (`certificate.intercepts`).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -210,9 +211,14 @@ class Task(Fit):
         """How many columns W has, if that does not depend on the data."""
         raise NotImplementedError
 
-    @abstractmethod
     def size(self, table: Table) -> tuple[int, int]:
         """(d, m): the size of W."""
+        labels = 1 if table.y is None else math.prod(table.y.shape[1:])
+        return self.size_for(table.d, labels)
+
+    @abstractmethod
+    def size_for(self, columns: int, labels: int) -> tuple[int, int]:
+        """The same, of rows with so many columns and labels."""
 
     @abstractmethod
     def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:

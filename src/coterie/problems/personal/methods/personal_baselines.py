@@ -13,7 +13,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.personal.methods.dada import Dada
-from coterie.problems.personal.problem import Personal, pooled_step
+from coterie.problems.personal.problem import SHELVES, Personal, pooled_step
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Talk
@@ -56,6 +56,7 @@ class Local(Dada):
         sent="nothing but when you woke up",
         learned="nothing",
         secure="the same",
+        most=lambda case: (0, 0),
     )
     uses_network: ClassVar[bool] = False
 
@@ -82,6 +83,7 @@ class Global(Method[GlobalState, Personal]):
         sent="the gradient of your loss, one number per base predictor, and losses along a line, as parts of sums",
         learned="a weighted sum of the predictions for your rows, another one each round",
         secure=TOTALS,
+        most=lambda case: (4, SHELVES + case.problem.base.count + 1 + 2 * TUNING.grid),
     )
     tells_labels: ClassVar[bool] = False
     uses_network: ClassVar[bool] = False

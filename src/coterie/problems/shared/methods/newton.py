@@ -15,8 +15,9 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.quasi_newton.searched_rows import bends_of
-from coterie.methods.second_order.newton import ProximalNewton, State
+from coterie.methods.second_order.newton import ProximalNewton, State, most_of_newtons_search, most_with_losses
 from coterie.methods.second_order.oracle import Aim, Oracle
+from coterie.methods.second_order.quadratic_models import most_from_hessian
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, sealed
 from coterie.problems.problem import Problem
@@ -77,6 +78,9 @@ class SharedNewton(ProximalNewton):
         "of a sum",
         learned="second moments of your rows, with new weights in each round: of a few rows the rows themselves",
         secure=TOTALS,
+        most=lambda case: most_with_losses(most_from_hessian(case.width)),
+        sometimes=most_of_newtons_search,
+        before=lambda case: (1, 1),
     )
     uses_network: ClassVar[bool] = False
 

@@ -55,7 +55,12 @@ class SharedQuasiNewton(QuasiNewton[State]):
     family: ClassVar[str] = "shared"
     summary: ClassVar[str] = "a common linear model and deviations of every user: one number per column and round"
     instead: ClassVar[str] = "one of these"
-    disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
+    disclosure: ClassVar[Disclosure] = replace(
+        WEIGHTED_ROWS,
+        most=lambda case: (1, case.width + 1),
+        sometimes=lambda case: searched_rows.most_of_searched_step(case.width, STEPS),
+        before=lambda case: (1, 2 * case.width + 1),
+    )
     tells_labels: ClassVar[bool] = False
     uses_network: ClassVar[bool] = False
 
