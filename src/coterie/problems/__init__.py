@@ -8,8 +8,8 @@ problem is below its kind.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +115,28 @@ def kinds() -> Iterator[Kind[Any, Any]]:
     yield from (kind_named(name) for name in KINDS if name not in FIRST)
 
 
-def points_of(model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None = None) -> list[Point]:
-    """The point of each agent for that model and these dual vectors, which must be those of these agents."""
-    return members[0].problem.kind.models.points(model, members, witness)
+def _answered_here(questions: Sequence[Callable[[], float]]) -> list[float]:
+    return [question() for question in questions]
+
+
+def points_of(
+    model: Any,
+    members: Sequence[Agent],
+    witness: Sequence[FloatArray] | None = None,
+    answers: Callable[[Sequence[Callable[[], float]]], list[float]] = _answered_here,
+) -> list[Point]:
+    """The point of each agent for that model and these dual vectors, which must be those of these agents.
+
+    answers   the answers to one question for each agent, computed where its data is: `Parties.answers`
+    """
+    models = members[0].problem.kind.models
+    points = models.points(model, members, witness)
+    if not (models.settles and models.has_own_number(members[0])):
+        return points
+    questions = [partial(_own_number, agent, point.w) for agent, point in zip(members, points, strict=True)]
+    return models.settled(model, members, points, answers(questions))
+
+
+def _own_number(agent: Agent[Any], w: FloatArray) -> float:
+    known = import_module("coterie.run.agent").with_data(agent)
+    return float(known.problem.kind.models.own_number(known, w))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
@@ -15,11 +14,11 @@ from coterie.numerics.arrays import FloatArray, precision_of, stored
 from coterie.problems.kind import Kind
 from coterie.problems.parts.data import Classes
 from coterie.problems.parts.local import Local
-from coterie.problems.parts.models import Ask, M, Models
+from coterie.problems.parts.models import M, Models
 from coterie.problems.parts.problems import Problems
 from coterie.problems.parts.report import SHOWN, Report, Shown, said_of_intercept, said_of_penalty, spelt
 from coterie.problems.problem import Problem
-from coterie.run.agent import Agent, with_data
+from coterie.run.agent import Agent
 from coterie.run.certificate.bound import Point
 from coterie.run.collectives import Sum, Talk
 from coterie.run.disclosure import Protocols, discloses
@@ -178,6 +177,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
     """One coefficient a column, which the agents of a split by features hold in parts."""
 
     prepares = True
+    settles = True
 
     def shapes(self, model: L, members: Sequence[Agent[R]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """One coefficient a column."""
@@ -186,9 +186,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
             width = sum(agent.data.d for agent in members)
         return (len(model.coef_),), (width,)
 
-    def _points(
-        self, model: L, members: Sequence[Agent[R]], witness: Sequence[FloatArray] | None, ask: Ask
-    ) -> list[Point]:
+    def _points(self, model: L, members: Sequence[Agent[R]], witness: Sequence[FloatArray] | None) -> list[Point]:
         check_duals(witness, [agent.labelled for agent in members])
         by_columns = members[0].split == "features"
         points = []
@@ -198,8 +196,14 @@ class VectorModels(Models[R, L], Generic[R, L]):
             if agent.has_intercept:
                 w = np.append(w, model.intercept_)
             points.append(Point(w, dual_of(witness, index)))
-        if by_columns and members[0].problem.intercept:
-            _settle_intercept(model.intercept_, members, points, ask)
+        return points
+
+    def settled(self, model: L, members: Sequence[Agent[R]], points: list[Point], own: Sequence[float]) -> list[Point]:
+        """Correct the one intercept for the centring of all agents' columns."""
+        debt = model.intercept_ - sum(own)
+        for agent, point in zip(members, points, strict=True):
+            if agent.has_intercept:
+                point.w[-1] += debt
         return points
 
     def assemble(self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes) -> L:
@@ -250,20 +254,6 @@ def _names_in_place(tables: Sequence[Table], places: Indices) -> tuple[str, ...]
         return None
     names = [name for table in tables for name in table.columns or ()]
     return tuple(names[j] for j in np.argsort(places))
-
-
-def _settle_intercept(intercept: float, members: Sequence[Agent[Any]], points: list[Point], ask: Ask) -> None:
-    """Correct the one intercept for the centring of all agents' columns."""
-    offsets = ask([partial(_offset, agent, point.w) for agent, point in zip(members, points, strict=True)])
-    debt = intercept - sum(offsets)
-    for agent, point in zip(members, points, strict=True):
-        if agent.has_intercept:
-            point.w[-1] += debt
-
-
-def _offset(agent: Agent[Any], w: FloatArray) -> float:
-    """The constant that w adds to every score, besides X w; computed where the agent's data is."""
-    return with_data(agent).design.offset(w)
 
 
 class RowsKind(Kind[R, L], Generic[R, L]):

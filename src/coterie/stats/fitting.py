@@ -19,6 +19,7 @@ from coterie.data.table import Indices, columns_in_turn
 from coterie.methods import METHODS, Method
 from coterie.networks import Network
 from coterie.numerics.arrays import is_sparse, is_tensor
+from coterie.problems import points_of
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
@@ -207,7 +208,7 @@ def _points(before: Result, ready: Ready, agents: Sequence[Agent[Any]]) -> list[
     """Where agents start: at the model and the dual variables of an earlier result."""
     duals = [before.certificate.witness[agent.index] for agent in agents]
     problem = agents[0].problem
-    points = problem.kind.models.points(before.model, agents, duals, ready.parties.answers)
+    points = points_of(before.model, agents, duals, ready.parties.answers)
     if _same_data(before.certificate, ready.people, problem):
         points = [replace(point, kept=before.kept) for point in points]
     return list(points)

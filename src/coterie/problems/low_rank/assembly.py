@@ -12,7 +12,7 @@ from coterie.numerics.factors import apart, written
 from coterie.problems.low_rank.model import LowRankModel
 from coterie.problems.low_rank.tasks import Task
 from coterie.problems.parts.data import Classes
-from coterie.problems.parts.models import Ask, Models
+from coterie.problems.parts.models import Models
 from coterie.problems.problem import Problem
 from coterie.problems.rows import stray_intercept
 from coterie.run.agent import Agent
@@ -37,7 +37,6 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
         model: LowRankModel,
         members: Sequence[Agent[Problem[Task]]],
         witness: Sequence[FloatArray] | None,
-        ask: Ask,
     ) -> list[Point]:
         problem = members[0].problem
         free = None

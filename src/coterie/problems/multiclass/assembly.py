@@ -11,7 +11,7 @@ from coterie.numerics.arrays import FloatArray, stored
 from coterie.problems.multiclass.loss import Softmax
 from coterie.problems.multiclass.model import MulticlassModel
 from coterie.problems.parts.data import Classes
-from coterie.problems.parts.models import Ask, Models
+from coterie.problems.parts.models import Models
 from coterie.problems.problem import Problem
 from coterie.problems.rows import stray_intercept
 from coterie.run.agent import Agent
@@ -35,7 +35,6 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
         model: MulticlassModel,
         members: Sequence[Agent[Problem[Softmax]]],
         witness: Sequence[FloatArray] | None,
-        ask: Ask,
     ) -> list[Point]:
         W = model.coef_.T.astype(float)
         if model.problem.intercept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import scipy.sparse as sp
@@ -20,14 +20,7 @@ if TYPE_CHECKING:
     from coterie.problems.models.model import Model
     from coterie.run.rounds import Outcome
 
-Ask = Callable[[Sequence[Callable[[], Any]]], list[Any]]
-"""Asks one question per agent, and answers it where the agent's data is; see `Engine.ask`."""
 M = TypeVar("M", bound="Model[Any]")
-
-
-def ask_here(questions: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The answers where all data is in this process."""
-    return [question() for question in questions]
 
 
 class Models(ABC, Generic[K, M]):
@@ -35,6 +28,8 @@ class Models(ABC, Generic[K, M]):
 
     prepares: ClassVar[bool] = False
     """Whether the model can hold a preparation of columns."""
+    settles: ClassVar[bool] = False
+    """Whether the points of a model depend on the agents' own numbers, where they have some: see `settled`."""
 
     @abstractmethod
     def assemble(self, outcome: Outcome, members: Sequence[Agent[K]], problem: K, classes: Classes) -> M:
@@ -47,11 +42,10 @@ class Models(ABC, Generic[K, M]):
         model: M,
         members: Sequence[Agent[K]],
         witness: Sequence[FloatArray] | None = None,
-        ask: Ask = ask_here,
     ) -> list[Point]:
-        """The point of each of these agents for that model and those dual variables.
+        """The point of each of these agents for that model and those dual variables; it reads no number of their data.
 
-        `ask` answers one question per agent, where the agent's data is.
+        `points_of` also settles them.
         """
         given, wanted = model.problem.kind.name, members[0].problem.kind.name
         if given != wanted:
@@ -62,17 +56,19 @@ class Models(ABC, Generic[K, M]):
                 f"that model has {' x '.join(map(str, known))} coefficients, but this data and problem ask for "
                 f"{' x '.join(map(str, asked))}; use a model of the same columns."
             )
-        return self._points(model, members, witness, ask)
+        return self._points(model, members, witness)
 
     @abstractmethod
     def shapes(self, model: M, members: Sequence[Agent[K]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """How many coefficients the model has, and how many these agents' data asks for."""
 
     @abstractmethod
-    def _points(
-        self, model: M, members: Sequence[Agent[K]], witness: Sequence[FloatArray] | None, ask: Ask
-    ) -> list[Point]:
+    def _points(self, model: M, members: Sequence[Agent[K]], witness: Sequence[FloatArray] | None) -> list[Point]:
         """The points of a model that has the right shape."""
+
+    def settled(self, model: M, members: Sequence[Agent[K]], points: list[Point], own: Sequence[float]) -> list[Point]:
+        """The points of these agents, when the own numbers of all of them are known."""
+        return points
 
     # -- one number of each agent ------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from coterie.methods import METHODS
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.parts.data import Classes
-from coterie.problems.parts.models import Ask, Models
+from coterie.problems.parts.models import Models
 from coterie.problems.personal.model import PersonalModel
 from coterie.problems.personal.problem import Personal, user_loss
 from coterie.run.agent import Agent
@@ -39,7 +39,6 @@ class PersonalModels(Models[Personal, PersonalModel]):
         model: PersonalModel,
         members: Sequence[Agent[Personal]],
         witness: Sequence[FloatArray] | None,
-        ask: Ask,
     ) -> list[Point]:
         if len(members) < members[0].count:
             # One user's part: its row of the graph is in its witness.

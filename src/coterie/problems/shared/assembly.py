@@ -10,7 +10,7 @@ import numpy as np
 from coterie.errors import InvalidInput
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.parts.data import Classes
-from coterie.problems.parts.models import Ask, Models
+from coterie.problems.parts.models import Models
 from coterie.problems.rows import check_duals, dual_of, stray_intercept
 from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
@@ -31,7 +31,6 @@ class SharedModels(Models[Shared, SharedModel]):
         model: SharedModel,
         members: Sequence[Agent[Shared]],
         witness: Sequence[FloatArray] | None,
-        ask: Ask,
     ) -> list[Point]:
         if len(model.users) != len(members):
             raise InvalidInput(f"the model is of {len(model.users)} users, but there are {len(members)} here.")
