@@ -177,31 +177,31 @@ def mpi_primitives() -> dict[str, Bare]:
             total = np.empty_like(said.x)
             world.Allreduce(said.x, total)
             return total
-        heard = np.empty((len(ring), said.x.size))
-        graph.Neighbor_allgather(said.x, heard)
+        received = np.empty((len(ring), said.x.size))
+        graph.Neighbor_allgather(said.x, received)
         mixed = said.x / 3
-        for message in heard:
+        for message in received:
             mixed += message / 3
         return mixed
 
     def interpreter(word: str, size: int) -> list[float]:
         STAMPS.clear()
-        talk, reply = agent(word, np.ones(size)), None
+        protocol, reply = agent(word, np.ones(size)), None
         world.Barrier()
         for _ in range(BLOCKS * ROUNDS + 1):
-            reply = answer(talk.send(reply))
+            reply = answer(protocol.send(reply))
         return medians(ROUNDS)
 
     def loop(word: str, size: int) -> list[float]:
         STAMPS.clear()
-        x, total, heard = np.ones(size), np.empty(size), np.empty((len(ring), size))
+        x, total, received = np.ones(size), np.empty(size), np.empty((len(ring), size))
         world.Barrier()
         for _ in range(BLOCKS * ROUNDS + 1):
             STAMPS.append(time.perf_counter())
             if word == "Sum":
                 world.Allreduce(x, total)
             else:
-                graph.Neighbor_allgather(x, heard)
+                graph.Neighbor_allgather(x, received)
         return medians(ROUNDS)
 
     return {"an interpreter": interpreter, "a loop": loop}

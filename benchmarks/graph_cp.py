@@ -127,8 +127,8 @@ def cost_of_a_round(X: FloatArray, y: FloatArray, graph: Network, repeat: int = 
         0,
     )
     transport, steps = InProcess(graph, Bill(graph)), method("graph-cp")
-    facts = transport.converse([introduce(agent) for agent in agents], "setup")
-    agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+    statistics = transport.converse([introduce(agent) for agent in agents], "setup")
+    agents = [replace(agent, statistics=known) for agent, known in zip(agents, statistics, strict=True)]
     states = transport.converse([steps.start(agent) for agent in agents], "setup")
     rng = np.random.default_rng(0)
     duals = [rng.standard_normal(agent.design.shape[0]) for agent in agents]
@@ -156,9 +156,9 @@ def cost_of_a_round(X: FloatArray, y: FloatArray, graph: Network, repeat: int = 
     states = transport.converse([steps.start(agent) for agent in agents], "setup")
     tracemalloc.reset_peak()
     for t in range(1, 13):
-        talks = [steps.round(agent, states.pop(0), t) for agent in agents]
-        states = transport.converse(talks, "rounds")
-        del talks
+        protocols = [steps.round(agent, states.pop(0), t) for agent in agents]
+        states = transport.converse(protocols, "rounds")
+        del protocols
     vectors = tracemalloc.get_traced_memory()[1] / (8 * duals[0].size * len(agents))
     tracemalloc.stop()
     return Cost(*best, vectors)

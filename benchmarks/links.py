@@ -159,20 +159,20 @@ def measure(
     context = mp.get_context("spawn")
     pipes, processes = [], []
     for me in range(agents):
-        here, there = context.Pipe()
+        local, there = context.Pipe()
         arguments = (there, me, names, None if bare else keys[me], word, sizes, blocks, rounds)
         processes.append(context.Process(target=place, args=arguments, daemon=True))
         processes[-1].start()
-        pipes.append(here)
+        pipes.append(local)
     for _ in range(2):
         addresses = [pipe.recv() for pipe in pipes]
         for pipe in pipes:
             pipe.send(addresses)
     found = {}
     for size in sizes:
-        heard = [pipe.recv() for pipe in pipes]
-        plain, other = (1e6 * float(np.median([clock[which] for clock, _ in heard])) for which in range(2))
-        cpu = [sum(used[which] for _, used in heard) for which in range(2)]
+        received = [pipe.recv() for pipe in pipes]
+        plain, other = (1e6 * float(np.median([clock[which] for clock, _ in received])) for which in range(2))
+        cpu = [sum(used[which] for _, used in received) for which in range(2)]
         found[size] = plain, other, cpu[1] / cpu[0]
     for process in processes:
         process.join()

@@ -68,8 +68,8 @@ def epoch_seconds(task: str, name: str, n: int, d: int, agents: int, epochs: int
         began = time.process_time()
         for _ in range(epochs):
             t += 1
-            talks = [chosen.round(agent, state, t) for agent, state in zip(members, states, strict=True)]
-            states = transport.converse(talks, "rounds")
+            protocols = [chosen.round(agent, state, t) for agent, state in zip(members, states, strict=True)]
+            states = transport.converse(protocols, "rounds")
         best = min(best, (time.process_time() - began) / epochs)
     return best
 

@@ -84,9 +84,9 @@ def others(train: Rows, test: Rows) -> dict[str, float]:
     wide = LogisticRegression(max_iter=2000).fit(np.hstack([X, columns]), y).predict(np.hstack([Xt, theirs]))
     own = np.zeros(len(ut))
     for user in np.unique(ut):
-        mine, here = users == user, ut == user
+        mine, local = users == user, ut == user
         one = len(np.unique(y[mine])) < 2
-        own[here] = y[mine][0] if one else LogisticRegression(max_iter=2000).fit(X[mine], y[mine]).predict(Xt[here])
+        own[local] = y[mine][0] if one else LogisticRegression(max_iter=2000).fit(X[mine], y[mine]).predict(Xt[local])
     found = {"pooled": pooled, "pooled + column per user": wide, "per user": own}
     return {name: per_user(one, test) for name, one in found.items()}
 

@@ -137,8 +137,8 @@ def halves(rows: Rows, seed: int, share: float = 0.3) -> tuple[Rows, Rows]:
     rng = np.random.default_rng([20, seed])
     test = np.zeros(len(y), bool)
     for user in np.unique(users):
-        here = np.flatnonzero(users == user)
-        test[rng.permutation(here)[: int(share * len(here))]] = True
+        local = np.flatnonzero(users == user)
+        test[rng.permutation(local)[: int(share * len(local))]] = True
 
     def part(kept: Any) -> Rows:
         return X[kept], y[kept], users[kept]

@@ -52,16 +52,16 @@ class Run:
         self.method.check(problem, network)
         self.transport = InProcess(network, Bill(network))
         self.agents = make_agents(tables, problem, "features", network, seed)
-        facts = self.transport.converse([introduce(agent) for agent in self.agents], "setup")
-        self.agents = [replace(agent, facts=known) for agent, known in zip(self.agents, facts, strict=True)]
+        statistics = self.transport.converse([introduce(agent) for agent in self.agents], "setup")
+        self.agents = [replace(agent, statistics=known) for agent, known in zip(self.agents, statistics, strict=True)]
         self.states = self.transport.converse([self.method.start(agent) for agent in self.agents], "setup")
         self.rounds = 0
 
     def round(self) -> np.ndarray:
         """Take one round, and return the model of all agents together."""
         self.rounds += 1
-        talks = [self.method.round(a, s, self.rounds) for a, s in zip(self.agents, self.states, strict=True)]
-        self.states = self.transport.converse(talks, "rounds")
+        protocols = [self.method.round(a, s, self.rounds) for a, s in zip(self.agents, self.states, strict=True)]
+        self.states = self.transport.converse(protocols, "rounds")
         self.transport.bill.end_round()
         return self.w
 
@@ -104,9 +104,9 @@ def minimiser(problem: Problem, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     w = np.zeros(d)
     for _ in range(50):
         scores = X @ w
-        slopes = problem.loss.gradient(scores, y)
-        curvature = np.ones(n) if problem.loss.name == "squared" else np.abs(slopes) * (1 - np.abs(slopes))
-        gradient = X.T @ slopes / n + problem.penalty.strength * w
+        gradients = problem.loss.gradient(scores, y)
+        curvature = np.ones(n) if problem.loss.name == "squared" else np.abs(gradients) * (1 - np.abs(gradients))
+        gradient = X.T @ gradients / n + problem.penalty.strength * w
         move = np.linalg.solve((X.T * curvature) @ X / n + problem.penalty.strength * np.eye(d), gradient)
         w -= move
         if np.linalg.norm(move) <= 1e-14 * np.linalg.norm(w):

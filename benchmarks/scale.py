@@ -196,10 +196,10 @@ def sum_seconds(
         ready = work * rng.lognormal(0.0, slow, len(parents))
         for level in reversed(levels):
             np.maximum.at(ready, parents[level], ready[level] + up[level])
-        heard = np.full(len(parents), ready[parents < 0].max())
+        received = np.full(len(parents), ready[parents < 0].max())
         for level in levels:
-            heard[level] = heard[parents[level]] + down[level]
-        total += float(heard.max())
+            received[level] = received[parents[level]] + down[level]
+        total += float(received.max())
     return total
 
 

@@ -82,10 +82,10 @@ def measure(agents: int, sizes: list[int], tree: bool = False) -> dict[int, tupl
     context = mp.get_context("spawn")
     pipes, processes = [], []
     for me in range(agents):
-        here, there = context.Pipe()
+        local, there = context.Pipe()
         processes.append(context.Process(target=party, args=(there, me, names, keys[me], sizes, tree), daemon=True))
         processes[-1].start()
-        pipes.append(here)
+        pipes.append(local)
     addresses = [pipe.recv() for pipe in pipes]
     for pipe in pipes:
         pipe.send(addresses)
@@ -93,9 +93,9 @@ def measure(agents: int, sizes: list[int], tree: bool = False) -> dict[int, tupl
     for size in sizes:
         for pipe in pipes:
             pipe.send(max(3, min(60, int(SECONDS / (8 * (0.006 + 8e-7 * size))))))
-        heard = [pipe.recv() for pipe in pipes]
-        plain, secure = (1e6 * float(np.median([clock[which] for clock, _ in heard])) for which in range(2))
-        cpu = [sum(used[which] for _, used in heard) for which in range(2)]
+        received = [pipe.recv() for pipe in pipes]
+        plain, secure = (1e6 * float(np.median([clock[which] for clock, _ in received])) for which in range(2))
+        cpu = [sum(used[which] for _, used in received) for which in range(2)]
         found[size] = plain, secure, cpu[1] / cpu[0]
     for process in processes:
         process.join()

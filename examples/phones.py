@@ -20,11 +20,11 @@ def rows_of_phones(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.
     """So many rows a phone (two columns that matter, four that do not), what its owner likes, and whose row it is."""
     X, y = np.zeros((PHONES * rows, 6)), np.empty(PHONES * rows)
     for phone in range(PHONES):
-        here = slice(phone * rows, (phone + 1) * rows)
+        local = slice(phone * rows, (phone + 1) * rows)
         points, side = make_moons(rows, noise=0.1, random_state=int(rng.integers(2**31)))
         angle = ANGLES[phone % 4]
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-        X[here, :2], y[here] = points @ turn.T, np.where(side == 1, 1.0, -1.0)
+        X[local, :2], y[local] = points @ turn.T, np.where(side == 1, 1.0, -1.0)
     return X, y, np.repeat(np.arange(PHONES), rows)
 
 

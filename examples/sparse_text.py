@@ -18,9 +18,9 @@ def documents(rows: int, words: int, each: int, seed: int = 0) -> co.Table:
     taste, common = 0.5 * rng.standard_normal(words), 1.0 / (np.arange(words) + 10.0)
     cells = []
     for kind in (-1.0, 1.0):
-        here, chances = np.flatnonzero(y == kind), np.exp(kind * taste) * common
-        spoken = rng.choice(words, (len(here), each), p=chances / chances.sum())
-        cells.append(np.stack([np.repeat(here, each), spoken.ravel()]))
+        local, chances = np.flatnonzero(y == kind), np.exp(kind * taste) * common
+        spoken = rng.choice(words, (len(local), each), p=chances / chances.sum())
+        cells.append(np.stack([np.repeat(local, each), spoken.ravel()]))
     counts = sp.csr_array((np.ones(rows * each), np.hstack(cells)), shape=(rows, words))
     lengths = np.sqrt(counts.multiply(counts).sum(axis=1))
     return co.Table(sp.csr_array(sp.diags_array(1.0 / lengths) @ counts), y, name="text")

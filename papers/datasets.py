@@ -223,9 +223,9 @@ def text_like(rows: int = 72309, columns: int = 20958, nonzeros: int = 3709083, 
     for side in (-1.0, 1.0):
         p = np.exp(side * taste) / (rank + 10.0)
         p /= p.sum()
-        here = np.flatnonzero(voice == side)
-        tokens = _tokens_for(length[here], p)
-        row.append(np.repeat(here, tokens))
+        local = np.flatnonzero(voice == side)
+        tokens = _tokens_for(length[local], p)
+        row.append(np.repeat(local, tokens))
         word.append(np.searchsorted(np.cumsum(p)[:-1], rng.random(tokens.sum()), side="right"))
     cells = (np.concatenate(row), np.concatenate(word))
     X = canonical_csr(sp.coo_array((np.ones(len(cells[0])), cells), shape=(rows, columns)))
@@ -320,10 +320,10 @@ def _turned_moons(
         X, y = np.zeros((counts.sum(), columns)), np.empty(counts.sum())
         ends = np.cumsum(counts)
         for angle, m, end in zip(angles, counts, ends, strict=True):
-            here = slice(end - m, end)
+            local = slice(end - m, end)
             points, side = make_moons(m, noise=0.1, random_state=int(rng.integers(2**31)))
             turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-            X[here, :2], y[here] = points @ turn.T, np.where(side == 1, 1.0, -1.0)
+            X[local, :2], y[local] = points @ turn.T, np.where(side == 1, 1.0, -1.0)
         if extra == "random":
             X[:, 2:] = rng.standard_normal((len(X), columns - 2))
         y[rng.random(len(y)) < share] *= -1

@@ -39,8 +39,8 @@ def declared(protocols: tuple[Any, ...]) -> list[Disclosure]:
 def methods() -> str:
     """One line for all methods that say the same."""
     lines = ["| methods | what you send | what a recipient can compute | with secure sums |", "|---|---|---|---|"]
-    facts = {method.disclosure: None for method in sorted(METHODS.values(), key=lambda one: (one.split, one.name))}
-    for one in facts:
+    statistics = {method.disclosure: None for method in sorted(METHODS.values(), key=lambda one: (one.split, one.name))}
+    for one in statistics:
         names = ", ".join(f"`{name}`" for name, method in METHODS.items() if method.disclosure == one)
         sent = f"{one.sent}. Outside the rounds: {one.setup}" if one.setup else one.sent
         lines.append(f"| {names} | {sent} | {one.learned} | {one.secure} |")

@@ -65,12 +65,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links to files of the repository lead to the pages made of them; those to code become plain text."""
-    here = page.file.src_uri
-    if here.startswith("tutorials/"):
-        link = f"[Download this page as a notebook]({posixpath.basename(here)[:-3]}.ipynb){{ download }}"
+    local = page.file.src_uri
+    if local.startswith("tutorials/"):
+        link = f"[Download this page as a notebook]({posixpath.basename(local)[:-3]}.ipynb){{ download }}"
         markdown = markdown.replace("\n", f"\n\n{link}\n", 1)
     made_of = {made: source for source, made in CITED.items()}
-    folder = posixpath.dirname(made_of.get(here, "docs/" + here))
+    folder = posixpath.dirname(made_of.get(local, "docs/" + local))
 
     def lead(match: re.Match[str]) -> str:
         words, link = match.groups()
@@ -88,7 +88,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             target = target.removeprefix("docs/")
         else:
             return words
-        relative = posixpath.relpath(target, posixpath.dirname(here) or ".")
+        relative = posixpath.relpath(target, posixpath.dirname(local) or ".")
         return f"[{words}]({relative}{'#' + anchor if anchor else ''})"
 
     return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", lead, markdown)

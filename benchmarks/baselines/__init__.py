@@ -56,8 +56,8 @@ def run(
     states = transport.converse([baseline.start(agent) for agent in members], "setup")
     reached = [(np.inf, np.inf)] * len(targets)
     for t in range(1, max_rounds + 1):
-        talks = [baseline.round(agent, state, t) for agent, state in zip(members, states, strict=True)]
-        states = transport.converse(talks, "rounds")
+        protocols = [baseline.round(agent, state, t) for agent, state in zip(members, states, strict=True)]
+        states = transport.converse(protocols, "rounds")
         transport.bill.end_round()
         if limit is not None:
             limit["limit"] = t
@@ -76,8 +76,8 @@ def run(
 def local_slope(agent: Agent, w: np.ndarray) -> np.ndarray:
     """K ∇f_k, for P = (1/K) Σ_k K f_k: the agent's share of the loss, and the whole of a smooth penalty."""
     problem = agent.problem
-    slopes = problem.loss.gradient(agent.design.forward(w), agent.labels)
-    return agent.count / agent.total * agent.design.adjoint(slopes) + problem.penalty.strong_convexity * w
+    gradients = problem.loss.gradient(agent.design.forward(w), agent.labels)
+    return agent.count / agent.total * agent.design.adjoint(gradients) + problem.penalty.strong_convexity * w
 
 
 def local_smoothness(agent: Agent) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from coterie.numerics.arrays import is_sparse
 from coterie.numerics.kernels.coordinate_descent import coordinate_descent
 from coterie.run.agent import Agent
-from coterie.run.collectives import Mix, Talk
+from coterie.run.collectives import Mix, Protocol
 
 __all__ = ["Cola"]
 
@@ -29,14 +29,14 @@ class Cola:
     name: ClassVar[str] = "CoLA"
     split: ClassVar[str] = "features"
 
-    def start(self, agent: Agent) -> Talk[Any]:
+    def start(self, agent: Agent) -> Protocol[Any]:
         """w = 0, v = 0, and the own Gram matrix."""
         yield from ()
         X = agent.data.X.toarray() if is_sparse(agent.data.X) else np.asarray(agent.data.X, float)
         gram = agent.count * agent.problem.loss.smoothness * (X.T @ X) / len(X)
         return {"w": np.zeros(X.shape[1]), "v": np.zeros(len(X)), "gram": gram, "cols": agent.data.cols}
 
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def round(self, agent: Agent, state: Any, t: int) -> Protocol[Any]:
         """One `Mix` of n numbers."""
         X, w, gram, penalty = agent.data.X, state["w"], state["gram"], agent.problem.penalty
         v = yield Mix(state["v"], "metropolis")

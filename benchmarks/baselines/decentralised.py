@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.baselines import local_slope, local_smoothness
 from coterie.run.agent import Agent
-from coterie.run.collectives import Mix, Sum, Talk
+from coterie.run.collectives import Mix, Protocol, Sum
 
 __all__ = ["Extra", "Subgradient", "Tracking"]
 
@@ -31,7 +31,7 @@ class Decentralised:
     factor: float = 1.0
     split: ClassVar[str] = "samples"
 
-    def start(self, agent: Agent) -> Talk[Any]:
+    def start(self, agent: Agent) -> Protocol[Any]:
         """w = 0 and the common step."""
         largest = yield Sum(agent.one_hot(local_smoothness(agent)))
         return {"w": np.zeros(agent.design.shape[1]), "c": self.factor / float(largest.max())}
@@ -47,7 +47,7 @@ class Subgradient(Decentralised):
 
     name: ClassVar[str] = "distributed subgradient"
 
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def round(self, agent: Agent, state: Any, t: int) -> Protocol[Any]:
         """One `Mix` of d numbers."""
         mixed = yield Mix(state["w"], METROPOLIS)
         step = state["c"] / np.sqrt(t)
@@ -62,7 +62,7 @@ class Extra(Decentralised):
 
     name: ClassVar[str] = "EXTRA"
 
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def round(self, agent: Agent, state: Any, t: int) -> Protocol[Any]:
         """One `Mix` of d numbers; the last one is remembered."""
         w, c = state["w"], state["c"]
         mixed, slope = (yield Mix(w, METROPOLIS)), local_slope(agent, w)
@@ -81,7 +81,7 @@ class Tracking(Decentralised):
 
     name: ClassVar[str] = "gradient tracking"
 
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def round(self, agent: Agent, state: Any, t: int) -> Protocol[Any]:
         """One `Mix` of 2d numbers."""
         w, c, d = state["w"], state["c"], len(state["w"])
         slope = state.get("slope")

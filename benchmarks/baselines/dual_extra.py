@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.run.agent import Agent
-from coterie.run.collectives import Mix, Sum, Talk
+from coterie.run.collectives import Mix, Protocol, Sum
 
 __all__ = ["DualExtra"]
 
@@ -26,13 +26,13 @@ class DualExtra:
     name: ClassVar[str] = "EXTRA on the dual"
     split: ClassVar[str] = "features"
 
-    def start(self, agent: Agent) -> Talk[Any]:
+    def start(self, agent: Agent) -> Protocol[Any]:
         """v = 0 and the common step."""
         n, ridge = agent.design.shape[0], agent.problem.penalty.strong_convexity
         largest = yield Sum(agent.one_hot(agent.design.squared_norm() / (ridge * n * n)))
         return {"v": np.zeros(n), "c": 1.0 / float(largest.max()), "w": np.zeros(agent.data.d), "cols": agent.data.cols}
 
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def round(self, agent: Agent, state: Any, t: int) -> Protocol[Any]:
         """One `Mix` of n numbers; the last one is remembered."""
         v, c, n, ridge = state["v"], state["c"], len(state["v"]), agent.problem.penalty.strong_convexity
         mixed = yield Mix(v, "metropolis")

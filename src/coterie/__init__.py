@@ -68,7 +68,7 @@ if typing.TYPE_CHECKING:
     from coterie.run.agent import Agent
     from coterie.run.bill import Bill
     from coterie.run.certificate import Certificate, Point
-    from coterie.run.collectives import Ask, Exchange, Mix, Sum, Talk
+    from coterie.run.collectives import Ask, Exchange, Mix, Protocol, Sum
     from coterie.run.statuses import Status
 
 __version__ = version("coterie")
@@ -111,6 +111,7 @@ __all__ = [
     "Point",
     "Preparation",
     "Problem",
+    "Protocol",
     "Result",
     "Rows",
     "Shared",
@@ -119,7 +120,6 @@ __all__ = [
     "Sum",
     "SurvivalModel",
     "Table",
-    "Talk",
     "align",
     "crosstab",
     "describe",
@@ -172,7 +172,7 @@ _NAMES_OF = {
     "run.agent": "Agent",
     "run.bill": "Bill",
     "run.certificate": "Certificate Point",
-    "run.collectives": "Ask Exchange Mix Sum Talk",
+    "run.collectives": "Ask Exchange Mix Protocol Sum",
     "run.statuses": "Status",
 }
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}

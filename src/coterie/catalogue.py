@@ -266,10 +266,10 @@ EXTENSIONS = _Extensions()
 def names_in(folder: str, file: str = "*") -> tuple[str, ...]:
     """The names in that folder, sorted, read from the text of its files: a help text does not wait for imports."""
     pattern = re.compile(ENTRY.get(folder, r'^    name: ClassVar\[str\] = "([^"]+)"'), re.MULTILINE)
-    here = Path(__file__).parent
-    files = [*(here / folder).rglob(f"{file}.py")] if "*" not in folder else [*here.glob(f"{folder}/{file}.py")]
+    local = Path(__file__).parent
+    files = [*(local / folder).rglob(f"{file}.py")] if "*" not in folder else [*local.glob(f"{folder}/{file}.py")]
     if file == "*":
-        files += [*here.glob(f"problems/*/{folder}.py"), *here.glob(f"problems/*/{folder}/*.py")]
+        files += [*local.glob(f"problems/*/{folder}.py"), *local.glob(f"problems/*/{folder}/*.py")]
     found = [name for path in files for name in pattern.findall(path.read_text("utf-8"))]
     if folder in ENTRY:
         return tuple(sorted(name.lower().replace("_", "-") for name in found))

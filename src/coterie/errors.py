@@ -111,8 +111,8 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A question with the known names that are close to this one; empty, if none is."""
     plain = {one.lower(): one for one in sorted(known)}
     asked = _underscored(name)
-    meant = [here for here, others in ELSEWHERE.items() if asked in others and here in plain]
-    meant = meant or [here for here in (BOTH.get(asked),) if here in plain and asked not in plain]
+    meant = [local for local, others in ELSEWHERE.items() if asked in others and local in plain]
+    meant = meant or [local for local in (BOTH.get(asked),) if local in plain and asked not in plain]
     near = meant or difflib.get_close_matches(str(name).lower(), plain, n=3, cutoff=0.6)
     close = [plain[one] for one in near]
     return f"Did you mean {' or '.join(map(repr, close))}?" if close else ""

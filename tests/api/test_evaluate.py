@@ -347,11 +347,11 @@ def test_the_area_is_within_its_bound(rows, minimum):
         return
     network = star(2, server=True)
     half = len(u) // 2
-    talks = [
+    protocols = [
         curves([u[part]], [yes[part]], s[part].astype(float), minimum=minimum)
         for part in (slice(half), slice(half, None))
     ]
-    (curve,), other = InProcess(network, Bill(network)).converse(talks, "rounds")
+    (curve,), other = InProcess(network, Bill(network)).converse(protocols, "rounds")
     assert curve.auc == other[0].auc
     assert curve.auc == pytest.approx(metrics.roc_auc_score(yes, u, sample_weight=s), abs=curve.bound + 1e-12)
     if minimum == 1:
@@ -448,7 +448,7 @@ def test_a_share_is_held_out(files):
     ran = shell("fit", files / "north.csv", files / "south.csv", *options, "--test", "0.2", "-o", files / "answer")
     told = json.loads(ran.output)
     assert told["evaluation"]["rows"] == 60
-    held = [person.rows for person in co.Certificate.load(files / "answer/certificate.json").participants]
+    held = [participant.rows for participant in co.Certificate.load(files / "answer/certificate.json").participants]
     assert held == [120, 120]
     wrong = shell("fit", files / "north.csv", *options, "--test", "2", "-o", files / "answer")
     assert "between 0 and 1" in str(wrong.exception)

@@ -83,15 +83,15 @@ def test_columns_of_a_file_may_be_in_another_order(folder):
 
 def test_forged_names_are_refused(folder):
     certificate = Certificate.load(folder / "answer" / "certificate.json")
-    settings, people = certificate.settings, certificate.participants
+    settings, participants = certificate.settings, certificate.participants
     swapped = {**settings, "classes": ["yes", "no"]}
     ended = forge(folder, "classes", {"classes_": np.array(["yes", "no"])}, settings=swapped)
     assert ended.exit_code == 4
     assert "the model has the classes yes, no, but the data has no, yes" in said(ended)
     assert forge(folder, "columns", {"columns": ("dose", "age", "height")}).exit_code == 4
-    ended = forge(folder, "rows", participants=(replace(people[0], rows=30_000), people[1]))
+    ended = forge(folder, "rows", participants=(replace(participants[0], rows=30_000), participants[1]))
     assert ended.exit_code == 4
     assert "north has 30 rows, but the certificate says 30000" in said(ended)
-    names = replace(people[0], name="south"), replace(people[1], name="north")
+    names = replace(participants[0], name="south"), replace(participants[1], name="north")
     assert forge(folder, "names", participants=names).exit_code == 4
     assert forge(folder, "settings", settings={**settings, "approved": "yes"}).exit_code == 4

@@ -331,12 +331,12 @@ def test_too_many_categories_and_too_long_ones():
 )
 def test_what_a_party_may_not_tell(answers):
     """Sizes, hashes and names that cannot be are found before anything is made of them."""
-    talk = category_counts("town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Site(0, 2, None))
-    said = next(talk)
+    protocol = category_counts("town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Site(0, 2, None))
+    said = next(protocol)
     for answer in answers[:-1]:
-        said = talk.send(said if answer is None else np.array(answer))
+        said = protocol.send(said if answer is None else np.array(answer))
     with pytest.raises(ProtocolError, match=r"a party told sizes|do not agree on the categories"):
-        talk.send(np.array(answers[-1]))
+        protocol.send(np.array(answers[-1]))
 
 
 def test_what_is_far_from_the_fit():
@@ -561,12 +561,12 @@ def test_extremes_are_exact(secure):
     rng = np.random.default_rng(1)
     values = [rng.normal(size=(n, 3)) * [1e-300, 1.0, 1e300] for n in (5, 0, 7)]
     values[0][0, 0] = -0.0
-    talks = [side_by_side([extremes(own, Site(k, 3, None, secure_sums=secure))]) for k, own in enumerate(values)]
-    messages = [next(talk) for talk in talks]
+    protocols = [side_by_side([extremes(own, Site(k, 3, None, secure_sums=secure))]) for k, own in enumerate(values)]
+    messages = [next(protocol) for protocol in protocols]
     while True:
         total = np.sum(messages, axis=0)
         try:
-            messages = [talk.send(total) for talk in talks]
+            messages = [protocol.send(total) for protocol in protocols]
         except StopIteration as end:
             low, high = end.value[0]
             break

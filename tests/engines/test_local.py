@@ -19,9 +19,9 @@ def transport_on(network):
     return InProcess(network, Bill(network))
 
 
-def say(word):
+def say(collective):
     """A conversation of one word that returns the reply."""
-    reply = yield word
+    reply = yield collective
     return reply
 
 
@@ -140,13 +140,13 @@ def test_letters_of_different_shape_or_type_are_named():
         transport_on(ring(3)).converse([say(Sum(np.ones(2, t))) for t in ("f8", "f4", "f8")], "rounds")
 
 
-@pytest.mark.parametrize("word", [Sum, Mix, Exchange])
+@pytest.mark.parametrize("collective", [Sum, Mix, Exchange])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_letter_that_is_not_finite_names_its_sender(word, bad):
+def test_a_letter_that_is_not_finite_names_its_sender(collective, bad):
     x = messages(3)
     x[1][0] = bad
-    with pytest.raises(NumericalError, match=f"agent 1 said {word.__name__} with 1 of 6 numbers not finite"):
-        transport_on(ring(3)).converse([say(word(own)) for own in x], "rounds")
+    with pytest.raises(NumericalError, match=f"agent 1 said {collective.__name__} with 1 of 6 numbers not finite"):
+        transport_on(ring(3)).converse([say(collective(own)) for own in x], "rounds")
 
 
 def test_huge_numbers_are_no_false_alarm():
@@ -164,7 +164,7 @@ def test_the_bill_is_the_closed_form(count, size, dtype):
     x = np.zeros(size, dtype)
     bits = 8 * x.itemsize
     served, graph = star(count, server=True), ring(count) if count > 2 else path(count)
-    for network, word, copies in (
+    for network, collective, copies in (
         (served, Sum(x), 2 * count),
         (graph, Sum(x), 2 * (count - 1)),
         (graph, Mix(x), 2 * graph.n_edges),
@@ -172,9 +172,9 @@ def test_the_bill_is_the_closed_form(count, size, dtype):
     ):
         transport = transport_on(network)
         for _ in range(3):
-            transport.converse([say(word) for _ in range(count)], "rounds")
+            transport.converse([say(collective) for _ in range(count)], "rounds")
             transport.bill.end_round()
-        transport.converse([say(word) for _ in range(count)], "proof")
+        transport.converse([say(collective) for _ in range(count)], "proof")
         bill = transport.bill
         assert (bill.messages, bill.scalars, bill.bits) == (3 * copies, 3 * copies * size, 3 * copies * size * bits)
         assert bill.per_round == [copies * size] * 3
@@ -216,6 +216,6 @@ def test_every_matrix_is_its_own_rule():
     transport = transport_on(network)
     x = messages(4)
     for step in np.linspace(0.05, 0.3, 20):
-        talks = [say(Mix(own, network.laplacian_mixing(step).toarray())) for own in x]
+        protocols = [say(Mix(own, network.laplacian_mixing(step).toarray())) for own in x]
         expected = network.laplacian_mixing(step).toarray() @ np.array(x)
-        np.testing.assert_allclose(np.array(transport.converse(talks, "rounds")), expected, atol=1e-12)
+        np.testing.assert_allclose(np.array(transport.converse(protocols, "rounds")), expected, atol=1e-12)

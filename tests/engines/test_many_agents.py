@@ -17,7 +17,7 @@ from coterie.numerics.kernels.boosting import shares_wrong
 from coterie.numerics.kernels.rows import without_largest
 from coterie.numerics.local_loss import Together
 from coterie.problems.personal.methods import dada
-from coterie.run.batch import Crowd
+from coterie.run.batch import BatchedAgent
 from coterie.stats.moments import moment_message, second_moment, unpacked
 from coterie.transport import driver
 from coterie.transport.gossip import Gossip
@@ -54,8 +54,8 @@ def small(agents, rows=10, columns=6):
 
 def crowds_met(monkeypatch):
     """How many agents there are in each crowd that comes together."""
-    met, of = [], Crowd.of
-    monkeypatch.setattr(Crowd, "of", lambda agents, cohort: met.append(len(agents)) or of(agents, cohort))
+    met, of = [], BatchedAgent.of
+    monkeypatch.setattr(BatchedAgent, "of", lambda agents, batch: met.append(len(agents)) or of(agents, batch))
     return met
 
 
@@ -64,9 +64,9 @@ def same_alone(problem, data, met, monkeypatch, **run):
     together = co.solve(problem, data, progress=False, **run)
     with monkeypatch.context() as patch:
         patch.setattr(here, "LEAST", 10**9)
-        crowds = [*met]
+        batches = [*met]
         alone = co.solve(problem, data, progress=False, **run)
-        assert met == crowds
+        assert met == batches
     np.testing.assert_array_equal(together.model.coef_, alone.model.coef_)
     if hasattr(together.model, "deviations"):
         np.testing.assert_array_equal(together.model.deviations, alone.model.deviations)
@@ -127,10 +127,10 @@ def test_offsets_keep_agents_alone_and_labels_that_move_do_not(monkeypatch):
     met = crowds_met(monkeypatch)
     X, y = small(20)
     table = co.Table(X, y, offset=X[:, 0])
-    for loss, crowds in (("logistic", []), ("huber", [20])):
+    for loss, batches in (("logistic", []), ("huber", [20])):
         problem = co.Problem(loss, "l2", 1e-2, intercept=True, offset=True)
         same_alone(problem, table, met, monkeypatch, agents=20, method="newton", max_rounds=6)
-        assert met == crowds
+        assert met == batches
 
 
 def test_columns_by_the_hundred_are_multiplied_out_as_before(monkeypatch):
@@ -172,7 +172,7 @@ def test_who_is_not_alike_looks_alone():
     for data, agents in (((X, y), [9, 11] * 10), (co.Table(X, y, np.ones(200)), 20), ((X.astype(np.float32), y), 20)):
         result = co.solve(co.Problem("logistic", "l2", 1e-2, intercept=False), data, agents=agents)
         assert result.status == "optimal"
-        assert not any("cohort" in agent.scratch for agent in result.parties.sites)
+        assert not any("batch" in agent.scratch for agent in result.parties.sites)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -196,9 +196,9 @@ def test_a_user_with_many_neighbours_asks_some_of_them_again(monkeypatch):
     asked = []
 
     class Listening(Gossip):
-        def _asked(self, who, word, tick):
-            asked.append(len(word.peers))
-            return super()._asked(who, word, tick)
+        def _asked(self, who, collective, tick):
+            asked.append(len(collective.peers))
+            return super()._asked(who, collective, tick)
 
     X, y = small(1, 30 * 6, 2)
     run = {"split": "users", "method": "dada", "sample": 3, "max_rounds": 30, "engine": Local(Listening())}

@@ -38,14 +38,14 @@ def outcome(process, round=1, status=Status.OPTIMAL, error=None):
 class Script:
     """Processes that say what is written, so many lines at a time; at the end of the script they are silent."""
 
-    def __init__(self, *heard):
-        self.heard, self.said = list(heard), []
+    def __init__(self, *received):
+        self.received, self.said = list(received), []
 
     def listen(self, talking, seconds):
-        if not self.heard:
+        if not self.received:
             assert seconds == 0, "waits for processes that will never say anything again"
             return []
-        lines = self.heard.pop(0)
+        lines = self.received.pop(0)
         assert all(line[0] in talking for line in lines), "listens to a process that has ended"
         return lines
 
@@ -105,7 +105,7 @@ def test_in_real_time_the_others_go_on():
     script = Script(MET, KEPT, [(1, "lost", LOST)], [(0, "kept", outcome(0, 2))], [(0, "end", ada)])
     found = followed(script, spec=replace(SPEC, pace=0.1))
     assert found.error is LOST
-    assert not script.heard, "everything was heard"
+    assert not script.received, "everything was heard"
 
 
 def test_the_cause_is_told_and_not_what_follows():
@@ -125,7 +125,7 @@ class Interrupting(Script):
     """Ctrl-C comes before all have met."""
 
     def listen(self, talking, seconds):
-        if len(self.heard) == 3:
+        if len(self.received) == 3:
             _thread.interrupt_main()
             threading.Event().wait(0.01)
         return super().listen(talking, seconds)

@@ -250,25 +250,25 @@ def test_the_tolerance_is_not_fooled_by_an_offset(loss):
 def test_scikit_learns_callbacks_hear_every_certificate_and_may_stop(estimator, y):
     class Listener:
         def __init__(self, patience):
-            self.heard, self.patience = [], patience
+            self.received, self.patience = [], patience
 
         def setup(self, estimator, context): ...
         def teardown(self, estimator, context): ...
         def on_fit_task_begin(self, estimator, context): ...
 
         def on_fit_task_end(self, estimator, context):
-            self.heard.append(context.task_name)
-            return context.task_name == "certificate" and self.heard.count("certificate") >= self.patience
+            self.received.append(context.task_name)
+            return context.task_name == "certificate" and self.received.count("certificate") >= self.patience
 
     patient, hasty = Listener(10**6), Listener(1)
     fitted = estimator(method="proximal-2").set_callbacks(patient).fit(X, y)
     results = fitted.result_ if isinstance(fitted.result_, tuple) else (fitted.result_,)
-    assert patient.heard.count("certificate") == sum(len(result.history) for result in results)
-    assert patient.heard.count("problem") == len(results)
-    assert patient.heard[-1] == "fit"
+    assert patient.received.count("certificate") == sum(len(result.history) for result in results)
+    assert patient.received.count("problem") == len(results)
+    assert patient.received[-1] == "fit"
     with pytest.warns(ConvergenceWarning, match="Stopped by hand"):
         estimator(method="proximal-2").set_callbacks(hasty).fit(X, y)
-    assert hasty.heard.count("certificate") <= len(results)
+    assert hasty.received.count("certificate") <= len(results)
 
 
 # -- low rank ----------------------------------------------------------------------------------------------------------

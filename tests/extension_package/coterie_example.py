@@ -128,14 +128,14 @@ class PlainGradient(co.Method[State]):
     shorter: float = 1.0
     """What to divide the safe step 1/L by."""
 
-    def start(self, agent: co.Agent) -> co.Talk[State]:
+    def start(self, agent: co.Agent) -> co.Protocol[State]:
         curvatures = yield co.Sum(np.array([agent.design.squared_norm(agent.data.weights)]))
         L = self.shorter * agent.problem.loss.smoothness * float(curvatures[0]) / agent.total
         return State(np.zeros(agent.design.shape[1]), 1.0 / L)
 
-    def round(self, agent: co.Agent, state: State, t: int) -> co.Talk[State]:
-        slopes = agent.problem.loss.gradient(agent.design.forward(state.w), agent.labels)
-        total = yield co.Sum(agent.design.adjoint(agent.weighted(slopes)))
+    def round(self, agent: co.Agent, state: State, t: int) -> co.Protocol[State]:
+        gradients = agent.problem.loss.gradient(agent.design.forward(state.w), agent.labels)
+        total = yield co.Sum(agent.design.adjoint(agent.weighted(gradients)))
         return replace(state, w=agent.problem.prox(state.w - state.step / agent.total * total, state.step))
 
     def point(self, agent: co.Agent, state: State) -> co.Point:

@@ -75,8 +75,8 @@ class Organisation(Parties):
     def run_protocol(self, protocol, purpose="rounds"):
         name = self.declared(protocol).__name__
 
-        def converse(talks):
-            found = self.transport.converse(talks, purpose)
+        def converse(protocols):
+            found = self.transport.converse(protocols, purpose)
             if purpose == "rounds":
                 self.transport.bill.end_round()
             return found

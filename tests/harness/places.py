@@ -47,13 +47,13 @@ class Queues:
         assert source in self.partners
         line = self.lines[source, self.process]
         try:
-            heard = line.get(timeout=self.deadline)
+            received = line.get(timeout=self.deadline)
         except queue.Empty:
-            heard = GONE
-        if heard is GONE:
+            received = GONE
+        if received is GONE:
             line.put(GONE)
             raise PartyLost(f"process {source} fell silent")
-        found, message, stop = heard
+        found, message, stop = received
         if found != tag:
             raise ProtocolError(f"expected {tag}, and process {source} sent {found}")
         self.stop = self.stop if self.stop.reason else stop

@@ -193,7 +193,7 @@ def plain(result: co.Result) -> Any:
         "columns": model.columns,
         "preparation": None if getattr(model, "preparation", None) is None else model.preparation.state(),
         "settings": {**certificate.settings, "secure_sums": None},
-        "participants": [replace(person, digest="") for person in certificate.participants],
+        "participants": [replace(participant, digest="") for participant in certificate.participants],
         "data": certificate.data_digest,
         "rounds": result.rounds,
         "network": result.network.digest,

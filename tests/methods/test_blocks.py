@@ -194,25 +194,30 @@ def test_no_message_is_about_single_rows():
     said = []
 
     class Listening(InProcess):
-        def converse(self, talks, purpose):
-            def listened(talk):
+        def converse(self, protocols, purpose):
+            def listened(protocol):
                 reply = None
                 while True:
                     try:
-                        word = talk.send(reply)
+                        collective = protocol.send(reply)
                     except StopIteration as end:
                         return end.value
-                    said.append((type(word).__name__, (word.tell if hasattr(word, "tell") else word.x).size))
-                    reply = yield word
+                    said.append(
+                        (
+                            type(collective).__name__,
+                            (collective.tell if hasattr(collective, "tell") else collective.x).size,
+                        )
+                    )
+                    reply = yield collective
 
-            return super().converse([listened(talk) for talk in talks], purpose)
+            return super().converse([listened(protocol) for protocol in protocols], purpose)
 
     problem, graph = co.Problem("hinge", "l1", 0.05, intercept=True), ring(M)
     tables = co.data.split(co.Table(X, SIGNS), "features", M)
     transport = Listening(graph, Bill(graph))
     run(make_agents(tables, problem, "features", graph, 0), METHODS["blocks"](), transport, Limits(1e-3, 60))
-    assert {word for word, size in said if size >= N} == {"Ask"}
-    assert max(size for word, size in said if word == "Sum") < N
+    assert {collective for collective, size in said if size >= N} == {"Ask"}
+    assert max(size for collective, size in said if collective == "Sum") < N
 
 
 def test_many_rows_cost_little_more_than_to_move_the_columns():

@@ -118,7 +118,7 @@ def test_a_claim_about_models_of_bounded_norm_holds_the_optimum_whatever_the_uni
     problem, network = co.Problem("squared", "none", intercept=intercept), find_network("complete", 3)
     tables, _ = prepare_tables(gather((scaled, NUMBERS), split, 3), problem, split)
     agents = introduced(make_agents(tables, problem, split, network, 0), InProcess(network, Bill(network)), "setup")
-    assert all(agent.facts.span >= np.linalg.norm(best) for agent in agents)
+    assert all(agent.statistics.span >= np.linalg.norm(best) for agent in agents)
 
 
 @pytest.mark.parametrize("layout", [np.asarray, sp.csr_array])

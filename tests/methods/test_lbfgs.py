@@ -51,12 +51,12 @@ APART = {"split": "features", "agents": M, "network": "ring"}
 PENALTIES = {"none": {}, "l2": {"strength": 0.05}, "l1": {"strength": 0.05}, "elasticnet": {"strength": 0.05}}
 
 
-def told(talk):
+def told(protocol):
     """The end of a conversation of one speaker: a `Sum` is what it said."""
     reply = None
     try:
         while True:
-            reply = talk.send(reply).x
+            reply = protocol.send(reply).x
     except StopIteration as end:
         return end.value
 
@@ -132,12 +132,12 @@ def test_the_search_is_exact(name, weighted):
     scores, image, s = RNG.standard_normal(N), RNG.standard_normal(N), 1.0 if weights is None else weights
     width = 0.0 if envelope.is_smooth(agent) else 0.7
     centre = np.clip(RNG.standard_normal(N), *loss(name).domain(y)) if width else np.zeros(N)
-    image = -np.sign(s * envelope.slopes(agent, scores, centre, width) @ image) * image
-    falls = (s * envelope.slopes(agent, scores, centre, width)) @ image / agent.total + 0.01 < 0
+    image = -np.sign(s * envelope.gradients(agent, scores, centre, width) @ image) * image
+    falls = (s * envelope.gradients(agent, scores, centre, width)) @ image / agent.total + 0.01 < 0
 
     def value(t):
         u = scores + t * image
-        v = envelope.slopes(agent, u, centre, width)
+        v = envelope.gradients(agent, u, centre, width)
         each = loss(name).each(u, y) if not width else u * v - loss(name).conjugate_each(v, y)
         return float((s * (each - width / 2 * (v - centre) ** 2)).sum()) / agent.total + 0.01 * t + 0.05 * t * t
 

@@ -41,8 +41,8 @@ def states_after_each_round(problem, table, agents, rounds):
     network, steps = star(agents, server=True), method("relay")
     members = make_agents(split(table, "samples", agents), problem, "samples", network, 0)
     transport = InProcess(network, Bill(network))
-    facts = transport.converse([introduce(agent) for agent in members], "setup")
-    members = [replace(agent, facts=known) for agent, known in zip(members, facts, strict=True)]
+    statistics = transport.converse([introduce(agent) for agent in members], "setup")
+    members = [replace(agent, statistics=known) for agent, known in zip(members, statistics, strict=True)]
     states = transport.converse([steps.start(agent) for agent in members], "setup")
     for t in range(1, rounds + 1):
         states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")

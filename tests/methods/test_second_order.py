@@ -725,10 +725,10 @@ def test_auto_knows_what_independent_columns_are_worth():
     """Slopes alone take few rounds there, and hundreds where all columns are images of a few."""
     problem, graph = co.Problem("logistic", "l2", 1e-4, intercept=False), star(2, server=True)
     sizes = [Sizes(6000, 1000, 6_000_000, 2, MEMORY, independence=share) for share in (None, 1.0, 0.01)]
-    slopes, hessians = (
+    gradients, hessians = (
         [METHODS[name].score(problem, graph, size)[0] for size in sizes] for name in ("lbfgs-rows", "newton")
     )
-    assert [a > b for a, b in zip(slopes, hessians, strict=True)] == [False, True, False]
+    assert [a > b for a, b in zip(gradients, hessians, strict=True)] == [False, True, False]
 
 
 @pytest.mark.parametrize(("few", "share", "rounds"), [(True, 0.3, 2), (False, 0.02, 1)])

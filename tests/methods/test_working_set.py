@@ -204,7 +204,7 @@ def test_coordinate_descent_finds_the_minimum_of_the_model(seed, ridge):
     H = known.H + ridge * np.eye(len(known.H))
     slope = known.slope + ridge * known.w
     p = low_rank_descent(
-        H, known.place, known.bends + ridge, U, signs, slope, known.threshold, known.w, 1e-28, 10_000
+        H, known.place, known.curvatures + ridge, U, signs, slope, known.threshold, known.w, 1e-28, 10_000
     )  # fmt: skip
     infinite = np.full(7, np.inf)
     twin = quadratic._by_coordinates(
@@ -239,17 +239,17 @@ def test_a_mixture_of_slopes_is_a_better_dual(seed, intercept):
     w = rng.choice([-1.0, 0.0, 1.0], 7)
     threshold = np.full(7, 0.3)
     threshold[-1] *= not intercept
-    slopes = [np.where(w != 0, -threshold * w, 0.1) + 0.1 * rng.standard_normal(7) for _ in range(4)]
-    known = replace(known, w=w, threshold=threshold, slopes=tuple(slopes[:-1]), slope=slopes[-1])
+    gradients = [np.where(w != 0, -threshold * w, 0.1) + 0.1 * rng.standard_normal(7) for _ in range(4)]
+    known = replace(known, w=w, threshold=threshold, gradients=tuple(gradients[:-1]), slope=gradients[-1])
     shares = known.mixture()
     free = (w != 0) | (threshold == 0)
     if shares is None:
         return
     assert shares.sum() == pytest.approx(1.0)
-    mixed = shares @ np.array(slopes)
+    mixed = shares @ np.array(gradients)
     penalised = threshold > 0
-    assert np.abs(mixed[penalised]).max() < np.abs(slopes[-1][penalised]).max()
-    left = lambda mixture: np.linalg.norm((mixture @ np.array(slopes) + threshold * w)[free])  # noqa: E731
+    assert np.abs(mixed[penalised]).max() < np.abs(gradients[-1][penalised]).max()
+    left = lambda mixture: np.linalg.norm((mixture @ np.array(gradients) + threshold * w)[free])  # noqa: E731
     for _ in range(20):
         others = rng.standard_normal(4)
         assert left(shares) <= left(shares + 0.1 * (others - others.mean())) + 1e-5

@@ -49,11 +49,11 @@ CHECK = ["verify", "answer/certificate.json", "answer/model.npz", "rows.csv", "-
 def install(folder: Path, module: Path, name: str, version: str, points: dict[str, str]) -> None:
     """What an installer does with a package of one module."""
     shutil.copy(module, folder)
-    facts = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    statistics = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    statistics.mkdir()
+    (statistics / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     lines = [f"[{GROUP}]", *(f"{point} = {value}" for point, value in points.items())]
-    (facts / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (statistics / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")

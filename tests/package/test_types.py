@@ -71,13 +71,13 @@ class Typed(co.Method[Place]):
     disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
     tells_labels: ClassVar[bool] = False
 
-    def start(self, agent: co.Agent) -> co.Talk[Place]:
+    def start(self, agent: co.Agent) -> co.Protocol[Place]:
         yield from ()
         return Place(np.zeros(agent.design.shape[1]))
 
-    def round(self, agent: co.Agent, state: Place, t: int) -> co.Talk[Place]:
-        slopes = agent.problem.loss.gradient(agent.design.forward(state.w), agent.labels)
-        total = yield Sum(agent.design.adjoint(slopes))
+    def round(self, agent: co.Agent, state: Place, t: int) -> co.Protocol[Place]:
+        gradients = agent.problem.loss.gradient(agent.design.forward(state.w), agent.labels)
+        total = yield Sum(agent.design.adjoint(gradients))
         return Place(state.w - 0.1 / agent.total * total)
 
     def point(self, agent: co.Agent, state: Place) -> co.Point:

@@ -63,17 +63,17 @@ class Table:
         parts = split_table(read(data), "features", graph.agents if agents is None else agents, labels_at=labels_at)
         self.transport = InProcess(graph, Bill(graph))
         agents = make_agents(parts, problem, "features", graph, 0)
-        facts = self.transport.converse([introduce(agent) for agent in agents], "setup")
-        self.agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+        statistics = self.transport.converse([introduce(agent) for agent in agents], "setup")
+        self.agents = [replace(agent, statistics=known) for agent, known in zip(agents, statistics, strict=True)]
 
-    def talk(self, conversation, *each):
+    def protocol(self, conversation, *each):
         rows = zip(self.agents, *each, strict=True)
         return self.transport.converse([conversation(*row) for row in rows], "setup")
 
     def rounds(self, method, count, states=None, first=1):
-        states = states or self.talk(method.start)
+        states = states or self.protocol(method.start)
         for t in range(first, first + count):
-            states = self.talk(lambda agent, state, t=t: method.round(agent, state, t), states)
+            states = self.protocol(lambda agent, state, t=t: method.round(agent, state, t), states)
             yield states
 
 
@@ -173,7 +173,7 @@ def test_a_saddle_point_is_a_fixed_point(graph, method):
     """With Huber and s ≠ 1, which the misprint under (12) does not survive."""
     problem = co.Problem("huber", "l2", 0.05, threshold=0.4, intercept=False)
     m, table = graph.agents, Table(problem, (X, NUMBERS), graph)
-    states = table.talk(method.start)
+    states = table.protocol(method.start)
     assert abs(states[0].s - 1) > 0.1
     theta, majorant = np.zeros(D), np.linalg.inv(X.T @ X / N + 0.05 * np.eye(D))
     for _ in range(3000):
@@ -223,8 +223,8 @@ def test_theorem_1_uses_the_right_steepness():
     assert steepness(co.Problem("huber", threshold=0.7, intercept=False).loss) == 0.7
     for loss in ("squared", "squared_hinge"):
         u, kind = np.linspace(-5, 5, 101), co.Problem(loss, intercept=False).loss
-        slopes, values = kind.gradient(u, np.ones(101)), kind.each(u, np.ones(101))
-        ratio = np.abs(slopes) / np.sqrt(np.maximum(values, 1e-300))
+        gradients, values = kind.gradient(u, np.ones(101)), kind.each(u, np.ones(101))
+        ratio = np.abs(gradients) / np.sqrt(np.maximum(values, 1e-300))
         assert ratio.max() == pytest.approx(steepness(kind))
 
 
@@ -303,13 +303,13 @@ def test_the_papers_form_reaches_the_pooled_optimum(loss, penalty):
 )
 def test_the_agents_find_the_constants_of_theorem_1(graph):
     table = Table(co.Problem(intercept=False), (X, NUMBERS), graph)
-    low, high = table.talk(laplacian_ends)[0]
+    low, high = table.protocol(laplacian_ends)[0]
     assert 0.98 / graph.laplacian_pinv_norm() <= low <= 1 / graph.laplacian_pinv_norm()
     assert graph.laplacian_norm() <= high <= 1.02 * graph.laplacian_norm()
-    norm = table.talk(lambda agent: pooled_norm(agent, np.ones(agent.design.shape[1])))[0]
+    norm = table.protocol(lambda agent: pooled_norm(agent, np.ones(agent.design.shape[1])))[0]
     assert np.linalg.norm(X, 2) ** 2 <= norm <= 1.02 * np.linalg.norm(X, 2) ** 2
     given_all = GraphCP(variant="paper", **paper_constants(X, graph, np.ones(D)))
-    mine, theirs = (table.talk(method.start)[0] for method in (given_all, GraphCP(variant="paper", R=math.sqrt(D))))
+    mine, theirs = (table.protocol(method.start)[0] for method in (given_all, GraphCP(variant="paper", R=math.sqrt(D))))
     assert theirs.s == pytest.approx(mine.s, rel=0.05)
     assert theirs.a == pytest.approx(mine.a, rel=0.05)
 
@@ -337,8 +337,12 @@ def test_the_papers_choice_of_D_and_delta(graph):
 
 
 def test_D_and_delta_are_numbers_or_the_papers_words():
-    for name, value, word in (("D", "diameter", "'degree'"), ("delta", "degree", "'diameter'"), ("D", 0, "'degree'")):
-        with pytest.raises(InvalidProblem, match=f"{name} must be a positive number or {word}"):
+    for name, value, collective in (
+        ("D", "diameter", "'degree'"),
+        ("delta", "degree", "'diameter'"),
+        ("D", 0, "'degree'"),
+    ):
+        with pytest.raises(InvalidProblem, match=f"{name} must be a positive number or {collective}"):
             GraphCP(variant="paper", **{name: value})
     with pytest.raises(InvalidProblem, match="R must be a positive number, not 'degree'"):
         GraphCP(variant="paper", R="degree")
@@ -426,7 +430,7 @@ class Twin:
 @pytest.mark.parametrize("graph", [ring(M), star(M), WEIGHTED_RING], ids=["ring", "star", "weighted"])
 def test_the_default_is_restarted_halpern_on_the_incidence_matrix(graph):
     table = Table(co.Problem("huber", "l1", 0.05, threshold=1.0, intercept=False), (X, NUMBERS), graph)
-    begun = table.talk(GraphCP().start)
+    begun = table.protocol(GraphCP().start)
     twin = Twin(graph, begun[0])
     for t, states in enumerate(table.rounds(GraphCP(), 75, begun), 1):
         steps = twin.s, twin.c
@@ -746,7 +750,7 @@ def test_states_are_left_alone(method):
         values = [getattr(state, name) for state in states for name in state.__slots__]
         return [value for value in values if isinstance(value, np.ndarray)]
 
-    seen = [table.talk(method.start)]
+    seen = [table.protocol(method.start)]
     copies = [[array.copy() for array in arrays(seen[0])]]
     for states in table.rounds(method, 33, seen[0]):
         seen.append(states)
@@ -783,10 +787,10 @@ def test_tree_is_one_agent_with_all_the_columns():
     """Iterate by iterate the same as a single agent whose columns have the agents' steps."""
     problem = co.Problem("huber", threshold=0.5, intercept=False)
     many, one = Table(problem, (X, NUMBERS), ring(M)), Table(problem, (X, NUMBERS), complete(1))
-    parts = many.talk(Tree().start)
+    parts = many.protocol(Tree().start)
     norms = np.concatenate([part.norms for part in parts])
     assert 0.95 <= np.linalg.norm(X / np.sqrt(norms), 2) <= 1
-    whole = [replace(one.talk(GraphCP().start)[0], norms=norms, s=parts[0].s)]
+    whole = [replace(one.protocol(GraphCP().start)[0], norms=norms, s=parts[0].s)]
     both = zip(many.rounds(Tree(), 80, parts), one.rounds(GraphCP(), 80, whole), strict=True)
     restarts = 0
     for t, (parts, whole) in enumerate(both, 1):

@@ -268,9 +268,9 @@ def test_graph_steps_reach_the_optimum_of_h():
     # KKT: no slope where there is weight, an upward one where there is none.
     upper = np.triu_indices(users, 1)
     inverse = 1 / (W.sum(axis=1) + personal.delta)
-    slopes = (price - inverse[:, None] - inverse + 2 * personal.lam * W)[upper]
-    assert np.abs(slopes[W[upper] > 1e-8]).max() < 1e-2
-    assert slopes[W[upper] == 0].min() > -1e-6
+    gradients = (price - inverse[:, None] - inverse + 2 * personal.lam * W)[upper]
+    assert np.abs(gradients[W[upper] > 1e-8]).max() < 1e-2
+    assert gradients[W[upper] == 0].min() > -1e-6
 
 
 def test_published_graph_steps_keep_theorem_2():

@@ -42,8 +42,8 @@ def agents_for(problem, y, count=K, weights=None):
     network = star(count, server=True)
     members = make_agents(split(Table(X, y, weights), "samples", count), problem, "samples", network, 0)
     transport = InProcess(network, Bill(network))
-    facts = transport.converse([introduce(a) for a in members], "setup")
-    return transport, [replace(a, facts=known) for a, known in zip(members, facts, strict=True)]
+    statistics = transport.converse([introduce(a) for a in members], "setup")
+    return transport, [replace(a, statistics=known) for a, known in zip(members, statistics, strict=True)]
 
 
 def iterates(steps, problem, y, rounds, count=K):

@@ -560,7 +560,7 @@ def test_information_follows_every_step(task, information, weighted):
         for at in (0.0, 0.4):
             h = 1e-5
             values = [loss_and_gradient(task, W + (at + e) * (S - W), weights=weights)[0] for e in (-h, 0, h)]
-            slope, curvature = info.slopes(at, scale, u, v)
+            slope, curvature = info.gradients(at, scale, u, v)
             assert slope == pytest.approx((values[2] - values[0]) / (2 * h), rel=1e-6, abs=1e-5)
             assert curvature == pytest.approx((values[2] - 2 * values[1] + values[0]) / h**2, rel=1e-2, abs=1e-1)
         info.move(gamma, scale, u, v)
@@ -726,12 +726,12 @@ def test_bad_input_names_party_and_fix(name):
     agents = None if isinstance(data, list) else AGENTS
     with pytest.raises(CoterieError) as refusal:
         co.solve(problem, data, agents=agents, **options)
-    for word in words:
-        assert word in str(refusal.value), str(refusal.value)
+    for collective in words:
+        assert collective in str(refusal.value), str(refusal.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("arguments", "collective"),
     [
         ({"loss": "squared", "penalty": "traceball", "radius": 0.0}, "positive"),
         ({"loss": "squared", "penalty": "traceball", "radius": -1.0}, "positive"),
@@ -742,8 +742,8 @@ def test_bad_input_names_party_and_fix(name):
         ({"loss": "completion", "penalty": "traceball", "radius": 1.0, "shape": (3, 0)}, "shape"),
     ],
 )
-def test_bad_problems_are_refused(arguments, word):
-    with pytest.raises(CoterieError, match=word):
+def test_bad_problems_are_refused(arguments, collective):
+    with pytest.raises(CoterieError, match=collective):
         co.Problem(**arguments)
 
 

@@ -199,7 +199,9 @@ class Reader(HTMLParser):
 def test_pages_are_well_formed_and_self_contained(make) -> None:
     written = document(make)
     reader = Reader(written)
-    assert not [word for word in ("http:", "https:", "//cdn", "@import", "javascript:") if word in written]
+    assert not [
+        collective for collective in ("http:", "https:", "//cdn", "@import", "javascript:") if collective in written
+    ]
     assert max(Counter(reader.ids).values()) == 1
     for link in reader.links:
         assert link.startswith("data:image/") or link[1:] in reader.ids, link
@@ -239,9 +241,11 @@ def test_the_page_has_the_numbers() -> None:
     assert f"Rounds {result.rounds:,}" in words
     assert f"Data sent {format_bits(total.bits)} in {total.messages:,} messages" in words
     assert f"Total {total.messages:,} {total.scalars:,} {format_bits(total.bits)}" in words
-    for cost, person in zip(result.bill.per_agent, certificate.participants, strict=True):
+    for cost, participant in zip(result.bill.per_agent, certificate.participants, strict=True):
         sent = f"{cost.messages:,} {cost.scalars:,} {format_bits(cost.bits)}"
-        assert f"{person.name} {person.rows} × {person.columns} {person.digest[:12]}… {sent}" in words
+        assert (
+            f"{participant.name} {participant.rows} × {participant.columns} {participant.digest[:12]}… {sent}" in words
+        )
     for latency, bandwidth in ((0.5e-3, 1e9), (40e-3, 1e8), (80e-3, 1e7)):
         assert duration(result.bill.seconds(latency=latency, bandwidth=bandwidth)) in words
     for row in result.history:

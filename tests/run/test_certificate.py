@@ -62,12 +62,12 @@ def bound_at(problem, X, y, weights, w, b, v, by="samples", agents=3, network="s
     graph = NETWORKS[network](len(tables))
     members = make_agents(tables, problem, by, graph, 0)
     transport = InProcess(graph, Bill(graph))
-    facts = transport.converse([introduce(a) for a in members], "setup")
+    statistics = transport.converse([introduce(a) for a in members], "setup")
     witness = None
     if v is not None:
         witness = [v[a.data.rows] if by == "samples" else v[: len(a.labels)] for a in members]
     points = points_of(co.LinearModel(w, b, problem), members, witness)
-    ready = [replace(a, facts=known) for a, known in zip(members, facts, strict=True)]
+    ready = [replace(a, statistics=known) for a, known in zip(members, statistics, strict=True)]
     lowered = [replace(p, w=a.lowered(p.w)) for a, p in zip(ready, points, strict=True)]
     bounds = transport.converse([certify(a, p) for a, p in zip(ready, lowered, strict=True)], "proof")
     assert all(bound == bounds[0] for bound in bounds), "the agents disagree about what is proven"
@@ -86,16 +86,16 @@ def test_a_model_is_looked_at_once_unless_it_can_change(intercept):
         agent.at(w)
         w += 1.0  # still a blackboard: what was seen there is of no use
         scores = X @ w[:5] + (w[-1] if intercept else 0.0)
-        slopes = problem.loss.gradient(scores, y)
-        here = agent.at(w)
-        np.testing.assert_allclose(here.scores, scores)
-        assert here.losses == pytest.approx(problem.loss.value(scores, y, weights))
-        np.testing.assert_allclose(here.adjoint[:5], X.T @ (weights * slopes))
+        gradients = problem.loss.gradient(scores, y)
+        local = agent.at(w)
+        np.testing.assert_allclose(local.scores, scores)
+        assert local.losses == pytest.approx(problem.loss.value(scores, y, weights))
+        np.testing.assert_allclose(local.adjoint[:5], X.T @ (weights * gradients))
         np.testing.assert_allclose(agent.at(w, agent.centred).scores, agent.centred.forward(w))
     view, w = sealed(w[:]), sealed(w.copy())
-    here = agent.at(w)
+    local = agent.at(w)
     np.testing.assert_allclose(agent.at(w, agent.centred).scores, agent.centred.forward(w))
-    assert agent.at(w) is here
+    assert agent.at(w) is local
     assert agent.at(view) is not agent.at(view)  # what it looks at can change
 
 
@@ -105,12 +105,12 @@ def test_what_the_introduction_saw_at_0_serves_the_first_look_at_0_and_no_other(
     graph = NETWORKS["server"](2)
     members = make_agents(split(Table(X, y, weights), "samples", 2), problem, "samples", graph, 0)
     agent = introduced(members, InProcess(graph, Bill(graph)), "setup")[0]
-    seen, here = agent.scratch["at 0"], agent.at(w)
-    assert (here is seen) == (not w.any())
-    assert here.w is w
+    seen, local = agent.scratch["at 0"], agent.at(w)
+    assert (local is seen) == (not w.any())
+    assert local.w is w
     assert "at 0" not in agent.scratch  # it is not kept for ever
-    slopes = problem.loss.gradient(np.zeros(12), y[:12])
-    np.testing.assert_allclose(here.adjoint, X[:12].T @ (weights[:12] * slopes))
+    gradients = problem.loss.gradient(np.zeros(12), y[:12])
+    np.testing.assert_allclose(local.adjoint, X[:12].T @ (weights[:12] * gradients))
     assert agent.at(np.zeros(5)) is not seen
 
 

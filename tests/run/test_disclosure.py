@@ -22,7 +22,7 @@ from coterie.run.rounds import Conversation, introduced
 from coterie.stats.folds import mean_loss
 from coterie.stats.inferring import SUMS, Infer
 from coterie.stats.standard_errors import Question
-from coterie.stats.strengths import slope_at_constant
+from coterie.stats.strengths import gradient_at_constant
 from coterie.transport.in_process import InProcess
 from tests.harness import organisations
 from tests.harness.cluster_cases import MORE, NUMBERS, PAIRS, PLACES, SIGNS, TIMES, WEIGHTS, X, case, names
@@ -77,10 +77,10 @@ class Recording(InProcess):
         super().__init__(*given, **named)
         self.new_guard, self.conversations = new_guard, []
 
-    def converse(self, talks, purpose):
+    def converse(self, protocols, purpose):
         self.guard = self.new_guard()
-        found = super().converse(talks, purpose)
-        agents = len(talks)
+        found = super().converse(protocols, purpose)
+        agents = len(protocols)
         sent = {name: (many / agents, self.guard.numbers[name] / agents) for name, many in self.guard.sent.items()}
         self.conversations.append((purpose, sent))
         return found
@@ -111,7 +111,7 @@ class Recorder(Local):
 @pytest.fixture
 def apart(monkeypatch):
     """No agents are computed as one, so that a message is that of one agent."""
-    monkeypatch.setattr(rounds, "crowds_of", lambda agents, own: None)
+    monkeypatch.setattr(rounds, "batches_of", lambda agents, own: None)
 
 
 def check_counts(agents, conversations, protocols):
@@ -175,7 +175,7 @@ def test_strengths_and_folds_send_what_they_declare(name):
     driver = Recording(network, Bill(network), new_guard=partial(Guard, "fit", protocols))
     agents = introduced(seen, driver, "setup")
     if split != "users":
-        driver.converse([slope_at_constant(agent) for agent in agents], "setup")
+        driver.converse([gradient_at_constant(agent) for agent in agents], "setup")
     if kind.name != "low-rank":
         w = np.zeros(agents[0].design.shape[1] * (2 if split == "users" else 1))
         driver.converse([mean_loss(agent, w, None) for agent in agents], "proof")

@@ -177,8 +177,8 @@ def test_columns_beside_those_of_the_model_are_left_out():
 def test_users_who_change_places(name, tmp_path):
     result = fitted(name)
     model = replace(result.model, users=(*result.model.users[1:], result.model.users[0]))
-    people = result.certificate.participants
-    rotated = tuple(replace(one, name=user) for one, user in zip(people, model.users, strict=True))
+    participants = result.certificate.participants
+    rotated = tuple(replace(one, name=user) for one, user in zip(participants, model.users, strict=True))
     assert objections(name, *forged(tmp_path, name, model))
     assert objections(name, *forged(tmp_path, name, model, participants=rotated))
     assert objections(name, *forged(tmp_path, name, participants=rotated))
@@ -187,14 +187,17 @@ def test_users_who_change_places(name, tmp_path):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("field", ["rows", "columns", "name", "number"])
 def test_other_participants(name, field, tmp_path):
-    people = [*fitted(name).certificate.participants]
+    participants = [*fitted(name).certificate.participants]
     if field == "number":
-        people.append(replace(people[0], name="east"))
+        participants.append(replace(participants[0], name="east"))
     elif field == "name":
-        people[0], people[1] = replace(people[0], name=people[1].name), replace(people[1], name=people[0].name)
+        participants[0], participants[1] = (
+            replace(participants[0], name=participants[1].name),
+            replace(participants[1], name=participants[0].name),
+        )
     else:
-        people[0] = replace(people[0], **{field: getattr(people[0], field) * 1000})
-    assert objections(name, *forged(tmp_path, name, participants=tuple(people)))
+        participants[0] = replace(participants[0], **{field: getattr(participants[0], field) * 1000})
+    assert objections(name, *forged(tmp_path, name, participants=tuple(participants)))
 
 
 def test_a_ring_that_is_called_complete(tmp_path):

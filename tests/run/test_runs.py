@@ -366,14 +366,14 @@ class Gossip(Method):
 
     def round(self, agent, state, t):
         peer = (agent.index - 1) % agent.count
-        heard = yield Ask((peer,))
-        return GossipState(state.w, float(10 * agent.index + t), float(heard[peer][0]))
+        received = yield Ask((peer,))
+        return GossipState(state.w, float(10 * agent.index + t), float(received[peer][0]))
 
     def publish(self, agent, state):
         return np.array([state.said])
 
     def point(self, agent, state):
-        HEARD[agent.index] = state.heard
+        HEARD[agent.index] = state.received
         return Point(state.w)
 
 
@@ -381,7 +381,7 @@ class Gossip(Method):
 class GossipState:
     w: np.ndarray
     said: float
-    heard: float
+    received: float
 
 
 HEARD: dict[int, float] = {}

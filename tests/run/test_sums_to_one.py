@@ -23,9 +23,9 @@ NUMBERS = np.random.default_rng(3).normal(size=(4, 7)) * [1e8, 1.0, 1e-8, 1.0, 3
 
 def to_one(to, site):
     """What the holder hears of everybody's numbers, and after that the total of a usual sum."""
-    heard = yield Sum(site.data.X[0], to=to)
+    received = yield Sum(site.data.X[0], to=to)
     both = yield Sum(np.ones(1))
-    return heard, float(both[0])
+    return received, float(both[0])
 
 
 def outcome(engine, network, to, secure):

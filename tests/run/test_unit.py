@@ -50,7 +50,7 @@ def test_the_mean_of_the_labels_does_not_matter(name, method, mean):
     np.testing.assert_allclose(result.certificate.unit, centred.certificate.unit, rtol=1e-5)
 
 
-def facts(problem, y, weights=None, by="samples", agents=3):
+def statistics(problem, y, weights=None, by="samples", agents=3):
     graph = co.networks.star(agents, server=True)
     members = make_agents(split(Table(X, y, weights), by, agents), problem, by, graph, 0)
     return [agent.known for agent in introduced(members, InProcess(graph, Bill(graph)), "setup")]
@@ -62,7 +62,7 @@ def facts(problem, y, weights=None, by="samples", agents=3):
 def test_the_unit_is_what_the_best_constant_loses(name, by, weighted):
     y = labels_for(name, Y + 50.0, np.sign(Y - Y.mean() - 0.5))
     weights = RNG.uniform(0.2, 2.0, len(y)) if weighted else None
-    known = facts(co.Problem(name, "l2", 1e-2, intercept=True), y, weights, by)
+    known = statistics(co.Problem(name, "l2", 1e-2, intercept=True), y, weights, by)
     s = np.ones(len(y)) if weights is None else weights
     places = np.linspace(y.min() - 3, y.max() + 3, 20_001)
     saturated = -loss(name).conjugate(np.zeros(len(y)), y, s) / s.sum()
@@ -70,7 +70,7 @@ def test_the_unit_is_what_the_best_constant_loses(name, by, weighted):
     for one in known:
         assert one.gap_unit == pytest.approx(least, rel=0.02)
         assert one.primal_at_zero == pytest.approx(loss(name).value(np.zeros(len(y)), y, s) / s.sum())
-    without = facts(co.Problem(name, "l2", 1e-2, intercept=False), y, weights, by)
+    without = statistics(co.Problem(name, "l2", 1e-2, intercept=False), y, weights, by)
     assert without[0].gap_unit == pytest.approx(without[0].primal_at_zero - saturated)
 
 

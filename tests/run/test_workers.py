@@ -225,7 +225,7 @@ def test_parties_are_called_alike_wherever_they_are(tmp_path):
     data = [file, co.Table(X[20:30], NUMBERS[20:30], name="south"), (X[30:], NUMBERS[30:])]
     results = both(co.Problem("squared", "l2", 0.01, intercept=True), data)
     for result in results:
-        assert [person.name for person in result.certificate.participants] == ["north", "south", "party 2"]
+        assert [participant.name for participant in result.certificate.participants] == ["north", "south", "party 2"]
 
 
 def test_a_recipe_for_a_column_that_nobody_has_is_refused_at_workers():

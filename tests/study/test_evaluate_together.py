@@ -115,7 +115,7 @@ def test_a_share_of_the_rows_is_held_out(tmp_path):
         file = tmp_path / name / "party.toml"
         file.write_text("test = 0.2\n" + file.read_text())
     results = together(tmp_path)
-    assert [person.rows for person in results[0].certificate.participants] == [80, 80, 80]
+    assert [participant.rows for participant in results[0].certificate.participants] == [80, 80, 80]
     found = together(tmp_path, work=evaluate_together)
     assert found[0].rows == 60
     own, study = load_party(tmp_path / "bea" / "party.toml")

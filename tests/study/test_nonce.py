@@ -56,9 +56,9 @@ def test_the_nonce_is_made_once_by_whoever_is_first_and_read_by_its_owner_alone(
 class Overheard(GrpcMesh):
     """Keeps what ada hears of the leaf cyd's first vector of the set-up."""
 
-    def __init__(self, heard, *given, **more):
+    def __init__(self, received, *given, **more):
         super().__init__(*given, **more)
-        self.overheard = heard
+        self.overheard = received
 
     def send(self, to, message, tag):
         if self.me == 2 and tag.purpose == "setup" and message.size == 60:
@@ -70,15 +70,15 @@ class Overheard(GrpcMesh):
 def test_set_up_does_not_multiply_columns_by_numbers_that_others_know(tmp_path, method):
     tables = data("features")
     write_study(tmp_path, method=method, network="path", tol=1e-3)
-    heard = []
-    results = together(tmp_path, tables, links=partial(Overheard, heard))
+    received = []
+    results = together(tmp_path, tables, links=partial(Overheard, received))
     X = tables[2].X
     scaled = X / np.sqrt((X**2).sum(axis=0))
 
     def fits(random):
         # The message is the columns, scaled to equal lengths, times the drawn vector, up to one factor.
         guess = scaled @ random.standard_normal(3)
-        return abs(guess @ heard[0]) / np.linalg.norm(guess) / np.linalg.norm(heard[0]) > 1 - 1e-9
+        return abs(guess @ received[0]) / np.linalg.norm(guess) / np.linalg.norm(received[0]) > 1 - 1e-9
 
     assert not fits(np.random.default_rng([0, 3, 0]))  # what the public seed gives
     words = np.frombuffer(secret(*parties(tmp_path)[2]), np.uint32).tolist()

@@ -171,14 +171,14 @@ def test_a_run_without_a_model_leaves_a_note(tmp_path):
 
         return fit_together(own, study, watch=watch, consent=True, **more)
 
-    heard, _ = together(tmp_path, tables, PAIR, lying)
-    assert isinstance(heard, PartyLost)
-    assert heard.status == "protocol_error"
+    received, _ = together(tmp_path, tables, PAIR, lying)
+    assert isinstance(received, PartyLost)
+    assert received.status == "protocol_error"
     for name in PAIR:
         note = json.loads((tmp_path / name / "result" / "last-failure.json").read_text())
         assert note["status"] == "protocol_error"
         assert "bea received other sums" in note["reason"]
-        assert note["exit_code"] == heard.status.exit_code
+        assert note["exit_code"] == received.status.exit_code
     assert (tmp_path / "ada" / "result" / "run.json").read_bytes() == before
     assert not list((tmp_path / "ada" / "checkpoint").glob("*/round-*")), "what came of such sums is forgotten"
     assert [one.status for one in together(tmp_path, tables, PAIR)] == ["optimal"] * 2

@@ -34,7 +34,7 @@ from coterie.study.party import fit_together, read_own
 from coterie.study.proof import verify_together
 from coterie.study.scores import predict_together
 from coterie.study.study import load_party, load_study
-from coterie.transport.broadcast import SignedBroadcast, Word
+from coterie.transport.broadcast import Collective, SignedBroadcast
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import load_keys, provide_all
 from coterie.transport.layout import Layout
@@ -131,8 +131,8 @@ def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, netwo
         assert [p.rows for p in written.certificate.participants] == [p.rows for p in local.certificate.participants]
         assert written.certificate.data_digest == results[0].certificate.data_digest
         # Somebody who can guess the data cannot confirm the guess.
-        told = {person.digest for person in written.certificate.participants}
-        assert told.isdisjoint(person.digest for person in local.certificate.participants)
+        told = {participant.digest for participant in written.certificate.participants}
+        assert told.isdisjoint(participant.digest for participant in local.certificate.participants)
         assert written.certificate.gap == pytest.approx(local.certificate.gap, abs=1e-10)
         assert written.certificate.settings["parts"][name] == written.model.digest()
         assert json.loads((tmp_path / name / "result" / "bill.json").read_text())["total"] == vars(local.bill.total)
@@ -467,8 +467,8 @@ def changing(speaker, other=None):
     """Another body under that speaker's signature, or another speaker's word in its place."""
 
     def change(broadcast, words):
-        word = msgspec.msgpack.decode(words[speaker], type=Word)
-        changed = msgspec.msgpack.encode(msgspec.structs.replace(word, body=b"changed"))
+        collective = msgspec.msgpack.decode(words[speaker], type=Collective)
+        changed = msgspec.msgpack.encode(msgspec.structs.replace(collective, body=b"changed"))
         return words | {speaker: changed if other is None else words[other]}
 
     return change
@@ -532,18 +532,18 @@ def test_who_passes_words_on_cannot_change_them(keys, how):
 
 
 def test_words_of_another_meeting_are_not_taken(keys):
-    heard = []
+    received = []
 
     class Recording(Tampering):
         def up(self, words):
-            heard.append(words[2])
+            received.append(words[2])
             return words
 
     assert conversation(keys, Recording) == [[[b"ada", b"bea", b"cyd"]] * 2] * 3
 
     class Replaying(Tampering):
         def up(self, words):
-            return words | {2: heard[0]}
+            return words | {2: received[0]}
 
     ends = conversation(keys, Replaying)
     assert "the message of cyd" in str(ends[0])
@@ -551,7 +551,7 @@ def test_words_of_another_meeting_are_not_taken(keys):
 
 def test_a_whole_meeting_cannot_be_played_back(keys):
     """Not even from its first word on, where every signature holds and all is of one session: that of another day."""
-    heard = {}
+    received = {}
 
     class Recording(Tampering):
         def gathered(self, mine, about, merge):
@@ -559,12 +559,12 @@ def test_a_whole_meeting_cannot_be_played_back(keys):
             return super().gathered(mine, about, merge)
 
         def down(self, words):
-            heard[self.about] = words
+            received[self.about] = words
             return words
 
     assert conversation(keys, Recording) == [[[b"ada", b"bea", b"cyd"]] * 2] * 3
     ends = conversation(
-        keys, type("Replaying", (Recording,), {"down": lambda broadcast, words: heard[broadcast.about]})
+        keys, type("Replaying", (Recording,), {"down": lambda broadcast, words: received[broadcast.about]})
     )
     assert "what cyd sent came back changed" in str(ends[2])
 
@@ -573,7 +573,7 @@ class Bent(GrpcMesh):
     """Bea's links, over which cyd hears other sums than bea did, by a hair."""
 
     def send(self, to, message, tag):
-        if self.me == 1 and to == 2 and (tag.purpose, tag.word) == ("proof", "Sum"):
+        if self.me == 1 and to == 2 and (tag.purpose, tag.collective) == ("proof", "Sum"):
             message = message * (1 + 1e-13)
         super().send(to, message, tag)
 
@@ -695,9 +695,9 @@ def test_the_disclosure_names_the_means(tmp_path, intercept):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_states_what_it_tells(name):
-    facts, tells = METHODS[name].disclosure, METHODS[name].tells_labels
-    assert isinstance(facts, Disclosure)
-    assert all((facts.sent, facts.learned, facts.secure))
+    statistics, tells = METHODS[name].disclosure, METHODS[name].tells_labels
+    assert isinstance(statistics, Disclosure)
+    assert all((statistics.sent, statistics.learned, statistics.secure))
     # Certificates of a vertical model let everybody compute the labels; a method whose own do not may say so here.
     assert tells == (METHODS[name].split == "features" and not METHODS[name].moves_columns)
 
@@ -929,8 +929,8 @@ def test_the_table_of_methods_is_made_of_what_they_state():
 
 @pytest.mark.slow
 def test_tls_costs_at_most_twice_the_plain_link():
-    for word in ("Sum", "Exchange"):
-        plain, tls, cpu = measure(word, 4, [16384])[16384]
-        print(word, round(tls / plain, 2), round(cpu, 2))
+    for collective in ("Sum", "Exchange"):
+        plain, tls, cpu = measure(collective, 4, [16384])[16384]
+        print(collective, round(tls / plain, 2), round(cpu, 2))
         assert tls / plain <= 2
         assert cpu <= 2

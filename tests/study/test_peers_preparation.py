@@ -21,7 +21,7 @@ LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.02, "intercept": 
 RECIPES = {"numbers": "impute, min-max", "text": "one-hot(5)", "columns": {"age": "spline(4)"}}
 
 
-def people(n=90, seed=0):
+def participants(n=90, seed=0):
     random = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -42,7 +42,7 @@ def study(folder, split="samples", policy=ANYTHING, **settings):
     lines = "".join(f"{name} = {json.dumps(RECIPES[name])}\n" for name in ("numbers", "text"))
     prepare = f"[prepare]\n{lines}[prepare.columns]\n{columns}"
     (folder / "study.toml").write_text(text.replace("[problem]", f"{prepare}[problem]"))
-    whole = people()
+    whole = participants()
     if split == "samples":
         parts = [whole[:40], whole[40:60], whole[60:]]
     else:
@@ -66,7 +66,7 @@ def test_three_organisations_are_one_process_and_verify_together(tmp_path):
         assert result.bill == local.bill
         assert result.history.bits.tolist() == local.history.bits.tolist()
         again = co.models.load_model(tmp_path / name / "result" / "model.npz")
-        np.testing.assert_array_equal(again.predict(people()), local.model.predict(people()))
+        np.testing.assert_array_equal(again.predict(participants()), local.model.predict(participants()))
     found = together(tmp_path, work=verify_together)
     assert all(one.holds for one in found), found
     frame = pd.read_csv(tmp_path / "bea" / "data.csv")

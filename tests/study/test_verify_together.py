@@ -148,8 +148,8 @@ def in_all_models(change, **settings):
 
 
 def with_more_rows(certificate):
-    people = tuple(replace(person, rows=person.rows * 1000) for person in certificate.participants)
-    return replace(certificate, participants=people)
+    participants = tuple(replace(participant, rows=participant.rows * 1000) for participant in certificate.participants)
+    return replace(certificate, participants=participants)
 
 
 def with_settings(**changes):

@@ -117,8 +117,8 @@ def rebuilt_by_newton(messages):
     _, turned = np.linalg.eigh((basis / roots).T @ hessians[1] @ (basis / roots))
     scaled = ((basis * roots) @ turned).T
     Z = scaled * (unit / scaled[:, -1:])
-    slopes = np.linalg.lstsq(Z.T, full[0][triangle:-1], rcond=None)[0]
-    return Z[:, :-1] + centre, -np.sign(slopes)
+    gradients = np.linalg.lstsq(Z.T, full[0][triangle:-1], rcond=None)[0]
+    return Z[:, :-1] + centre, -np.sign(gradients)
 
 
 def rebuilt_by_gram(messages):

@@ -24,7 +24,7 @@ MODULUS = 2**192
 
 def integers_of(words):
     """The whole numbers that the words stand for, by Python's own arithmetic."""
-    found = [sum(int(word) << (64 * k) for k, word in enumerate(row)) for row in words.reshape(-1, 3)]
+    found = [sum(int(collective) << (64 * k) for k, collective in enumerate(row)) for row in words.reshape(-1, 3)]
     return [one - MODULUS if one >= MODULUS // 2 else one for one in found]
 
 
@@ -185,8 +185,8 @@ def test_the_largest_number_is_told_up_to_a_quarter_of_an_octave(values):
         for order in (values, values[::-1]):
             star = co.networks.star(len(values), server=True)
             transport = InProcess(star, Bill(star), secure_sums=secure)
-            talks = [largest(agent(index, secure), value) for index, value in enumerate(order)]
-            found |= set(transport.converse(talks, "setup"))
+            protocols = [largest(agent(index, secure), value) for index, value in enumerate(order)]
+            found |= set(transport.converse(protocols, "setup"))
         (found,) = found
         assert found == max(values) if not secure else max(values) <= found
         assert found <= 2**0.2501 * max(max(values), 2.0**-64 * (max(values) > 0))

@@ -77,11 +77,11 @@ def test_letters_arrive_once_in_order_and_read_only(opened, keys, tls):
             here.send(there, message, Tag("rounds", step, "Mix"))
     for step, message in enumerate(messages):
         for there, source in ((b, 0), (a, 1), (c, 1), (b, 2)):
-            heard = there.receive(source, Tag("rounds", step, "Mix"))
-            assert heard.dtype == message.dtype
-            assert heard.shape == message.shape
-            assert (heard == message).all()
-            assert not heard.flags.writeable
+            received = there.receive(source, Tag("rounds", step, "Mix"))
+            assert received.dtype == message.dtype
+            assert received.shape == message.shape
+            assert (received == message).all()
+            assert not received.flags.writeable
     assert not a.rejected + b.rejected + c.rejected
 
 
@@ -122,7 +122,7 @@ def test_dropped_connections_heal_without_loss(opened, keys, tls):
             cuts.acquire()
             disconnect(here, there)
 
-    def talk(here, there, place):
+    def protocol(here, there, place):
         for t in range(rounds):
             here.send(there, np.array([t + place, 1.0]), Tag("rounds", t, "Sum"))
             total[place] += here.receive(there, Tag("rounds", t, "Sum"))[0]
@@ -130,7 +130,7 @@ def test_dropped_connections_heal_without_loss(opened, keys, tls):
                 cuts.release()
 
     with ThreadPoolExecutor() as pool:
-        for done in [pool.submit(saw), pool.submit(talk, a, 1, 0), pool.submit(talk, b, 0, 1)]:
+        for done in [pool.submit(saw), pool.submit(protocol, a, 1, 0), pool.submit(protocol, b, 0, 1)]:
             done.result()
     assert total == [sum(range(rounds)) + rounds, sum(range(rounds))]
     assert a.connections[1] > 3
@@ -230,7 +230,7 @@ def call(address, frames, security=None, name="ada"):
 
 
 def hello(sender=1, run="run", **more):
-    return encode(Header(Kind.HELLO, run, 0, sender, 0, 0, word="rogue"), **more)
+    return encode(Header(Kind.HELLO, run, 0, sender, 0, 0, collective="rogue"), **more)
 
 
 def stranger(kind, keys, tmp_path):
@@ -309,8 +309,8 @@ def test_who_is_no_neighbour_is_refused_before_it_says_anything(opened, keys):
     assert a.rejected == {"no neighbour": 1}
 
 
-def message(sequence, epoch=0, run="run", sender=1, heard=0, kind=Kind.MESSAGE, size=2):
-    return encode(Header(kind, run, epoch, sender, sequence, heard, "rounds", 0, "Sum"), np.full(size, 66.0))
+def message(sequence, epoch=0, run="run", sender=1, received=0, kind=Kind.MESSAGE, size=2):
+    return encode(Header(kind, run, epoch, sender, sequence, received, "rounds", 0, "Sum"), np.full(size, 66.0))
 
 
 def flipped(frame):
@@ -325,7 +325,7 @@ ATTACKS = {
     "nonsense": ([b"nonsense"], "malformed"),
     "too large": ([message(1, size=3000)], "malformed"),
     "early": ([message(2)], "out of order"),
-    "heard the future": ([message(1, heard=5)], "out of order"),
+    "heard the future": ([message(1, received=5)], "out of order"),
     "another run": ([message(1, run="old")], "stale"),
     "another epoch": ([message(1, epoch=3)], "stale"),
     "another sender": ([message(1, sender=2)], "stale"),
@@ -340,7 +340,7 @@ def test_what_cannot_be_is_refused_counted_and_changes_nothing(opened, keys, att
     a, b, _ = places(opened, security=keys, connect=False, largest=20_000)
     call(a.address, [hello(), *frames], keys["bea"])
     assert a.rejected[reason] == 1
-    assert a._edges[1].heard == 0
+    assert a._edges[1].received == 0
     # The rogue used bea's own key, so ada takes the real bea for a restart; then all is as if nothing had happened.
     for streams in (a, b):
         streams.connect([a.address, b.address, ""])
@@ -358,7 +358,7 @@ def test_a_letter_that_comes_twice_counts_once(opened, keys):
     (a,) = places(opened, {0: [1]}, keys)
     call(a.address, [hello(), message(1), message(1), message(2), message(1)], keys["bea"])
     assert a.rejected == {"repeated": 2}
-    assert a._edges[1].heard == 2
+    assert a._edges[1].received == 2
     assert [a.receive(1, SUM)[0] for _ in range(2)] == [66, 66]
     assert a._edges[1]._inbox.empty()
 
@@ -367,7 +367,7 @@ def test_a_message_beyond_the_cap_ends_the_connection_before_it_is_read(opened, 
     (a,) = places(opened, {0: [1]}, keys, largest=20_000)
     _, code = call(a.address, [hello(), message(1, size=100_000)], keys["bea"])
     assert code in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, None)
-    assert a._edges[1].heard == 0
+    assert a._edges[1].received == 0
     with pytest.raises(InvalidInput, match="at most 20000"):
         a.send(1, np.zeros(3000), SUM)
 
@@ -466,8 +466,14 @@ def test_frames_survive_the_round_trip():
     assert (len(frame) - x.nbytes) % 64 == 0
     found, y = decode(frame)
     assert (x == y).all()
-    assert (found.run, found.epoch, found.sender, found.sequence, found.heard) == ("run", 1, 2, 3, 4)
-    assert (found.purpose, found.step, found.word, found.dtype, found.shape) == ("rounds", 5, "Sum", "<f8", (2, 3))
+    assert (found.run, found.epoch, found.sender, found.sequence, found.received) == ("run", 1, 2, 3, 4)
+    assert (found.purpose, found.step, found.collective, found.dtype, found.shape) == (
+        "rounds",
+        5,
+        "Sum",
+        "<f8",
+        (2, 3),
+    )
 
 
 @pytest.mark.parametrize(

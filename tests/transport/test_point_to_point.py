@@ -72,17 +72,17 @@ def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
     processes = {"one each": min(m, 30), "two processes": 2, "dealt": min(m, 3)}[layout]
     process_of = [j % processes if layout == "dealt" else processes * j // m for j in range(m)]
 
-    def talk(transport):
+    def protocol(transport):
         for agent in transport.here:
             transport.publish(agent, np.full(agent % 3 + 1, agent, dtype))
-        talks = [conversation(agent, m, dtype, network.neighbours(agent)) for agent in transport.here]
-        results = transport.converse(talks, "rounds")
+        protocols = [conversation(agent, m, dtype, network.neighbours(agent)) for agent in transport.here]
+        results = transport.converse(protocols, "rounds")
         transport.bill.end_round()
         return results
 
     embedded = InProcess(network, Bill(network))
-    expected = talk(embedded)
-    transports, found = everywhere(network, process_of, talk)
+    expected = protocol(embedded)
+    transports, found = everywhere(network, process_of, protocol)
     for transport, results in zip(transports, found, strict=True):
         assert transport.bill == embedded.bill
         for agent, result in zip(transport.here, results, strict=True):
@@ -103,7 +103,7 @@ def test_sums_do_not_depend_on_who_lives_where_or_on_how_they_are_cut(process_of
     m = len(process_of)
     network = star(m, server=True) if served else ring(m) if m > 2 else path(m)
 
-    def talk(transport):
+    def protocol(transport):
         def total(agent):
             first = yield Sum(np.random.default_rng(agent).standard_normal(4))
             second = yield Sum(first / 3)
@@ -111,9 +111,9 @@ def test_sums_do_not_depend_on_who_lives_where_or_on_how_they_are_cut(process_of
 
         return transport.converse([total(agent) for agent in transport.here], "rounds")
 
-    expected = talk(InProcess(network, Bill(network), secure_sums=secure))[0]
+    expected = protocol(InProcess(network, Bill(network), secure_sums=secure))[0]
     with mock.patch.object(point_to_point, "PIECE", piece):
-        found = everywhere(network, process_of, talk, secure)[1]
+        found = everywhere(network, process_of, protocol, secure)[1]
     for results in found:
         for result in results:
             np.testing.assert_array_equal(result, expected)
@@ -129,7 +129,7 @@ def test_the_least_number_is_known_everywhere():
 def test_all_places_stop_after_the_same_round(network, first, dtype):
     """The stop reason of the process of agent 0 travels with the words; those of others do not count."""
 
-    def talk(transport):
+    def protocol(transport):
         def one_round(agent):
             yield Sum(np.ones(2, dtype)) if network.server else Mix(np.ones(2, dtype))
 
@@ -140,7 +140,7 @@ def test_all_places_stop_after_the_same_round(network, first, dtype):
             transport.converse([one_round(agent) for agent in transport.here], "rounds")
         return None
 
-    stops = everywhere(network, list(range(6)), talk)[1]
+    stops = everywhere(network, list(range(6)), protocol)[1]
     assert len(set(stops)) == 1
     after, reason = stops[0]
     assert reason == 2
@@ -152,27 +152,27 @@ def test_shapes_are_exact_whatever_the_numbers_are(dtype):
     """2²⁴ + 1 is the first whole number that float32 does not have."""
     sizes = [(2**24 + 1, 0), (3,), (2, 1, 2)]
 
-    def talk(transport):
+    def protocol(transport):
         def shapes(agent):
-            heard = yield Exchange(np.ones(sizes[agent], dtype))
-            return {other: x.shape for other, x in heard.items()}
+            received = yield Exchange(np.ones(sizes[agent], dtype))
+            return {other: x.shape for other, x in received.items()}
 
         return transport.converse([shapes(agent) for agent in transport.here], "rounds")
 
     for process_of in ([0, 1, 2], [0, 0, 1]):
-        for results in everywhere(ring(3), process_of, talk)[1]:
-            for heard in results:
-                assert all(shape == sizes[other] for other, shape in heard.items())
+        for results in everywhere(ring(3), process_of, protocol)[1]:
+            for received in results:
+                assert all(shape == sizes[other] for other, shape in received.items())
 
 
 def one_word(words):
-    def talk(transport):
-        def say(word):
-            yield word
+    def protocol(transport):
+        def say(collective):
+            yield collective
 
         return transport.converse([say(words[agent]) for agent in transport.here], "rounds")
 
-    return talk
+    return protocol
 
 
 def test_errors_name_who_it_was():
@@ -191,11 +191,11 @@ def test_errors_name_who_it_was():
 def test_a_silent_place_is_a_lost_party(monkeypatch):
     monkeypatch.setattr(Queues, "deadline", 0.5)
 
-    def talk(transport):
+    def protocol(transport):
         if transport.process == 1:
             return None
         return one_word([Sum(np.ones(2))] * 3)(transport)
 
     with pytest.raises(PartyLost, match="process 1 fell silent"):
-        everywhere(star(3, server=True), [0, 1, 2], talk)
+        everywhere(star(3, server=True), [0, 1, 2], protocol)
     assert threading.active_count() < 50

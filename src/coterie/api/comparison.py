@@ -29,7 +29,7 @@ from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Certificate, Participant
 from coterie.run.statuses import Status
-from coterie.stats.standard_errors import Heard, questions_of, summarised
+from coterie.stats.standard_errors import Received, questions_of, summarised
 
 HOW = ("method", "acceleration", "seed", "limits", "changed", "secure_sums", "proved_by", "inference")
 """Settings that say how a model was found: nothing that is proven rests on them."""
@@ -70,13 +70,13 @@ def compare(
     model: Any,
     tables: Sequence[Table],
     classes: Classes,
-    people: Sequence[Participant],
+    participants: Sequence[Participant],
     in_pieces: bool,
 ) -> Compared:
     """Compare all that a certificate and a model say of the data with the tables; `people` is who holds them."""
     found, settings = Compared(), certificate.settings
     found.objections += contradictions(certificate, model.problem)
-    _compare_people(found, certificate, people, settings, in_pieces)
+    _compare_people(found, certificate, participants, settings, in_pieces)
     compare_classes(found, settings, model, classes)
     compare_columns(found, model, tables, settings["split"])
     if settings["split"] == "users":
@@ -119,13 +119,13 @@ def contradictions(certificate: Certificate, problem: AnyProblem) -> Iterator[st
 
 def compare_classes(found: Compared, settings: Mapping[str, Any], model: Any, classes: Classes) -> None:
     """The classes, in the order in which the model has them."""
-    here = None if classes is None else classes.tolist()
+    local = None if classes is None else classes.tolist()
     held = None if model.classes_ is None else model.classes_.tolist()
     for whose, said in (("model", held), ("certificate", settings["classes"])):
-        if not _alike(said, here):
-            found.objections.append(_says(f"the {whose} has the classes", said, here))
-    if here is not None and _alike(held, here):
-        found.compared.append(f"the classes {_few(here)}, in this order")
+        if not _alike(said, local):
+            found.objections.append(_says(f"the {whose} has the classes", said, local))
+    if local is not None and _alike(held, local):
+        found.compared.append(f"the classes {_few(local)}, in this order")
 
 
 def compare_columns(found: Compared, model: Any, tables: Sequence[Table], split: str) -> None:
@@ -229,9 +229,9 @@ def compare_inference(found: Compared, written: Inference, computed: Inference) 
         name = entry.name
         if name in ("bill", "distance", "sums"):
             continue
-        said, here = getattr(written, name), getattr(computed, name)
-        if not _same_entry(said, here):
-            shown = f": {said!r} is written, and {here!r} is computed" if isinstance(here, str | float | int) else ""
+        said, local = getattr(written, name), getattr(computed, name)
+        if not _same_entry(said, local):
+            shown = f": {said!r} is written, and {local!r} is computed" if isinstance(local, str | float | int) else ""
             found.objections.append(f"inference.json has other {name} than the data gives{shown}")
     if not abs(written.distance - computed.distance) <= CLOSE_STEPS:
         found.objections.append("inference.json has another distance than the data gives")
@@ -248,13 +248,13 @@ def refusing_other_errors(found: Compared) -> Iterator[None]:
         found.objections.append(f"inference.json has standard errors that the data does not give: {refusal}")
 
 
-def compare_table(found: Compared, written: Inference, model: Any, tolerance: float, heard: Heard) -> None:
+def compare_table(found: Compared, written: Inference, model: Any, tolerance: float, received: Received) -> None:
     """Compare stored standard errors with those that follow from these sums, whatever was asked to have them."""
     tried = Compared()
     for asked in questions_of(written):
         tried = Compared()
         with refusing_other_errors(tried):
-            computed = summarised(model, tolerance, asked, heard)
+            computed = summarised(model, tolerance, asked, received)
             compare_inference(tried, written, computed.with_per_sd() if written.per_sd else computed)
         if not tried.objections:
             break
@@ -262,15 +262,15 @@ def compare_table(found: Compared, written: Inference, model: Any, tolerance: fl
     found.compared += tried.compared
 
 
-def _same_entry(said: Any, here: Any) -> bool:
+def _same_entry(said: Any, local: Any) -> bool:
     """Whether two entries of a table of standard errors agree, numbers to `TABLE` of the largest beside them."""
-    if isinstance(here, np.ndarray):
-        if not isinstance(said, np.ndarray) or said.shape != here.shape:
+    if isinstance(local, np.ndarray):
+        if not isinstance(said, np.ndarray) or said.shape != local.shape:
             return False
-        return bool(np.allclose(said, here, rtol=TABLE, atol=TINY * float(np.abs(here).max(initial=0.0))))
-    if isinstance(here, float):
-        return isinstance(said, float | int) and abs(said - here) <= TABLE * abs(here)
-    return bool(said == here)
+        return bool(np.allclose(said, local, rtol=TABLE, atol=TINY * float(np.abs(local).max(initial=0.0))))
+    if isinstance(local, float):
+        return isinstance(said, float | int) and abs(said - local) <= TABLE * abs(local)
+    return bool(said == local)
 
 
 def plain(value: Any) -> str:
@@ -281,44 +281,49 @@ def plain(value: Any) -> str:
 def _compare_people(
     found: Compared,
     certificate: Certificate,
-    people: Sequence[Participant],
+    participants: Sequence[Participant],
     settings: Mapping[str, Any],
     in_pieces: bool,
 ) -> None:
     said = certificate.participants
-    if len(said) != len(people):
-        found.objections.append(f"the data is of {len(people)} parties, but the certificate names {len(said)}")
+    if len(said) != len(participants):
+        found.objections.append(f"the data is of {len(participants)} parties, but the certificate names {len(said)}")
         return
-    wrong = [*_other_data(said, people), *_other_names(said, people)]
-    if any(written.name != held.name and NAMELESS.match(held.name) for written, held in zip(said, people, strict=True)):
+    wrong = [*_other_data(said, participants), *_other_names(said, participants)]
+    if any(
+        written.name != held.name and NAMELESS.match(held.name)
+        for written, held in zip(said, participants, strict=True)
+    ):
         found.unchecked.append("names of parties, because the data has none")
     by_columns = settings["split"] == "features"
     partition = settings["partition"]
     if partition is not None and in_pieces:
-        sizes = [person.columns if by_columns else person.rows for person in people]
+        sizes = [participant.columns if by_columns else participant.rows for participant in participants]
         if [len(part) for part in partition] != sizes:
             wrong.append("the certificate deals out other numbers of rows or columns than the parties have")
     found.objections += wrong
     if not wrong:
-        rows = people[0].rows if by_columns else sum(person.rows for person in people)
-        found.compared.append(f"the data of {len(people)} parties, {rows} rows, and what the certificate says of each")
+        rows = participants[0].rows if by_columns else sum(participant.rows for participant in participants)
+        found.compared.append(
+            f"the data of {len(participants)} parties, {rows} rows, and what the certificate says of each"
+        )
 
 
-def _other_data(said: Sequence[Participant], people: Sequence[Participant]) -> Iterator[str]:
+def _other_data(said: Sequence[Participant], participants: Sequence[Participant]) -> Iterator[str]:
     """Other data than the certificate names, or of another size."""
-    changed = [held.name for written, held in zip(said, people, strict=True) if written.digest != held.digest]
+    changed = [held.name for written, held in zip(said, participants, strict=True) if written.digest != held.digest]
     if changed:
         yield f"the data is not the data that was certified (it differs at: {', '.join(changed)})"
-    for written, held in zip(said, people, strict=True):
+    for written, held in zip(said, participants, strict=True):
         if written.rows != held.rows:
             yield f"{held.name} has {held.rows} rows, but the certificate says {written.rows}"
         if written.columns != held.columns:
             yield f"{held.name} has {held.columns} columns, but the certificate says {written.columns}"
 
 
-def _other_names(said: Sequence[Participant], people: Sequence[Participant]) -> Iterator[str]:
+def _other_names(said: Sequence[Participant], participants: Sequence[Participant]) -> Iterator[str]:
     """Parties whose data has another name than the certificate says."""
-    for written, held in zip(said, people, strict=True):
+    for written, held in zip(said, participants, strict=True):
         if written.name != held.name and not NAMELESS.match(held.name):
             yield f"a party is called {held.name!r}, but the certificate says {written.name!r}"
 
@@ -327,7 +332,7 @@ def _compare_users(found: Compared, certificate: Certificate, model: Any, named:
     """Whether the users of the model are those of the data; a list of data may have no names for them."""
     users = list(model.users)
     if users != named and all(NUMBERED.match(name) for name in named):
-        named = [person.name for person in certificate.participants]
+        named = [participant.name for participant in certificate.participants]
         found.unchecked.append("names of users, because the data has none")
     found.that(users == named, f"the {len(users)} users", _says("the model is of the users", users, named))
 
@@ -361,8 +366,8 @@ def _alike(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
     return len(one) == len(other) and all(a == b and isinstance(a, str) == isinstance(b, str) for a, b in pairs)
 
 
-def _says(what: str, said: Sequence[Any] | None, here: Sequence[Any] | None) -> str:
-    return f"{what} {_few(said)}, but the data has {_few(here)}"
+def _says(what: str, said: Sequence[Any] | None, local: Sequence[Any] | None) -> str:
+    return f"{what} {_few(said)}, but the data has {_few(local)}"
 
 
 def _few(names: Sequence[Any] | None) -> str:

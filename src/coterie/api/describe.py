@@ -23,7 +23,7 @@ from coterie.data.table import party_error
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidInput, ProtocolError, UnknownName
 from coterie.numerics.arrays import as_number, is_sparse, whole_number
-from coterie.run.collectives import Talk, alone
+from coterie.run.collectives import Protocol, alone
 from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
@@ -98,7 +98,7 @@ def describe(
     "for groups with fewer of your rows than minimum-count: only that you object to them, as part of a sum",
     splits=("samples",),
 )
-def described_together(wish: Wish, rules: Rules, site: Site) -> Talk[Description]:
+def described_together(wish: Wish, rules: Rules, site: Site) -> Protocol[Description]:
     """What columns look like over all parties' rows."""
     return (yield from described(replace(wish, minimum=rules.minimum, room=rules.room), site))
 

@@ -23,7 +23,7 @@ from coterie.numerics.arrays import digest, is_sparse, whole_number
 from coterie.problems.models import Model
 from coterie.problems.parts.data import on_the_host
 from coterie.problems.parts.report import said_of_intercept
-from coterie.run.collectives import Sum, Talk, alone
+from coterie.run.collectives import Protocol, Sum, alone
 from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
@@ -103,7 +103,7 @@ def evaluate(
     "for groups with fewer of your rows than minimum-count: only that you object to them, as part of a sum",
     splits=("samples",),
 )
-def scored(model: Any, rules: Rules, site: Site) -> Talk[Evaluation]:
+def scored(model: Any, rules: Rules, site: Site) -> Protocol[Evaluation]:
     """The scores over all parties' rows."""
     scores = raw_scores(model, site.data) + model.intercept_
     return (yield from measured(model, site.data, scores, minimum=rules.minimum, room=rules.room))
@@ -135,7 +135,7 @@ def run_of_part(model: Any, site: Site) -> str:
     "the sum over each branch below it",
     splits=("features",),
 )
-def scored_at_the_labels(model: Any, holder: int, site: Site) -> Talk[Evaluation | None]:
+def scored_at_the_labels(model: Any, holder: int, site: Site) -> Protocol[Evaluation | None]:
     """The scores where parties have columns, at the one that has the labels; `model` is the party's part of it."""
     total = yield Sum(raw_scores(model, site.data) + model.intercept_, to=holder)
     return None if total is None else alone(measured(model, site.data, total))
@@ -146,7 +146,7 @@ def scored_at_the_labels(model: Any, holder: int, site: Site) -> Talk[Evaluation
     "the sum over each branch below it",
     splits=("features",),
 )
-def scored_by_columns(model: Any, holder: int, site: Site) -> Talk[Evaluation | None]:
+def scored_by_columns(model: Any, holder: int, site: Site) -> Protocol[Evaluation | None]:
     """The same with the whole model, where `Table.cols` says which columns of it this party has."""
     own = replace(model, coef_=model.coef_[..., site.data.cols])
     total = yield Sum(raw_scores(own, site.data), to=holder)

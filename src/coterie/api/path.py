@@ -46,9 +46,9 @@ from coterie.stats.strengths import (
     COUNT,
     check_strength,
     check_strengths,
+    gradient_at_constant,
     grid,
     knob,
-    slope_at_constant,
     with_strength,
 )
 from coterie.transport.in_process import InProcess
@@ -360,7 +360,7 @@ def _there(problem: Problem, sources: Sequence[Source], search: Search, settings
     results = _along(problems, list(sources), settings)
     if cv is None:
         return Path(strengths, tuple(results), None, sent, search.rule)
-    rows = [person.rows for person in results[0].certificate.participants]
+    rows = [participant.rows for participant in results[0].certificate.participants]
     folds = deal_there(ready, engine, rows, cv, seed, results[0].model.classes_)
     parts = [(source, index, own) for index, (source, own) in enumerate(zip(ready, folds, strict=True))]
     scores = np.empty((cv, len(problems)))
@@ -404,8 +404,8 @@ def _default(problem: Problem, tables: list[Table], count: int, settings: Settin
     secure = wants_secure_sums(settings.secure_sums, split, len(tables), apart)
     transport = InProcess(network, Bill(network), secure_sums=secure)
     members = introduced(make_agents(tables, problem, split, network, seed, secure), transport, "setup")
-    slopes = transport.converse([slope_at_constant(agent) for agent in members], "setup")
-    return grid(members[0], slopes[0], count), transport.bill.total
+    gradients = transport.converse([gradient_at_constant(agent) for agent in members], "setup")
+    return grid(members[0], gradients[0], count), transport.bill.total
 
 
 def _refuse_no_strengths(split: str) -> None:

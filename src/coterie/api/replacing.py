@@ -94,9 +94,12 @@ def same_question(old: Result, new: Result) -> bool:
 def _question(result: Result) -> str:
     certificate, model = result.certificate, result.model
     settings = {name: certificate.settings.get(name) for name in ("problem", "split", "prepare", "classes")}
-    people = [[person.name, person.rows, person.columns, person.digest] for person in certificate.participants]
+    participants = [
+        [participant.name, participant.rows, participant.columns, participant.digest]
+        for participant in certificate.participants
+    ]
     columns = None if model.columns is None else list(model.columns)
-    return json.dumps([settings, people, columns], sort_keys=True, default=str)
+    return json.dumps([settings, participants, columns], sort_keys=True, default=str)
 
 
 def _loaded(kind: Any, folder: FilePath) -> Any:

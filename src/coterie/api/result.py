@@ -150,7 +150,7 @@ class Result(Generic[M]):
     @property
     def _rows(self) -> int:
         """How many rows all parties have together."""
-        rows = [person.rows for person in self.certificate.participants]
+        rows = [participant.rows for participant in self.certificate.participants]
         return rows[0] if self.certificate.settings["split"] == "features" else sum(rows)
 
     @property

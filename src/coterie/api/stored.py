@@ -49,8 +49,8 @@ def with_more(verified: Verification, more: Compared) -> Verification:
 
 def compare_evaluation(found: Compared, written: Evaluation, computed: Evaluation) -> None:
     """Compare stored scores with those that these rows give."""
-    said, here = _plain(written), _plain(computed)
-    wrong = [name for name in here if not _alike(said[name], here[name])]
+    said, local = _plain(written), _plain(computed)
+    wrong = [name for name in local if not _alike(said[name], local[name])]
     objection = f"evaluation.json has other {', '.join(wrong)} than the held-out rows give"
     found.that(not wrong, f"evaluation.json, from {computed.rows} held-out rows", objection)
 
@@ -70,17 +70,19 @@ def _plain(evaluation: Evaluation) -> dict[str, Any]:
     return plain
 
 
-def _alike(said: Any, here: Any) -> bool:
+def _alike(said: Any, local: Any) -> bool:
     """Whether two plain values agree, numbers to `TABLE` relative to themselves."""
-    if isinstance(here, dict):
+    if isinstance(local, dict):
         return (
-            isinstance(said, dict) and said.keys() == here.keys() and all(_alike(said[key], here[key]) for key in here)
+            isinstance(said, dict)
+            and said.keys() == local.keys()
+            and all(_alike(said[key], local[key]) for key in local)
         )
-    if isinstance(here, list):
-        return isinstance(said, list) and len(said) == len(here) and all(map(_alike, said, here))
-    if isinstance(here, float | int) and isinstance(said, float | int):
-        return math.isclose(said, here, rel_tol=TABLE, abs_tol=TINY)
-    return bool(said == here)
+    if isinstance(local, list):
+        return isinstance(said, list) and len(said) == len(local) and all(map(_alike, said, local))
+    if isinstance(local, float | int) and isinstance(said, float | int):
+        return math.isclose(said, local, rel_tol=TABLE, abs_tol=TINY)
+    return bool(said == local)
 
 
 # -- a path ------------------------------------------------------------------------------------------------------------

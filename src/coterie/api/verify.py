@@ -33,7 +33,7 @@ from coterie.numerics.threads import cores
 from coterie.problems import points_of
 from coterie.problems.models import AnyModel
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Facts, numbers_held
+from coterie.run.agent import SummaryStatistics, numbers_held
 from coterie.run.bill import Bill
 from coterie.run.certificate import Bound, Certificate, Participant, participants, sentence
 from coterie.run.certificate.bound import lower_bound
@@ -83,9 +83,11 @@ class Verification:
         return not self.objections
 
     @staticmethod
-    def of(objections: Sequence[str], certificate: Certificate, bound: Bound, facts: Facts, about: str) -> Verification:
+    def of(
+        objections: Sequence[str], certificate: Certificate, bound: Bound, statistics: SummaryStatistics, about: str
+    ) -> Verification:
         """What was found, and in words what it proves, if there are no objections."""
-        relative = bound.gap / facts.gap_unit
+        relative = bound.gap / statistics.gap_unit
         proves = sentence(bound.primal, bound.gap, relative, bound.radius, certificate.settings)
         return Verification(
             tuple(objections),
@@ -94,7 +96,7 @@ class Verification:
             bound.gap,
             relative,
             bound.radius,
-            rounding_of(bound, facts),
+            rounding_of(bound, statistics),
             about,
             "" if objections else proves,
         )
@@ -184,10 +186,10 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored
     if stored.inference is not None:
         _compare_inference(found, certificate, model, tables, stored)
     transport = InProcess(network, Bill(network), secure_sums=secure, numbers=numbers_held(agents))
-    bound, facts = proven_again(agents, points, transport, certificate.radius)
-    found.objections += differences(certificate, bound, facts)
+    bound, statistics = proven_again(agents, points, transport, certificate.radius)
+    found.objections += differences(certificate, bound, statistics)
     about = described(problem, split, held)
-    known = Verification.of(found.objections, certificate, bound, facts, about)
+    known = Verification.of(found.objections, certificate, bound, statistics, about)
     return replace(known, compared=tuple(found.compared), unchecked=tuple(found.unchecked))
 
 
@@ -249,20 +251,20 @@ def _compare_preparation(
         found.that(follows, "the numbers of the preparation", objection)
 
 
-def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterator[str]:
+def differences(certificate: Certificate, bound: Bound, statistics: SummaryStatistics) -> Iterator[str]:
     """Which of its numbers do not follow from the data.
 
     A gap may be larger than what is found here, never smaller by more than rounding explains, and a dual a little
     lower, never higher; everything else is compared relative to itself.
     """
     said = certificate
-    if not bound.gap - rounding_of(bound, facts) <= said.gap:
+    if not bound.gap - rounding_of(bound, statistics) <= said.gap:
         yield _differs("gap", bound.gap, said.gap)
-    unit = facts.gap_unit
+    unit = statistics.gap_unit
     for name, written, found, rounding in (
         ("primal", said.primal, bound.primal, bound.primal_rounding),
         ("unit", said.unit, unit, 0.0),
-        ("primal_at_zero", said.primal_at_zero, facts.primal_at_zero, 0.0),
+        ("primal_at_zero", said.primal_at_zero, statistics.primal_at_zero, 0.0),
         ("relative_gap", said.relative_gap, said.gap / unit, 0.0),
     ):
         if not abs(written - found) <= AGREEMENT * abs(found) + rounding:
@@ -274,8 +276,8 @@ def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterato
             claimed is not None and known is not None and not abs(claimed - known) <= AGREEMENT * known
         ):
             yield _differs(name, known, claimed)
-    if not _alike(said.counts, facts.counts):
-        yield _differs("counts", facts.counts, said.counts)
+    if not _alike(said.counts, statistics.counts):
+        yield _differs("counts", statistics.counts, said.counts)
 
 
 def _alike(written: Sequence[float] | None, found: Sequence[float] | None) -> bool:
@@ -300,18 +302,18 @@ def _follows(said: Certificate, bound: Bound, unit: float) -> bool:
     return -slack <= more <= slack + AGREEMENT * (unit + abs(said.primal))
 
 
-def rounding_of(bound: Bound, facts: Facts) -> float:
+def rounding_of(bound: Bound, statistics: SummaryStatistics) -> float:
     """What two honest computations of a gap can differ by: its bound on rounding, and what moves a feasible dual."""
-    return bound.rounding + MACHINES * facts.gap_unit
+    return bound.rounding + MACHINES * statistics.gap_unit
 
 
 def _differs(name: str, found: object, written: object) -> str:
     return f"{name} is {found!r} when computed from the data, but the certificate says {written!r}"
 
 
-def described(problem: AnyProblem, split: str, people: Sequence[Participant]) -> str:
+def described(problem: AnyProblem, split: str, participants: Sequence[Participant]) -> str:
     """Which problem it is, on which data: what a certificate is about, in words."""
-    rows = people[0].rows if split == "features" else sum(p.rows for p in people)
-    columns = sum(p.columns for p in people) if split == "features" else people[0].columns
-    where = f"{rows} rows, {columns} columns, {len(people)} parties, split by {split}"
+    rows = participants[0].rows if split == "features" else sum(p.rows for p in participants)
+    columns = sum(p.columns for p in participants) if split == "features" else participants[0].columns
+    where = f"{rows} rows, {columns} columns, {len(participants)} parties, split by {split}"
     return f"{problem.kind.report.described(problem.settings())}; {where}"

@@ -161,7 +161,7 @@ def _held_out(scores: co.Evaluation | None, document: co.Certificate, parts: Any
         return parts, read(files) if all(file.is_file() for file in files) else None
     several = isinstance(parts, list)
     split, given = document.settings["split"], parts if several else [parts]
-    rows = [person.rows for person in document.participants]
+    rows = [participant.rows for participant in document.participants]
     certified = rows[0] if split == "features" else sum(rows)
     if certified == (given[0].n if split == "features" else sum(table.n for table in given)):
         return parts, None

@@ -187,12 +187,12 @@ def _check_widths(full: Sequence[TableSummary]) -> None:
 
 def _check_same_labels(party: TableSummary, first: TableSummary) -> None:
     """Refuse labels with another number of columns, or other fields (such as an offset), than the first party has."""
-    here = math.prod(party.outputs or [])
+    local = math.prod(party.outputs or [])
     there = math.prod(first.outputs or [])
-    if here != there:
+    if local != there:
         raise party_error(
             party.name,
-            f"the labels have {here} columns but those of party {first.name!r} have {there}. Give all the same ones.",
+            f"the labels have {local} columns but those of party {first.name!r} have {there}. Give all the same ones.",
         )
     for field in {*party.beside} ^ {*first.beside}:
         with_it, without = first, party

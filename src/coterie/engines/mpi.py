@@ -83,8 +83,8 @@ class Mpi(Engine):
                     answers[agent] = questions[agent]()
                 except CoterieError as error:
                     answers[agent] = error
-        everybodys = {agent: answer for own in world.allgather(answers) for agent, answer in own.items()}
-        return [unless_error(everybodys[agent]) for agent in range(len(questions))]
+        of_all = {agent: answer for own in world.allgather(answers) for agent, answer in own.items()}
+        return [unless_error(of_all[agent]) for agent in range(len(questions))]
 
     def run(self, run: Run) -> Outcome:
         world = _world()

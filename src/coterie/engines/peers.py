@@ -61,11 +61,11 @@ class _Children:
         self._pipes: list[Connection] = []
         self._children = []
         for own, key in zip(specs, keys, strict=True):
-            here, there = context.Pipe()
+            local, there = context.Pipe()
             child = context.Process(target=_child, args=(there, spec, own, run_id, deadline, key), daemon=True)
             child.start()
             there.close()
-            self._pipes.append(here)
+            self._pipes.append(local)
             self._children.append(child)
 
     def __enter__(self) -> _Children:

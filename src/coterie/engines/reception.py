@@ -98,10 +98,10 @@ class Reception:
             try:
                 process, kind, thing = self._news.get(timeout=PATIENCE if self._lines else None)
             except queue.Empty:
-                here = len(self._lines)
+                local = len(self._lines)
                 raise InvalidInput(
-                    f"{here} of {self.workers} tasks started within {PATIENCE:g} s, the others wait for a free slot. "
-                    f"Wait until other jobs are done, give workers={here}, or add executors."
+                    f"{local} of {self.workers} tasks started within {PATIENCE:g} s, the others wait for a free slot. "
+                    f"Wait until other jobs are done, give workers={local}, or add executors."
                 ) from None
             if kind != "hello":
                 raise self._why(process, thing)

@@ -18,7 +18,7 @@ from coterie.networks import Network
 from coterie.numerics.threads import one_blas_thread
 from coterie.run.agent import Agent, with_data
 from coterie.run.bill import Bill
-from coterie.run.collectives import Talk, Word
+from coterie.run.collectives import Collective, Protocol
 from coterie.run.steps import Steps
 from coterie.transport.in_process import InProcess
 
@@ -39,16 +39,16 @@ class Replayed(InProcess):
         """Agents are visited where their data is."""
         return False
 
-    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+    def take(self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Visit all agents again and again until their conversations have come to an end."""
         errands = [(row, list[Any]()) for row in rows]
         while True:
             said = self._visit([partial(_said, step, row, replies) for row, replies in errands])
-            words: list[Word] = [word for ended, word in said if not ended]
+            words: list[Collective] = [collective for ended, collective in said if not ended]
             if not words:
                 return [end for _, end in said]
             silent = [k for k, (ended, _) in enumerate(said) if ended]
-            if silent or any(type(word) is not type(words[0]) for word in words):
+            if silent or any(type(collective) is not type(words[0]) for collective in words):
                 raise self._disagreement(words, silent)
             answers = self._answers[type(words[0])](words, purpose)
             for (_, replies), reply in zip(errands, answers, strict=True):
@@ -59,15 +59,15 @@ class Replayed(InProcess):
         raise InvalidProblem("agents that wake up at times of their own cannot be replayed; use Spark(barrier=True).")
 
 
-def _said(step: Callable[..., Talk[T]], row: Sequence[Any], replies: Sequence[Any]) -> tuple[bool, Word | T]:
+def _said(step: Callable[..., Protocol[T]], row: Sequence[Any], replies: Sequence[Any]) -> tuple[bool, Collective | T]:
     """What that agent says after those replies: a word, or, with True, what it came to."""
     agent, *others = row
     with one_blas_thread():
-        talk = step(with_data(agent), *others)
+        protocol = step(with_data(agent), *others)
         try:
-            word = next(talk)
+            collective = next(protocol)
             for reply in replies:
-                word = talk.send(reply)
+                collective = protocol.send(reply)
         except StopIteration as end:
             return True, end.value
-        return False, word
+        return False, collective

@@ -149,12 +149,12 @@ def _follow(followed: _Followed, pressed: threading.Event) -> Outcome:
     """Listen to the processes until all have ended; `pressed` is set by Ctrl-C."""
     stopped = False
     while followed.running:
-        heard = list(followed.processes.listen(followed.running, followed.seconds))
-        if not heard and not followed.seconds:
+        received = list(followed.processes.listen(followed.running, followed.seconds))
+        if not received and not followed.seconds:
             break
         if pressed.is_set() and not stopped and followed.all_met:
             followed.processes.stop()
             stopped = True
-        for process, kind, news in heard:
+        for process, kind, news in received:
             followed.take(process, kind, news)
     return followed.outcome()

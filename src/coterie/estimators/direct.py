@@ -111,16 +111,16 @@ class Direct:
         scores = kept.scores(w, own)
         now = value(w, own, scores)
         for _ in range(STEPS):
-            slopes = kept.each(loss.gradient, scores) / total
-            bends = kept.each(loss.curvature, scores) / total
-            by_user = (Zt @ slopes[:, :, None])[:, :, 0]
+            gradients = kept.each(loss.gradient, scores) / total
+            curvatures = kept.each(loss.curvature, scores) / total
+            by_user = (Zt @ gradients[:, :, None])[:, :, 0]
             g = by_user.sum(axis=0) + ridge * w
-            S = (Zt @ (bends[:, :, None] * kept.Z)).sum(axis=0)
+            S = (Zt @ (curvatures[:, :, None] * kept.Z)).sum(axis=0)
             S.flat[:: width + 1] += ridge + FLOOR * np.trace(S) / width + FLOOR
             right = -g
             way = np.zeros((users, width))
             if len(places):
-                weighted = bends[:, :, None] * A
+                weighted = curvatures[:, :, None] * A
                 H, P = Zt @ weighted, At @ weighted
                 P[:, np.arange(len(places)), np.arange(len(places))] += price
                 h = by_user[:, places] + price * own[:, places]

@@ -50,9 +50,9 @@ def explained(cls: E) -> E:
     cls.__init__.__signature__ = known.replace(parameters=[first, *ordered])
     base = next((base for base in cls.__bases__ if "__dataclass_fields__" in vars(base)), None)
     if base is not None:
-        here, there = _told(cls), _told(base)
-        parts = [f"{title}\n{'-' * len(title)}{_joined(here.get(title, ''), there[title])}" for title in SECTIONS]
-        cls.__doc__ = "\n\n".join([here[""], *parts])
+        local, there = _told(cls), _told(base)
+        parts = [f"{title}\n{'-' * len(title)}{_joined(local.get(title, ''), there[title])}" for title in SECTIONS]
+        cls.__doc__ = "\n\n".join([local[""], *parts])
     return cls
 
 

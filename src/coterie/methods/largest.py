@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Case, Counts
 
 STEPS = 4
@@ -16,7 +16,7 @@ LOWEST, HIGHEST = -64 * STEPS, 96 * STEPS
 """Between 2⁻⁶⁴ and 2⁹⁶, as secure sums can hold."""
 
 
-def largest(agent: Agent, value: float) -> Talk[float]:
+def largest(agent: Agent, value: float) -> Protocol[float]:
     """The largest of the agents' numbers, none of them negative; all hear all of them.
 
     With secure sums all hear how many lie on which shelf, and the answer is the top of the highest shelf.

@@ -21,7 +21,7 @@ import numpy as np
 from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Counts
 
 SHORTER = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
@@ -111,7 +111,7 @@ def most_of_search(step_sizes: FloatArray = SHORTER) -> Counts:
 
 def best_step(
     agent: Agent, line: Line, whole: float, values: Values, step_sizes: FloatArray = SHORTER, between: bool = False
-) -> Talk[float]:
+) -> Protocol[float]:
     """The size of the best step; 0 if P falls after none. P after a whole step is `whole`, infinite if not known.
 
     `between`: whether to look for the minimum between the steps of these sizes.

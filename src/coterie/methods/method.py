@@ -19,7 +19,7 @@ from coterie.numerics.losses import Loss
 from coterie.problems.problem import Problem, Q
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Publication, Talk
+from coterie.run.collectives import Protocol, Publication
 from coterie.run.disclosure import Disclosure
 from coterie.run.steps import Coordinate, S, Stateful, Steps
 
@@ -115,20 +115,20 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
         return (self.state,)
 
     @abstractmethod
-    def start(self, agent: Agent[Q]) -> Talk[S]:
+    def start(self, agent: Agent[Q]) -> Protocol[S]:
         """The first State."""
 
     def warmed(self, agent: Agent[Q], state: S, point: Point) -> S:
         """The first State moved to a point that another run came to; a method that cannot starts where it starts."""
         return state
 
-    def warm(self, agent: Agent[Q], state: S, point: Point) -> Talk[S]:
+    def warm(self, agent: Agent[Q], state: S, point: Point) -> Protocol[S]:
         """`warmed`, for a method that must ask the others for something on the way."""
         yield from ()
         return self.warmed(agent, state, point)
 
     @abstractmethod
-    def round(self, agent: Agent[Q], state: S, t: int) -> Talk[S]:
+    def round(self, agent: Agent[Q], state: S, t: int) -> Protocol[S]:
         """The State after round t = 1, 2, ..."""
 
     @abstractmethod
@@ -153,7 +153,7 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
         """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""
         return False
 
-    def tune(self, agent: Agent[Q], state: S, t: int) -> Talk[S]:
+    def tune(self, agent: Agent[Q], state: S, t: int) -> Protocol[S]:
         """The same State with better parameters."""
         raise NotImplementedError
 

@@ -160,7 +160,7 @@ class NumpyBackend:
             total += float(np.dot(weights[rows], _cross_entropies(_raised(A[rows], b), labels[rows])))
         return total
 
-    def softmax_slopes(
+    def softmax_gradients(
         self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
     ) -> FloatArray:
         """First and second derivative, at γ, of the cross entropy along A + γ D + 1bᵀ with D = scale·x vᵀ − A."""
@@ -348,7 +348,7 @@ class TorchBackend:
             total += self.torch.dot(weights[rows].double(), losses.double())
         return float(total)
 
-    def softmax_slopes(
+    def softmax_gradients(
         self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
     ) -> FloatArray:
         sums = self.torch.zeros(2, dtype=self.torch.float64, device=self.device)

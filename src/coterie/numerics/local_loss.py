@@ -1,6 +1,6 @@
 """The loss at one model, as an agent sees it on its own rows; many small agents look together.
 
-What an agent would compute of its own rows at a model that all agents share, a `Cohort` computes for all of them at
+What an agent would compute of its own rows at a model that all agents share, a `Batch` computes for all of them at
 once, with the same operations in the same order: stacked matrices are multiplied one by one, and sums run along each
 agent's own rows. So the bits are those of agents that are alone, in a tenth of the time: to call numpy takes longer
 than the product of a few rows.
@@ -43,7 +43,7 @@ def side_by_side(numbers: Sequence[Any], of_several: bool) -> FloatArray:
     return np.stack(np.broadcast_arrays(*numbers), axis=-1) if of_several else np.array(numbers, float)
 
 
-class Here:
+class LocalLoss:
     """The loss at one model, as an agent sees it on its own rows: each part is computed once, when it is asked for."""
 
     def __init__(
@@ -58,9 +58,9 @@ class Here:
         self.w, self.y, self._scores = w, y, design.forward(w) if scores is None else scores
         self._design, self._loss, self._weights = design, loss, weights
         self._losses: float | None = None
-        self._slopes: FloatArray | None = None
+        self._gradients: FloatArray | None = None
         self._adjoint: FloatArray | None = None
-        self._slopes_norm: float | None = None
+        self._gradients_norm: float | None = None
         self._curvature: FloatArray | None = None
 
     @property
@@ -76,24 +76,26 @@ class Here:
         return self._losses
 
     @property
-    def slopes(self) -> FloatArray:
+    def gradients(self) -> FloatArray:
         """ℓ' of every row."""
-        if self._slopes is None:
-            self._slopes = self._loss.gradient(self.scores, self.y)
-        return self._slopes
+        if self._gradients is None:
+            self._gradients = self._loss.gradient(self.scores, self.y)
+        return self._gradients
 
     @property
-    def slopes_norm(self) -> float:
+    def gradients_norm(self) -> float:
         """√(Σ s ℓ'²)."""
-        if self._slopes_norm is None:
-            self._slopes_norm = weighted_norm(self.slopes, self._weights)
-        return self._slopes_norm
+        if self._gradients_norm is None:
+            self._gradients_norm = weighted_norm(self.gradients, self._weights)
+        return self._gradients_norm
 
     @property
     def adjoint(self) -> FloatArray:
         """X̃ᵀ(s∘ℓ')."""
         if self._adjoint is None:
-            self._adjoint = self._design.adjoint(self.slopes if self._weights is None else self.slopes * self._weights)
+            self._adjoint = self._design.adjoint(
+                self.gradients if self._weights is None else self.gradients * self._weights
+            )
         return self._adjoint
 
     @property
@@ -108,9 +110,9 @@ class Here:
         """What ℓ'' is large or small beside."""
         return self._loss.curvature_scale(self.scores, self.y)
 
-    def moved(self, image: FloatArray) -> Here:
+    def moved(self, image: FloatArray) -> LocalLoss:
         """The loss where the scores have changed by that."""
-        return Here(self.w, self._design, self._loss, self.y, self._weights, self.scores + image)
+        return LocalLoss(self.w, self._design, self._loss, self.y, self._weights, self.scores + image)
 
     def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
         """Σ s ℓ where the scores have changed by these multiples of that."""
@@ -121,10 +123,10 @@ class Here:
         return self._loss.value(scores, self.y, self._weights)
 
 
-class TensorHere(Here):
+class TensorLocalLoss(LocalLoss):
     """The same where rows are a tensor: their numbers stay beside it, and come to the host when they are asked for."""
 
-    def __init__(self, y: FloatArray, beside: Here):
+    def __init__(self, y: FloatArray, beside: LocalLoss):
         self.w, self.y, self._beside = beside.w, y, beside
 
     @cached_property
@@ -137,13 +139,13 @@ class TensorHere(Here):
         return self._beside.losses
 
     @cached_property
-    def slopes(self) -> FloatArray:
-        slopes: FloatArray = host(self._beside.slopes)
-        return slopes
+    def gradients(self) -> FloatArray:
+        gradients: FloatArray = host(self._beside.gradients)
+        return gradients
 
     @property
-    def slopes_norm(self) -> float:
-        return self._beside.slopes_norm
+    def gradients_norm(self) -> float:
+        return self._beside.gradients_norm
 
     @property
     def adjoint(self) -> FloatArray:
@@ -159,14 +161,14 @@ class TensorHere(Here):
         scale: Step = host(self._beside.curvature_scale)
         return scale
 
-    def moved(self, image: FloatArray) -> Here:
-        return TensorHere(self.y, self._beside.moved(to_device_of(self._beside.scores, image)))
+    def moved(self, image: FloatArray) -> LocalLoss:
+        return TensorLocalLoss(self.y, self._beside.moved(to_device_of(self._beside.scores, image)))
 
     def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
         return self._beside.losses_along(to_device_of(self._beside.scores, image), steps)
 
 
-class CohortDesign(Design):
+class BatchDesign(Design):
     """The designs of all agents of a cohort, as one: scores and duals have a row for each agent."""
 
     def __init__(self, stack: FloatArray, base: Design):
@@ -214,7 +216,7 @@ class CohortDesign(Design):
         return Design(self.stack[place], self.intercept)
 
 
-class Cohort:
+class Batch:
     """Agents with equally many dense rows in double precision, without weights."""
 
     def __init__(self, X: Sequence[FloatArray], y: Sequence[FloatArray], loss: Loss):
@@ -231,7 +233,7 @@ class Cohort:
             return False
         return all(type(one) is np.ndarray and one.dtype == np.float64 and one.shape == shape for one in X)
 
-    def member(self, place: int, w: FloatArray, design: Design) -> Here | None:
+    def member(self, place: int, w: FloatArray, design: Design) -> LocalLoss | None:
         """What the agent at that place sees at w, in the coordinates of its design; None for the first who asks.
 
         It looks alone, because nobody knows yet whether others stand at this very w.
@@ -245,15 +247,15 @@ class Cohort:
                     self._asked[centred] = w
                     return None
                 if known is None or known.w is not w:
-                    known = self._known[centred] = Together(self, w, CohortDesign(self.X, design))
+                    known = self._known[centred] = Together(self, w, BatchDesign(self.X, design))
         return _Member(known, place, design)
 
 
 class Together:
-    """What all agents of a cohort see at one model: as `Here`, with a row, or a number, for each."""
+    """What all agents of a cohort see at one model: as `LocalLoss`, with a row, or a number, for each."""
 
-    def __init__(self, cohort: Cohort, w: FloatArray, design: CohortDesign, scores: FloatArray | None = None):
-        self.w, self.y, self.cohort, self.scores = w, cohort.y, cohort, design.forward(w) if scores is None else scores
+    def __init__(self, batch: Batch, w: FloatArray, design: BatchDesign, scores: FloatArray | None = None):
+        self.w, self.y, self.batch, self.scores = w, batch.y, batch, design.forward(w) if scores is None else scores
         self._design = design
 
     @cached_property
@@ -262,40 +264,40 @@ class Together:
         return self.losses_at(self.scores)
 
     @cached_property
-    def slopes(self) -> FloatArray:
+    def gradients(self) -> FloatArray:
         """ℓ' of every row."""
-        return self._of_rows(self.cohort.loss.gradient)
+        return self._of_rows(self.batch.loss.gradient)
 
     @cached_property
-    def slopes_norm(self) -> FloatArray:
+    def gradients_norm(self) -> FloatArray:
         """√(Σ ℓ'²)."""
-        norms: FloatArray = weighted_norm(self.slopes, None)
+        norms: FloatArray = weighted_norm(self.gradients, None)
         return norms
 
     @cached_property
     def adjoint(self) -> FloatArray:
         """X̃ᵀℓ'."""
-        return self._design.adjoint(self.slopes)
+        return self._design.adjoint(self.gradients)
 
     @cached_property
     def curvature(self) -> FloatArray:
         """ℓ'' of every row."""
-        return self._of_rows(self.cohort.loss.curvature)
+        return self._of_rows(self.batch.loss.curvature)
 
     def losses_at(self, scores: FloatArray) -> FloatArray:
         """Σ ℓ at other scores."""
-        each = self.cohort.loss.each(scores.reshape(-1), self.y.reshape(-1))
+        each = self.batch.loss.each(scores.reshape(-1), self.y.reshape(-1))
         losses: FloatArray = each.reshape(scores.shape).sum(axis=1)
         return losses
 
     @property
     def curvature_scale(self) -> Step:
         """What ℓ'' is large or small beside."""
-        return self.cohort.loss.curvature_scale(self.scores, self.y)
+        return self.batch.loss.curvature_scale(self.scores, self.y)
 
     def moved(self, image: FloatArray) -> Together:
         """The loss where the scores have changed by that."""
-        return Together(self.cohort, self.w, self._design, self.scores + image)
+        return Together(self.batch, self.w, self._design, self.scores + image)
 
     def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
         """Σ ℓ where the scores have changed by these multiples of that, a row for each."""
@@ -307,7 +309,7 @@ class Together:
     @cached_property
     def of_each(self) -> tuple[list[FloatArray], list[float], list[FloatArray], list[FloatArray]]:
         """Scores, losses, slopes and adjoints as every agent has them."""
-        return list(self.scores), self.losses.tolist(), list(self.slopes), list(self.adjoint)
+        return list(self.scores), self.losses.tolist(), list(self.gradients), list(self.adjoint)
 
     @cached_property
     def curvature_of_each(self) -> list[FloatArray]:
@@ -315,13 +317,13 @@ class Together:
         return list(self.curvature)
 
 
-class _Member(Here):
+class _Member(LocalLoss):
     """What one of them sees."""
 
     def __init__(self, together: Together, place: int, design: Design):
-        cohort, (scores, losses, slopes, adjoints) = together.cohort, together.of_each
-        super().__init__(together.w, design, cohort.loss, cohort.y[place], None, scores[place])
-        self._losses, self._slopes = losses[place], slopes[place]
+        batch, (scores, losses, gradients, adjoints) = together.batch, together.of_each
+        super().__init__(together.w, design, batch.loss, batch.y[place], None, scores[place])
+        self._losses, self._gradients = losses[place], gradients[place]
         self._adjoint, self._together, self._place = adjoints[place], together, place
 
     @property

@@ -9,14 +9,14 @@ import numpy as np
 from coterie.data import Table
 from coterie.errors import WrongValue
 from coterie.numerics.arrays import Design, FloatArray, is_tensor
-from coterie.numerics.local_loss import Here, TensorHere
+from coterie.numerics.local_loss import LocalLoss, TensorLocalLoss
 from coterie.numerics.losses import Loss
 from coterie.problems.parts.data import Data
 from coterie.problems.problem import Problem
 from coterie.problems.rows import RowLocal
 from coterie.run.agent import Agent
 from coterie.run.certificate.introduction import OF_CONSTANTS, best_constant
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Protocols, discloses
 
 if TYPE_CHECKING:
@@ -69,20 +69,20 @@ def _check_offset(table: Table, offset: FloatArray) -> None:
 class OneScoreLocal(RowLocal[S], Generic[S]):
     """A `Loss` of one score a row."""
 
-    def view(self, agent: Agent[S], w: FloatArray, design: Design) -> Here:
+    def view(self, agent: Agent[S], w: FloatArray, design: Design) -> LocalLoss:
         if is_tensor(agent.data.X) and agent.problem.loss.tensors:
             loss, y, weights = agent.beside_rows
-            return TensorHere(agent.exact_labels, Here(w, design, loss, y, weights, design.scores_beside(w)))
-        return Here(w, design, agent.loss, agent.exact_labels, agent.data.weights)
+            return TensorLocalLoss(agent.exact_labels, LocalLoss(w, design, loss, y, weights, design.scores_beside(w)))
+        return LocalLoss(w, design, agent.loss, agent.exact_labels, agent.data.weights)
 
     @discloses(
         "the sum of your labels (of two classes: how many of your rows each class has)",
         applies=lambda case: case.intercept,
         most=lambda case: (1, 1),
     )
-    def constants(self, agent: Agent[S]) -> Talk[Any]:
+    def constants(self, agent: Agent[S]) -> Protocol[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
         labels = yield Sum(np.array([float(ones @ agent.exact_labels)]))
         return (yield from best_constant(agent, agent.total, float(labels[0]) / agent.total))
 
-    finds_strengths: Protocols = (constants, RowLocal.slope_at_constant, *OF_CONSTANTS)
+    finds_strengths: Protocols = (constants, RowLocal.gradient_at_constant, *OF_CONSTANTS)

@@ -24,7 +24,7 @@ from coterie.numerics.penalties import Penalty
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate.bound import ANY, Bound
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, discloses
 
 EPSILON = 2.0**-53
@@ -75,7 +75,7 @@ class Terms(ABC):
 
     # -- beside intercepts -------------------------------------------------------------------------------------------
 
-    def balance(self) -> Talk[None]:
+    def balance(self) -> Protocol[None]:
         """Move v so that Σ s v = 0 in every score."""
         yield from ()
 
@@ -104,7 +104,7 @@ class Terms(ABC):
 )
 def certify_rows(
     agent: Agent[Problem[Any]], w: FloatArray, terms: Terms, target: float = 0.0, radius: float | None = ANY
-) -> Talk[Bound]:
+) -> Protocol[Bound]:
     """The bound for a model w that all agents share."""
     problem = agent.problem
     if problem.intercept:

@@ -20,7 +20,7 @@ from coterie.problems.parts.report import SHOWN, Report, Shown, said_of_intercep
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate.bound import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Protocols, discloses
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class RowLocal(Local[R], Generic[R]):
         "weighted sums of your columns: means, and of classes the means of each",
         most=lambda case: (1, (case.columns + case.intercept) * case.outputs),
     )
-    def slope_at_constant(self, agent: Agent[R]) -> Talk[FloatArray]:
+    def gradient_at_constant(self, agent: Agent[R]) -> Protocol[FloatArray]:
         """The gradient of the mean loss at coefficients of 0 and the best intercept."""
         w = np.zeros(agent.design.shape[1])
         if agent.problem.intercept:
@@ -67,9 +67,9 @@ class RowLocal(Local[R], Generic[R]):
         total = yield Sum(agent.at(w).adjoint.astype(float))
         return agent.problem.coefficients(total) / agent.total
 
-    finds_strengths: Protocols = (slope_at_constant,)
+    finds_strengths: Protocols = (gradient_at_constant,)
 
-    def constants(self, agent: Agent[R]) -> Talk[Any]:
+    def constants(self, agent: Agent[R]) -> Protocol[Any]:
         """The best intercepts where all coefficients are 0."""
         raise NotImplementedError(f"{agent.problem.kind.name} has no intercept")
 
@@ -110,7 +110,7 @@ class RowReport(Report[R, M], Generic[R, M]):
 class VectorReport(RowReport[R, L], Generic[R, L]):
     """Coefficients in words, and a picture of the largest."""
 
-    def shown(self, model: L, people: Sequence[Participant]) -> Shown:
+    def shown(self, model: L, participants: Sequence[Participant]) -> Shown:
         """The largest coefficients."""
         coef, columns = model.in_raw_units()[0], model.columns
         order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN]
@@ -118,7 +118,7 @@ class VectorReport(RowReport[R, L], Generic[R, L]):
         bars = [(f"column {j}" if columns is None else columns[j], float(coef[j])) for j in order.tolist()]
         return Shown("coefficients", _explanation(model, coef, len(bars)), ("column", "coefficient"), bars)
 
-    def facts(self, model: L, network: Network) -> dict[str, str]:
+    def statistics(self, model: L, network: Network) -> dict[str, str]:
         if model.problem.intercept:
             intercept = said_of_constant(model.in_raw_units()[1])
         else:

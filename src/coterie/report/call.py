@@ -80,12 +80,12 @@ def _python(value: Any) -> str:
 
 
 def _parties(result: Result) -> Iterator[str]:
-    people = result.certificate.participants
+    participants = result.certificate.participants
     yield "# data: a list with one (X, y) per party:"
-    for person in people[:NAMED_PARTIES]:
-        yield f"#   {shortened(plain(person.name), 30)}: {person.rows:,} × {person.columns:,}"
-    if len(people) > NAMED_PARTIES:
-        yield f"#   ... {len(people):,} in all"
+    for participant in participants[:NAMED_PARTIES]:
+        yield f"#   {shortened(plain(participant.name), 30)}: {participant.rows:,} × {participant.columns:,}"
+    if len(participants) > NAMED_PARTIES:
+        yield f"#   ... {len(participants):,} in all"
 
 
 def _network(network: Network, split: str, seed: int) -> str:

@@ -129,18 +129,18 @@ def _shape(result: Result) -> str:
 
 def _story(result: Result) -> str:
     """The parties, their data and the model, in one or two sentences."""
-    people = result.certificate.participants
-    rows = [party.rows for party in people]
-    columns = [party.columns for party in people]
+    participants = result.certificate.participants
+    rows = [party.rows for party in participants]
+    columns = [party.columns for party in participants]
     if result.certificate.settings["split"] == "features":
         held = f"{count(max(rows), 'row')} of which each holds some of the {count(sum(columns), 'column')}"
     else:
         held = f"{count(sum(rows), 'row')} with {count(max(columns), 'column')}"
-    if len(people) == 1:
+    if len(participants) == 1:
         parties = "One party has"
         together = "it"
     else:
-        parties = f"{len(people):,} parties together have"
+        parties = f"{len(participants):,} parties together have"
         together = "all of the data, without pooling it"
     problem = result.model.problem
     return f"{parties} {held}. {text(problem.kind.report.fitted(problem, together))}"

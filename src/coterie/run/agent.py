@@ -15,7 +15,7 @@ from coterie.data.remote import Elsewhere, RemoteTable
 from coterie.numerics.arrays import Design, FarDesign, FloatArray, is_sparse, is_tensor, precision_of
 from coterie.numerics.kernels.fixed_point import UNIT
 from coterie.numerics.kernels.tensors import to_device_of
-from coterie.numerics.local_loss import LEAST, Cohort, Here, weighted_norm
+from coterie.numerics.local_loss import LEAST, Batch, LocalLoss, weighted_norm
 from coterie.numerics.losses import Loss
 from coterie.numerics.losses.shifted import Shifted
 from coterie.problems.low_rank.tasks import Means
@@ -72,28 +72,28 @@ NOWHERE: FloatArray = np.empty(0)
 """No model: where there is nothing but scores; `Agent.at` puts one in its place."""
 
 
-def form_cohorts(agents: Sequence[Agent[Any]]) -> None:
-    """Let small agents that are alike look at their rows together, once introduced; see `Cohort`."""
+def form_batches(agents: Sequence[Agent[Any]]) -> None:
+    """Let small agents that are alike look at their rows together, once introduced; see `Batch`."""
     alike: dict[Any, list[Agent[Any]]] = {}
     for agent in agents if len(agents) >= LEAST else ():
         table = agent.data
         if isinstance(table, RemoteTable):
             continue
         far = isinstance(agent.centred, FarDesign)
-        cohorts = agent.problem.kind.local.cohorts
-        if agent.split in cohorts and table.weights is None and agent.offset is None and not far:
+        batches = agent.problem.kind.local.batches
+        if agent.split in batches and table.weights is None and agent.offset is None and not far:
             alike.setdefault(table.X.shape, []).append(agent)
     for members in alike.values():
         tables = [agent.data.X for agent in members]
-        if Cohort.fits(tables):
-            cohort = Cohort(tables, [agent.exact_labels for agent in members], members[0].loss)
+        if Batch.fits(tables):
+            batch = Batch(tables, [agent.exact_labels for agent in members], members[0].loss)
             for place, agent in enumerate(members):
-                agent.scratch["cohort"] = cohort, place
+                agent.scratch["batch"] = batch, place
                 agent.scratch.pop("at 0", None)  # the cohort answers from now on
 
 
 @dataclass(frozen=True)
-class Facts:
+class SummaryStatistics:
     """What all agents learned about the whole in their first conversation (see `certificate.introduce`)."""
 
     total: float
@@ -151,7 +151,7 @@ class Agent(Site, Generic[P]):
     split: str
     neighbours: tuple[int, ...] = ()
     seed: int = 0
-    facts: Facts | None = None
+    statistics: SummaryStatistics | None = None
     ties: tuple[float, ...] = ()
     """The weight of each neighbour in the collaboration graph, split by users."""
     secret: bytes = field(default=b"", compare=False, repr=False)
@@ -199,7 +199,7 @@ class Agent(Site, Generic[P]):
     @cached_property
     def centred(self) -> Design:
         """The design in coordinates in which an intercept does not slow a first order method down, once introduced."""
-        if self.facts is None or self.facts.centre is None:
+        if self.statistics is None or self.statistics.centre is None:
             return self.design
         return self.problem.kind.local.centred(self)
 
@@ -255,7 +255,7 @@ class Agent(Site, Generic[P]):
 
     @property
     def _shift(self) -> float:
-        return 0.0 if self.facts is None else self.facts.shift
+        return 0.0 if self.statistics is None else self.statistics.shift
 
     def lowered(self, w: FloatArray) -> FloatArray:
         """A model that people know, with the intercept that belongs to the lowered labels."""
@@ -286,7 +286,7 @@ class Agent(Site, Generic[P]):
             origin = self.scratch.pop("at 0", None)  # at whatever model the first look is, it is not kept for longer
             if origin is not None and design is self.design and not w.any():
                 known, origin.w = origin, w
-            elif lasting and (together := self.scratch.get("cohort")) is not None:
+            elif lasting and (together := self.scratch.get("batch")) is not None:
                 known = together[0].member(together[1], w, design)
             if known is not None and known.w is w:
                 pass
@@ -296,13 +296,13 @@ class Agent(Site, Generic[P]):
                 self.scratch[place] = known
         return known
 
-    def at_constant(self, constant: float) -> Here:
+    def at_constant(self, constant: float) -> LocalLoss:
         """The loss where every score is that constant.
 
         Without an intercept it is remembered until somebody asks for the loss at a model: most methods start at 0.
         """
         y = self.exact_labels
-        here = Here(NOWHERE, self.design, self.loss, y, self.data.weights, np.full(len(y), constant))
+        here = LocalLoss(NOWHERE, self.design, self.loss, y, self.data.weights, np.full(len(y), constant))
         if constant == 0.0 and not self.problem.intercept and not is_tensor(self.data.X):
             self.scratch["at 0"] = here
         return here
@@ -384,8 +384,8 @@ class Agent(Site, Generic[P]):
         """0, or what the penalty allows nearest to it: where methods start."""
         problem: Any = self.problem
         first: FloatArray = np.zeros(self.design.shape[1], self.design.dtype)
-        if self.design.intercept and self.facts is not None:
-            first[-1] = self.facts.start
+        if self.design.intercept and self.statistics is not None:
+            first[-1] = self.statistics.start
         allowed: FloatArray = problem.prox(first, 1.0, self.design.intercept)
         return allowed
 
@@ -395,10 +395,10 @@ class Agent(Site, Generic[P]):
         return self.known.total
 
     @property
-    def known(self) -> Facts:
+    def known(self) -> SummaryStatistics:
         """What all agreed on, once introduced."""
-        assert self.facts is not None, "the agents have not introduced themselves yet"
-        return self.facts
+        assert self.statistics is not None, "the agents have not introduced themselves yet"
+        return self.statistics
 
     def weighted(self, v: FloatArray) -> FloatArray:
         """s∘v: one number per sample times its weight, in the precision of v."""

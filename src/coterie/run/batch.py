@@ -1,6 +1,6 @@
 """Many small agents of one process that take a round as one: numpy is called once for all, not once for each.
 
-A `Crowd` is an agent whose rows, and all that follows from them, have an axis for its members in front: scores of shape
+The rows of a `BatchedAgent`, and all that follows from them, have an axis for its members in front: scores of shape
 (members, rows), messages of shape (members, numbers). What agents share (a model, a total) has no such axis. A method
 whose rounds are written for the last axes serves both; it says so in `Steps.together`. Its members compute what they
 would compute alone, with the same operations in the same order, so the bits are the same.
@@ -16,31 +16,31 @@ from typing import Any, overload
 import numpy as np
 
 from coterie.numerics.arrays import Design, FloatArray
-from coterie.numerics.local_loss import Cohort, CohortDesign, Together
+from coterie.numerics.local_loss import Batch, BatchDesign, Together
 from coterie.run.agent import Agent
 from coterie.run.certificate import Bound, Point
-from coterie.run.collectives import IndexArray, Talk
+from coterie.run.collectives import IndexArray, Protocol
 from coterie.run.steps import Transport
 
 
 @dataclass(frozen=True)
-class Crowd(Agent):
+class BatchedAgent(Agent):
     """Agents that are alike, as if they were one."""
 
     members: Sequence[Agent] = ()
-    cohort: Cohort | None = None
+    batch: Batch | None = None
 
     @classmethod
-    def of(cls, agents: Sequence[Agent], cohort: Cohort) -> Crowd:
+    def of(cls, agents: Sequence[Agent], batch: Batch) -> BatchedAgent:
         """These agents, who are the members of that cohort in its order."""
         known = {field.name: getattr(agents[0], field.name) for field in fields(Agent)}
-        known["scratch"] = {"design": CohortDesign(cohort.X, agents[0].design)}
-        return cls(**known, members=agents, cohort=cohort)
+        known["scratch"] = {"design": BatchDesign(batch.X, agents[0].design)}
+        return cls(**known, members=agents, batch=batch)
 
     @cached_property
     def centred(self) -> Design:
         design = self.members[0].centred
-        return self.design if design is self.members[0].design else CohortDesign(self._cohort.X, design)
+        return self.design if design is self.members[0].design else BatchDesign(self._batch.X, design)
 
     @property
     def column_squares(self) -> FloatArray:
@@ -52,44 +52,44 @@ class Crowd(Agent):
 
     @cached_property
     def exact_labels(self) -> FloatArray:
-        return self._cohort.y
+        return self._batch.y
 
     def at(self, w: FloatArray, design: Design | None = None) -> Together:
         design = design or self.design
-        assert isinstance(design, CohortDesign)
+        assert isinstance(design, BatchDesign)
         place = "here" if design is self.design else "here, centred"
         known: Together | None = self.scratch.get(place)
         if known is None or known.w is not w or w.flags.writeable:
-            known = self.scratch[place] = Together(self._cohort, w, design)
+            known = self.scratch[place] = Together(self._batch, w, design)
         return known
 
     @property
-    def _cohort(self) -> Cohort:
-        assert self.cohort is not None
-        return self.cohort
+    def _batch(self) -> Batch:
+        assert self.batch is not None
+        return self.batch
 
 
-class Crowds:
+class Batches:
     """All agents of a process: crowds, and those who are alone."""
 
     def __init__(self, agents: Sequence[Agent], own: tuple[str, ...]):
         """`own`: the fields of a State that members do not share."""
-        by_cohort: dict[int, list[int]] = {}
+        by_batch: dict[int, list[int]] = {}
         for place, agent in enumerate(agents):
-            cohort = agent.scratch.get("cohort")
-            by_cohort.setdefault(-1 - place if cohort is None else id(cohort[0]), []).append(place)
+            batch = agent.scratch.get("batch")
+            by_batch.setdefault(-1 - place if batch is None else id(batch[0]), []).append(place)
         self.own, self.agents, self.places = own, list[Agent](), list[IndexArray]()
-        for key, places in by_cohort.items():
-            cohort = None if key < 0 else agents[places[0]].scratch["cohort"][0]
+        for key, places in by_batch.items():
+            batch = None if key < 0 else agents[places[0]].scratch["batch"][0]
             members = [agents[place] for place in places]
-            self.agents.append(members[0] if cohort is None else Crowd.of(members, cohort))
+            self.agents.append(members[0] if batch is None else BatchedAgent.of(members, batch))
             self.places.append(np.array(places))
 
-    def start(self, transport: Transport, step: Callable[..., Talk[Any]]) -> States:
+    def start(self, transport: Transport, step: Callable[..., Protocol[Any]]) -> States:
         """The first States."""
         return States(transport.confer([step(agent) for agent in self.agents], self.places, "setup"), self)
 
-    def take(self, transport: Transport, step: Callable[..., Talk[Any]], states: Sequence[Any], t: int) -> States:
+    def take(self, transport: Transport, step: Callable[..., Protocol[Any]], states: Sequence[Any], t: int) -> States:
         """The States after round t."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
         return States(
@@ -97,7 +97,7 @@ class Crowds:
         )
 
     def prove(
-        self, transport: Transport, proof: Callable[[Agent, Any], Talk[tuple[Bound, Point]]], states: Sequence[Any]
+        self, transport: Transport, proof: Callable[[Agent, Any], Protocol[tuple[Bound, Point]]], states: Sequence[Any]
     ) -> tuple[Bound, list[Point]]:
         """What is proven of where everybody stands, and everybody's point."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
@@ -128,20 +128,20 @@ def _of_each(part: FloatArray | None, count: int) -> Sequence[Any]:
     return [part] * count if part is None or part.ndim == 1 else list(part)
 
 
-def crowds_of(agents: Sequence[Agent], own: tuple[str, ...]) -> Crowds | None:
+def batches_of(agents: Sequence[Agent], own: tuple[str, ...]) -> Batches | None:
     """The crowds among these agents, if most of them are in one."""
-    if 2 * sum("cohort" in agent.scratch for agent in agents) <= len(agents):
+    if 2 * sum("batch" in agent.scratch for agent in agents) <= len(agents):
         return None
-    return Crowds(agents, own)
+    return Batches(agents, own)
 
 
 class States(Sequence[Any]):
     """A State for every agent, which is made when it is asked for."""
 
-    def __init__(self, gathered: Sequence[Any], crowds: Crowds):
-        self.gathered, self._crowds = gathered, crowds
+    def __init__(self, gathered: Sequence[Any], batches: Batches):
+        self.gathered, self._batches = gathered, batches
         self._where = {
-            place: (group, k) for group, places in enumerate(crowds.places) for k, place in enumerate(places.tolist())
+            place: (group, k) for group, places in enumerate(batches.places) for k, place in enumerate(places.tolist())
         }
 
     def __len__(self) -> int:
@@ -156,9 +156,9 @@ class States(Sequence[Any]):
             return [self[k] for k in range(*place.indices(len(self)))]
         group, k = self._where[place]
         state = self.gathered[group]
-        if len(self._crowds.places[group]) == 1:
+        if len(self._batches.places[group]) == 1:
             return state
-        own = {name: getattr(state, name) for name in self._crowds.own}
+        own = {name: getattr(state, name) for name in self._batches.own}
         # What nobody has is None, or one and the same empty vector.
         own = {name: part[k] for name, part in own.items() if part is not None and part.ndim > 1}
         return replace(state, **own) if own else state

@@ -50,7 +50,7 @@ class Bill:
     def __init__(self, network: Network):
         self._network = network
         self._links = _links(network)
-        self._copies = {word: int(links.sum()) for word, links in self._links.items()}
+        self._copies = {collective: int(links.sum()) for collective, links in self._links.items()}
         # (purpose, word) -> [utterances, scalars, bits] of one agent, for words in which all agents send alike
         self._alike: dict[tuple[str, str], list[int]] = {}
         # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
@@ -64,25 +64,25 @@ class Bill:
 
     # -- counting, called by transports -------------------------------------------------------------------------------
 
-    def say(self, purpose: str, word: str, size: int, itemsize: int) -> None:
+    def say(self, purpose: str, collective: str, size: int, itemsize: int) -> None:
         """All agents said `word` with `size` numbers of `itemsize` bytes each."""
-        entry = self._alike.get((purpose, word))
+        entry = self._alike.get((purpose, collective))
         if entry is None:
-            entry = self._alike[purpose, word] = [0, 0, 0]
+            entry = self._alike[purpose, collective] = [0, 0, 0]
         entry[0] += 1
         entry[1] += size
         entry[2] += 8 * itemsize * size
         if purpose == "rounds":
-            sent = self._copies[word] * size
+            sent = self._copies[collective] * size
             self._scalars += sent
             self._bits += 8 * itemsize * sent
 
-    def send(self, purpose: str, word: str, agent: int, messages: int, scalars: int, bits: int) -> None:
+    def send(self, purpose: str, collective: str, agent: int, messages: int, scalars: int, bits: int) -> None:
         """Add what one agent sent with `word`."""
-        table = self._apart.get((purpose, word))
+        table = self._apart.get((purpose, collective))
         if table is None:
             # Plain numbers: gossip counts every message, and an array takes five times as long to add to.
-            table = self._apart[purpose, word] = [[0, 0, 0] for _ in range(self._network.agents)]
+            table = self._apart[purpose, collective] = [[0, 0, 0] for _ in range(self._network.agents)]
         row = table[agent]
         row[0] += messages
         row[1] += scalars
@@ -92,14 +92,22 @@ class Bill:
             self._bits += bits
 
     def entries(
-        self, purpose: str, word: str, agent: int, copies: int, plain: int, entries: int, length: int, itemsize: int = 8
+        self,
+        purpose: str,
+        collective: str,
+        agent: int,
+        copies: int,
+        plain: int,
+        entries: int,
+        length: int,
+        itemsize: int = 8,
     ) -> None:
         """One agent sent copies of a message with `plain` numbers and `entries` entries of a vector of that length.
 
         An entry is a number and its place: Z + ⌈log₂ length⌉ bits.
         """
         each = 8 * itemsize * (plain + entries) + entries * (length - 1).bit_length()
-        self.send(purpose, word, agent, copies, copies * (plain + entries), copies * each)
+        self.send(purpose, collective, agent, copies, copies * (plain + entries), copies * each)
 
     def exchange(self, purpose: str, messages: Sequence[tuple[int, int]]) -> None:
         """Each agent sent each neighbour a message; `messages` has its size and bytes per number, by agent."""
@@ -160,16 +168,16 @@ class Bill:
     @property
     def per_word(self) -> dict[str, Cost]:
         """The cost of each word, over all purposes."""
-        words = sorted({word for _, word in (*self._alike, *self._apart)})
-        return {word: self._cost(*PURPOSES, word=word) for word in words}
+        words = sorted({collective for _, collective in (*self._alike, *self._apart)})
+        return {collective: self._cost(*PURPOSES, collective=collective) for collective in words}
 
     @property
     def per_agent(self) -> list[Cost]:
         """The cost of each agent; with a server, its cost is the last."""
         accounts = self._network.agents + self._network.server
         sent = np.zeros((accounts, 3), np.int64)
-        for (_, word), entry in self._alike.items():
-            sent += self._links[word][:, None] * np.array(entry)
+        for (_, collective), entry in self._alike.items():
+            sent += self._links[collective][:, None] * np.array(entry)
         for table in self._apart.values():
             sent[: len(table)] += np.array(table, np.int64)
         return [Cost(*map(int, row)) for row in sent]
@@ -199,8 +207,8 @@ class Bill:
         def carry(i: int, j: int, bits: int) -> None:
             carried[i, j] = carried.get((i, j), 0) + bits
 
-        sums = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word == "Sum")
-        mixes = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word != "Sum")
+        sums = sum(bits for (_, collective), (_, _, bits) in self._alike.items() if collective == "Sum")
+        mixes = sum(bits for (_, collective), (_, _, bits) in self._alike.items() if collective != "Sum")
         if self._network.server:
             for agent in range(self._network.agents):
                 carry(agent, -1, sums)
@@ -220,7 +228,9 @@ class Bill:
         """What each agent sent to each of its neighbours in exchanges of unequal messages."""
         links = np.maximum(self._links["Exchange"], 1)
         tables = [
-            np.array(table, np.int64)[:, 2] // links for (_, word), table in self._apart.items() if word == "Exchange"
+            np.array(table, np.int64)[:, 2] // links
+            for (_, collective), table in self._apart.items()
+            if collective == "Exchange"
         ]
         return [int(bits) for bits in sum(tables, np.zeros(self._network.agents, np.int64))]
 
@@ -232,12 +242,12 @@ class Bill:
         """
         hops = 2 * self._network.tree().depth
         turns = 0
-        for (_, word), (utterances, _, _) in self._alike.items():
-            turns += utterances * (hops if word == "Sum" else 1)
-        for (_, word), table in self._apart.items():
+        for (_, collective), (utterances, _, _) in self._alike.items():
+            turns += utterances * (hops if collective == "Sum" else 1)
+        for (_, collective), table in self._apart.items():
             sent = np.array(table, np.int64)[:, 0]
-            if word == "Exchange":
-                sent = sent // np.maximum(self._links.get(word, 1), 1)
+            if collective == "Exchange":
+                sent = sent // np.maximum(self._links.get(collective, 1), 1)
             turns += int(sent.max())
         busiest = max(self.per_agent, key=lambda cost: cost.bits, default=Cost())
         return busiest.seconds(latency, bandwidth, turns)
@@ -250,11 +260,11 @@ class Bill:
         """One row per purpose and word, for printing and for JSON."""
         rows = []
         for purpose in PURPOSES:
-            for word in ("Sum", "Mix", "Exchange", "Ask"):
-                cost = self._cost(purpose, word=word)
+            for collective in ("Sum", "Mix", "Exchange", "Ask"):
+                cost = self._cost(purpose, collective=collective)
                 if cost.messages:
                     row = {"messages": cost.messages, "scalars": cost.scalars, "bits": cost.bits}
-                    rows.append({"purpose": purpose, "word": word, **row})
+                    rows.append({"purpose": purpose, "word": collective, **row})
         return rows
 
     def __eq__(self, other: object) -> bool:
@@ -276,25 +286,26 @@ class Bill:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue counting from what `state()` gave."""
-        self._alike = {(purpose, word): list(entry) for purpose, word, *entry in state["alike"]}
+        self._alike = {(purpose, collective): list(entry) for purpose, collective, *entry in state["alike"]}
         self._apart = {
-            (purpose, word): [list(map(int, row)) for row in table] for purpose, word, table in state["apart"]
+            (purpose, collective): [list(map(int, row)) for row in table]
+            for purpose, collective, table in state["apart"]
         }
         self._rounds = [[count, sent] for count, sent in state["rows"]]
         self._scalars = self.scalars
         self._bits = self.bits
         self._before = self.scalars
 
-    def _cost(self, *purposes: str, word: str | None = None) -> Cost:
+    def _cost(self, *purposes: str, collective: str | None = None) -> Cost:
         messages = scalars = bits = 0
         for (purpose, said), (utterances, size, bits_each) in self._alike.items():
-            if purpose in purposes and word in (None, said):
+            if purpose in purposes and collective in (None, said):
                 links = self._copies[said]
                 messages = messages + links * utterances
                 scalars = scalars + links * size
                 bits = bits + links * bits_each
         for (purpose, said), table in self._apart.items():
-            if purpose in purposes and word in (None, said):
+            if purpose in purposes and collective in (None, said):
                 sent = np.array(table, np.int64).sum(axis=0)
                 messages = messages + int(sent[0])
                 scalars = scalars + int(sent[1])

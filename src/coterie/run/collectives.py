@@ -77,19 +77,19 @@ class Publication(msgspec.Struct, frozen=True, gc=False):
     new: tuple[int, ...] = ()
 
 
-Word: TypeAlias = Sum | Mix | Exchange | Ask
-Talk: TypeAlias = Generator[Word, Any, T]
+Collective: TypeAlias = Sum | Mix | Exchange | Ask
+Protocol: TypeAlias = Generator[Collective, Any, T]
 """A conversation: yields words, is sent replies, and returns a T."""
 
 
-def alone(talk: Talk[T]) -> T:
+def alone(protocol: Protocol[T]) -> T:
     """What a party comes to that speaks with nobody: every sum is what it says itself."""
     reply: Any = None
     while True:
         try:
-            word = talk.send(reply)
+            collective = protocol.send(reply)
         except StopIteration as end:
             found: T = end.value
             return found
-        assert isinstance(word, Sum), "only sums have a meaning for one party"
-        reply = word.x
+        assert isinstance(collective, Sum), "only sums have a meaning for one party"
+        reply = collective.x

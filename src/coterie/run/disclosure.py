@@ -22,7 +22,7 @@ from coterie.data.summary import TableSummary
 
 if TYPE_CHECKING:
     from coterie.run.agent import Agent
-    from coterie.run.collectives import Talk, Word
+    from coterie.run.collectives import Collective, Protocol
 
 F = TypeVar("F", bound=Callable[..., Any])
 Protocols: TypeAlias = tuple[Callable[..., Any], ...]
@@ -254,19 +254,19 @@ class Guard:
         """Collectives by the name of the declared protocol."""
         self.numbers: Counter[str] = Counter()
 
-    def check(self, talk: Talk[Any], word: Word) -> None:
+    def check(self, protocol: Protocol[Any], collective: Collective) -> None:
         """Refuse the collective that this protocol is about to send, unless one of its generators is declared."""
-        chain = list(_generators(talk))
+        chain = list(_generators(protocol))
         name = next((self._known[one.gi_code] for one in reversed(chain) if one.gi_code in self._known), None)
         if name is None:
             raise Undeclared(
-                f"{self.operation}: {chain[-1].__qualname__} sends a {type(word).__name__} that no declaration is "
-                'about. Write @discloses("what you send", learned="what a recipient can compute") above the generator, '
-                "and list it: the proof of a kind in `introduces` or `proves`, an operation in "
+                f"{self.operation}: {chain[-1].__qualname__} sends a {type(collective).__name__} that no declaration "
+                'is about. Write @discloses("what you send", learned="what a recipient can compute") above the '
+                "generator, and list it: the proof of a kind in `introduces` or `proves`, an operation in "
                 "`discloses`."
             )
         self.sent[name] += 1
-        self.numbers[name] += size_of(word)
+        self.numbers[name] += size_of(collective)
 
 
 def name_of(protocol: Any) -> str:
@@ -274,17 +274,17 @@ def name_of(protocol: Any) -> str:
     return f"{protocol.__module__.removeprefix('coterie.')}.{protocol.__qualname__}"
 
 
-def size_of(word: Word) -> int:
+def size_of(collective: Collective) -> int:
     """How many numbers one agent sends."""
-    message: Any = word.tell if hasattr(word, "tell") else getattr(word, "x", None)
+    message: Any = collective.tell if hasattr(collective, "tell") else getattr(collective, "x", None)
     return 0 if message is None else int(np.size(message))
 
 
-def _generators(talk: Any) -> Iterator[Any]:
+def _generators(protocol: Any) -> Iterator[Any]:
     """A protocol, the one that it waits for, and so on."""
-    while getattr(talk, "gi_code", None) is not None:
-        yield talk
-        talk = talk.gi_yieldfrom
+    while getattr(protocol, "gi_code", None) is not None:
+        yield protocol
+        protocol = protocol.gi_yieldfrom
 
 
 def _code(function: Any) -> CodeType:

@@ -12,9 +12,9 @@ from coterie.api.result import History, Result
 from coterie.data.keys import shortened
 from coterie.data.table import Indices
 from coterie.networks import star
-from coterie.run.agent import Agent, Facts
+from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import discloses
 from coterie.run.rounds import Outcome, introduced
 from coterie.run.setup import Setup, make_agent
@@ -23,19 +23,19 @@ from coterie.run.steps import Transport
 
 
 def finish(
-    setup: Setup, outcome: Outcome, model: Any, members: Sequence[Agent], people: tuple[Participant, ...]
+    setup: Setup, outcome: Outcome, model: Any, members: Sequence[Agent], participants: tuple[Participant, ...]
 ) -> Result:
     """The result of a run for the agents that are here: their duals are the certificate's witness."""
     setup = setup.changed(outcome.change)
     held = {agent.index: point.v for agent, point in zip(members, outcome.points, strict=True)}
     certificate = Certificate.of(
         outcome.bound,
-        outcome.facts,
+        outcome.statistics,
         tolerance=setup.limits.tol,
-        participants=people,
+        participants=participants,
         settings=setup.settings(),
         model_digest=model.digest(),
-        witness=tuple(np.empty(0) if (v := held.get(index)) is None else v for index in range(len(people))),
+        witness=tuple(np.empty(0) if (v := held.get(index)) is None else v for index in range(len(participants))),
     )
     graph = setup.problem.kind.models.network(model, setup.graph)
     kept = outcome.points[0].kept if outcome.points else None
@@ -46,26 +46,26 @@ def finish(
 
 
 def agent_at(
-    site: Site, problem: Any, split: str, *, columns: Indices | None = None, facts: Facts | None = None
+    site: Site, problem: Any, split: str, *, columns: Indices | None = None, statistics: SummaryStatistics | None = None
 ) -> Agent[Any]:
     """A party as an agent of that problem; `facts` is what all agreed on, if they did."""
     network = star(site.count, server=True)
     places = np.arange(site.data.d) if columns is None else columns
     agent = make_agent(site.index, site.data, places, problem, split, network, 0, site.secure_sums)
-    return replace(agent, facts=facts, scratch=site.scratch)
+    return replace(agent, statistics=statistics, scratch=site.scratch)
 
 
 @discloses("the first sums of a fit, once more")
-def introduced_again(problem: Any, split: str, site: Site) -> Talk[Facts]:
+def introduced_again(problem: Any, split: str, site: Site) -> Protocol[SummaryStatistics]:
     """What all agree on before a fit, from the data as it is now."""
     return (yield from introduce(agent_at(site, problem, split)))
 
 
 def proven_again(
     agents: Sequence[Agent], points: Sequence[Point], transport: Transport, radius: float | None
-) -> tuple[Bound, Facts]:
+) -> tuple[Bound, SummaryStatistics]:
     """What these points prove, and what all agreed on: the two conversations of a run, from the data as it is now."""
     agents = introduced(agents, transport, "proof")
     known = [replace(point, w=agent.lowered(point.w)) for agent, point in zip(agents, points, strict=True)]
-    talks = [certify(agent, point, radius=radius) for agent, point in zip(agents, known, strict=True)]
-    return transport.converse(talks, "proof")[0], agents[0].known
+    protocols = [certify(agent, point, radius=radius) for agent, point in zip(agents, known, strict=True)]
+    return transport.converse(protocols, "proof")[0], agents[0].known

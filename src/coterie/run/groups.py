@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.numerics.arrays import FloatArray
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 
 Bools = npt.NDArray[np.bool_]
 
@@ -35,7 +35,7 @@ def small(counts: npt.ArrayLike, minimum: float) -> Bools:
     return (found > 0) & (found < minimum)
 
 
-def allowed(groupings: Sequence[npt.ArrayLike], minimum: float) -> Talk[list[bool]]:
+def allowed(groupings: Sequence[npt.ArrayLike], minimum: float) -> Protocol[list[bool]]:
     """Which groupings leave no small group at any party; each is given by its counts of rows here."""
     if minimum <= 1 or not groupings:
         return [True] * len(groupings)
@@ -48,7 +48,7 @@ def agree_on_edges(
     counts: Sequence[npt.NDArray[np.intp]],
     minimum: float,
     order: Sequence[int] | None = None,
-) -> Talk[list[FloatArray]]:
+) -> Protocol[list[FloatArray]]:
     """The proposed bins, several rows of edges, without the inner edges that leave a small bin at some party.
 
     counts   for each row of edges the rows here, bins × groups that are told apart

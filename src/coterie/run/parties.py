@@ -40,7 +40,7 @@ from coterie.run.agent import Agent, numbers_held, with_data
 from coterie.run.bill import Bill
 from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import SPLITS, Undeclared, declared_by
 from coterie.run.rounds import Conversation, Outcome, Watch, unwatched
 from coterie.run.settings import Limits, Settings
@@ -129,7 +129,7 @@ class Parties(ABC):
         """The parties with tables changed where they are; `cards`: what is known of the new ones."""
 
     @abstractmethod
-    def run_protocol(self, protocol: Callable[[Site], Talk[T]], purpose: str = "rounds") -> T | None:
+    def run_protocol(self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds") -> T | None:
         """What a protocol came to, as far as it is known here: None if only another party knows it."""
 
     @abstractmethod
@@ -215,7 +215,7 @@ class Hosted(Parties):
         sites = tuple(_mapped(site, step) for site in self.sites)
         return replace(self, sites=sites, cards=self.cards if cards is None else cards)
 
-    def run_protocol(self, protocol: Callable[[Site], Talk[T]], purpose: str = "rounds") -> T | None:
+    def run_protocol(self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds") -> T | None:
         self.declared(protocol)
         secure = self.sites[0].secure_sums
         conversation = Conversation(protocol, purpose)

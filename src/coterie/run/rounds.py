@@ -19,8 +19,8 @@ import numpy as np
 
 from coterie.errors import NumericalError, PartyLost, arithmetic, as_numerical
 from coterie.numerics.tuning import Tuning, tuned
-from coterie.run.agent import Agent, Facts, form_cohorts
-from coterie.run.batch import Crowds, crowds_of
+from coterie.run.agent import Agent, SummaryStatistics, form_batches
+from coterie.run.batch import Batches, batches_of
 from coterie.run.bill import Bill
 from coterie.run.certificate import (
     Best,
@@ -34,7 +34,7 @@ from coterie.run.certificate import (
     with_dual,
 )
 from coterie.run.checkpoint import Checkpoint, Snapshot
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.settings import Limits
 from coterie.run.site import Site
 from coterie.run.statuses import Status
@@ -75,7 +75,7 @@ class Outcome:
     status: Status
     points: list[Point]
     bound: Bound
-    facts: Facts
+    statistics: SummaryStatistics
     """What the agents agreed on at the beginning."""
     bill: Bill
     history: list[Record] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Outcome:
 class Conversation:
     """What an engine runs instead of rounds: every agent has one talk. Nobody is introduced and nothing is proven."""
 
-    talk: Callable[[Any], Talk[Any]]
+    protocol: Callable[[Any], Protocol[Any]]
     """Of a `Site` or an `Agent`; for engines with several processes, a function of a module, or a `partial` of one."""
     purpose: str = "rounds"
     """What the bill says it is for."""
@@ -102,13 +102,13 @@ class Conversation:
         """Have it; the answers are in the outcome, and the bill says one round, if it is one."""
         if sent is not None:
             transport.bill.restore(sent)
-        answers = transport.take(self.talk, [(agent,) for agent in agents], self.purpose)
+        answers = transport.take(self.protocol, [(agent,) for agent in agents], self.purpose)
         if self.purpose == "rounds":
             transport.bill.end_round()
         nothing, nan = Bound(math.nan, math.nan), math.nan
-        facts = Facts(nan, nan, nan, nan, nan, nan)
+        statistics = SummaryStatistics(nan, nan, nan, nan, nan, nan)
         points = [Point(np.empty(0)) for _ in agents]
-        return Outcome(Status.OPTIMAL, points, nothing, facts, transport.bill, answers=answers)
+        return Outcome(Status.OPTIMAL, points, nothing, statistics, transport.bill, answers=answers)
 
 
 @arithmetic()
@@ -167,10 +167,10 @@ def run(
 
 def introduced(agents: Sequence[Agent[Any]], transport: Transport, purpose: str, **more: Any) -> list[Agent[Any]]:
     """The agents after their first conversation: each knows the facts on which all agreed, and those further fields."""
-    facts = transport.take(introduce, [(agent,) for agent in agents], purpose)
-    agents = [replace(agent, facts=known, **more) for agent, known in zip(agents, facts, strict=True)]
+    statistics = transport.take(introduce, [(agent,) for agent in agents], purpose)
+    agents = [replace(agent, statistics=known, **more) for agent, known in zip(agents, statistics, strict=True)]
     if agents:
-        form_cohorts(agents)
+        form_batches(agents)
     return agents
 
 
@@ -203,7 +203,7 @@ class RunLoop:
         self.enough = False
         self.warnings: tuple[str, ...] = ()
         self.states: Sequence[Any] = []
-        self.crowds: Crowds | None = None
+        self.batches: Batches | None = None
 
     def begin(
         self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None, stop_wished: Callable[[], bool]
@@ -246,12 +246,12 @@ class RunLoop:
 
     def _go_on_with(self, steps: Steps) -> None:
         self.steps, own = steps, steps.together(self.agents[0])
-        self.crowds = None if own is None else crowds_of(self.agents, own)
+        self.batches = None if own is None else batches_of(self.agents, own)
 
     def _start(self, points: Sequence[Point] | None) -> None:
         states: Sequence[Any]
-        if self.crowds is not None:
-            states = self.crowds.start(self.transport, self.steps.start)
+        if self.batches is not None:
+            states = self.batches.start(self.transport, self.steps.start)
         else:
             states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
         self.states = states
@@ -295,12 +295,12 @@ class RunLoop:
         return self.t if self.change is None else self.t - self.change.after
 
     def _round_taken(self) -> Sequence[Any]:
-        if self.crowds is None:
+        if self.batches is None:
             return self._everybody(self.steps.round, "rounds")
         states, self.states = self.states, []
-        return self.crowds.take(self.transport, self.steps.round, states, self._own_round)
+        return self.batches.take(self.transport, self.steps.round, states, self._own_round)
 
-    def _everybody(self, step: Callable[[Agent[Any], Any, int], Talk[Any]], purpose: str) -> list[Any]:
+    def _everybody(self, step: Callable[[Agent[Any], Any, int], Protocol[Any]], purpose: str) -> list[Any]:
         # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
         members = ((agent, state, self._own_round) for agent, state in zip(self.agents, self.states, strict=True))
         self.states = []
@@ -334,8 +334,8 @@ class RunLoop:
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
         prove = partial(_prove, steps=self.steps, target=self.target)
-        if self.crowds is not None and not self.agents[0].problem.loss.steep:
-            bound, points = self.crowds.prove(self.transport, prove, self.states)
+        if self.batches is not None and not self.agents[0].problem.loss.steep:
+            bound, points = self.batches.prove(self.transport, prove, self.states)
         else:
             proofs = self.transport.take(prove, zip(self.agents, self.states, strict=True), "proof")
             bound, points = proofs[0][0], [point for _, point in proofs]
@@ -475,13 +475,13 @@ class RunLoop:
             self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept, *look, *named))
 
 
-def _prove(agent: Agent[Any], state: Any, steps: Steps, target: float) -> Talk[tuple[Bound, Point]]:
+def _prove(agent: Agent[Any], state: Any, steps: Steps, target: float) -> Protocol[tuple[Bound, Point]]:
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point
 
 
-def _without_words(function: Callable[..., Point], agent: Agent[Any], *points: Point) -> Talk[Point]:
+def _without_words(function: Callable[..., Point], agent: Agent[Any], *points: Point) -> Protocol[Point]:
     """A conversation in which nothing is said."""
     yield from ()
     return function(agent, *points)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, get_args, get_origin
 
 from coterie.numerics.arrays import FloatArray
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.certificate import Point
-from coterie.run.collectives import IndexArray, Publication, Talk
+from coterie.run.collectives import IndexArray, Protocol, Publication
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -48,7 +49,7 @@ class Coordinate(NamedTuple):
     """Whether it is measured; what depends on the others is only moved along with them."""
 
 
-class Steps(Protocol[S]):
+class Steps(typing.Protocol[S]):
     """A map State → State with parameters that may be tuned a few times on the way."""
 
     @property
@@ -71,13 +72,13 @@ class Steps(Protocol[S]):
     def settles_after(self) -> int:
         """The round before which certificates speak of a problem that still changes: they end no run."""
 
-    def start(self, agent: Agent[Any]) -> Talk[S]:
+    def start(self, agent: Agent[Any]) -> Protocol[S]:
         """The first State."""
 
-    def warm(self, agent: Agent[Any], state: S, point: Point) -> Talk[S]:
+    def warm(self, agent: Agent[Any], state: S, point: Point) -> Protocol[S]:
         """The first State moved to a point that another run came to."""
 
-    def round(self, agent: Agent[Any], state: S, t: int) -> Talk[S]:
+    def round(self, agent: Agent[Any], state: S, t: int) -> Protocol[S]:
         """The State after round t = 1, 2, ..."""
 
     def together(self, agent: Agent[Any]) -> tuple[str, ...] | None:
@@ -98,25 +99,25 @@ class Steps(Protocol[S]):
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t."""
 
-    def tune(self, agent: Agent[Any], state: S, t: int) -> Talk[S]:
+    def tune(self, agent: Agent[Any], state: S, t: int) -> Protocol[S]:
         """The same State with better parameters, or moved ahead."""
 
     def coordinates(self, agent: Agent[Any], state: S) -> tuple[Coordinate, ...]:
         """The arrays of the State that make up the point on which the map acts."""
 
 
-class Transport(Protocol):
+class Transport(typing.Protocol):
     """Moves words between agents."""
 
     bill: Bill
 
-    def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
+    def converse(self, protocols: Sequence[Protocol[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end."""
 
-    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+    def take(self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
 
-    def confer(self, talks: Sequence[Talk[Any]], places: Sequence[IndexArray], purpose: str) -> list[Any]:
+    def confer(self, protocols: Sequence[Protocol[Any]], places: Sequence[IndexArray], purpose: str) -> list[Any]:
         """Run conversations of sums to their end, each of which speaks for the agents at these places."""
 
     def publish(self, agent: int, message: FloatArray | Publication) -> None:

@@ -23,9 +23,10 @@ noise, the simplest is taken.
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ from coterie.errors import InvalidProblem
 from coterie.numerics.arrays import FloatArray, is_sparse
 from coterie.problems.personal.problem import Personal
 from coterie.problems.shared.problem import Shared
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.settings import Settings
 
@@ -103,7 +104,7 @@ def marks_of(model: Any, held: Table, positive: Any) -> tuple[float, float, floa
     return float(((second > 0.5) == (y == positive)).sum()), float(losses.sum()), float(held.n)
 
 
-class Holder(Protocol):
+class Holder(typing.Protocol):
     """Whoever holds rows of users: of all, or of one among others."""
 
     folds: int
@@ -175,9 +176,9 @@ def deal_by_class(table: Table, index: int, folds: int, seed: int, classes: bool
     fold, start = np.empty(table.n, np.intp), int(rng.integers(folds))
     labels = table.y if classes and table.y is not None else np.zeros(table.n)
     for label in np.unique(labels):
-        here = rng.permutation(np.flatnonzero(labels == label))
-        fold[here] = (start + np.arange(len(here))) % folds
-        start = (start + len(here)) % folds
+        local = rng.permutation(np.flatnonzero(labels == label))
+        fold[local] = (start + np.arange(len(local))) % folds
+        start = (start + len(local)) % folds
     return fold
 
 
@@ -197,7 +198,7 @@ def sums_of(tables: Sequence[Table]) -> FloatArray:
     "for each fit, of the rows that were kept back: the share of right answers and the mean loss, as part of a sum",
 )
 @discloses("squares of how much two models differ in these, as part of a sum")
-def sums_of_choice(numbers: FloatArray) -> Talk[FloatArray]:
+def sums_of_choice(numbers: FloatArray) -> Protocol[FloatArray]:
     """These numbers, added up over all parties."""
     total: FloatArray = yield Sum(numbers)
     return total

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import PARTS, counts, cut, first_edges, is_one_number
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import agree_on_edges
 
 TOLERANCE = 1e-3
@@ -87,8 +87,8 @@ class Curve:
         """The curve with those bins replaced by edges, positives and negatives of their parts."""
         edges, positives, negatives = [self.edges[:1]], [], []
         for k in range(len(self.positives)):
-            here = slice(k, k + 1)
-            inner = parts.get(k, (self.edges[k : k + 2], self.positives[here], self.negatives[here]))
+            local = slice(k, k + 1)
+            inner = parts.get(k, (self.edges[k : k + 2], self.positives[local], self.negatives[local]))
             edges.append(inner[0][1:])
             positives.append(inner[1])
             negatives.append(inner[2])
@@ -104,7 +104,7 @@ def curves(
     tolerance: float = TOLERANCE,
     minimum: float = 1,
     room: float = math.inf,
-) -> Talk[list[Curve]]:
+) -> Protocol[list[Curve]]:
     """A curve for each of these scores, over the rows of all agents.
 
     scores, positive   this agent's rows: a score each, and whether the row is of the class
@@ -185,11 +185,11 @@ def _close(known: Sequence[Curve], agreed: Sequence[Parts], closed: Sequence[set
         shut |= {float(curve.edges[k]) for k, edges in parts.items() if len(edges) == 2}
 
 
-def _agreed(rows: _Rows, wanted: Sequence[Parts], minimum: float) -> Talk[list[Parts]]:
+def _agreed(rows: _Rows, wanted: Sequence[Parts], minimum: float) -> Protocol[list[Parts]]:
     """The parts on which all agree."""
-    here = [one.reshape(2, -1).T.astype(np.intp) for one in rows.counted(wanted, weighted=False)]
+    local = [one.reshape(2, -1).T.astype(np.intp) for one in rows.counted(wanted, weighted=False)]
     proposed = [edges for parts in wanted for edges in parts.values()]
-    agreed = iter((yield from agree_on_edges(proposed, here, minimum)))
+    agreed = iter((yield from agree_on_edges(proposed, local, minimum)))
     return [{k: next(agreed) for k in parts} for parts in wanted]
 
 

@@ -25,7 +25,7 @@ from coterie.api.description import OTHER, ColumnSummary, Description, is_wide
 from coterie.data.preparation.prepared import Cells, cells_of, column_names
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import first_edges
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import allowed, without_few
 from coterie.run.site import Site
 from coterie.stats.moments import packed, unpacked
@@ -92,7 +92,7 @@ class _Numbers:
         return [_present(cells) for cells in self.cells]
 
 
-def described(wish: Wish, site: Site) -> Talk[Description]:
+def described(wish: Wish, site: Site) -> Protocol[Description]:
     """The description of raw columns, the same at all parties; the table has their names, and those of text."""
     names = column_names(site.data)
     cells = [_with_enough(own, wish.minimum) for own in cells_of(site.data)]
@@ -175,19 +175,19 @@ def _of_quantiles(found: Quantiles, at: int, deviation: float) -> dict[str, tupl
     return {"quantiles": tuple(values), "low": tuple(low), "high": tuple(high)}
 
 
-def _totals(rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish) -> Talk[_Totals]:
-    here: FloatArray = np.zeros((len(names), 4))
+def _totals(rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish) -> Protocol[_Totals]:
+    local: FloatArray = np.zeros((len(names), 4))
     for k, (name, own) in enumerate(zip(names, cells, strict=True)):
-        here[k, :2] = (~own.missing).sum(), bool(own.texts)
+        local[k, :2] = (~own.missing).sum(), bool(own.texts)
         if own.texts or name == wish.target:
             different = len(own.texts or np.unique(_present(own)))
-            here[k, 2:] = min(different, MOST_CATEGORIES + 1), different > MOST_CATEGORIES
-    told = yield Sum(np.append(here.ravel(), rows))
+            local[k, 2:] = min(different, MOST_CATEGORIES + 1), different > MOST_CATEGORIES
+    told = yield Sum(np.append(local.ravel(), rows))
     present, text, different_here, many = told[:-1].reshape(len(names), 4).T.astype(int).tolist()
     return _Totals(int(told[-1]), list(map(bool, text)), list(map(bool, many)), different_here, present)
 
 
-def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Talk[_Numbers]:
+def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Protocol[_Numbers]:
     """Means and deviations of columns of numbers."""
     if not places:
         return _Numbers([], [], np.empty(0), np.empty(0))
@@ -201,7 +201,7 @@ def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Talk[_Nu
     return _Numbers(places, cells, means, deviations)
 
 
-def _quantiles(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Talk[Quantiles | None]:
+def _quantiles(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Protocol[Quantiles | None]:
     """The quantiles of columns of numbers; if the room has an end, half of it is for correlations."""
     count = len(numbers.places)
     if not count or not wish.probabilities:
@@ -220,21 +220,21 @@ def _quantiles(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> T
 
 def _categories(
     columns: Sequence[tuple[int, str, Cells]], totals: _Totals, wish: Wish, site: Site, room: _Room
-) -> Talk[dict[int, dict[str, int]]]:
+) -> Protocol[dict[int, dict[str, int]]]:
     """The rows of each category, by the places of the columns."""
     guess = sum(site.count + (3 + NAME_BYTES) * totals.different[k] for k, _, _ in columns)
     note = f"Categories were left out: they take about {guess} numbers, more than a policy allows."
     if not columns or not room.has(guess, note):
         return {}
-    talks = [
+    protocols = [
         category_counts(name, Cells(_present(own), own.texts), wish.minimum, totals.text[k], site)
         for k, name, own in columns
     ]
-    talk = side_by_side(talks)
+    protocol = side_by_side(protocols)
     reply: FloatArray | None = None
     while True:
         try:
-            message = next(talk) if reply is None else talk.send(reply)
+            message = next(protocol) if reply is None else protocol.send(reply)
         except StopIteration as end:
             return {k: _written(*counted) for (k, *_), counted in zip(columns, end.value, strict=True)}
         room.left -= message.size
@@ -268,7 +268,7 @@ def _whole(totals: _Totals, places: Sequence[int]) -> bool:
     return all(totals.present[k] == totals.rows for k in places)
 
 
-def _correlation(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Talk[FloatArray | None]:
+def _correlation(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Protocol[FloatArray | None]:
     """Pearson's correlation of every two columns, over the rows that have both."""
     if not wish.correlation or len(numbers.places) < 2:
         return None
@@ -286,7 +286,7 @@ def _correlation(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) ->
     return np.clip(found, -1, 1)
 
 
-def _of_whole_columns(Z: FloatArray) -> Talk[FloatArray]:
+def _of_whole_columns(Z: FloatArray) -> Protocol[FloatArray]:
     """Correlations of columns without missing values."""
     S = unpacked((yield Sum(packed(Z.T @ Z))), Z.shape[1])
     lengths = np.sqrt(S.diagonal())
@@ -295,7 +295,7 @@ def _of_whole_columns(Z: FloatArray) -> Talk[FloatArray]:
     return found
 
 
-def _of_pairs(Z: FloatArray, there: npt.NDArray[np.bool_], minimum: int) -> Talk[FloatArray]:
+def _of_pairs(Z: FloatArray, there: npt.NDArray[np.bool_], minimum: int) -> Protocol[FloatArray]:
     """Correlations of columns, each over the rows that have both; missing values of Z are 0."""
     d = Z.shape[1]
     triangle = d * (d + 1) // 2

@@ -86,14 +86,14 @@ class Ready:
     """The name of this party's part of the model, where no process has all parts."""
 
     @cached_property
-    def people(self) -> tuple[Participant, ...]:
+    def participants(self) -> tuple[Participant, ...]:
         """Who takes part, with how much, and the digests of the tables."""
         return self.find_people()
 
     def map(self, step: Callable[[Site], Table]) -> Ready:
         """The same parties, with a part of their rows."""
-        people = self.people
-        return replace(self, parties=self.parties.map(step), find_people=lambda: people)
+        participants = self.participants
+        return replace(self, parties=self.parties.map(step), find_people=lambda: participants)
 
 
 def fit(
@@ -122,12 +122,12 @@ def fit(
     if before is not None:
         origin = before.certificate.model_digest
         warm = _points(before, ready, agents)
-    digests = [person.digest for person in ready.people]
+    digests = [participant.digest for participant in ready.participants]
     outcome = parties.run_rounds(agents, Rounds(setup, (origin, *digests), warm, ready.sent, called))
     model = _model(ready, setup, agents, outcome)
     for agent in agents:
         agent.release()
-    return finish(setup, outcome, model, agents, ready.people)
+    return finish(setup, outcome, model, agents, ready.participants)
 
 
 # -- before the rounds -------------------------------------------------------------------------------------------------
@@ -209,16 +209,18 @@ def _points(before: Result, ready: Ready, agents: Sequence[Agent[Any]]) -> list[
     duals = [before.certificate.witness[agent.index] for agent in agents]
     problem = agents[0].problem
     points = points_of(before.model, agents, duals, ready.parties.answers)
-    if _same_data(before.certificate, ready.people, problem):
+    if _same_data(before.certificate, ready.participants, problem):
         points = [replace(point, kept=before.kept) for point in points]
     return list(points)
 
 
-def _same_data(before: Certificate, people: Sequence[Participant], problem: AnyProblem) -> bool:
+def _same_data(before: Certificate, participants: Sequence[Participant], problem: AnyProblem) -> bool:
     """Whether that certificate is about the same rows, the same loss and the same columns."""
     then, now = before.settings["problem"], problem.settings()
     alike = then.get("loss") == now.get("loss") and then["intercept"] == now["intercept"]
-    return alike and [person.digest for person in before.participants] == [person.digest for person in people]
+    return alike and [participant.digest for participant in before.participants] == [
+        participant.digest for participant in participants
+    ]
 
 
 # -- after the rounds --------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from coterie.data.table import Indices
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.numerics.arrays import FloatArray, product
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import discloses
 
 ATTEMPTS = 1000
@@ -104,7 +104,7 @@ def leaves_enough(counts: FloatArray, minimum: int) -> FloatArray:
     splits=("samples", "users"),
 )
 @discloses("from the label party: whether the folds have all classes", splits=("features",), most=lambda case: (1, 1))
-def rows_outside_folds(numbers: FloatArray) -> Talk[FloatArray]:
+def rows_outside_folds(numbers: FloatArray) -> Protocol[FloatArray]:
     """These numbers, added up over all parties."""
     total: FloatArray = yield Sum(numbers)
     return total
@@ -137,7 +137,7 @@ def only(table: Table, own: Indices, fold: int) -> Table:
     splits=("features",),
     most=lambda case: (2, case.rows + 2),
 )
-def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Talk[float]:
+def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Protocol[float]:
     """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if split by features.
 
     Split by features, `model` is this agent's part of it: w is about columns that are centred by other rows.

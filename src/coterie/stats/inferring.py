@@ -28,9 +28,9 @@ from coterie.data.table import in_order
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Facts
+from coterie.run.agent import SummaryStatistics
 from coterie.run.certificate import Certificate, participants
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.finish import agent_at, introduced_again
 from coterie.run.groups import small
@@ -40,8 +40,8 @@ from coterie.run.tables import gather, gather_prepared, in_one_piece, prepare_ta
 from coterie.stats.information import Asking, add_information, numbers_of_adjustment
 from coterie.stats.standard_errors import (
     FEW,
-    Heard,
     Question,
+    Received,
     check_clusters,
     check_problem,
     count_coefficients,
@@ -114,9 +114,11 @@ def matrices_of(kind: str) -> int:
     splits=("samples",),
     most=lambda case: (2, numbers_of_sums(case.problem, case.columns, matrices_of("model"))),
 )
-def sums_for_model(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
+def sums_for_model(
+    problem: AnyProblem, model: Any, statistics: SummaryStatistics, asking: Asking, site: Site
+) -> Protocol[FloatArray]:
     """What model-based errors are made of."""
-    return (yield from _summed(problem, model, facts, asking, site))
+    return (yield from _summed(problem, model, statistics, asking, site))
 
 
 @discloses(
@@ -127,9 +129,11 @@ def sums_for_model(problem: AnyProblem, model: Any, facts: Facts, asking: Asking
     splits=("samples",),
     most=lambda case: (2, numbers_of_sums(case.problem, case.columns, matrices_of("robust"))),
 )
-def sums_for_robust(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
+def sums_for_robust(
+    problem: AnyProblem, model: Any, statistics: SummaryStatistics, asking: Asking, site: Site
+) -> Protocol[FloatArray]:
     """What robust errors are made of."""
-    return (yield from _summed(problem, model, facts, asking, site))
+    return (yield from _summed(problem, model, statistics, asking, site))
 
 
 @discloses(
@@ -148,11 +152,16 @@ def sums_for_robust(problem: AnyProblem, model: Any, facts: Facts, asking: Askin
     applies=lambda case: case.correction in ("", "CR2"),
 )
 def sums_for_clustered(
-    problem: AnyProblem, model: Any, facts: Facts, asking: Asking, numbers: Sequence[Indices], site: Site
-) -> Talk[FloatArray]:
+    problem: AnyProblem,
+    model: Any,
+    statistics: SummaryStatistics,
+    asking: Asking,
+    numbers: Sequence[Indices],
+    site: Site,
+) -> Protocol[FloatArray]:
     """What clustered errors are made of."""
     asking = replace(asking, clusters=_cluster_of_rows(numbers, site))
-    return (yield from _summed(problem, model, facts, asking, site))
+    return (yield from _summed(problem, model, statistics, asking, site))
 
 
 SUMS: dict[str, Any] = {"model": sums_for_model, "robust": sums_for_robust, "clustered": sums_for_clustered}
@@ -161,8 +170,10 @@ QUERIES: tuple[Any, ...] = (key_for_clusters, hashed_clusters, has_small_cluster
 """What is asked about clusters."""
 
 
-def _summed(problem: AnyProblem, model: Any, facts: Facts, asking: Asking, site: Site) -> Talk[FloatArray]:
-    agent = agent_at(site, problem, "samples", facts=facts)
+def _summed(
+    problem: AnyProblem, model: Any, statistics: SummaryStatistics, asking: Asking, site: Site
+) -> Protocol[FloatArray]:
+    agent = agent_at(site, problem, "samples", statistics=statistics)
     (point,) = problem.kind.models.points(model, [agent], None)
     return (yield from add_information(agent, agent.lowered(point.w).astype(float), asking))
 
@@ -224,29 +235,29 @@ class Infer(Operation[Inference]):
     """Whether the parties are organisations."""
 
     def together(self, parties: Parties) -> Inference:
-        asked, heard = self.added_up(parties)
-        return replace(summarised(self.model, self.tolerance, asked, heard), bill=parties.bill)
+        asked, received = self.added_up(parties)
+        return replace(summarised(self.model, self.tolerance, asked, received), bill=parties.bill)
 
-    def added_up(self, parties: Parties) -> tuple[Question, Heard]:
+    def added_up(self, parties: Parties) -> tuple[Question, Received]:
         """The question with the correction that the clusters allow, and what all added up for it."""
         problem = self.model.problem
         clusters = self._clusters(parties) if self.asked.kind == "clustered" else Clusters()
         asked = self.asked.settled(problem, clusters.count, self._is_adjustable(parties, clusters))
         asking = asked.asking(self.model, clusters.shared)
-        facts = parties.run_protocol(partial(introduced_again, problem, "samples"), "setup")
-        assert facts is not None
-        known = [problem, self.model, facts, asking]
+        statistics = parties.run_protocol(partial(introduced_again, problem, "samples"), "setup")
+        assert statistics is not None
+        known = [problem, self.model, statistics, asking]
         if asked.kind == "clustered":
             known.append(clusters.numbers)
         sums = parties.run_protocol(partial(SUMS[asked.kind], *known))
         assert sums is not None
-        return asked, Heard(asking, sums, facts, len(parties.cards), clusters.count)
+        return asked, Received(asking, sums, statistics, len(parties.cards), clusters.count)
 
     def _clusters(self, parties: Parties) -> Clusters:
         key = hashlib.sha256(b"".join(parties.ask(key_for_clusters, bytes))).digest()
         clusters = Clusters.of(parties.ask(partial(hashed_clusters, key), list[bytes]))
-        heard = parties.ask(partial(has_small_clusters, clusters.numbers, clusters.shared), bool)
-        if against := [name for name, one in zip(parties.names, heard, strict=True) if one]:
+        received = parties.ask(partial(has_small_clusters, clusters.numbers, clusters.shared), bool)
+        if against := [name for name, one in zip(parties.names, received, strict=True) if one]:
             raise InvalidData(
                 f"clusters have rows at several parties, and {' and '.join(against)} would have to tell a sum over "
                 'fewer rows than minimum-count. Use inference = "robust" in the study; or, if equal labels mean '
@@ -309,8 +320,8 @@ def parties_of(certificate: Certificate, model: Any, data: Any) -> Hosted:
     tables, _ = prepare_tables(certified_tables(certificate, model, data), problem, "samples")
     secure = certificate.settings.get("secure_sums") is True
     parties = met_here(tables, "samples", secure_sums=secure)
-    held = [person.digest for person in participants(parties.sites)]
-    if held != [person.digest for person in certificate.participants]:
+    held = [participant.digest for participant in participants(parties.sites)]
+    if held != [participant.digest for participant in certificate.participants]:
         raise InvalidData("this is not the data that the model was fitted to: its digest differs.")
     return parties
 

@@ -36,8 +36,8 @@ import numpy.typing as npt
 
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import Design, FloatArray, sealed, shared_result
-from coterie.run.agent import Agent, Facts
-from coterie.run.collectives import Sum, Talk
+from coterie.run.agent import Agent, SummaryStatistics
+from coterie.run.collectives import Protocol, Sum
 from coterie.stats.moments import packed, second_moment, symmetric, unpacked
 
 Move: TypeAlias = Callable[[FloatArray], FloatArray]
@@ -88,15 +88,15 @@ class Asking:
         if self.clusters is None:
             return []
         mine = self.clusters
-        apart, bends = np.zeros((len(self.shared), width)), np.zeros((len(self.shared), _triangle(width)))
+        apart, curvatures = np.zeros((len(self.shared), width)), np.zeros((len(self.shared), _triangle(width)))
         for k, cluster in enumerate(self.shared):
             rows = mine == cluster
             if rows.any():
                 apart[k] = score(rows)
                 if self.adjusted:
-                    bends[k] = packed(hessian(rows))
+                    curvatures[k] = packed(hessian(rows))
         if self.adjusted:
-            return [apart.ravel(), bends.ravel()]
+            return [apart.ravel(), curvatures.ravel()]
         own = np.zeros((width, width))
         for cluster in self._alone(mine):
             g = score(mine == cluster)
@@ -130,7 +130,7 @@ class Asking:
         return np.concatenate([[float(n), other, fractional], events])
 
 
-def add_information(agent: Agent[Any], w: FloatArray, asking: Asking) -> Talk[FloatArray]:
+def add_information(agent: Agent[Any], w: FloatArray, asking: Asking) -> Protocol[FloatArray]:
     """Add up information, scores and residuals at this model, then what they say of a Newton step."""
     own: Own = agent.problem.kind.stats.information(agent, w, asking)
     width = own.width
@@ -148,11 +148,11 @@ def of_rows(
     agent: Agent[Any],
     asking: Asking,
     design: Design,
-    slopes: FloatArray,
+    gradients: FloatArray,
     curvature: Callable[[int, int], FloatArray],
 ) -> Own:
     """What an agent says where the loss is a sum over rows, of several scores each: `slopes` has a column for each."""
-    count = slopes.shape[1]
+    count = gradients.shape[1]
 
     def curved(a: int, b: int) -> FloatArray:
         return agent.weighted(curvature(a, b))
@@ -167,10 +167,10 @@ def of_rows(
         return np.column_stack([design.forward(part) for part in d.reshape(count, -1)])
 
     J = _moment(design, curved, count)
-    scores = slopes if agent.data.weights is None else slopes * agent.data.weights[:, None]
-    more = [_scores(design, scores), np.array([float(np.sum(scores * slopes))])]
+    scores = gradients if agent.data.weights is None else gradients * agent.data.weights[:, None]
+    more = [_scores(design, scores), np.array([float(np.sum(scores * gradients))])]
     if asking.kind == "robust":
-        squares = slopes if asking.counted else scores
+        squares = gradients if asking.counted else scores
         more.append(packed(_moment(design, lambda a, b: scores[:, a] * squares[:, b], count)))
     width = design.shape[1] * count
     more += [*asking.of_clusters(agent, score, hessian, width), asking.counts(agent)]
@@ -268,13 +268,13 @@ def whitened_contrasts(half: FloatArray, coefficients: FloatArray) -> FloatArray
     return found
 
 
-def coordinates(facts: Facts, k: int, units: FloatArray | None = None) -> FloatArray:
+def coordinates(statistics: SummaryStatistics, k: int, units: FloatArray | None = None) -> FloatArray:
     """The matrix that leads from centred coordinates to the coefficients that are reported."""
     plain: FloatArray = np.eye(k)
-    if facts.centre is not None:
-        d = len(facts.centre)
+    if statistics.centre is not None:
+        d = len(statistics.centre)
         one = np.eye(d + 1)
-        one[d, :d], one[d, d] = -facts.centre, facts.unit
+        one[d, :d], one[d, d] = -statistics.centre, statistics.unit
         plain = np.kron(np.eye(k // (d + 1)), one)
     return plain if units is None else units @ plain
 
@@ -295,8 +295,8 @@ def direction(total: FloatArray, width: int) -> tuple[FloatArray, FloatArray | N
 class Totals:
     """What the agents found together, for k coefficients."""
 
-    def __init__(self, heard: FloatArray, k: int, facts: Facts, asking: Asking, events: int):
-        self.k, self.facts, self.asking, self._heard = k, facts, asking, heard
+    def __init__(self, received: FloatArray, k: int, statistics: SummaryStatistics, asking: Asking, events: int):
+        self.k, self.statistics, self.asking, self._heard = k, statistics, asking, received
         triangle, shared = _triangle(k), len(asking.shared)
         squared = asking.kind != "model" and not asking.adjusted
         sizes = {
@@ -311,13 +311,13 @@ class Totals:
             "adjustment": numbers_of_adjustment(k) if asking.adjusted else 0,
         }
         ends = np.cumsum(list(sizes.values()))
-        assert ends[-1] == len(heard)
-        self._parts = dict(zip(sizes, np.split(heard, ends[:-1]), strict=True))
+        assert ends[-1] == len(received)
+        self._parts = dict(zip(sizes, np.split(received, ends[:-1]), strict=True))
 
     @property
     def plain(self) -> FloatArray:
         """The matrix that leads from centred coordinates to those that people know."""
-        return coordinates(self.facts, self.k, self.asking.units)
+        return coordinates(self.statistics, self.k, self.asking.units)
 
     @property
     def residuals(self) -> float:
@@ -379,7 +379,7 @@ class Totals:
         """Standard errors as if rows were independent and equally uncertain: a scale to compare others with."""
         half = direction(self._heard, self.k)[1]
         assert half is not None
-        spread = self.residuals / self.facts.total or 1.0
+        spread = self.residuals / self.statistics.total or 1.0
         errors: FloatArray = np.sqrt(spread) * np.linalg.norm(self.plain @ half, axis=1)
         return errors
 

@@ -19,7 +19,7 @@ from coterie.numerics.kernels.second_moment import (
     pack,
     unpack,
 )
-from coterie.numerics.local_loss import CohortDesign
+from coterie.numerics.local_loss import BatchDesign
 from coterie.numerics.threads import spread
 
 BLOCK = 1 << 17
@@ -43,20 +43,20 @@ def second_moment(
     n, width = design.shape
     chosen = np.arange(width) if columns is None else columns
     scale = np.ones(n) if weights is None else weights.astype(float, copy=False)
-    here = chosen[:-1] if design.intercept and len(chosen) and chosen[-1] == width - 1 else chosen
-    d, centre = len(here), design.centre[here] if isinstance(design, CentredDesign) else None
-    sums = design.adjoint(scale)[here] if d < len(chosen) or centre is not None else np.empty(0)
+    local = chosen[:-1] if design.intercept and len(chosen) and chosen[-1] == width - 1 else chosen
+    d, centre = len(local), design.centre[local] if isinstance(design, CentredDesign) else None
+    sums = design.adjoint(scale)[local] if d < len(chosen) or centre is not None else np.empty(0)
     sparse = is_sparse(design.X)
     if not sparse:
-        dense = _dense_moment(design.X, None if columns is None else here, scale, centre, single)
+        dense = _dense_moment(design.X, None if columns is None else local, scale, centre, single)
         if d == len(chosen):
             return dense
     moment = np.zeros((len(chosen), len(chosen)))
     if sparse:
-        X, place = design.X.tocsr(), here
+        X, place = design.X.tocsr(), local
         if columns is not None:
             place = np.full(design.X.shape[1], -1)
-            place[here] = np.arange(d)
+            place[local] = np.arange(d)
         add: Any = add_second_moment
         add(X.data, X.indices, X.indptr, scale, place, moment)
         if centre is not None:
@@ -140,7 +140,7 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
     """The diagonal of X̃ᵀ diag(weights) X̃."""
     X, squares = design.X, np.zeros((*weights.shape[:-1], design.shape[1]))
     d, base = X.shape[1], design
-    if isinstance(design, CohortDesign):
+    if isinstance(design, BatchDesign):
         base = design.base
         squares[:, :d] = (np.square(design.stack).transpose(0, 2, 1) @ weights[:, :, None])[:, :, 0]
     elif is_sparse(X):
@@ -166,7 +166,7 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
 
 def moment_message(design: Design, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
     """A message: the upper triangle of `second_moment`, row by row, and then more numbers."""
-    if isinstance(design, CohortDesign):
+    if isinstance(design, BatchDesign):
         return _moment_messages(design, weights, single, *more)
     (n, width), X = design.shape, design.X
     if n * width * width > FEW or type(X) is not np.ndarray or type(design) not in (Design, CentredDesign):
@@ -184,7 +184,7 @@ def moment_message(design: Design, weights: FloatArray, single: bool, *more: Flo
     return message
 
 
-def _moment_messages(design: CohortDesign, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
+def _moment_messages(design: BatchDesign, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
     """The same for each agent of a cohort."""
     (n, width), base, unit = design.shape, design.base, 1.0
     centre: FloatArray = np.zeros(design.stack.shape[2])

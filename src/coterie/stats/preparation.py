@@ -41,7 +41,7 @@ from coterie.data.preparation.prepared import Step as Fitted
 from coterie.data.preparation.recipes import Preparation, Step
 from coterie.errors import InvalidData, ProtocolError
 from coterie.numerics.arrays import FloatArray
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.groups import pooled, without_few
 from coterie.run.site import Rules, Site
@@ -93,39 +93,39 @@ HASH_BYTES = 6
     splits=("samples",),
     applies=lambda case: "one-hot" in case.steps,
 )
-def fitted(preparation: Preparation, rules: Rules, site: Site) -> Talk[Prepared]:
+def fitted(preparation: Preparation, rules: Rules, site: Site) -> Protocol[Prepared]:
     """The preparation with its numbers, the same at all parties; the table has been looked at by `check_alone`."""
     table, site = site.data, replace(site, rules=rules)
     cells, names = cells_of(table), column_names(table)
-    talks = [_column(name, own, preparation, site) for name, own in zip(names, cells, strict=True)]
-    return Prepared((yield from spoken(side_by_side(talks))), table.columns is not None)
+    protocols = [_column(name, own, preparation, site) for name, own in zip(names, cells, strict=True)]
+    return Prepared((yield from spoken(side_by_side(protocols))), table.columns is not None)
 
 
-def spoken(talk: Messages[T]) -> Talk[T]:
+def spoken(protocol: Messages[T]) -> Protocol[T]:
     """A talk that says these messages in `Sum`s."""
     reply: FloatArray | None = None
     while True:
         try:
-            message = next(talk) if reply is None else talk.send(reply)
+            message = next(protocol) if reply is None else protocol.send(reply)
         except StopIteration as end:
             found: T = end.value
             return found
         reply = yield Sum(message)
 
 
-def side_by_side(talks: Sequence[Messages[T]]) -> Messages[list[T]]:
+def side_by_side(protocols: Sequence[Messages[T]]) -> Messages[list[T]]:
     """Several at once: what they have to tell travels in one message."""
     ends: dict[int, T] = {}
-    replies: dict[int, FloatArray | None] = dict.fromkeys(range(len(talks)))
+    replies: dict[int, FloatArray | None] = dict.fromkeys(range(len(protocols)))
     while True:
         messages: dict[int, FloatArray] = {}
         for k, reply in replies.items():
             try:
-                messages[k] = next(talks[k]) if reply is None else talks[k].send(reply)
+                messages[k] = next(protocols[k]) if reply is None else protocols[k].send(reply)
             except StopIteration as end:
                 ends[k] = end.value
         if not messages:
-            return [ends[k] for k in range(len(talks))]
+            return [ends[k] for k in range(len(protocols))]
         total = yield np.concatenate([message.ravel() for message in messages.values()])
         parts = np.split(total, np.cumsum([message.size for message in messages.values()])[:-1])
         replies = {k: part.reshape(message.shape) for (k, message), part in zip(messages.items(), parts, strict=True)}
@@ -135,10 +135,10 @@ def _column(name: str, cells: Cells, preparation: Preparation, site: Site) -> Me
     # What is told of missing values, too, is about enough rows.
     some = Cells(np.where(without_few(cells.missing, site.rules.minimum), np.nan, cells.values), cells.texts)
     values = some.values[~some.missing]
-    here = np.array([bool(cells.texts), len(values), len(cells.values) - len(values), 0.0])
+    local = np.array([bool(cells.texts), len(values), len(cells.values) - len(values), 0.0])
     if not cells.texts:
-        here[3] = values.sum()
-    texts, present, missing, total = (yield here).tolist()
+        local[3] = values.sum()
+    texts, present, missing, total = (yield local).tolist()
     if not present:
         raise InvalidData(f"column {name!r} has no value at any party. Leave it out.")
     steps = preparation.recipe(name, bool(texts))
@@ -237,10 +237,10 @@ def _about(rows: float, site: Site) -> str:
 
 def _spline(name: str, values: FloatArray, step: Step, minimum: int) -> Messages[Splines]:
     levels = np.linspace(0, 1, int(step.number or 0))
-    talk, reply = quantiles([values], levels.tolist(), precision=PRECISION, minimum=minimum), None
+    protocol, reply = quantiles([values], levels.tolist(), precision=PRECISION, minimum=minimum), None
     while True:
         try:
-            word = next(talk) if reply is None else talk.send(reply)
+            word = next(protocol) if reply is None else protocol.send(reply)
         except StopIteration as end:
             found = end.value
             break
@@ -273,25 +273,25 @@ def extremes(values: FloatArray, site: Site) -> Messages[tuple[FloatArray, Float
     the smallest bit by bit, each telling whether its own begins with the bits found so far and a 0.
     """
     both = np.hstack([values, -values])
-    here = both.min(axis=0) if len(both) else np.zeros(both.shape[1])
+    local = both.min(axis=0) if len(both) else np.zeros(both.shape[1])
     if site.secure_sums:
-        found = yield from _smallest(here, bool(len(both)))
+        found = yield from _smallest(local, bool(len(both)))
     else:
-        told = np.zeros((site.count, 1 + len(here)))
+        told = np.zeros((site.count, 1 + len(local)))
         if len(both):
-            told[site.index] = [1.0, *here]
+            told[site.index] = [1.0, *local]
         total = yield told
         found = total[total[:, 0] > 0, 1:].min(axis=0)
     width = values.shape[1]
     return found[:width], -found[width:]
 
 
-def _smallest(here: FloatArray, present: bool) -> Messages[FloatArray]:
+def _smallest(local: FloatArray, present: bool) -> Messages[FloatArray]:
     sign = np.uint64(1 << 63)
-    bits = (here + 0.0).view(np.uint64)
+    bits = (local + 0.0).view(np.uint64)
     # Whole numbers in the order of the numbers that they stand for.
     keys = np.where(bits & sign, ~bits, bits | sign)
-    found = np.zeros(len(here), np.uint64)
+    found = np.zeros(len(local), np.uint64)
     for place in reversed(range(64)):
         shift = np.uint64(place)
         told = yield ((keys >> shift == found >> shift) & present).astype(float)
@@ -319,24 +319,24 @@ def category_counts(
 
     None is a missing value. Rows of a category that is small at a party (`groups.pooled`) are among the others.
     """
-    here, which = cells.counted(text)
-    counts = np.bincount(which, minlength=len(here))[: len(here)]
+    local, which = cells.counted(text)
+    counts = np.bincount(which, minlength=len(local))[: len(local)]
     # Of a category that is rare here nothing is told by this party, not even its hash.
     counts, few = pooled(counts, site.rules.minimum)
-    here, counts = [one for one, rows in zip(here, counts.tolist(), strict=True) if rows], counts[counts > 0]
-    written = [_written(one) for one in here]
+    local, counts = [one for one, rows in zip(local, counts.tolist(), strict=True) if rows], counts[counts > 0]
+    written = [_written(one) for one in local]
     if long := next((one for one in written if len(one) > LONGEST), None):
         start = f"{long[1:40].decode(errors='ignore')}..."
         raise InvalidData(
             f"column {name!r} has a category of {len(long)} bytes, {start!r}. Shorten it, or leave it out."
         )
     hashes = np.array([_hash(name, one) for one in written], float)
-    if len(set(hashes.tolist())) < len(here):
+    if len(set(hashes.tolist())) < len(local):
         raise InvalidData(f"two categories of column {name!r} have the same hash. Rename one.")
     # Who has how many, and then which.
-    sizes = _whole_numbers((yield _slot(site.index, site.count, len(here))), MOST_HERE)
+    sizes = _whole_numbers((yield _slot(site.index, site.count, len(local))), MOST_HERE)
     disagreement = ProtocolError(f"the parties do not agree on the categories of column {name!r}.")
-    if sizes[site.index] != len(here):
+    if sizes[site.index] != len(local):
         raise disagreement
     owners = np.repeat(np.arange(site.count), sizes)
     mine = np.zeros(len(owners))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import counts, cut, first_edges, is_one_number, roundest
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import agree_on_edges
 
 PRECISION = 1e-4
@@ -72,7 +72,7 @@ def quantiles(
     minimum: float = 1,
     precision: float = PRECISION,
     room: float = math.inf,
-) -> Talk[Quantiles]:
+) -> Protocol[Quantiles]:
     """The quantiles of every column over all agents, as numpy has them (linear), up to the widths of bins.
 
     columns    this agent's values of each column, finite; as many columns at every agent, and any number of rows
@@ -108,11 +108,11 @@ def quantiles(
 
 def _counted(
     values: Sequence[FloatArray], parts: Sequence[Sequence[FloatArray]], minimum: float
-) -> Talk[tuple[list[list[FloatArray]], FloatArray]]:
+) -> Protocol[tuple[list[list[FloatArray]], FloatArray]]:
     """The parts on which all agree, and how many values of all agents each of them has, one after the other."""
     proposed = [edges for one in parts for edges in one]
-    here = [counts(x, edges).astype(np.intp) for x, one in zip(values, parts, strict=True) for edges in one]
-    agreed = iter((yield from agree_on_edges(proposed, here, minimum)))
+    local = [counts(x, edges).astype(np.intp) for x, one in zip(values, parts, strict=True) for edges in one]
+    agreed = iter((yield from agree_on_edges(proposed, local, minimum)))
     found = [[next(agreed) for _ in one] for one in parts]
     told = yield Sum(
         np.concatenate([counts(x, e) for x, one in zip(values, found, strict=True) for e in one] or [np.empty(0)])

@@ -22,13 +22,13 @@ from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Cost
 from coterie.run.certificate import introduce
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.remote import source_table
 from coterie.run.rounds import Conversation
 from coterie.run.settings import Limits
 from coterie.run.setup import make_agents
 from coterie.stats.folds import counts_by_fold, deal, first_usable, is_usable, mean_loss, refuse_lonely
-from coterie.stats.strengths import grid, slope_at_constant
+from coterie.stats.strengths import gradient_at_constant, grid
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _encoded(part: Part, problem: AnyProblem, classes: Classes) -> Table:
     return family.data.encode(validated(part(), classification=family.data.classification(problem)), problem, classes)
 
 
-def _mean_loss_of(model: Any, agent: Agent) -> Talk[float]:
+def _mean_loss_of(model: Any, agent: Agent) -> Protocol[float]:
     return mean_loss(agent, points_of(model, [agent])[0].w, model)
 
 
@@ -115,7 +115,7 @@ def grid_there(
     return found, outcome.bill.total
 
 
-def _grid_of(count: int, agent: Agent) -> Talk[tuple[float, ...]]:
-    known = replace(agent, facts=(yield from introduce(agent)))
-    slope = yield from slope_at_constant(known)
+def _grid_of(count: int, agent: Agent) -> Protocol[tuple[float, ...]]:
+    known = replace(agent, statistics=(yield from introduce(agent)))
+    slope = yield from gradient_at_constant(known)
     return grid(known, slope, count)

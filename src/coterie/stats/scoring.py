@@ -29,7 +29,7 @@ from coterie.numerics.arrays import FloatArray, product
 from coterie.numerics.kernels.bins import counts, first_edges
 from coterie.numerics.losses import Loss
 from coterie.problems.problem import Problem
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import agree_on_edges, allowed, halving
 from coterie.stats.curves import Curve, curves
 from coterie.stats.quantiles import quantiles
@@ -57,7 +57,7 @@ def check_problem(problem: Problem) -> None:
 
 def measured(
     model: Any, table: Table, scores: FloatArray, *, minimum: float = 1, room: float = math.inf
-) -> Talk[Evaluation]:
+) -> Protocol[Evaluation]:
     """The scores of a model: `table.y` has labels as the fit had them, −1 and +1, places of classes, or numbers."""
     assert table.y is not None
     limits = {"minimum": minimum, "room": room}
@@ -75,7 +75,7 @@ def labels_and_weights(table: Table) -> tuple[FloatArray, FloatArray]:
 # -- two classes -------------------------------------------------------------------------------------------------------
 
 
-def of_two(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+def of_two(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
     """Scores for labels −1 and +1."""
     y, s = labels_and_weights(table)
     loss = model.problem.loss
@@ -182,19 +182,19 @@ class _Known:
     """How many numbers were told for it."""
 
 
-def _first_bins(u: FloatArray, yes: Any, p: FloatArray | None, s: FloatArray, minimum: float) -> Talk[_Known]:
+def _first_bins(u: FloatArray, yes: Any, p: FloatArray | None, s: FloatArray, minimum: float) -> Protocol[_Known]:
     """Counts of both classes where the prediction changes and, if there are probabilities, in tenths of these."""
     tenths = np.empty(0) if p is None else logit(np.arange(1, BINS) / BINS)
     edges = np.concatenate([[-np.inf], np.sort(np.append(tenths, CHANGE)), [np.inf]])
     last = len(edges) - 2
     first = int(np.searchsorted(edges, CHANGE)) - 1
     order = [first, *(k for k in halving(last) if k != first)]
-    here = np.column_stack([counts(u[rows], edges) for rows in (yes, ~yes)]).astype(np.intp)
-    (told_apart,) = yield from allowed([here.sum(axis=0)], minimum)
+    local = np.column_stack([counts(u[rows], edges) for rows in (yes, ~yes)]).astype(np.intp)
+    (told_apart,) = yield from allowed([local.sum(axis=0)], minimum)
     size = (1 + last) * (minimum > 1)
     if not told_apart:
         return _Known(_UNKNOWN, False, None, (), size)
-    (edges,) = yield from agree_on_edges([edges], [here], minimum, order)
+    (edges,) = yield from agree_on_edges([edges], [local], minimum, order)
     parts = [counts(u[rows], edges, s[rows]) for rows in (yes, ~yes)]
     if p is not None:
         parts.append(counts(u, edges, s * p))
@@ -224,7 +224,7 @@ def _calibrated(edges: FloatArray, told: FloatArray) -> tuple[Bin, ...]:
 # -- several classes ---------------------------------------------------------------------------------------------------
 
 
-def of_classes(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+def of_classes(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
     """Scores for labels that are the places of classes."""
     labels, s = labels_and_weights(table)
     y = labels.astype(np.intp)
@@ -285,21 +285,21 @@ class _Answers:
     """How many numbers were told for it."""
 
 
-def _answers(logs: FloatArray, y: Any, s: FloatArray, classes: int, minimum: float) -> Talk[_Answers]:
+def _answers(logs: FloatArray, y: Any, s: FloatArray, classes: int, minimum: float) -> Protocol[_Answers]:
     """Sums of losses, and counts by class and by the probability of the most likely class, as far as allowed."""
-    here = np.arange(len(y))
+    local = np.arange(len(y))
     p = np.exp(logs)
     best = p.argmax(axis=1) if len(y) else y
     errors = p.copy()
-    errors[here, y] -= 1
+    errors[local, y] -= 1
     right = best == y
-    chosen = p[here, best]
+    chosen = p[local, best]
     cells = _confusion(y, best, np.ones(len(y)), classes)
     bins = _fixed_edges()
     answers = np.column_stack([counts(chosen[rows], bins) for rows in (right, ~right)]).astype(np.intp)
     groupings = [cells, cells.sum(axis=1), answers.sum(axis=0)]
     told_cells, told_classes, told_answers = yield from allowed(groupings, minimum)
-    lost = -float((s * logs[here, y]).sum())
+    lost = -float((s * logs[local, y]).sum())
     squares = float((s * (errors**2).sum(axis=1)).sum())
     said = [np.array([float(len(y)), float(s.sum()), lost, squares])]
     if told_answers:
@@ -330,7 +330,7 @@ def _answers(logs: FloatArray, y: Any, s: FloatArray, classes: int, minimum: flo
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def of_numbers(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+def of_numbers(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
     """Scores for labels that are numbers."""
     y, s = labels_and_weights(table)
     loss = model.problem.loss
@@ -364,7 +364,7 @@ def of_numbers(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) 
     return Evaluation("", int(rows), n, found, calibration=_bins(edges, in_bins))
 
 
-def _share_below(below: Any, s: FloatArray, n: float, minimum: float) -> Talk[float]:
+def _share_below(below: Any, s: FloatArray, n: float, minimum: float) -> Protocol[float]:
     """The share of labels up to their prediction; NaN if few rows of a party are on one side."""
     (told,) = yield from allowed([[below.sum(), (~below).sum()]], minimum)
     if not told:
@@ -373,7 +373,7 @@ def _share_below(below: Any, s: FloatArray, n: float, minimum: float) -> Talk[fl
     return float(weight[0]) / n
 
 
-def _tenths(m: FloatArray, limits: dict[str, Any]) -> Talk[FloatArray]:
+def _tenths(m: FloatArray, limits: dict[str, Any]) -> Protocol[FloatArray]:
     """Edges between tenths of the predictions of all parties."""
     tenths = yield from quantiles([m], [k / BINS for k in range(1, BINS)], precision=1e-3, **limits)
     inner = tenths.values[0]

@@ -44,7 +44,7 @@ from coterie.choices import CORRECTIONS, KINDS, WEIGHTS
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.numerics.arrays import FloatArray, as_number
 from coterie.problems.problem import Problem
-from coterie.run.agent import Facts
+from coterie.run.agent import SummaryStatistics
 from coterie.stats.information import Asking, Totals
 
 CLOSE = 0.1
@@ -149,30 +149,30 @@ def questions_of(written: Inference) -> list[Question]:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Received:
     """What all agents added up at a fitted model."""
 
     asking: Asking
     sums: FloatArray
-    facts: Facts
+    statistics: SummaryStatistics
     parties: int
     clusters: int
     """How many clusters there are."""
 
 
-def summarised(model: Any, tolerance: float, asked: Question, heard: Heard) -> Inference:
+def summarised(model: Any, tolerance: float, asked: Question, received: Received) -> Inference:
     """What the sums of all agents say of a model that was fitted to that tolerance."""
     problem, stats_of = model.problem, model.problem.kind.stats
     names, fitted = stats_of.coefficients(model)
-    totals = Totals(heard.sums, len(names), heard.facts, heard.asking, stats_of.events(problem))
+    totals = Totals(received.sums, len(names), received.statistics, received.asking, stats_of.events(problem))
     refuse_fractional(asked.weights, totals.fractional)
-    n = heard.facts.total if asked.counted else totals.rows
-    found = _covariance(problem, totals, names, asked, n, heard.clusters)
-    units = heard.asking.units
+    n = received.statistics.total if asked.counted else totals.rows
+    found = _covariance(problem, totals, names, asked, n, received.clusters)
+    units = received.asking.units
     estimates = fitted if units is None else units @ fitted
     errors = np.sqrt(np.maximum(np.diag(found.covariance), 0.0))
     distance = _distance(asked.kind, names, errors, totals, tolerance)
-    degrees = _degrees(problem, asked, n, len(names), heard.clusters, found.degrees)
+    degrees = _degrees(problem, asked, n, len(names), received.clusters, found.degrees)
     law = stats.norm() if degrees is None else stats.t(degrees)
     statistics = estimates / errors
     reach = law.ppf((1 + asked.level) / 2) * errors
@@ -193,16 +193,16 @@ def summarised(model: Any, tolerance: float, asked: Question, heard: Heard) -> I
         dispersion=found.dispersion,
         distance=distance,
         ratios=stats_of.ratios,
-        about=_about(model, asked, n, heard.clusters),
+        about=_about(model, asked, n, received.clusters),
         weights=meaning if totals.weighted else "",
         correction=asked.correction or "",
         degrees=degrees,
-        notes=tuple(_notes(model, asked, totals, n, heard.parties)),
-        warnings=tuple(_warnings(asked, totals, heard.clusters, degrees)),
+        notes=tuple(_notes(model, asked, totals, n, received.parties)),
+        warnings=tuple(_warnings(asked, totals, received.clusters, degrees)),
         fitted=fitted if standardised else None,
-        clusters=heard.clusters,
-        clusters_shared=len(heard.asking.shared),
-        sums=heard.sums,
+        clusters=received.clusters,
+        clusters_shared=len(received.asking.shared),
+        sums=received.sums,
     )
 
 
@@ -345,7 +345,7 @@ def _covariance(
     curved = "within the threshold" if problem.loss.name == "huber" else ""
     half = totals.half(names, problem.kind.stats.may_be_infinite(problem), curved)
     # Weights that are no counts are scaled so that their sum is the number of rows.
-    scale = 1.0 if asked.counted else n / totals.facts.total
+    scale = 1.0 if asked.counted else n / totals.statistics.total
     dispersion = scale * totals.residuals / (n - k) if problem.loss.dispersion else 1.0
     degrees = None
     inner: FloatArray

@@ -26,7 +26,7 @@ from coterie.numerics.penalties import PENALTIES
 from coterie.numerics.penalties.ball import Ball
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 
 COUNT = 20
 """Strengths in a grid that nobody chose."""
@@ -76,9 +76,9 @@ def check_strengths(strengths: Sequence[float]) -> tuple[float, ...]:
     return tuple(map(float, strengths))
 
 
-def slope_at_constant(agent: Agent) -> Talk[FloatArray]:
+def gradient_at_constant(agent: Agent) -> Protocol[FloatArray]:
     """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent that was introduced."""
-    return (yield from agent.problem.kind.local.slope_at_constant(agent))
+    return (yield from agent.problem.kind.local.gradient_at_constant(agent))
 
 
 def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:

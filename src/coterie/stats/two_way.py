@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from coterie.data.preparation.prepared import Cells, cells_of, column_names
 from coterie.numerics.arrays import FloatArray
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import discloses
 from coterie.run.groups import Bools, left_over, pooled
 from coterie.run.site import Rules, Site
@@ -63,19 +63,19 @@ class TwoWay:
     "withholds: fewer than minimum-count, or what totals need to hide these; and which ones it withholds, added up",
     splits=("samples",),
 )
-def two_way(rules: Rules, site: Site) -> Talk[TwoWay]:
+def two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
     """Rows by the values of the two columns that the table has."""
     site = Site(site.index, site.count, site.data, secure_sums=site.secure_sums, rules=rules)
     cells = cells_of(site.data)
     names = column_names(site.data)
-    talks = [category_counts(name, own, rules.minimum, True, site) for name, own in zip(names, cells, strict=True)]
-    rows, columns = [_margin(*counted) for counted in (yield from spoken(side_by_side(talks)))]
+    protocols = [category_counts(name, own, rules.minimum, True, site) for name, own in zip(names, cells, strict=True)]
+    rows, columns = [_margin(*counted) for counted in (yield from spoken(side_by_side(protocols)))]
     table = np.zeros((rows.size, columns.size), np.intp)
     places = [_places(own, margin, rules.minimum) for own, margin in zip(cells, (rows, columns), strict=True)]
     np.add.at(table, tuple(places), 1)
     gone = withheld(table, rules.minimum)
-    here = np.where(gone, 0, table)
-    total = yield Sum(np.concatenate([here.ravel(), gone.ravel()]).astype(float))
+    local = np.where(gone, 0, table)
+    total = yield Sum(np.concatenate([local.ravel(), gone.ravel()]).astype(float))
     told, objections = total.reshape(2, *table.shape)
     return TwoWay(rows, columns, told, objections > 0)
 

@@ -63,10 +63,10 @@ def aligned(
     hashes = _hashes(ids, key)
     if len({*_cut(hashes.tobytes())}) < len(hashes):
         raise InvalidData("two ids have the same keyed hash; start again.")
-    here = _common_by_psi(ids, hashes, broadcast) if psi else _common_by_hash(hashes, broadcast)
-    if not here.any():
+    local = _common_by_psi(ids, hashes, broadcast) if psi else _common_by_hash(hashes, broadcast)
+    if not local.any():
         raise InvalidData(f"no id occurs at every party: {counts}. Check that all use the same column as id.")
-    table = table.take_rows(np.flatnonzero(here))
+    table = table.take_rows(np.flatnonzero(local))
     order = hmac.digest(key, b"order" + _hashes(table.ids, key).tobytes(), "sha256")
     orders = broadcast.all_gather(order, "order")
     different = [name for name, theirs in zip(names, orders, strict=True) if theirs != orders[0]]

@@ -13,7 +13,7 @@ from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import declared_by
 from coterie.run.parties import Operation, Parties, Rounds
 from coterie.run.rounds import Outcome
@@ -97,7 +97,7 @@ class Among(Parties):
         site = replace(self.site, data=step(self.site), scratch={})
         return replace(self, sites=(site,), cards=self.cards if cards is None else cards)
 
-    def run_protocol(self, protocol: Callable[[Site], Talk[T]], purpose: str = "rounds") -> T | None:
+    def run_protocol(self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds") -> T | None:
         self.declared(protocol)
         transport = transport_of(self.session, self.bill)
         transport.account = self.account

@@ -46,7 +46,7 @@ def ready_to_fit(session: Session, table: Table, reports: Reports) -> Ready:
     reports.say(f"{table.n} rows here, {sum(card.columns for card in cards)} columns at all parties")
     allowed, later = agree_on_methods(session, cards, held.held)
     digests = session.all_gather(commitment(own, study, table), COMMITMENTS, str)
-    people = tuple(
+    participants = tuple(
         Participant(card.name, card.rows, card.columns, digest) for card, digest in zip(cards, digests, strict=True)
     )
     operation = Fit(study.make_problem(), study.settings())
@@ -56,7 +56,7 @@ def ready_to_fit(session: Session, table: Table, reports: Reports) -> Ready:
         parties,
         study.make_network(),
         held.classes,
-        lambda: people,
+        lambda: participants,
         held.prepared,
         held.sent,
         allowed,

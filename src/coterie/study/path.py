@@ -29,7 +29,7 @@ from coterie.stats.folds import (
     rows_outside_folds,
     without,
 )
-from coterie.stats.strengths import grid, knob, slope_at_constant
+from coterie.stats.strengths import gradient_at_constant, grid, knob
 from coterie.study.fits import Fits, whole
 
 
@@ -107,12 +107,12 @@ def _grid(fits: Fits) -> tuple[tuple[float, ...], Cost]:
     assert study.path is not None
     transport = fits.transport()
     agents = introduced([fits.member(fits.table, study.make_problem())], transport, "setup")
-    slope = transport.converse([slope_at_constant(agents[0])], "setup")[0]
+    slope = transport.converse([gradient_at_constant(agents[0])], "setup")[0]
     return grid(agents[0], slope, study.path.count), transport.bill.total
 
 
 def _score(fits: Fits, problem: Problem, result: Result, folds: Indices, fold: int) -> tuple[float, Cost]:
     """The mean loss on the rows that were kept back, at all parties, and what it cost to know."""
     agent, transport = fits.member(only(fits.table, folds, fold), problem), fits.transport()
-    talk = mean_loss(agent, points_of(result.model, [agent])[0].w, result.model)
-    return transport.converse([talk], "proof")[0], transport.bill.total
+    protocol = mean_loss(agent, points_of(result.model, [agent])[0].w, result.model)
+    return transport.converse([protocol], "proof")[0], transport.bill.total

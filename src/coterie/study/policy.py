@@ -322,14 +322,14 @@ def agree_on_methods(
     """The methods that all policies allow, and those that may follow another one."""
     found, after = (session.own.policy.allows(session.study, parts, session.me, held, later) for later in (False, True))
     mine = tuple([name for name, objection in which.items() if not objection] for which in (found, after))
-    heard = session.all_gather(mine, METHODS_ALLOWED, tuple[list[str], list[str]])
-    told = [one for one, _ in heard]
+    received = session.all_gather(mine, METHODS_ALLOWED, tuple[list[str], list[str]])
+    told = [one for one, _ in received]
     _refuse(session, [bool(one) for one in told], "; ".join(dict.fromkeys(found.values())))
     common = set.intersection(*map(set, told))
     if not common:
         each = "; ".join(f"{name} allows {', '.join(one)}" for name, one in zip(session.study.names, told, strict=True))
         raise Refused(f"no method is allowed by all policies: {each}.")
-    return common, set.intersection(*(set(later) for _, later in heard))
+    return common, set.intersection(*(set(later) for _, later in received))
 
 
 def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[int, float]:

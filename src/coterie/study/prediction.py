@@ -17,7 +17,7 @@ from coterie.data.table import party_error
 from coterie.errors import InvalidInput
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.linear.model import LinearModel
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import discloses
 from coterie.run.parties import Operation, Parties
 from coterie.run.site import Site
@@ -57,7 +57,7 @@ def has_target(target: str | None, site: Site) -> bool:
     "the sum over each branch below it",
     splits=("features",),
 )
-def scores_at_the_labels(model: LinearModel, holder: int, site: Site) -> Talk[FloatArray | None]:
+def scores_at_the_labels(model: LinearModel, holder: int, site: Site) -> Protocol[FloatArray | None]:
     """The scores of the whole model, at that party."""
     total: FloatArray | None = yield Sum(_partial_scores(model, site), to=holder)
     return total
@@ -68,7 +68,7 @@ def scores_at_the_labels(model: LinearModel, holder: int, site: Site) -> Talk[Fl
     "labels receives",
     splits=("features",),
 )
-def scores_and_penalty_at_the_labels(model: LinearModel, holder: int, site: Site) -> Talk[FloatArray | None]:
+def scores_and_penalty_at_the_labels(model: LinearModel, holder: int, site: Site) -> Protocol[FloatArray | None]:
     """The same of the rows that were fitted, and last the penalty of the whole model."""
     penalty = model.problem.penalty.value(model.coef_)
     total: FloatArray | None = yield Sum(np.append(_partial_scores(model, site), penalty), to=holder)
@@ -103,7 +103,9 @@ class Predict(Operation[Predictions]):
         scores = self.at_the_labels(parties, scores_at_the_labels)
         return Predictions(self.model, own_table(parties), scores)
 
-    def at_the_labels(self, parties: Parties, protocol: Callable[..., Talk[FloatArray | None]]) -> FloatArray | None:
+    def at_the_labels(
+        self, parties: Parties, protocol: Callable[..., Protocol[FloatArray | None]]
+    ) -> FloatArray | None:
         """What that protocol comes to at the party with the labels, if the parts fit together."""
         refuse_other_runs(parties.names, parties.ask(partial(run_of_part, self.model), str), self.model_file)
         holders = parties.ask(partial(has_target, self.target), bool)
@@ -126,11 +128,11 @@ class ObjectiveOfParts(Predict):
         table, problem = own_table(parties), self.model.problem
         if told is None:
             return None, table.n
-        here = with_labels(table, self.model)
-        assert here.y is not None
-        total = float(here.n) if here.weights is None else float(here.weights.sum())
-        losses = problem.loss.value(told[:-1], here.y.astype(float), here.weights)
-        return float(problem.primal(losses, total, float(told[-1]))), here.n
+        local = with_labels(table, self.model)
+        assert local.y is not None
+        total = float(local.n) if local.weights is None else float(local.weights.sum())
+        losses = problem.loss.value(told[:-1], local.y.astype(float), local.weights)
+        return float(problem.primal(losses, total, float(told[-1]))), local.n
 
 
 def own_table(parties: Parties) -> Table:

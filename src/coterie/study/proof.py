@@ -43,11 +43,11 @@ from coterie.methods import METHODS
 from coterie.numerics.arrays import FloatArray, digest
 from coterie.problems import points_of
 from coterie.problems.models import load_model
-from coterie.run.agent import Agent, Facts
+from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Bound, Certificate, Point
 from coterie.run.finish import proven_again
 from coterie.run.setup import no_network, with_offset
-from coterie.stats.standard_errors import Heard, questions_of
+from coterie.stats.standard_errors import Received, questions_of
 from coterie.stats.strengths import knob
 from coterie.study.answer import BILL, CHOICE, INFERENCE, PATH
 from coterie.study.broadcasts import CLAIMS, DONE, STANDARD_ERRORS
@@ -204,18 +204,18 @@ def _verify_one(session: Session, ready: Ready, files: Files) -> Verification:
     objections = [*_by_name(names, [one.objections for one in claims]), *_apart(names, claims)]
     if objections or certificate is None or brought is None:
         return Verification(tuple(objections))
-    bound, facts = _computed(session, *brought, certificate.radius)
+    bound, statistics = _computed(session, *brought, certificate.radius)
     for name, one in zip(names, claims, strict=True):
         if one.numbers is None:
             raise ProtocolError(f"{name} sent neither a claim nor an objection.")
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
-        objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
+        objections += [f"{name}: {text}" for text in differences(stated, bound, statistics)]
     objections += _by_name(names, [one.unsigned for one in claims])
-    late = _check_table(files.folder, certificate, files.model, facts, compared)
-    everybodys = session.all_gather([text[:LONGEST] for text in late], STANDARD_ERRORS, list[str])
-    objections += _by_name(names, everybodys)
+    late = _check_table(files.folder, certificate, files.model, statistics, compared)
+    of_all = session.all_gather([text[:LONGEST] for text in late], STANDARD_ERRORS, list[str])
+    objections += _by_name(names, of_all)
     about = described(brought[0].problem, brought[0].split, certificate.participants)
-    found = Verification.of(objections, certificate, bound, facts, about)
+    found = Verification.of(objections, certificate, bound, statistics, about)
     signers = check_signatures(session, certificate)[0]
     return replace(found, signed_by=signers, compared=tuple(compared.compared), unchecked=tuple(compared.unchecked))
 
@@ -242,7 +242,9 @@ def _brought(session: Session, ready: Ready, files: Files, found: Compared) -> t
     found.objections += contradictions(certificate, problem)
     _compare(found, session, files, agent, ready.classes)
     objections = [text[:LONGEST] for text in found.objections]
-    about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
+    about = digest(
+        json.dumps([settings, [vars(participant) for participant in certificate.participants]], sort_keys=True)
+    )
     numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
     unsigned = check_signatures(session, certificate)[1]
     if study.split == "features" and model.run != certificate.run:
@@ -315,8 +317,8 @@ def _compare_scores(found: Compared, file: FilePath, result: Result) -> None:
 def _objections(session: Session, certificate: Certificate, model: Any, ready: Ready) -> list[str]:
     """What a party can see alone: whether certificate, model and data belong together."""
     study, held = session.study, certificate.settings.get("parts")
-    people = [person.name for person in certificate.participants]
-    if people != study.names or certificate.settings["split"] != study.split:
+    participants = [participant.name for participant in certificate.participants]
+    if participants != study.names or certificate.settings["split"] != study.split:
         return ["its certificate is of another study"]
     if held is None:
         return ["its certificate names no parts of the model: the run that wrote it ended before all had theirs"]
@@ -342,10 +344,10 @@ def _other_data(session: Session, certificate: Certificate, ready: Ready) -> Ite
     known = (commitment(session.own, session.study, table), table.digest())
     if certificate.participants[session.me].digest not in known:
         yield "its data is not the data that was certified"
-    for person, part in zip(certificate.participants, ready.parts, strict=True):
-        if (person.rows, person.columns) != (part.rows, part.columns):
-            counted = f"{person.name} has {part.rows} rows and {part.columns} columns"
-            yield f"{counted}, but its certificate says {person.rows} and {person.columns}"
+    for participant, part in zip(certificate.participants, ready.parts, strict=True):
+        if (participant.rows, participant.columns) != (part.rows, part.columns):
+            counted = f"{participant.name} has {part.rows} rows and {part.columns} columns"
+            yield f"{counted}, but its certificate says {participant.rows} and {participant.columns}"
 
 
 def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
@@ -362,7 +364,9 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
         yield f"the certificates speak of models of different norms: {', '.join(sorted(map(str, radii)))}"
 
 
-def _check_table(folder: FilePath, certificate: Certificate, model: Any, facts: Facts, found: Compared) -> list[str]:
+def _check_table(
+    folder: FilePath, certificate: Certificate, model: Any, statistics: SummaryStatistics, found: Compared
+) -> list[str]:
     """What is wrong with this party's stored standard errors, computed again from the sums that all parties signed."""
     settings, file = certificate.settings.get("inference"), folder / INFERENCE
     if settings is None:
@@ -377,9 +381,9 @@ def _check_table(folder: FilePath, certificate: Certificate, model: Any, facts: 
     if said != {name: settings[name] for name in said}:
         return ["its inference.json has standard errors of another kind than its certificate"]
     asking = questions_of(written)[0].asking(model, tuple(range(settings["shared"])))
-    heard = Heard(asking, written.sums, facts, len(certificate.participants), settings["clusters"])
+    received = Received(asking, written.sums, statistics, len(certificate.participants), settings["clusters"])
     compared = Compared()
-    compare_table(compared, written, model, certificate.tolerance, heard)
+    compare_table(compared, written, model, certificate.tolerance, received)
     found.compared += compared.compared
     return [f"its {text}" for text in compared.objections]
 
@@ -389,7 +393,7 @@ def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
     return points_of(model, [agent], [witness] if agent.labelled or len(witness) else None)[0]
 
 
-def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
+def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, SummaryStatistics]:
     """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
     transport = transport_of(session)
     found = proven_again([agent], [point], transport, radius)

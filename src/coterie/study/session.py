@@ -143,8 +143,8 @@ def check_totals(session: Session, transport: Driver) -> None:
     """Refuse what came of totals that were not the same at all parties."""
     transcript = transport.collectives.transcript
     assert transcript is not None
-    heard = session.all_gather(transcript.hexdigest(), TOTALS, str)
-    others = [name for name, one in zip(session.study.names, heard, strict=True) if one != heard[0]]
+    received = session.all_gather(transcript.hexdigest(), TOTALS, str)
+    others = [name for name, one in zip(session.study.names, received, strict=True) if one != received[0]]
     if others:
         raise ProtocolError(
             f"{', '.join(others)} received other sums than {session.study.names[0]}: a party changed what it passed "

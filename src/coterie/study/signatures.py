@@ -30,10 +30,10 @@ def signed_by_all(session: Session, certificate: Certificate) -> Certificate:
     """The certificate with everybody's signature; one that does not fit these numbers is refused by name."""
     security = _keys(session)
     mine = Signed(security.certificate, signature(security, certificate.statement()))
-    everybodys = session.all_gather(mine, SIGNATURES, Signed)
+    of_all = session.all_gather(mine, SIGNATURES, Signed)
     written = {
         name: {"tls": one.tls.decode(), "signature": base64.b64encode(one.signature).decode()}
-        for name, one in zip(session.study.names, everybodys, strict=True)
+        for name, one in zip(session.study.names, of_all, strict=True)
     }
     signed = replace(certificate, signatures=written)
     for name in session.study.names:

@@ -34,7 +34,7 @@ from coterie.transport.security import MutualTLS
 T = TypeVar("T")
 
 
-class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a party says, with its signature."""
 
     body: bytes
@@ -108,11 +108,11 @@ class SignedBroadcast:
         security = self.links.security
         assert isinstance(security, MutualTLS), "parties have keys"
         mine = msgspec.msgpack.encode(Introduction(secrets.token_bytes(32), security.certificate))
-        words = self._passed_on(self._signed(mine, about), about)
-        shown = [_decoded(word.body, Introduction) for word in words]
+        collectives = self._passed_on(self._signed(mine, about), about)
+        shown = [_decoded(collective.body, Introduction) for collective in collectives]
         names = [self.links.name(j) for j in range(self.count)]
         self._keys = [known_key(security, one.certificate, name) for one, name in zip(shown, names, strict=True)]
-        self._checked(words, about)
+        self._checked(collectives, about)
         for error in self.links.strangers.values():
             raise error
         self.links.introduced = True
@@ -121,22 +121,22 @@ class SignedBroadcast:
         security = self.links.security
         me = self.links.me
         assert isinstance(security, MutualTLS), "parties have keys"
-        return msgspec.msgpack.encode(Word(body, signature(security, self._sentence(body, about, me))))
+        return msgspec.msgpack.encode(Collective(body, signature(security, self._sentence(body, about, me))))
 
     def _sentence(self, body: bytes, about: str, speaker: int) -> bytes:
         """What is signed: a word in its place."""
         return msgspec.msgpack.encode((self.links.run_id, self._session, about, speaker, body))
 
-    def _checked(self, words: list[Word], about: str) -> list[bytes]:
+    def _checked(self, collectives: list[Collective], about: str) -> list[bytes]:
         """The words without their signatures, which hold."""
-        for speaker, (word, key) in enumerate(zip(words, self._keys, strict=True)):
-            sentence = self._sentence(word.body, about, speaker)
-            check_signature(key, sentence, word.signature, f"{self.links.name(speaker)} ({about})")
-        bodies = [word.body for word in words]
+        for speaker, (collective, key) in enumerate(zip(collectives, self._keys, strict=True)):
+            sentence = self._sentence(collective.body, about, speaker)
+            check_signature(key, sentence, collective.signature, f"{self.links.name(speaker)} ({about})")
+        bodies = [collective.body for collective in collectives]
         self._session = hashlib.sha256(msgspec.msgpack.encode((self._session, bodies))).digest()
         return bodies
 
-    def _passed_on(self, mine: bytes, about: str) -> list[Word]:
+    def _passed_on(self, mine: bytes, about: str) -> list[Collective]:
         """The words of all parties, one of each."""
 
         def merge(parts: list[bytes]) -> bytes:
@@ -157,7 +157,7 @@ class SignedBroadcast:
         if found[self.links.me] != mine:
             # Also what keeps a recorded meeting from being played back: in that one, its own words were others.
             raise ProtocolError(f"{about}: what {self.links.name(self.links.me)} sent came back changed.")
-        return [_decoded(found[j], Word) for j in range(self.count)]
+        return [_decoded(found[j], Collective) for j in range(self.count)]
 
 
 def _decoded(part: bytes, kind: type[T]) -> T:

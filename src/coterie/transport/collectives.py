@@ -62,10 +62,10 @@ class Collectives(ABC):
             self._upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
             self._root = int(tree.order[0])
 
-    def tag(self, purpose: str, word: str) -> Tag:
+    def tag(self, purpose: str, collective: str) -> Tag:
         """A tag for the next messages."""
         self._step += 1
-        return Tag(purpose, self._step, word)
+        return Tag(purpose, self._step, collective)
 
     @abstractmethod
     def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
@@ -100,7 +100,7 @@ class Collectives(ABC):
         """Put a message where others can `Ask` for it."""
         self.published[agent] = sealed(np.array(message))
 
-    def everybodys(self, rows: Sequence[Sequence[float]], about: str) -> FloatArray:
+    def of_all(self, rows: Sequence[Sequence[float]], about: str) -> FloatArray:
         """Collect one row of numbers from every agent of all processes; not billed."""
         if not self.layout.others:
             return np.array(rows, float)

@@ -59,11 +59,11 @@ class BetweenProcesses(Gossip):
 
     def _seat(self, agents: Sequence[Agent], states: Sequence[Any], steps: Steps) -> list[int]:
         """Take over the agents of this process and their States, by their numbers."""
-        here = [agent.index for agent in agents]
-        self._agents = dict(zip(here, agents, strict=True))
-        self._states = dict(zip(here, states, strict=True))
+        local = [agent.index for agent in agents]
+        self._agents = dict(zip(local, agents, strict=True))
+        self._states = dict(zip(local, states, strict=True))
         self._steps = steps
-        return here
+        return local
 
     def _hand_on(self, process: int, numbers: list[float]) -> None:
         """Deliver the notes of a message of that process, which begin behind its first number."""
@@ -121,13 +121,13 @@ class BetweenProcesses(Gossip):
     def settle(self, bill: Bill) -> None:
         """Add to every process's bill what all processes spent since they last settled."""
         account = np.zeros((len(WORDS), 3 * self.count + 1))
-        for _, word, table in self.bill.state()["apart"]:
-            account[WORDS.index(word)] = [*np.ravel(table), 1]
+        for _, collective, table in self.bill.state()["apart"]:
+            account[WORDS.index(collective)] = [*np.ravel(table), 1]
         self.bill = Bill(self.network)
-        for word, (*spent, said) in zip(WORDS, self._pooled(account).tolist(), strict=True):
+        for collective, (*spent, said) in zip(WORDS, self._pooled(account).tolist(), strict=True):
             if said:
                 for agent in range(self.count):
-                    bill.send("rounds", word, agent, *map(int, spent[3 * agent : 3 * agent + 3]))
+                    bill.send("rounds", collective, agent, *map(int, spent[3 * agent : 3 * agent + 3]))
 
     def _pooled(self, account: FloatArray) -> FloatArray:
         """The sum of the processes' accounts, by way of the process of agent 0."""
@@ -148,14 +148,14 @@ class DistributedGossip(BetweenProcesses):
 
     def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """K wake-ups, here and elsewhere; returns the States of the agents of this process."""
-        here = self._seat(agents, states, steps)
+        local = self._seat(agents, states, steps)
         for tick, who in wake_ups(agents[0].seed, self.count, t):
             self._tag = Tag("rounds", tick, "wake-up")
             if self.process_of[who] == self.process:
                 self._lead(who, tick)
             else:
                 self._follow(who)
-        return [self._states[agent] for agent in here]
+        return [self._states[agent] for agent in local]
 
     def _lead(self, who: int, tick: int) -> None:
         self._outbox = {process: [DONE] for process in self._others}
@@ -166,8 +166,8 @@ class DistributedGossip(BetweenProcesses):
             raise
         self._end(self._outbox)
 
-    def _end(self, words: dict[int, list[float]]) -> None:
-        for process, numbers in words.items():
+    def _end(self, collectives: dict[int, list[float]]) -> None:
+        for process, numbers in collectives.items():
             self.collectives.send(process, np.array(numbers), self._tag)
 
     def _follow(self, who: int) -> None:
@@ -187,9 +187,9 @@ class DistributedGossip(BetweenProcesses):
             raise ProtocolError(f"{self._called(process)} sent an unknown message type.")
         return message
 
-    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
-        self._fetch(int(peer) for peer in word.peers)
-        return super()._answer(who, word, tick)
+    def _answer(self, who: int, collective: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
+        self._fetch(int(peer) for peer in collective.peers)
+        return super()._answer(who, collective, tick)
 
     def _fetch(self, peers: Iterable[int]) -> None:
         """Ask the processes of those peers for what is new, all at once, and keep it where `Gossip` looks for it."""

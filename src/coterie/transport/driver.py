@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import math
+import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from coterie.numerics.arrays import FloatArray, Matrix, digest, sealed
 from coterie.numerics.threads import WORTH, spread
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
-from coterie.run.collectives import Ask, Exchange, IndexArray, Mix, Publication, Sum, Talk, Word
+from coterie.run.collectives import Ask, Collective, Exchange, IndexArray, Mix, Protocol, Publication, Sum
 from coterie.run.disclosure import Guard
 from coterie.run.steps import Steps
 from coterie.transport.collectives import Collectives, OneProcess
@@ -33,7 +34,7 @@ MANY = 256
 """Agents of one process from which on steps pause garbage collection. With 2,000 agents it took a third of the time."""
 
 
-class Account(Protocol):
+class Account(typing.Protocol):
     """Counts the numbers that this process sends, and may refuse to send more."""
 
     told: int
@@ -76,7 +77,7 @@ class Driver:
         self.numbers = 0
         """How many numbers an agent of this process holds; decides whether agents run in threads."""
 
-    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+    def take(self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Run a step for each agent of this process. Each row has the arguments of one call; the agent is the first."""
         with self._without_collection():
             return self.converse([step(*row) for row in rows], purpose)
@@ -87,7 +88,7 @@ class Driver:
             return _no_collection()
         return nullcontext()
 
-    def confer(self, talks: Sequence[Talk[T]], places: Sequence[IndexArray], purpose: str) -> list[T]:
+    def confer(self, protocols: Sequence[Protocol[T]], places: Sequence[IndexArray], purpose: str) -> list[T]:
         """Run protocols that consist of sums, each for a group of agents: those at the given places of `here`.
 
         A protocol sends a row for each agent of its group. All protocols receive the same total.
@@ -96,26 +97,28 @@ class Driver:
         try:
             with self._without_collection():
                 while True:
-                    said = [_sent((talk, reply)) for talk in talks]
+                    said = [_sent((protocol, reply)) for protocol in protocols]
                     if any(ended for ended, _ in said):
                         return self._ends(said, [int(place[0]) for place in places])
-                    words = [word for _, word in said]
-                    for word in words:
-                        if type(word) is not Sum:
-                            raise ProtocolError(f"agents that speak as one said {_name(word)}; they can only Sum.")
-                    self._guard(talks, words)
-                    rows: Any = self._by_agents([word.x for word in words], places)
+                    collectives = [collective for _, collective in said]
+                    for collective in collectives:
+                        if type(collective) is not Sum:
+                            raise ProtocolError(
+                                f"agents that speak as one said {_name(collective)}; they can only Sum."
+                            )
+                    self._guard(protocols, collectives)
+                    rows: Any = self._by_agents([collective.x for collective in collectives], places)
                     if not self.one_process:
                         rows = list(rows)
                     reply = self._total(rows, purpose)
         except self.collectives.failures as error:
             self.collectives.explain(error)
 
-    def _guard(self, talks: Sequence[Talk[Any]], words: Sequence[Word]) -> None:
+    def _guard(self, protocols: Sequence[Protocol[Any]], collectives: Sequence[Collective]) -> None:
         """Refuse what no declaration is about, before it is sent."""
         if self.guard is not None:
-            for talk, word in zip(talks, words, strict=True):
-                self.guard.check(talk, word)
+            for protocol, collective in zip(protocols, collectives, strict=True):
+                self.guard.check(protocol, collective)
 
     def _by_agents(self, parts: Sequence[FloatArray], places: Sequence[IndexArray]) -> FloatArray:
         """A row for each agent of this process."""
@@ -130,56 +133,58 @@ class Driver:
             rows[place] = part
         return rows
 
-    def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
+    def converse(self, protocols: Sequence[Protocol[T]], purpose: str) -> list[T]:
         """Run the protocols of the agents of this process to their end, step by step. Returns their values."""
-        replies: Sequence[Any] = [None] * len(talks)
+        replies: Sequence[Any] = [None] * len(protocols)
         try:
             while True:
                 # Free the messages of the last step before the agents compute more.
-                words: list[Word] = []
+                collectives: list[Collective] = []
                 said: list[tuple[bool, Any]] = []
                 if self.numbers >= WORTH:
-                    said = spread(_sent, list(zip(talks, replies, strict=True)), self.numbers)
+                    said = spread(_sent, list(zip(protocols, replies, strict=True)), self.numbers)
                     if any(ended for ended, _ in said):
                         return self._ends(said, range(len(said)))
-                    words = [word for _, word in said]
+                    collectives = [collective for _, collective in said]
                 else:
                     try:
-                        for talk, reply in zip(talks, replies, strict=True):
-                            words.append(talk.send(reply))
+                        for protocol, reply in zip(protocols, replies, strict=True):
+                            collectives.append(protocol.send(reply))
                     except StopIteration as end:
-                        return self._ended(talks, replies, words, end.value)
-                if not words:
+                        return self._ended(protocols, replies, collectives, end.value)
+                if not collectives:
                     return []
-                kind = type(words[0])
-                for word in words:
-                    if type(word) is not kind:
-                        raise self._disagreement(words, [])
-                self._guard(talks, words)
-                replies = self._answers[kind](words, purpose)
+                kind = type(collectives[0])
+                for collective in collectives:
+                    if type(collective) is not kind:
+                        raise self._disagreement(collectives, [])
+                self._guard(protocols, collectives)
+                replies = self._answers[kind](collectives, purpose)
         except self.collectives.failures as error:
             self.collectives.explain(error)
 
     def _ends(self, said: Sequence[tuple[bool, Any]], places: Sequence[int]) -> list[Any]:
         """The values of all protocols, of which at least one has ended: all must end at the same step."""
-        words = [word for ended, word in said if not ended]
-        if words:
+        collectives = [collective for ended, collective in said if not ended]
+        if collectives:
             silent = [place for place, (ended, _) in zip(places, said, strict=True) if ended]
-            raise self._disagreement(words, silent)
+            raise self._disagreement(collectives, silent)
         return [value for _, value in said]
 
-    def _ended(self, talks: Sequence[Talk[T]], replies: Sequence[Any], words: list[Word], first: T) -> list[T]:
+    def _ended(
+        self, protocols: Sequence[Protocol[T]], replies: Sequence[Any], collectives: list[Collective], first: T
+    ) -> list[T]:
         """The values of all protocols, when the one after those that sent `words` is the first to end: all must end."""
         results = [first]
-        silent = [len(words)]
-        for k in range(len(words) + 1, len(talks)):
+        silent = [len(collectives)]
+        for k in range(len(collectives) + 1, len(protocols)):
             try:
-                words.append(talks[k].send(replies[k]))
+                collectives.append(protocols[k].send(replies[k]))
             except StopIteration as end:
                 results.append(end.value)
                 silent.append(k)
-        if words:
-            raise self._disagreement(words, silent)
+        if collectives:
+            raise self._disagreement(collectives, silent)
         return results
 
     def agreed(self, t: int, stop_reason: int) -> int:
@@ -198,7 +203,7 @@ class Driver:
 
     def least(self, number: int) -> int:
         """The smallest `number` of all processes."""
-        return int(self.collectives.everybodys([[float(number)]] * len(self.here), "least").min())
+        return int(self.collectives.of_all([[float(number)]] * len(self.here), "least").min())
 
     # -- agents that wake up one by one -------------------------------------------------------------------------------
 
@@ -283,17 +288,17 @@ class Driver:
 
     # -- one answer per word ------------------------------------------------------------------------------------------
 
-    def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
-        messages = [word.x for word in words]
+    def _sum(self, collectives: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
+        messages = [collective.x for collective in collectives]
         self._same_shape("Sum", messages)
-        if words[0].to is not None or any(word.to is not None for word in words):
-            return self._sum_at(words, messages, purpose)
-        return [self._total(messages, purpose)] * len(words)
+        if collectives[0].to is not None or any(collective.to is not None for collective in collectives):
+            return self._sum_at(collectives, messages, purpose)
+        return [self._total(messages, purpose)] * len(collectives)
 
-    def _sum_at(self, words: Sequence[Sum], messages: Sequence[FloatArray], purpose: str) -> Sequence[Any]:
+    def _sum_at(self, collectives: Sequence[Sum], messages: Sequence[FloatArray], purpose: str) -> Sequence[Any]:
         """The total for the one who is to hear it; it goes up a tree that has its root there, and no way back."""
-        to = words[0].to
-        if to is None or any(word.to != to for word in words):
+        to = collectives[0].to
+        if to is None or any(collective.to != to for collective in collectives):
             raise ProtocolError("the agents sent their parts of a sum to different agents.")
         self._check("Sum", messages)
         self._fits(messages)
@@ -304,7 +309,7 @@ class Driver:
             if agent != to:
                 self.bill.send(purpose, "Sum", agent, 1, size, bits)
         if total is None:
-            return [None] * len(words)
+            return [None] * len(collectives)
         self._finite("Sum", total, messages)
         return [sealed(total) if agent == to else None for agent in self.here]
 
@@ -319,11 +324,11 @@ class Driver:
         self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype))
         return sealed(total)
 
-    def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
+    def _mix(self, collectives: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
         self._needs_edges("Mix")
-        messages = [word.x for word in words]
+        messages = [collective.x for collective in collectives]
         first = messages[0]
-        rule = self._same_rule(words)
+        rule = self._same_rule(collectives)
         self._same_shape("Mix", messages)
         self._check("Mix", messages)
         mixed = self.collectives.mixed(rule, messages, self.collectives.tag(purpose, "Mix"))
@@ -335,33 +340,39 @@ class Driver:
             return list(mixed)
         return [row.reshape(first.shape) for row in mixed]
 
-    def _exchange(self, words: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
+    def _exchange(self, collectives: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
         self._needs_edges("Exchange")
-        messages = [sealed(np.array(word.x)) for word in words]
+        messages = [sealed(np.array(collective.x)) for collective in collectives]
         self._check("Exchange", messages)
-        sizes = self.collectives.everybodys([[message.size, message.itemsize] for message in messages], "sizes")
+        sizes = self.collectives.of_all([[message.size, message.itemsize] for message in messages], "sizes")
         own = dict(zip(self.here, messages, strict=True))
-        heard = self.collectives.exchanged(own, self.collectives.tag(purpose, "Exchange"))
-        for agent, message in heard.items():
+        received = self.collectives.exchanged(own, self.collectives.tag(purpose, "Exchange"))
+        for agent, message in received.items():
             if [message.size, message.itemsize] != sizes[agent].tolist():
                 raise ProtocolError(f"Exchange: the message of {self.names[agent]} is not of the size it announced.")
         self.bill.exchange(purpose, [(int(size), int(itemsize)) for size, itemsize in sizes])
-        return [{j: heard[j] for j in self.network.neighbours(agent)} for agent in self.here]
+        return [{j: received[j] for j in self.network.neighbours(agent)} for agent in self.here]
 
-    def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
-        tells = {agent: word.tell for agent, word in zip(self.here, words, strict=True) if word.tell is not None}
-        if tells and len(tells) < len(words):
+    def _ask(self, collectives: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
+        tells = {
+            agent: collective.tell
+            for agent, collective in zip(self.here, collectives, strict=True)
+            if collective.tell is not None
+        }
+        if tells and len(tells) < len(collectives):
             raise ProtocolError("some agents sent a message with their Ask, but others did not.")
         kept = dict(self.collectives.published)
         for agent, message in tells.items():
             self.collectives.publish(agent, message)
-        wanted = set().union(*(map(int, word.peers) for word in words))
+        wanted = set().union(*(map(int, collective.peers) for collective in collectives))
         public = self.collectives.fetched(sorted(wanted))
-        answers = [{int(peer): public[peer] for peer in word.peers if peer in public} for word in words]
+        answers = [
+            {int(peer): public[peer] for peer in collective.peers if peer in public} for collective in collectives
+        ]
         asked = self._amounts_asked(answers, bool(tells))
         # All agents must have their answers before one of them goes on and publishes a newer message.
         if self.collectives.layout.others:
-            rows = [asked, *([np.zeros_like(asked)] * (len(words) - 1))]
+            rows = [asked, *([np.zeros_like(asked)] * (len(collectives) - 1))]
             asked = self.collectives.total(rows, self.collectives.tag("engine", "asked"))
         for peer, counts in enumerate(asked):
             if counts[0]:
@@ -387,36 +398,36 @@ class Driver:
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _same_shape(self, word: str, messages: Sequence[FloatArray]) -> None:
+    def _same_shape(self, collective: str, messages: Sequence[FloatArray]) -> None:
         first = messages[0]
         shape = first.shape
         dtype = first.dtype
         for message in messages:
             if message is not first and (message.shape != shape or message.dtype != dtype):
                 agent = next(agent for agent, x in zip(self.here, messages, strict=True) if x is message)
-                raise self._misfit(word, first, message, agent)
+                raise self._misfit(collective, first, message, agent)
 
-    def _misfit(self, word: str, first: FloatArray, message: FloatArray, agent: int) -> ProtocolError:
+    def _misfit(self, collective: str, first: FloatArray, message: FloatArray, agent: int) -> ProtocolError:
         return ProtocolError(
-            f"{word}: {self.names[self.here[0]]} sent {first.dtype}{first.shape} and {self.names[agent]} sent "
+            f"{collective}: {self.names[self.here[0]]} sent {first.dtype}{first.shape} and {self.names[agent]} sent "
             f"{message.dtype}{message.shape} at the same step."
         )
 
-    def _same_rule(self, words: Sequence[Mix]) -> str | Matrix:
-        rule = words[0].rule
-        if not all(word.rule is rule or _same_rule(word.rule, rule) for word in words):
+    def _same_rule(self, collectives: Sequence[Mix]) -> str | Matrix:
+        rule = collectives[0].rule
+        if not all(collective.rule is rule or _same_rule(collective.rule, rule) for collective in collectives):
             raise ProtocolError("the agents asked for different mixing rules at the same step.")
         return rule
 
-    def _check(self, word: str, messages: Sequence[FloatArray]) -> None:
+    def _check(self, collective: str, messages: Sequence[FloatArray]) -> None:
         """Refuse to send what is not finite, where only this process would know who said it, or one number too many."""
         if self.account is not None:
             for message in messages:
                 self.account.count(message)
-        if word in self.collectives.checked:
+        if collective in self.collectives.checked:
             for message in messages:
                 if not _is_finite(message):
-                    self.collectives.complain(self._not_finite(word, messages)[0])
+                    self.collectives.complain(self._not_finite(collective, messages)[0])
 
     def _fits(self, messages: Sequence[FloatArray]) -> None:
         """Refuse a message with a number that secure sums cannot hold."""
@@ -434,31 +445,35 @@ class Driver:
                 )
             )
 
-    def _finite(self, word: str, result: FloatArray, messages: Sequence[FloatArray]) -> None:
+    def _finite(self, collective: str, result: FloatArray, messages: Sequence[FloatArray]) -> None:
         if not _is_finite(result):
-            raise self.collectives.blame(*self._not_finite(word, messages))
+            raise self.collectives.blame(*self._not_finite(collective, messages))
 
-    def _not_finite(self, word: str, messages: Sequence[FloatArray]) -> tuple[NumericalError, bool]:
+    def _not_finite(self, collective: str, messages: Sequence[FloatArray]) -> tuple[NumericalError, bool]:
         """The error that names the agent with the number, and whether this agent is in this process."""
         for agent, message in zip(self.here, messages, strict=True):
             if bad := int(np.size(message) - np.isfinite(message).sum()):
-                said = f"{self.names[agent]} said {word} with {bad} of {message.size} numbers not finite."
+                said = f"{self.names[agent]} said {collective} with {bad} of {message.size} numbers not finite."
                 return NumericalError(said), True
-        return NumericalError(f"{word}: the numbers of all agents are finite, but their sum is not."), False
+        return NumericalError(f"{collective}: the numbers of all agents are finite, but their sum is not."), False
 
-    def _needs_edges(self, word: str) -> None:
+    def _needs_edges(self, collective: str) -> None:
         if self.network.server:
-            raise InvalidNetwork(f"{word} needs agents that talk to each other, but all of them talk to a server only.")
+            raise InvalidNetwork(
+                f"{collective} needs agents that talk to each other, but all of them talk to a server only."
+            )
 
-    def _disagreement(self, words: Sequence[Word], silent: Sequence[int]) -> ProtocolError:
+    def _disagreement(self, collectives: Sequence[Collective], silent: Sequence[int]) -> ProtocolError:
         if silent:
             ended = ", ".join(self.names[self.here[k]] for k in silent)
             speaker = next(k for k in range(len(self.here)) if k not in silent)
-            said = f"{self.names[self.here[speaker]]} said {_name(words[0])}"
+            said = f"{self.names[self.here[speaker]]} said {_name(collectives[0])}"
             return ProtocolError(f"{ended} ended the round while {said}.")
-        other = next(k for k, word in enumerate(words) if type(word) is not type(words[0]))
-        one = f"{self.names[self.here[0]]} said {_name(words[0])}"
-        return ProtocolError(f"at the same step {one} and {self.names[self.here[other]]} said {_name(words[other])}.")
+        other = next(k for k, collective in enumerate(collectives) if type(collective) is not type(collectives[0]))
+        one = f"{self.names[self.here[0]]} said {_name(collectives[0])}"
+        return ProtocolError(
+            f"at the same step {one} and {self.names[self.here[other]]} said {_name(collectives[other])}."
+        )
 
 
 @contextmanager
@@ -470,11 +485,11 @@ def _no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _sent(member: tuple[Talk[T], Any]) -> tuple[bool, Any]:
+def _sent(member: tuple[Protocol[T], Any]) -> tuple[bool, Any]:
     """Send a reply to a protocol. Returns False and its next word, or True and its value."""
-    talk, reply = member
+    protocol, reply = member
     try:
-        return False, talk.send(reply)
+        return False, protocol.send(reply)
     except StopIteration as end:
         return True, end.value
 
@@ -491,5 +506,5 @@ def _same_rule(one: str | Matrix, other: str | Matrix) -> bool:
     return digest(one) == digest(other)
 
 
-def _name(word: Word) -> str:
-    return type(word).__name__
+def _name(collective: Collective) -> str:
+    return type(collective).__name__

@@ -103,7 +103,7 @@ class Edge:
         """Return to the state before the first message."""
         with self._lock:
             self.detach()
-            self.heard = 0
+            self.received = 0
             self._sent = 0
             self._unacknowledged = 0
             self._kept: list[tuple[int, bytes]] = []
@@ -156,9 +156,11 @@ class Edge:
 
     def _frame(self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> bytes:
         s = self.mesh
-        identity = (kind, s.run_id, s.epoch, s.me, sequence, self.heard)
+        identity = (kind, s.run_id, s.epoch, s.me, sequence, self.received)
         stop = s.stop
-        header = Header(*identity, tag.purpose, tag.step, tag.word, note, stop_at=stop.at, stop_reason=stop.reason)
+        header = Header(
+            *identity, tag.purpose, tag.step, tag.collective, note, stop_at=stop.at, stop_reason=stop.reason
+        )
         return encode(header, payload)
 
     # -- the connection of the moment ----------------------------------------------------------------------------------
@@ -172,8 +174,8 @@ class Edge:
 
     def greet(self, hello: Header) -> None:
         with self._lock:
-            self.incarnation = hello.word
-            self._forget_up_to(hello.heard)
+            self.incarnation = hello.collective
+            self._forget_up_to(hello.received)
 
     def attach(self, line: Line, cut: Callable[[], object]) -> None:
         """Send all unconfirmed messages, and from now on every message, into this connection."""
@@ -239,21 +241,21 @@ class Edge:
         if (header.run, header.epoch, header.sender) != (s.run_id, s.epoch, self.peer):
             s.rejected["stale"] += 1
             raise ProtocolError("a frame of another run, epoch or sender.")
-        due = self.heard + (header.kind is not Kind.BEAT)
-        if header.sequence > due or header.heard > self._sent:
+        due = self.received + (header.kind is not Kind.BEAT)
+        if header.sequence > due or header.received > self._sent:
             s.rejected["out of order"] += 1
-            raise ProtocolError(f"message {header.sequence} was sent, but message {self.heard + 1} has not come.")
+            raise ProtocolError(f"message {header.sequence} was sent, but message {self.received + 1} has not come.")
         if header.kind is Kind.HELLO:
             s.rejected["malformed"] += 1
             raise ProtocolError("a hello in the middle of a conversation.")
-        if header.kind is not Kind.BEAT and header.sequence <= self.heard:
+        if header.kind is not Kind.BEAT and header.sequence <= self.received:
             s.rejected["repeated"] += 1
             return
         self.last_heard = time.monotonic()
-        self._forget_up_to(header.heard)
+        self._forget_up_to(header.received)
         if header.kind is Kind.BEAT:
             return
-        self.heard = header.sequence
+        self.received = header.sequence
         self._unacknowledged += len(frame)
         self._deliver(header, payload)
         if self._unacknowledged > ACKNOWLEDGE_BYTES or header.kind is Kind.LEAVE:
@@ -261,7 +263,7 @@ class Edge:
 
     def _deliver(self, header: Header, payload: npt.NDArray[Any]) -> None:
         s = self.mesh
-        tag = Tag(header.purpose, header.step, header.word)
+        tag = Tag(header.purpose, header.step, header.collective)
         if header.kind is Kind.MESSAGE:
             with self._room:
                 self._unread += payload.nbytes + OVERHEAD
@@ -271,11 +273,11 @@ class Edge:
                 s.rejected["flood"] += 1
                 raise ProtocolError("more questions than answers were heard.")
             message = s.published.get(header.step)
-            word = "message"
+            collective = "message"
             if message is None:
-                word = "nothing"
+                collective = "nothing"
                 message = np.empty(0)
-            self.post(Kind.ANSWER, message, Tag(header.purpose, header.step, word))
+            self.post(Kind.ANSWER, message, Tag(header.purpose, header.step, collective))
         elif header.kind is Kind.ANSWER:
             self._answered += 1
             if self._answered > self._questions:
@@ -288,7 +290,7 @@ class Edge:
 
     def _farewell(self, header: Header) -> PartyLost:
         name = self.mesh.name(self.peer)
-        lost = printable(header.word)
+        lost = printable(header.collective)
         note = printable(header.note)
         if lost:
             return PartyLost(note or f"{lost} stopped answering.", lost)
@@ -297,8 +299,8 @@ class Edge:
             farewell.status = Status.PROTOCOL_ERROR
         return farewell
 
-    def _forget_up_to(self, heard: int) -> None:
-        known = next((k for k, (number, _) in enumerate(self._kept) if number > heard), len(self._kept))
+    def _forget_up_to(self, received: int) -> None:
+        known = next((k for k, (number, _) in enumerate(self._kept) if number > received), len(self._kept))
         self._kept_bytes -= sum(len(frame) for _, frame in self._kept[:known])
         del self._kept[:known]
 
@@ -325,7 +327,7 @@ class Edge:
                 return None
             tag, message = found
             if tag.purpose == number:
-                return message if tag.word == "message" else None
+                return message if tag.collective == "message" else None
 
     def _wait_for(self, queue: SimpleQueue[Any], patience: float | None = None) -> Any:
         """The next item of a queue; None if nothing comes within the patience."""

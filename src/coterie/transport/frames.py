@@ -57,11 +57,11 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unkn
     sender: Count
     sequence: Count
     """Messages, questions, answers and leaves are numbered from 1 on each link; a beat has the last number."""
-    heard: Count
+    received: Count
     """The number up to which the sender has the receiver's messages."""
     purpose: Text = ""
     step: Count = 0
-    word: Text = ""
+    collective: Text = ""
     note: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     dtype: Literal["<f8", "<f4", "<u8", "|u1"] = "|u1"
     shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3)] = (0,)

@@ -147,17 +147,19 @@ class Gossip:
         agent = self._agents[who]
         mail = self._taken() if self.record else ()
         seen = []
-        talk = self._steps.round(agent, self._states[who], tick)
+        protocol = self._steps.round(agent, self._states[who], tick)
         reply = None
         while True:
             try:
-                word = talk.send(reply)
+                collective = protocol.send(reply)
             except StopIteration as end:
                 state = end.value
                 break
-            if type(word) is not Ask:
-                raise ProtocolError(f"{agent.data.name} woke up alone and said {type(word).__name__}; it can only Ask.")
-            reply, looked = self._answer(who, word, tick)
+            if type(collective) is not Ask:
+                raise ProtocolError(
+                    f"{agent.data.name} woke up alone and said {type(collective).__name__}; it can only Ask."
+                )
+            reply, looked = self._answer(who, collective, tick)
             seen += looked
         if self.record:
             self.sights.append(Sight(tick, who, tuple(seen), mail))
@@ -168,16 +170,16 @@ class Gossip:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
-        if word.weights is None:
-            return self._asked(who, word, tick)
+    def _answer(self, who: int, collective: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
+        if collective.weights is None:
+            return self._asked(who, collective, tick)
         if self._immediate:
-            total: FloatArray = weighted_rows(self._board, np.asarray(word.peers, np.intp), word.weights)
-            looked = [(int(peer), self._versions[peer]) for peer in word.peers] if self.record else []
+            total: FloatArray = weighted_rows(self._board, np.asarray(collective.peers, np.intp), collective.weights)
+            looked = [(int(peer), self._versions[peer]) for peer in collective.peers] if self.record else []
             return total, looked
-        looked = [(int(peer), self._copy_of(who, int(peer), tick)) for peer in word.peers]
+        looked = [(int(peer), self._copy_of(who, int(peer), tick)) for peer in collective.peers]
         rows = np.array([self._editions[edition] for edition in looked]).reshape(len(looked), self._board.shape[1])
-        return weighted_rows(rows, np.arange(len(looked)), word.weights), looked
+        return weighted_rows(rows, np.arange(len(looked)), collective.weights), looked
 
     def _copy_of(self, who: int, peer: int, tick: int) -> int:
         """The version of the peer's publication that this agent holds."""
@@ -185,15 +187,15 @@ class Gossip:
             return dict(self._script[tick].seen)[peer]
         return self._arrived[who].setdefault(peer, self._versions[peer])
 
-    def _asked(self, who: int, word: Ask, tick: int) -> tuple[dict[int, FloatArray], list[tuple[int, int]]]:
+    def _asked(self, who: int, collective: Ask, tick: int) -> tuple[dict[int, FloatArray], list[tuple[int, int]]]:
         """What each peer that answers has published last; what the asker has read already is not sent again."""
         answer: dict[int, FloatArray] = {}
         looked = []
         known = self._read[who]
         send = self.bill.send
-        if len(known) > MEMORY // self.count + len(word.peers):
+        if len(known) > MEMORY // self.count + len(collective.peers):
             known.clear()
-        for peer in map(int, word.peers):
+        for peer in map(int, collective.peers):
             publication = self._publications[peer]
             version = self._versions[peer]
             body = self._bodies[peer]
@@ -206,7 +208,7 @@ class Gossip:
                 continue
             else:
                 answer[peer] = publication.x
-            if word.again or known.get(peer) != body:
+            if collective.again or known.get(peer) != body:
                 self._bill("Ask", peer, 1, publication.head, self._filled(peer, publication), publication)
                 known[peer] = body
             else:
@@ -248,9 +250,9 @@ class Gossip:
         if not self._immediate:
             self._editions[who, self._versions[who]] = sealed(np.array(publication.x))
 
-    def _bill(self, word: str, who: int, copies: int, plain: int, entries: int, publication: Publication) -> None:
+    def _bill(self, collective: str, who: int, copies: int, plain: int, entries: int, publication: Publication) -> None:
         length = publication.x.size - publication.head if publication.sparse else 1
-        self.bill.entries("rounds", word, who, copies, plain, entries, length)
+        self.bill.entries("rounds", collective, who, copies, plain, entries, length)
 
     def _filled(self, who: int, publication: Publication) -> int:
         """How many entries of the vector have to be sent: counted once for as long as it stays what it is."""

@@ -258,12 +258,12 @@ class GrpcMesh(Mesh):
         thread.start()
         self._threads.append(thread)
 
-    def _hello(self, heard: int) -> bytes:
+    def _hello(self, received: int) -> bytes:
         """The hello of this process: its number, its epoch, the next epoch that it knows of, and the last message
         received.
         """
-        who = (Kind.HELLO, self.run_id, self.epoch, self.me, 0, heard)
-        header = Header(*who, step=self._wanted_epoch, word=self._incarnation)
+        who = (Kind.HELLO, self.run_id, self.epoch, self.me, 0, received)
+        header = Header(*who, step=self._wanted_epoch, collective=self._incarnation)
         return encode(header, np.frombuffer(self.agreement.encode(), np.uint8))
 
     def _beat(self) -> None:
@@ -288,7 +288,7 @@ class GrpcMesh(Mesh):
         untrusted = 0
         while not self._closing.is_set():
             line: Line = SimpleQueue()
-            line.put(self._hello(edge.heard))
+            line.put(self._hello(edge.received))
             channel = self._channel(edge.peer, address)
             try:
                 call = channel.stream_stream(METHOD)(iter(line.get, None))
@@ -378,11 +378,11 @@ class GrpcMesh(Mesh):
                 self._check_hello(edge, first)
             except ProtocolError:
                 # The other side gets this side's hello too, comes to the same conclusion and ends the connection.
-                yield self._hello(edge.heard)
+                yield self._hello(edge.received)
                 with contextlib.suppress(Exception), self._impatience(context.cancel):
                     next(frames)
                 return
-        yield self._hello(edge.heard)
+        yield self._hello(edge.received)
         line: Line = SimpleQueue()
         edge.attach(line, context.cancel)
         self._pool.submit(self._read, edge, frames, line)
@@ -407,7 +407,7 @@ class GrpcMesh(Mesh):
             raise
         shown = context.auth_context().get("x509_subject_alternative_name", [])
         if header.sender == self.me and server_name(self.name(self.me)).encode() in shown:
-            self._meet_oneself(context, header.word)
+            self._meet_oneself(context, header.collective)
         edge = self._edges.get(header.sender)
         if edge is None or header.kind is not Kind.HELLO or header.sender in self._dials:
             self.rejected["no neighbour"] += 1
@@ -415,7 +415,7 @@ class GrpcMesh(Mesh):
         if isinstance(self.security, MutualTLS) and server_name(self.name(header.sender)).encode() not in shown:
             self.rejected["wrong name"] += 1
             raise ProtocolError(f"the TLS certificate is not that of {self.name(header.sender)}.")
-        if header.word in edge.outdated:
+        if header.collective in edge.outdated:
             self.rejected["twice"] += 1
             raise ProtocolError(f"{self.name(edge.peer)} was started a second time, and that process has its place.")
         if isinstance(self.security, MutualTLS):
@@ -445,10 +445,10 @@ class GrpcMesh(Mesh):
             self.rejected["other run"] += 1
             raise edge.fail(ProtocolError(f"{self.name(edge.peer)} is in run {header.run}, not in {self.run_id}."))
         edge.last_heard = time.monotonic()
-        edge.known_as(header.word)
+        edge.known_as(header.collective)
         if header.step > self._wanted_epoch:
             self._want_epoch(header.step, f"{self.name(edge.peer)} says that a party was started again")
-        elif header.epoch == self.epoch and edge.incarnation not in ("", header.word):
+        elif header.epoch == self.epoch and edge.incarnation not in ("", header.collective):
             self._want_epoch(self.epoch + 1, f"{self.name(edge.peer)} was started again")
         if not header.step == header.epoch == self.epoch == self._wanted_epoch:
             raise ProtocolError("one side has yet to begin again.")

@@ -20,10 +20,10 @@ class Tag(msgspec.Struct, frozen=True, gc=False):
 
     purpose: str
     step: int
-    word: str
+    collective: str
 
     def __str__(self) -> str:
-        return f"{self.word} (step {self.step}, {self.purpose})"
+        return f"{self.collective} (step {self.step}, {self.purpose})"
 
 
 class Stop(NamedTuple):

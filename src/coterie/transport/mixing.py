@@ -59,9 +59,9 @@ class Operator(NamedTuple):
 class Mixing:
     """The operators of one process; each is computed once."""
 
-    def __init__(self, network: Network, here: Sequence[int], at_hand: Sequence[int]):
+    def __init__(self, network: Network, local: Sequence[int], at_hand: Sequence[int]):
         self.network = network
-        self.here = here
+        self.here = local
         self.at_hand = at_hand
         self._stack: FloatArray = np.empty((0, 0))
         self._operators: dict[tuple[str | int, Any, bool], tuple[str | Matrix, Operator]] = {}
@@ -88,19 +88,19 @@ class Mixing:
         return matrix
 
     def _part(self, matrix: Matrix, long: bool) -> Operator:
-        here = np.array(self.here)
+        local = np.array(self.here)
         m = self.network.agents
-        if len(here) == m:
+        if len(local) == m:
             return Operator(matrix, range(m), slice(None))
         if isinstance(matrix, Even) or (isinstance(matrix, np.ndarray) and m <= WHOLE_PRODUCT):
             # For short messages, take a view: it costs less, and the product that it keeps in memory is small.
-            wanted: npt.NDArray[np.intp] | slice = here
-            if not long and here[-1] - here[0] == len(here) - 1:
-                wanted = slice(here[0], here[-1] + 1)
+            wanted: npt.NDArray[np.intp] | slice = local
+            if not long and local[-1] - local[0] == len(local) - 1:
+                wanted = slice(local[0], local[-1] + 1)
             return Operator(matrix, range(m), wanted)
         if isinstance(matrix, np.ndarray):
-            return Operator(matrix[here][:, self.at_hand], self.at_hand, slice(None))
-        return Operator(_chosen(matrix, here, self.at_hand), self.at_hand, slice(None))
+            return Operator(matrix[local][:, self.at_hand], self.at_hand, slice(None))
+        return Operator(_chosen(matrix, local, self.at_hand), self.at_hand, slice(None))
 
     def product(self, matrix: Matrix, messages: Sequence[FloatArray]) -> FloatArray:
         """The product of the matrix and the messages, which are the rows of the other factor."""

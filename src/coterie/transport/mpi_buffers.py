@@ -44,7 +44,7 @@ class SumBuffer(NamedTuple):
     """Views for the messages of the agents here."""
     said: IntArray
     """Views for the headers of the agents here."""
-    heard: IntArray
+    received: IntArray
     """The headers of all agents, rank by rank."""
     swap: Callable[[], object]
     held: Sequence[Any]
@@ -114,28 +114,28 @@ class MpiBuffers:
         table = np.zeros((self._agents, width), dtype)
         wire = np.zeros((len(self._layout.here), width), dtype)
         swap, held = self._prepared(self._comm, "Allgatherv", wire, [table, [n * width for n in self._counts]])
-        said, heard = (rows[:, numbers:].view(np.int64) for rows in (wire, table))
+        said, received = (rows[:, numbers:].view(np.int64) for rows in (wire, table))
         messages = [table[row, :size] for row in self.row_of]
         own = list(wire[:, :size])
-        return SumBuffer(size, table[:, :numbers], messages, own, said, heard, swap, held)
+        return SumBuffer(size, table[:, :numbers], messages, own, said, received, swap, held)
 
     def _slicing(self, size: int, dtype: Any) -> SumBuffer:
         ranks = self._comm.size
-        here = len(self._layout.here)
+        local = len(self._layout.here)
         length = -(-size // self._comm.size)
         numbers, width = _widths(length, dtype)
         table = np.zeros((self._agents, width), dtype)
-        wire = np.zeros((ranks, here, width), dtype)
-        counts = [here * width] * ranks, [n * width for n in self._counts]
+        wire = np.zeros((ranks, local, width), dtype)
+        counts = [local * width] * ranks, [n * width for n in self._counts]
         swap, held = self._prepared(self._comm, "Alltoallv", [wire, counts[0]], [table, counts[1]])
         mine = np.zeros(length, dtype)
-        everybodys = np.zeros(ranks * length, dtype)
-        swap_again, more = self._prepared(self._comm, "Allgather", mine, everybodys)
-        said, heard = (rows.reshape(-1, width)[:, numbers:].view(np.int64) for rows in (wire, table))
+        of_all = np.zeros(ranks * length, dtype)
+        swap_again, more = self._prepared(self._comm, "Allgather", mine, of_all)
+        said, received = (rows.reshape(-1, width)[:, numbers:].view(np.int64) for rows in (wire, table))
         messages = [table[row, :length] for row in self.row_of]
-        own = [wire[:, row, :length] for row in range(here)]
-        slices = mine, everybodys, swap_again
-        return SumBuffer(length, table[:, :numbers], messages, own, said, heard, swap, held + more, slices)
+        own = [wire[:, row, :length] for row in range(local)]
+        slices = mine, of_all, swap_again
+        return SumBuffer(length, table[:, :numbers], messages, own, said, received, swap, held + more, slices)
 
     def _near_by(self, size: int, dtype: Any, whole: bool) -> NeighbourBuffer:
         """Messages leave from rows of a table, and those of neighbours arrive in others; headers stand behind it."""

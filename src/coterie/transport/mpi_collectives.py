@@ -117,13 +117,13 @@ class MpiCollectives(Collectives):
         except self._mpi.Exception as error:
             self.explain(error)
 
-    def tag(self, purpose: str, word: str) -> Tag:
-        self._doing.said = tag = super().tag(purpose, word)
+    def tag(self, purpose: str, collective: str) -> Tag:
+        self._doing.said = tag = super().tag(purpose, collective)
         return tag
 
-    def _waiting(self, word: str, purpose: str = "engine") -> AbstractContextManager[None]:
+    def _waiting(self, collective: str, purpose: str = "engine") -> AbstractContextManager[None]:
         """While this rank waits for others."""
-        return self._doing.waiting(Tag(purpose, self._step, word))
+        return self._doing.waiting(Tag(purpose, self._step, collective))
 
     # -- ranks that died or are frozen --------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class MpiCollectives(Collectives):
     def _sliced(self, buffer: SumBuffer, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """Rank r adds the r-th slice of all messages: each number travels twice, whatever the number of ranks."""
         assert buffer.slices is not None
-        mine, everybodys, swap = buffer.slices
+        mine, of_all, swap = buffer.slices
         size = messages[0].size
         length = mine.size
         whole = size // length
@@ -203,17 +203,17 @@ class MpiCollectives(Collectives):
         self._doing.answered = None
         swap()
         self._doing.answered = tag
-        return everybodys[:size].copy()
+        return of_all[:size].copy()
 
     def _added(self, buffer: SumBuffer, tag: Tag) -> FloatArray:
         """The sum of all messages, or of one slice. Raises if a rank complains or sent another word."""
-        code = tag.step + _seed_of(tag.purpose, tag.word)
+        code = tag.step + _seed_of(tag.purpose, tag.collective)
         buffer.said[:] = (*self.stop, self._complaint is not None, code)
         buffer.swap()
         self._doing.answered = tag
         # In most cases all headers are equal: no stop, no complaint, the same word.
-        if buffer.heard.tobytes() != header_of(0, 0, 0, code) * self.network.agents:
-            self._heed(buffer.heard[self._buffers.row_of], tag)
+        if buffer.received.tobytes() != header_of(0, 0, 0, code) * self.network.agents:
+            self._heed(buffer.received[self._buffers.row_of], tag)
         if self.sums.exact or not self._row_after_row:
             return self._in_order(buffer.messages)
         # Of several columns numpy adds row after row, as `_in_order` does, in one call.
@@ -260,12 +260,12 @@ class MpiCollectives(Collectives):
 
     def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
         packed = [({agent: messages[agent] for agent in agents}, self.stop) for agents in self.layout.outgoing.values()]
-        heard = dict(messages)
+        received = dict(messages)
         for theirs, stop in self._near.neighbor_alltoall(packed):
             self._adopt(stop)
-            heard |= {agent: sealed(message) for agent, message in theirs.items()}
+            received |= {agent: sealed(message) for agent, message in theirs.items()}
         self._doing.answered = tag
-        return heard
+        return received
 
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         questions = [[peer for peer in peers if self.process_of[peer] == rank] for rank in range(self.comm.size)]
@@ -274,13 +274,15 @@ class MpiCollectives(Collectives):
                 {peer: self.published[peer] for peer in asked if peer in self.published}
                 for asked in self.comm.alltoall(questions)
             ]
-            return {peer: sealed(message) for heard in self.comm.alltoall(answers) for peer, message in heard.items()}
+            return {
+                peer: sealed(message) for received in self.comm.alltoall(answers) for peer, message in received.items()
+            }
 
     def send(self, process: int, message: FloatArray, tag: Tag) -> None:
         self.comm.send((tag, message, self.stop), process)
 
     def receive(self, process: int, tag: Tag) -> FloatArray:
-        with self._waiting(tag.word, tag.purpose):
+        with self._waiting(tag.collective, tag.purpose):
             found, message, stop = self.comm.recv(source=process)
         if found != tag:
             raise ProtocolError(f"{self.called(process)} sent {found} where {tag} was expected.")
@@ -301,6 +303,6 @@ class MpiCollectives(Collectives):
 
 
 @functools.cache
-def _seed_of(purpose: str, word: str) -> int:
+def _seed_of(purpose: str, collective: str) -> int:
     """With the step, a number that two words at one step hardly share."""
-    return zlib.crc32(f"{purpose} {word}".encode())
+    return zlib.crc32(f"{purpose} {collective}".encode())

@@ -137,15 +137,15 @@ class PointToPoint(Collectives):
                 self.send(self.sums.helper, mine[piece], tag)
             return np.zeros_like(mine)
         if self.process == self.sums.helper:
-            heard = [self._expected(root, tag, mine[piece].size, mine.dtype) for piece in _pieces(mine)]
-            self.sums.absorb(mine, _joined(heard))
+            received = [self._expected(root, tag, mine[piece].size, mine.dtype) for piece in _pieces(mine)]
+            self.sums.absorb(mine, _joined(received))
         return mine
 
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         operator = self._mixing.operator(rule, messages[0].dtype, messages[0].size)
-        heard = self._swapped(messages, tag)
+        received = self._swapped(messages, tag)
         absent = np.zeros(messages[0].size, messages[0].dtype)
-        rows = [heard.get(agent, absent) for agent in operator.agents]
+        rows = [received.get(agent, absent) for agent in operator.agents]
         mixed: FloatArray = self._mixing.product(operator.matrix, rows)
         return mixed[operator.wanted]
 
@@ -157,16 +157,16 @@ class PointToPoint(Collectives):
             return messages[0]
         size = messages[0].size
         dtype = messages[0].dtype
-        heard = dict(zip(self.here, messages, strict=True))
+        received = dict(zip(self.here, messages, strict=True))
         total: FloatArray | None = None
         for agent, owner in enumerate(self.process_of):
-            if agent not in heard:
+            if agent not in received:
                 agents = self.layout.agents_of[owner]
                 stack = self._expected(owner, tag, len(agents) * size, dtype).reshape(len(agents), size)
                 if to_one:
                     self._refuse_not_finite(stack, owner, tag)
-                heard |= zip(agents, stack, strict=True)
-            message = heard.pop(agent)
+                received |= zip(agents, stack, strict=True)
+            message = received.pop(agent)
             if total is None:
                 total = message.copy()
             else:
@@ -215,33 +215,33 @@ class PointToPoint(Collectives):
         """Of a total that one agent hears, only who adds up a message can say who sent it."""
         if message.dtype.kind == "f" and (wrong := int(np.count_nonzero(~np.isfinite(message)))):
             raise ProtocolError(
-                f"{tag.word}: {self.called(process)} sent {wrong} of {message.size} numbers that are not finite."
+                f"{tag.collective}: {self.called(process)} sent {wrong} of {message.size} numbers that are not finite."
             )
 
     def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
         """The messages, all of one size, of the agents here and of the agents elsewhere with a neighbour here."""
         size = messages[0].size
         dtype = messages[0].dtype
-        heard = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
+        received = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
         for process, agents in self.layout.outgoing.items():
-            self.send(process, _stacked([heard[agent] for agent in agents]), tag)
+            self.send(process, _stacked([received[agent] for agent in agents]), tag)
         for process, agents in self.layout.incoming.items():
             stack = self._expected(process, tag, len(agents) * size, dtype).reshape(len(agents), size)
-            heard |= zip(agents, stack, strict=True)
-        return heard
+            received |= zip(agents, stack, strict=True)
+        return received
 
     def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
         for process, agents in self.layout.outgoing.items():
             for agent in agents:
                 self.send(process, messages[agent], tag)
-        heard = dict(messages)
+        received = dict(messages)
         for process, agents in self.layout.incoming.items():
             for agent in agents:
-                heard[agent] = self._message(process, tag)
-        return heard
+                received[agent] = self._message(process, tag)
+        return received
 
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
-        self.everybodys([[0.0]] * len(self.here), "published")
+        self.of_all([[0.0]] * len(self.here), "published")
         found: dict[int, FloatArray] = {}
         for peer in peers:
             owner = self.process_of[peer]
@@ -275,7 +275,7 @@ class PointToPoint(Collectives):
         message = self.links.receive(process, tag).reshape(-1)
         if message.size != size or message.dtype != dtype:
             raise ProtocolError(
-                f"{tag.word}: {self.names[self.here[0]]} expected {size} numbers of type {dtype}, and "
+                f"{tag.collective}: {self.names[self.here[0]]} expected {size} numbers of type {dtype}, and "
                 f"{self.called(process)} sent {message.size} of type {message.dtype} at the same step."
             )
         return message
@@ -283,7 +283,7 @@ class PointToPoint(Collectives):
 
 def _of_numbers(message: FloatArray, tag: Tag) -> FloatArray:
     if message.dtype.kind != "f":
-        raise ProtocolError(f"{tag.word}: unexpected payload of type {message.dtype}.")
+        raise ProtocolError(f"{tag.collective}: unexpected payload of type {message.dtype}.")
     return message
 
 

@@ -77,14 +77,14 @@ class RealTimeGossip(BetweenProcesses):
 
         The process of agent 0 says when it is over: when the time has come, or there is a `stop_reason`.
         """
-        here = self._seat(agents, states, steps)
+        local = self._seat(agents, states, steps)
         self._span = span
         self._tag = Tag("rounds", span[0], "stretch")
         self._ended = set()
         leads = self.collectives.layout.leads
         began = time.monotonic()
         end = began + (span[1] - span[0]) * self.pace
-        clocks = {who: np.random.default_rng([agents[0].seed, CLOCKS, 1 + who, self.ticks[who]]) for who in here}
+        clocks = {who: np.random.default_rng([agents[0].seed, CLOCKS, 1 + who, self.ticks[who]]) for who in local}
         rings = {who: began + clock.exponential(self.pace) for who, clock in clocks.items()}
         while not self._over(leads, end, stop_reason):
             who = min(rings, key=rings.__getitem__)
@@ -98,7 +98,7 @@ class RealTimeGossip(BetweenProcesses):
             reached = min(span[1], span[0] + int((time.monotonic() - began) / self.pace))
             self.collectives.stop = self._stop = Stop(reached, stop_reason())
         self._close()
-        return [self._states[agent] for agent in here], self._stop.at
+        return [self._states[agent] for agent in local], self._stop.at
 
     def agreed(self) -> int:
         """The reason to stop that the process of agent 0 had at the end of the stretch."""
@@ -202,16 +202,16 @@ class RealTimeGossip(BetweenProcesses):
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
-        peers = np.asarray(word.peers, np.intp)
-        if word.weights is None:
+    def _answer(self, who: int, collective: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
+        peers = np.asarray(collective.peers, np.intp)
+        if collective.weights is None:
             known = [self._fetched(peer) for peer in peers.tolist()]
         else:
             known = [peer in self._copies or self._fetched(peer) for peer in peers.tolist()]
         if not all(known):
-            weights = None if word.weights is None else word.weights[known]
-            word = msgspec.structs.replace(word, peers=peers[known], weights=weights)
-        return super()._answer(who, word, tick)
+            weights = None if collective.weights is None else collective.weights[known]
+            collective = msgspec.structs.replace(collective, peers=peers[known], weights=weights)
+        return super()._answer(who, collective, tick)
 
     def _fetched(self, peer: int) -> bool:
         """Ask for that peer's publication, and say whether it is here now."""

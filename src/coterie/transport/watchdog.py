@@ -56,7 +56,7 @@ class Doing:
 class _Standing(NamedTuple):
     """The word in which a rank waits, or None, and for how many seconds it has waited or computed."""
 
-    word: Tag | None
+    collective: Tag | None
     """The word that it waits in; None while it computes."""
     size: int
     """Number of numbers in its messages."""
@@ -165,22 +165,22 @@ class Watchdog:
         if silent:
             return self._lost(silent, f"has not been heard for {self.deadline:g} seconds")
         longest = LONG * self.deadline
-        endless = [rank for rank in self._others if found[rank].word is None and found[rank].seconds > longest]
+        endless = [rank for rank in self._others if found[rank].collective is None and found[rank].seconds > longest]
         if endless:
             return self._lost(endless, f"has been computing for more than {longest:g} seconds")
         return self._deadlock({self.comm.rank: self._standing(), **found})
 
     def _deadlock(self, standings: dict[int, _Standing]) -> ProtocolError | None:
         """The error if all ranks wait in different words of one step. (Slow messages also make all ranks wait.)"""
-        words = set()
+        collectives = set()
         for standing in standings.values():
-            if standing.word is None:
+            if standing.collective is None:
                 return None
-            words.add((standing.word, standing.size))
-        if len({word.step for word, _ in words}) == len(words):
+            collectives.add((standing.collective, standing.size))
+        if len({collective.step for collective, _ in collectives}) == len(collectives):
             return None
         members = [(self.called[rank], standings[rank]) for rank in sorted(standings)]
-        said = "; ".join(f"{name} said {standing.word} of {standing.size} numbers" for name, standing in members)
+        said = "; ".join(f"{name} said {standing.collective} of {standing.size} numbers" for name, standing in members)
         return ProtocolError(f"all ranks wait for each other: {said}.")
 
     def _lost(self, ranks: Sequence[int], why: str) -> PartyLost:

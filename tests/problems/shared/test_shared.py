@@ -137,18 +137,18 @@ def test_without_deviations_it_is_one_model():
 def test_a_deviation_that_is_not_allowed_is_no_proof():
     data = (X, SIGNS, USERS)
     result = co.solve(co.Shared(mu=math.inf), data, **RUN)
-    bent = replace(result.model, deviations=result.model.deviations + 1e-3)
-    forged = replace(result.certificate, model_digest=bent.digest())
+    hessian_product = replace(result.model, deviations=result.model.deviations + 1e-3)
+    forged = replace(result.certificate, model_digest=hessian_product.digest())
     with pytest.raises(co.CoterieError, match="deviates from the common one"):
-        co.verify(forged, bent, [(X[k == USERS], SIGNS[k == USERS]) for k in range(K)])
+        co.verify(forged, hessian_product, [(X[k == USERS], SIGNS[k == USERS]) for k in range(K)])
 
 
 def test_a_shifted_deviation_costs_what_it_costs():
     """The proof of another model is another: a forged deviation shows in the recomputed gap."""
     result = co.solve(co.Shared(mu=0.02), (X, SIGNS, USERS), **RUN)
-    bent = replace(result.model, deviations=result.model.deviations + 1e-3)
-    forged = replace(result.certificate, model_digest=bent.digest())
-    found = co.verify(forged, bent, [(X[k == USERS], SIGNS[k == USERS]) for k in range(K)])
+    hessian_product = replace(result.model, deviations=result.model.deviations + 1e-3)
+    forged = replace(result.certificate, model_digest=hessian_product.digest())
+    found = co.verify(forged, hessian_product, [(X[k == USERS], SIGNS[k == USERS]) for k in range(K)])
     assert not found.holds
     assert "primal" in " ".join(found.objections)
 

@@ -19,7 +19,7 @@ from coterie.methods.second_order import newton as proximal_newton
 from coterie.networks import star
 from coterie.numerics.arrays import Design
 from coterie.problems import proof as skeleton
-from coterie.problems.survival.likelihood import CoxHere, RiskSets, risk_of
+from coterie.problems.survival.likelihood import CoxLocalLoss, RiskSets, risk_of
 from coterie.problems.survival.proof import _Gaps
 from coterie.run.bill import Bill
 from coterie.run.certificate import Point, certify
@@ -104,7 +104,7 @@ def loss(u, y, s, number=float, log=np.log, exp=np.exp):
 def test_value_slopes_and_curvature_in_many_digits(seed, truncated):
     rng, y, s, u = drawn(seed, 12, truncated)
     risk, design = RiskSets(y, s), Design(rng.standard_normal((12, 2)))
-    here = CoxHere(np.zeros(2), design, risk, u)
+    local = CoxLocalLoss(np.zeros(2), design, risk, u)
     y = y if truncated else np.column_stack([y[:, 0], y[:, 1], np.full(12, -1.0), y[:, 3]])
     way = rng.standard_normal(12)
     with mp.workdps(40):
@@ -114,14 +114,14 @@ def test_value_slopes_and_curvature_in_many_digits(seed, truncated):
             return loss([a + t * b for a, b in line], y, s, mp.mpf, mp.log, mp.exp)
 
         value, slope, bend = (float(mp.diff(at, 0, order)) for order in range(3))
-    assert here.losses == pytest.approx(value, rel=1e-12, abs=1e-11)
-    assert here.slopes @ way == pytest.approx(slope, rel=1e-9, abs=1e-9)
-    assert way @ here.bent(way) == pytest.approx(bend, rel=1e-7, abs=1e-7)
-    np.testing.assert_allclose(here.row_scores().sum(axis=0), -here.adjoint, atol=1e-8)
-    H = here.hessian()
+    assert local.losses == pytest.approx(value, rel=1e-12, abs=1e-11)
+    assert local.gradients @ way == pytest.approx(slope, rel=1e-9, abs=1e-9)
+    assert way @ local.hessian_product(way) == pytest.approx(bend, rel=1e-7, abs=1e-7)
+    np.testing.assert_allclose(local.row_scores().sum(axis=0), -local.adjoint, atol=1e-8)
+    H = local.hessian()
     H = H + np.triu(H, 1).T
-    np.testing.assert_allclose(H[0], design.adjoint(here.bent(design.X[:, 0])), atol=1e-7)
-    assert (here.diagonal() >= H.diagonal() - 1e-9).all()
+    np.testing.assert_allclose(H[0], design.adjoint(local.hessian_product(design.X[:, 0])), atol=1e-7)
+    assert (local.diagonal() >= H.diagonal() - 1e-9).all()
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -303,11 +303,11 @@ def test_no_gap_is_smaller_than_the_truth(seed):
     result = co.solve(problem, (rows, y, s), max_rounds=int(rng.choice([0, 1, 3, 40])), progress=False)
     better = co.solve(problem, (rows, y, s), tol=1e-13, max_rounds=60, progress=False)
     with mp.workdps(60):
-        here, there = (exact(problem, rows, y, s, one.model.coef_) for one in (result, better))
+        local, there = (exact(problem, rows, y, s, one.model.coef_) for one in (result, better))
         radius = result.certificate.radius
-        assert abs(here - mp.mpf(result.certificate.primal)) <= 1e-9 * (1 + abs(here))
+        assert abs(local - mp.mpf(result.certificate.primal)) <= 1e-9 * (1 + abs(local))
         if radius is None or np.linalg.norm(better.model.coef_) <= radius:
-            assert here - there <= mp.mpf(result.certificate.gap)
+            assert local - there <= mp.mpf(result.certificate.gap)
 
 
 @given(
@@ -318,16 +318,16 @@ def test_what_is_lost_is_the_divergence_from_the_dual(seed, far, c):
     """The formula with sums over risk sets against all probabilities of all rows at risk, in 60 digits."""
     rng, y, s, u = drawn(seed, 14)
     risk, design = RiskSets(y, s), Design(np.zeros((14, 1)))
-    here = CoxHere(np.zeros(1), design, risk, u)
-    dual = here if far == 0 else CoxHere(np.zeros(1), design, risk, u + far * rng.standard_normal(14))
-    found, error = _Gaps(here, dual, 0.0, float(risk.deaths.sum())).at(c)
+    local = CoxLocalLoss(np.zeros(1), design, risk, u)
+    dual = local if far == 0 else CoxLocalLoss(np.zeros(1), design, risk, u + far * rng.standard_normal(14))
+    found, error = _Gaps(local, dual, 0.0, float(risk.deaths.sum())).at(c)
     true = mp.mpf(0)
     with mp.workdps(60):
         for k in range(risk.count):
             held = np.flatnonzero(present(y, k, risk)).tolist()
             events = [i for i in held if risk.events[i] and risk.end[i] == k + 1]
             deaths = mp.fsum(mp.mpf(s[i]) for i in events)
-            masses = [[mp.mpf(s[i]) * mp.exp(mp.mpf(z.scores[i])) for i in held] for z in (here, dual)]
+            masses = [[mp.mpf(s[i]) * mp.exp(mp.mpf(z.scores[i])) for i in held] for z in (local, dual)]
             for i, there, mass in zip(held, *masses, strict=True):
                 p = c * mass / mp.fsum(masses[1]) + ((1 - mp.mpf(c)) * mp.mpf(s[i]) / deaths if i in events else 0)
                 true += deaths * p * mp.log(p * mp.fsum(masses[0]) / there) if p else 0
@@ -394,8 +394,8 @@ def test_allowances_for_rounding_cover_what_was_lost(seed, monkeypatch):
             held, deaths = np.flatnonzero(present(y, k, risk)).tolist(), int(risk.deaths[k])
             z = [mp.exp(mp.mpf(scores[i])) for i in held]
             true = [mp.exp(u[i] - u[held[0]]) for i in held]
-            for i, here, there in zip(held, z, true, strict=True):
-                p = here / mp.fsum(z)
+            for i, local, there in zip(held, z, true, strict=True):
+                p = local / mp.fsum(z)
                 v[i] += deaths * p
                 lost += deaths * p * mp.log(p * mp.fsum(true) / there)
         slope = [-mp.fsum(row[j] * v[i] for i, row in enumerate(exact_rows)) / n for j in range(d)]

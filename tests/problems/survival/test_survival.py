@@ -102,7 +102,7 @@ def test_a_party_of_a_study_names_its_columns(tmp_path):
         read_own(*load_party(file))
 
 
-class Here:
+class LocalLoss:
     """A cluster whose workers are this process."""
 
     def ask(self, questions):
@@ -114,7 +114,7 @@ def test_rows_of_a_cluster_stay_there():
     problem = co.Problem("cox")
     prepare = partial(prepare_tables, problem=problem, split="samples")
     sources = [partial(getattr, table, "__self__", table) for table in TABLES]
-    tables, _ = remote_tables(sources, Here(), prepare, "samples", problem)
+    tables, _ = remote_tables(sources, LocalLoss(), prepare, "samples", problem)
     for stand_in, table in zip(tables, TABLES, strict=True):
         assert stand_in.known_digest == prepare([table])[0][0].digest()
         np.testing.assert_array_equal(stand_in.fetch().y, table.y)

@@ -189,19 +189,19 @@ class Categories(msgspec.Struct, frozen=True, tag="one-hot"):
 
     def apply(self, cells: Cells, name: str, party: str) -> FloatArray:
         """The columns of these cells."""
-        here, which = cells.counted(self.text)
+        local, which = cells.counted(self.text)
         place = {one: k for k, one in enumerate(self.known)}
-        unknown = [k for k, one in enumerate(here) if one not in place]
+        unknown = [k for k, one in enumerate(local) if one not in place]
         if unknown and not self.pooled:
             rows = int(np.isin(which, unknown).sum())
             many = f"{len(unknown)} categor{'y' if len(unknown) == 1 else 'ies'} in {rows} row{'s' * (rows > 1)}"
-            shown = ", ".join("a missing value" if here[k] is None else repr(here[k]) for k in unknown[:3])
+            shown = ", ".join("a missing value" if local[k] is None else repr(local[k]) for k in unknown[:3])
             raise party_error(
                 party,
                 f"column {name!r} has {many} that the fit did not have: {shown}. Leave these rows out, or fit with "
                 "one-hot(10), say, which pools rare and unknown categories.",
             )
-        target = np.array([place.get(one, len(self.known)) for one in here], np.intp)
+        target = np.array([place.get(one, len(self.known)) for one in local], np.intp)
         width = len(self.known) + self.pooled
         columns = np.zeros((len(which), width))
         columns[np.arange(len(which)), target[which] if len(which) else which] = 1.0
@@ -391,10 +391,10 @@ class Prepared(msgspec.Struct, frozen=True):
 
     def like(self, other: Prepared) -> bool:
         """Whether the other one is the same up to rounding."""
-        here, there = self.state(), other.state()
-        return len(here["columns"]) == len(there["columns"]) and all(
+        local, there = self.state(), other.state()
+        return len(local["columns"]) == len(there["columns"]) and all(
             _alike(one, another, (one["high"] or 0.0) - (one["low"] or 0.0))
-            for one, another in zip(here["columns"], there["columns"], strict=True)
+            for one, another in zip(local["columns"], there["columns"], strict=True)
         )
 
     def state(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Ask, Sum, Talk
+from coterie.run.collectives import Ask, Protocol, Sum
 from coterie.run.disclosure import Case, Counts, Disclosure
 
 KEY_BYTES = 32
@@ -137,19 +137,19 @@ class Blocks(Lbfgs):
             return min(super()._pairs(agent), TUNING.pairs)
         return super()._pairs(agent)
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         rotation = rotation_of(agent)
         sent = yield from _gathered(agent, rotation)
         return (yield from self._with(agent, agent.first_model().astype(float), None, rotation, sent))
 
-    def warm(self, agent: Agent, state: ColumnsState, point: Point) -> Talk[State]:
+    def warm(self, agent: Agent, state: ColumnsState, point: Point) -> Protocol[State]:
         assert isinstance(state, State)
         sent = Sent(state.place, state.columns, state.at_once, state.groups)
         return (yield from self._with(agent, point.w.astype(float), point.v, state.rotation, sent))
 
     def _with(
         self, agent: Agent, w: FloatArray, dual: FloatArray | None, rotation: FloatArray, sent: Sent
-    ) -> Talk[State]:
+    ) -> Protocol[State]:
         if sent.at_once:
             if dual is not None and agent.data.y is not None:
                 v = dual
@@ -161,7 +161,7 @@ class Blocks(Lbfgs):
         known: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
         return State(**known, rotation=rotation, **sent._asdict())
 
-    def round(self, agent: Agent, state: ColumnsState, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: ColumnsState, t: int) -> Protocol[State]:
         assert isinstance(state, State)
         if not state.at_once:
             after = yield from super().round(agent, state, t)
@@ -169,8 +169,8 @@ class Blocks(Lbfgs):
             return after
         width = state.columns.shape[1]
         if agent.data.y is None:
-            heard = yield Sum(np.zeros(width))
-            return replace(state, w=state.rotation @ heard[state.place : state.place + len(state.rotation)])
+            received = yield Sum(np.zeros(width))
+            return replace(state, w=state.rotation @ received[state.place : state.place + len(state.rotation)])
         w, v = _solved_once(agent, state)
         own = agent.data.d
         yield Sum(w[own : own + width])
@@ -291,7 +291,7 @@ class Announced(NamedTuple):
         return int(self.widths[: agent.index].sum())
 
 
-def _gathered(agent: Agent, rotation: FloatArray) -> Talk[Sent]:
+def _gathered(agent: Agent, rotation: FloatArray) -> Protocol[Sent]:
     """Where its columns begin among those of all without labels, and at the labels these columns."""
     announced = yield from _announced(agent, rotation)
     at_once = _at_once(agent.problem, announced)
@@ -319,7 +319,7 @@ def _gathered(agent: Agent, rotation: FloatArray) -> Talk[Sent]:
     return Sent(place, columns, at_once, groups)
 
 
-def _announced(agent: Agent, rotation: FloatArray) -> Talk[Announced]:
+def _announced(agent: Agent, rotation: FloatArray) -> Protocol[Announced]:
     """How many columns each agent has, and whether some are rotated."""
     own_width = 0 if agent.data.y is not None else len(rotation)
     own = [float(agent.data.d), float(_rotates(agent))]
@@ -347,7 +347,7 @@ def _at_once(problem: Problem, announced: Announced) -> bool:
     return at_once
 
 
-def _all_groups(agent: Agent, announced: Announced) -> Talk[FloatArray]:
+def _all_groups(agent: Agent, announced: Announced) -> Protocol[FloatArray]:
     """The group of every column that is sent; no two agents have a group in common."""
     mine = np.zeros(int(announced.widths.sum()))
     if agent.data.y is None:
@@ -360,18 +360,18 @@ def _all_groups(agent: Agent, announced: Announced) -> Talk[FloatArray]:
     return groups
 
 
-def _passed_on(way: Way, bundle: FloatArray) -> Talk[FloatArray]:
+def _passed_on(way: Way, bundle: FloatArray) -> Protocol[FloatArray]:
     """That bundle with those of all agents whose way leads through this one; the farthest agents send first."""
     nothing = np.empty(0, bundle.dtype)
     for distance in range(way.depth, 0, -1):
         tells = bundle if way.distance == distance else nothing
         asked = way.children if way.distance == distance - 1 else ()
-        heard = yield Ask(asked, tell=tells)
-        bundle = np.concatenate([bundle, *(heard[child] for child in sorted(heard))])
+        received = yield Ask(asked, tell=tells)
+        bundle = np.concatenate([bundle, *(received[child] for child in sorted(received))])
     return bundle
 
 
-def _found(agent: Agent) -> Talk[Way]:
+def _found(agent: Agent) -> Protocol[Way]:
     """The shortest way to the labels, asked from neighbour to neighbour; with a server all are one hop away."""
     has_labels = agent.data.y is not None
     labels_at = int(np.argmax((yield Sum(agent.one_hot(float(has_labels))))))
@@ -383,16 +383,16 @@ def _found(agent: Agent) -> Talk[Way]:
     depth = 0
     while True:
         depth += 1
-        heard = yield Ask(agent.neighbours, tell=np.array([distance, parent], dtype))
-        near = [index for index in sorted(heard) if heard[index][0] >= 0]
+        received = yield Ask(agent.neighbours, tell=np.array([distance, parent], dtype))
+        near = [index for index in sorted(received) if received[index][0] >= 0]
         if distance < 0 and near:
-            parent = min(near, key=lambda index: (heard[index][0], index))
-            distance = int(heard[parent][0]) + 1
+            parent = min(near, key=lambda index: (received[index][0], index))
+            distance = int(received[parent][0]) + 1
         lost = yield Sum(np.array([float(distance < 0)]))
         if not lost[0]:
             break
-    heard = yield Ask(agent.neighbours, tell=np.array([distance, parent], dtype))
-    children = tuple(index for index in sorted(heard) if heard[index][1] == agent.index)
+    received = yield Ask(agent.neighbours, tell=np.array([distance, parent], dtype))
+    children = tuple(index for index in sorted(received) if received[index][1] == agent.index)
     return Way(distance, parent, children, depth)
 
 
@@ -405,14 +405,14 @@ def _way_by_server(agent: Agent, labels_at: int) -> Way:
     return Way(0, -1, others, depth)
 
 
-def _public_key(agent: Agent, key: Any) -> Talk[bytes]:
+def _public_key(agent: Agent, key: Any) -> Protocol[bytes]:
     """The public key of the agent with the labels, a byte a number."""
     if key is not None:
         mine = key.public_key().public_bytes_raw()
     else:
         mine = bytes(KEY_BYTES)
-    heard = yield Sum(np.frombuffer(mine, np.uint8).astype(agent.design.dtype))
-    public = bytes(np.clip(heard, 0, 255).astype(np.uint8))
+    received = yield Sum(np.frombuffer(mine, np.uint8).astype(agent.design.dtype))
+    public = bytes(np.clip(received, 0, 255).astype(np.uint8))
     if key is not None and public != mine:
         raise ProtocolError("blocks: somebody changed the public key under which columns are sent.")
     return public

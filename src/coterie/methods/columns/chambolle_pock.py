@@ -22,7 +22,7 @@ from coterie.numerics.arrays import FloatArray
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent, remembered
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Case, Counts
 from coterie.stats.moments import second_moment, symmetric
 
@@ -120,7 +120,7 @@ def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
     return lam.astype(q.dtype, copy=False)
 
 
-def told(agent: Agent, point: Point) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
+def told(agent: Agent, point: Point) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
     """Its own block of a point, everybody's scores, and the λ of the label agent: by default the slope of the loss."""
     theta = point.w.astype(agent.design.dtype)
     dtype = agent.design.dtype
@@ -155,8 +155,8 @@ def rebalanced(s: float, c: float, duals: float, blocks: float, edges: float) ->
 
 def first_dual_step(agent: Agent) -> float:
     """The slope at 0 over the scores that would bring the loss to 0 along it: for the squared loss a constant."""
-    assert agent.facts is not None
-    step = agent.facts.residual**2 / (agent.design.shape[0] * agent.facts.primal_at_start or 1.0)
+    assert agent.statistics is not None
+    step = agent.statistics.residual**2 / (agent.design.shape[0] * agent.statistics.primal_at_start or 1.0)
     return step if 0 < step < math.inf else 1.0
 
 
@@ -172,7 +172,7 @@ def block_norms(agent: Agent) -> FloatArray:
     return (norms * (design.squared_norm(columns=norms**-0.5) or 1.0)).astype(design.dtype)
 
 
-def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Talk[float]:
+def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Protocol[float]:
     """‖X diag(scale)‖² over all agents' columns by Lanczos, rounded up a little: each step is a `Sum` of n numbers.
 
     Blocks that are whitened have X_j N_j^{-½}, if it is asked for, with Cholesky's factor as the root.

@@ -14,27 +14,31 @@ import numpy as np
 
 from coterie.numerics.arrays import FloatArray
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 
 
 class Sums:
     """A number per row each way."""
 
-    def scores(self, agent: Agent, p: FloatArray, more: tuple[float, ...] = ()) -> Talk[tuple[FloatArray, FloatArray]]:
+    def scores(
+        self, agent: Agent, p: FloatArray, more: tuple[float, ...] = ()
+    ) -> Protocol[tuple[FloatArray, FloatArray]]:
         """X p, and the sums of some more numbers."""
         rows = agent.design.shape[0]
-        heard = (yield Sum(_message(agent, agent.design.forward(p), more))).astype(float)
-        return heard[:rows], heard[rows:]
+        received = (yield Sum(_message(agent, agent.design.forward(p), more))).astype(float)
+        return received[:rows], received[rows:]
 
-    def slopes(self, agent: Agent, v: FloatArray, more: tuple[float, ...]) -> Talk[tuple[FloatArray, FloatArray]]:
+    def gradients(
+        self, agent: Agent, v: FloatArray, more: tuple[float, ...]
+    ) -> Protocol[tuple[FloatArray, FloatArray]]:
         """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels tells them."""
         rows = agent.design.shape[0]
         if agent.data.y is not None:
             message = _message(agent, agent.weighted(v), more)
         else:
             message = _message(agent, np.zeros(rows), np.zeros(len(more)))
-        heard = (yield Sum(message)).astype(float)
-        return agent.design.adjoint(heard[:rows]), heard[rows:]
+        received = (yield Sum(message)).astype(float)
+        return agent.design.adjoint(received[:rows]), received[rows:]
 
 
 class Blocks:
@@ -55,34 +59,38 @@ class Blocks:
     def _mine(self) -> slice:
         return slice(self.place, self.place + len(self.rotation))
 
-    def scores(self, agent: Agent, p: FloatArray, more: tuple[float, ...] = ()) -> Talk[tuple[FloatArray, FloatArray]]:
+    def scores(
+        self, agent: Agent, p: FloatArray, more: tuple[float, ...] = ()
+    ) -> Protocol[tuple[FloatArray, FloatArray]]:
         """X p, at the labels only, and the sums of some more numbers."""
         width = self.columns.shape[1]
-        here = agent.data.y is not None
+        local = agent.data.y is not None
         said = np.zeros(width)
-        if not here:
+        if not local:
             said[self._mine] = self.rotation.T @ p
-        heard = (yield Sum(np.append(said, more))).astype(float)
-        if not here:
-            return np.empty(0), heard[width:]
-        scores: FloatArray = agent.design.forward(p) + self.columns @ heard[:width]
-        return scores, heard[width:]
+        received = (yield Sum(np.append(said, more))).astype(float)
+        if not local:
+            return np.empty(0), received[width:]
+        scores: FloatArray = agent.design.forward(p) + self.columns @ received[:width]
+        return scores, received[width:]
 
-    def slopes(self, agent: Agent, v: FloatArray, more: tuple[float, ...]) -> Talk[tuple[FloatArray, FloatArray]]:
+    def gradients(
+        self, agent: Agent, v: FloatArray, more: tuple[float, ...]
+    ) -> Protocol[tuple[FloatArray, FloatArray]]:
         """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels tells them."""
         width = self.columns.shape[1]
-        here = agent.data.y is not None
-        weighted = agent.weighted(v) if here else v
-        if here:
+        local = agent.data.y is not None
+        weighted = agent.weighted(v) if local else v
+        if local:
             said = np.append(self.columns.T @ weighted, more)
         else:
             said = np.zeros(width + len(more))
-        heard = yield Sum(said)
-        if here:
+        received = yield Sum(said)
+        if local:
             own = agent.design.adjoint(weighted)
         else:
-            own = self.rotation @ heard[self._mine]
-        return own, heard[width:]
+            own = self.rotation @ received[self._mine]
+        return own, received[width:]
 
 
 def _message(agent: Agent, numbers: FloatArray, more: tuple[float, ...] | FloatArray) -> FloatArray:

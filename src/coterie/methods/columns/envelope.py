@@ -44,7 +44,7 @@ def is_smooth(agent: Agent) -> bool:
     return agent.problem.loss.smooth
 
 
-def slopes(agent: Agent, scores: FloatArray, centre: FloatArray, width: float) -> FloatArray:
+def gradients(agent: Agent, scores: FloatArray, centre: FloatArray, width: float) -> FloatArray:
     """ℓ' of every row; with a width, that of the envelope, which lies in the domain of ℓ*."""
     loss = agent.loss
     y = agent.exact_labels
@@ -87,7 +87,7 @@ def step_along(
     weighted = agent.weighted(image) / agent.total
 
     def slope(t: float) -> float:
-        return float(slopes(agent, scores + t * image, centre, width) @ weighted) + penalty[0] + t * penalty[1]
+        return float(gradients(agent, scores + t * image, centre, width) @ weighted) + penalty[0] + t * penalty[1]
 
     low = 0.0
     at_low = slope(0.0)

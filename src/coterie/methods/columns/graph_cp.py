@@ -69,7 +69,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Mix, Sum, Talk
+from coterie.run.collectives import Mix, Protocol, Sum
 from coterie.run.disclosure import SAME, Disclosure
 
 
@@ -161,8 +161,8 @@ class GraphCP(Method[State | PaperState, Rows]):
         for name, constant in constants.items():
             number = isinstance(constant, (int, float)) and 0 < constant < math.inf
             if constant not in (None, words.get(name)) and not number:
-                word = f" or {words[name]!r}" if name in words else ""
-                raise InvalidProblem(f"graph-cp: {name} must be a positive number{word}, not {constant!r}.")
+                collective = f" or {words[name]!r}" if name in words else ""
+                raise InvalidProblem(f"graph-cp: {name} must be a positive number{collective}, not {constant!r}.")
         if self.variant == "improved" and (self.iterate != "last" or any(constants.values())):
             raise InvalidProblem(
                 "graph-cp: R, chi, delta, D and iterate belong to variant='paper'; the default needs none of them."
@@ -191,7 +191,7 @@ class GraphCP(Method[State | PaperState, Rows]):
     def states(self) -> tuple[type, ...]:
         return (PaperState if self.variant == "paper" else State,)
 
-    def start(self, agent: Agent) -> Talk[State | PaperState]:
+    def start(self, agent: Agent) -> Protocol[State | PaperState]:
         return (
             yield from (
                 paper_start(agent, self.R, self.chi, self.delta, self.D)
@@ -200,13 +200,13 @@ class GraphCP(Method[State | PaperState, Rows]):
             )
         )
 
-    def warm(self, agent: Agent, state: State | PaperState, point: Point) -> Talk[State | PaperState]:
+    def warm(self, agent: Agent, state: State | PaperState, point: Point) -> Protocol[State | PaperState]:
         """There, with every edge as the optimality conditions want it; the paper's form starts at 0, as published."""
         if isinstance(state, PaperState):
             return state
         theta, scores, lam = yield from told(agent, point)
-        here = agent.data.y is not None
-        if here:
+        local = agent.data.y is not None
+        if local:
             u = scores
             v = lam
         else:
@@ -214,7 +214,7 @@ class GraphCP(Method[State | PaperState, Rows]):
             v = state.v
         return replace(state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=lam, u=u, u_0=u, v=v)
 
-    def round(self, agent: Agent, state: State | PaperState, t: int) -> Talk[State | PaperState]:
+    def round(self, agent: Agent, state: State | PaperState, t: int) -> Protocol[State | PaperState]:
         if isinstance(state, PaperState):
             return (yield from paper_round(agent, state, t))
         return (yield from self._round(agent, state, t))
@@ -226,7 +226,7 @@ class GraphCP(Method[State | PaperState, Rows]):
             return point_at(agent, state.theta_mean, state.lam_mean)
         return point_at(agent, state.theta, state.lam)
 
-    def _start(self, agent: Agent) -> Talk[State]:
+    def _start(self, agent: Agent) -> Protocol[State]:
         rows = agent.design.shape[0]
         dtype = agent.design.dtype
         degree = 1.0
@@ -246,7 +246,7 @@ class GraphCP(Method[State | PaperState, Rows]):
         c = TUNING.first_share if agent.count > 1 else 1.0
         return State(theta, zeros, u, theta, zeros, u, theta, v, norms, degree, s, c, 0, np.zeros(4), 0.0, None)
 
-    def _round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def _round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         look_every = TUNING.look_every if agent.count > 1 else 1
         if t % look_every == 0:
             state = yield from self._look(state, t)
@@ -271,16 +271,16 @@ class GraphCP(Method[State | PaperState, Rows]):
         lam_next = np.empty_like(lam)
         old = 1.0 / (k + 2)
         new = (k + 1) / (k + 2)
-        here = agent.data.y is not None
+        local = agent.data.y is not None
         looks = k == 0 or (t + 1) % look_every == 0
         v = state.v
         first = state.first
         shares = state.shares
-        if here or looks:
+        if local or looks:
             blend(u_ahead, 1.0, u_ahead, 1.0, u, -2.0 * b, mixed)
             blend(lam_next, 1.0, lam, s_j, u_ahead, 0.0, lam)
-            lam_after = dual_step(agent, lam_next, s_j) if here else lam_next
-            v = lam_after if here else v
+            lam_after = dual_step(agent, lam_next, s_j) if local else lam_next
+            v = lam_after if local else v
             if looks:
                 weight = own_weight(agent, state.norms, theta_change)
                 shares = residual_shares(state, weight, lam_after, u_ahead, mixed)
@@ -304,7 +304,7 @@ class GraphCP(Method[State | PaperState, Rows]):
             shares=shares,
         )
 
-    def _look(self, state: State, t: int) -> Talk[State]:
+    def _look(self, state: State, t: int) -> Protocol[State]:
         """Begin a new epoch here, with better weights, if it is time to."""
         duals, blocks, edges, now, first = map(float, (yield Sum(np.append(state.shares, state.first))))
         if not restarts(now, first, math.inf if state.before is None else state.before, state.k, t):

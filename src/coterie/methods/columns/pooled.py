@@ -59,7 +59,7 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
     table = Table(np.hstack([own, columns]), agent.exact_labels, agent.data.weights, offset=offset)
     problem = _joined(agent.problem, groups).changed(offset=offset is not None)
     whole = Agent(0, 1, table, problem, "samples", should_stop=agent.should_stop)
-    whole = replace(whole, facts=alone(introduce(whole)))
+    whole = replace(whole, statistics=alone(introduce(whole)))
     if agent.careful:
         whole = whole.made_careful()
     best, bound = _descended(whole, None)
@@ -68,7 +68,7 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
         again, closer = _descended(whole, best)
         best = again if closer.gap < bound.gap else best
     if best.v is None:
-        v = whole.at(best.w.astype(float)).slopes
+        v = whole.at(best.w.astype(float)).gradients
     else:
         v = best.v
     return whole.raised(best.w.astype(float)), v

@@ -44,7 +44,7 @@ from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Case, Counts, Disclosure
 
 
@@ -106,7 +106,7 @@ class Tree(Method[State, Rows]):
         graphs, mine, words = traffic(network)
         return 1.0 + (graphs / (graphs + mine) if network.n_edges else 0.5), f"it is expected to send less: {words}"
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         whiten = bool((yield Sum(np.array([float(products(agent) is not None)])))[0])
         norms = own_norms(agent, whiten)
         kappa = yield from pooled_norm(agent, norms**-0.5, whiten)
@@ -123,18 +123,18 @@ class Tree(Method[State, Rows]):
             u = dual = np.empty(0, lam.dtype)
         return State(theta, theta, lam, dual, u, u, theta, dual, norms, first_dual_step(agent), 0, 0.0, None, whiten)
 
-    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
+    def warm(self, agent: Agent, state: State, point: Point) -> Protocol[State]:
         theta, u, lam = yield from told(agent, point)
         dual = lam
         if agent.data.y is None:
             u = dual = state.u
         return replace(state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=dual, u=u, u_0=u, v=dual)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         k = state.k
         s = state.s
         lam = state.lam
-        here = agent.data.y is not None
+        local = agent.data.y is not None
         old = 1.0 / (k + 2)
         new = (k + 1) / (k + 2)
 
@@ -142,16 +142,16 @@ class Tree(Method[State, Rows]):
         theta = own_step(agent, state.theta, lam, 1.0 / s / state.norms, state.whiten)
         theta_change = theta - state.theta
         # u⁺ − u = Σ_j X_j(θ_j⁺ − θ_j), and κ Σ_j ‖N_j^½Δθ_j‖²
-        heard = yield Sum(
+        received = yield Sum(
             _with(agent.design.forward(theta_change), own_weight(agent, state.norms, theta_change, state.whiten))
         )
         v = state.v
         u = state.u
         first = state.first
         before = state.before
-        if here:
-            u_change = heard[:-1]
-            blocks = float(heard[-1])
+        if local:
+            u_change = received[:-1]
+            blocks = float(received[-1])
             # λ⁺ = prox_{s ℓ*}(λ + s(2u⁺ − u))
             v = dual_step(agent, lam + s * (u + 2.0 * u_change), s)
             lam_change = v - lam
@@ -168,17 +168,17 @@ class Tree(Method[State, Rows]):
                 s = rebalanced(s, 1.0, duals, blocks, 0.0)[0]
             else:
                 s = s
-            heard = yield Sum(_with(told, float(ends), s))
+            received = yield Sum(_with(told, float(ends), s))
         else:
-            heard = yield Sum(shared_result(heard, lambda: np.zeros(heard.size + 1, heard.dtype)))
+            received = yield Sum(shared_result(received, lambda: np.zeros(received.size + 1, received.dtype)))
         theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
-        lam = heard[:-2]
-        ends = bool(heard[-2])
-        s = float(heard[-1])
+        lam = received[:-2]
+        ends = bool(received[-2])
+        s = float(received[-1])
         after = replace(state, theta=theta_next, lam=lam, u=u, w=theta, v=v, s=s, k=k + 1, first=first, before=before)
         if not ends:
             return after
-        return replace(after, theta_0=theta_next, lam_0=lam if here else state.lam_0, u_0=u, k=0, before=None)
+        return replace(after, theta_0=theta_next, lam_0=lam if local else state.lam_0, u_0=u, k=0, before=None)
 
     def point(self, agent: Agent, state: State) -> Point:
         return point_at(agent, state.w, state.v)

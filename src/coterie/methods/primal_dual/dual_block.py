@@ -288,21 +288,21 @@ def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolera
     z = z.astype(float)
     scores = design.forward(z).astype(float)
     first = 0.0
-    slopes = loss.gradient(scores, y)
+    gradients = loss.gradient(scores, y)
     for _ in range(MOST_STEPS):
-        slope = design.adjoint(agent.weighted(slopes)) + (z - centre) / c
+        slope = design.adjoint(agent.weighted(gradients)) + (z - centre) / c
         size = float(np.linalg.norm(slope))
         first = first or size
         if size <= TUNING.exactness * tolerance * first or agent.should_stop():
             break
-        bends = loss.curvature(scores, y)
+        curvatures = loss.curvature(scores, y)
         if tall:
-            H = second_moment(design, agent.weighted(bends))
+            H = second_moment(design, agent.weighted(curvatures))
             H[np.diag_indices_from(H)] += 1.0 / c
             step = -_solved(H, slope)
         else:
             # (I/c + AᵀA)⁻¹ = c I − c² Aᵀ(I + c AAᵀ)⁻¹A for A = √(s∘ℓ'') X̃
-            root = np.sqrt(bends)
+            root = np.sqrt(curvatures)
             K = c * root[:, None] * _products(agent) * root
             K[np.diag_indices_from(K)] += 1.0
             if weights is None:
@@ -325,8 +325,8 @@ def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolera
             length *= 0.5
         z = z + length * step
         scores = scores + length * ahead
-        slopes = loss.gradient(scores, y)
-    return slopes
+        gradients = loss.gradient(scores, y)
+    return gradients
 
 
 @remembered

@@ -37,7 +37,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent, remembered
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Disclosure, a_number_per_column
 
 
@@ -96,11 +96,11 @@ class Relay(Method[State, Rows]):
         if reason := _why_not(problem):
             raise InvalidProblem(reason)
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         yield from ()  # there is nothing to ask
         return State(agent.first_model().astype(float), np.zeros(agent.design.shape[0]))
 
-    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
+    def warm(self, agent: Agent, state: State, point: Point) -> Protocol[State]:
         if point.v is None:
             v = state.v
         else:
@@ -108,7 +108,7 @@ class Relay(Method[State, Rows]):
         total = yield Sum(agent.design.adjoint(agent.weighted(v)).astype(float))
         return State(agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total)), v)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         lap, turn = divmod(t - 1, agent.count * TUNING.parts)
         speaker, part = _turns(agent, lap)[turn]
         v = state.v

@@ -47,7 +47,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.run.steps import Coordinate, Steps
 
@@ -193,8 +193,8 @@ class Admm(PrimalDual):
     eta: Auto = "auto"
     """η₁, or η₂ for the linearised rules; "auto" is K, or Kτ."""
 
-    def start(self, agent: Agent) -> Talk[State]:
-        assert agent.facts is not None
+    def start(self, agent: Agent) -> Protocol[State]:
+        assert agent.statistics is not None
         eta = float(agent.count)
         tau = 1.0
         if self.linearised and self.eta == "auto":
@@ -217,29 +217,29 @@ class Admm(PrimalDual):
 
     def first_rho(self, agent: Agent, eta: float) -> float:
         """`balance` at w = 0, as if w had to travel `reach` and v to ∇ℓ(0), where Xᵀv = n∇P(0) in K equal parts."""
-        assert agent.facts is not None
-        facts = agent.facts
+        assert agent.statistics is not None
+        statistics = agent.statistics
         ridge = agent.problem.penalty.strong_convexity
         if self.linearised:
-            return balance(facts.reach, facts.residual, facts.total, eta)
-        if not (facts.primal_at_start > 0 and facts.reach > 0):
+            return balance(statistics.reach, statistics.residual, statistics.total, eta)
+        if not (statistics.primal_at_start > 0 and statistics.reach > 0):
             return 1.0
-        rho = facts.reach**2 / facts.primal_at_start
+        rho = statistics.reach**2 / statistics.primal_at_start
         if agent.problem.loss.smooth or not ridge:
             return rho
         # With kinks w travels farther, but not beyond (λ/2)‖w‖² ≤ P(0): half-way, on a log scale.
-        farthest = math.sqrt(2 * facts.primal_at_start / ridge)
-        return rho * math.sqrt(max(1.0, farthest / facts.reach))
+        farthest = math.sqrt(2 * statistics.primal_at_start / ridge)
+        return rho * math.sqrt(max(1.0, farthest / statistics.reach))
 
     def first_way(self, agent: Agent, eta: float) -> float:
         """How far `first_rho` takes the Xv of all agents to travel."""
-        assert agent.facts is not None
-        facts = agent.facts
-        if facts.reach > 0:
-            return facts.total * facts.primal_at_start / (facts.reach * math.sqrt(eta))
+        assert agent.statistics is not None
+        statistics = agent.statistics
+        if statistics.reach > 0:
+            return statistics.total * statistics.primal_at_start / (statistics.reach * math.sqrt(eta))
         return 0.0
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         if self.dual_first:
             v, Xv = self.dual_step(agent, state, state.w, t)
             # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) X(2v⁽ᵗ⁾ − v⁽ᵗ⁻¹⁾)),  ρ = 1/(βK)                             (1), (2)
@@ -262,7 +262,7 @@ class Admm(PrimalDual):
     def tunes_after(self, t: int) -> bool:
         return self.given_rho(1) is None and (t in TUNING.smooth or t in TUNING.kinks)
 
-    def tune(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def tune(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         smooth = agent.problem.loss.smooth
         share = (TUNING.smooth if smooth else TUNING.kinks).get(t)
         if share is None:

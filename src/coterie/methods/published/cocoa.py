@@ -14,7 +14,7 @@ from coterie.networks import Network
 from coterie.numerics.acceleration import Anderson
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.run.steps import Coordinate, Steps
 
@@ -44,14 +44,14 @@ class Cocoa(PrimalDual):
         if problem.intercept:
             raise InvalidProblem(f"cocoa {NO_INTERCEPT}")
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         w = agent.first_model()
         v = np.zeros(agent.design.shape[0], agent.design.dtype)
         sigma = float(agent.count if self.sigma == "auto" else self.sigma)
         yield from ()  # there is nothing to ask
         return State(w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, w)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         total = yield Sum(state.Xv)
         # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2                                                  (5)
         w = agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total))

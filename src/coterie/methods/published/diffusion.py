@@ -65,7 +65,7 @@ from coterie.numerics.losses.squared_hinge import SquaredHinge
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Mix, Sum, Talk
+from coterie.run.collectives import Mix, Protocol, Sum
 from coterie.run.disclosure import LABELS_FIRST, SAME, Case, Counts, Disclosure
 from coterie.run.steps import S
 
@@ -165,7 +165,7 @@ class _Family(Method[S, Rows]):
             )
         network.mixing(self.rule)
 
-    def _share(self, agent: Agent) -> Talk[tuple[FloatArray, FloatArray, FloatArray, FloatArray]]:
+    def _share(self, agent: Agent) -> Protocol[tuple[FloatArray, FloatArray, FloatArray, FloatArray]]:
         """Labels, weights (with mean 1) and ‖h_n‖² of all samples: from here on every agent knows them; and its c_j."""
         measures = self.step == "auto"
         scale = column_scale(agent)
@@ -190,7 +190,7 @@ class _Family(Method[S, Rows]):
                 return labels, weights, scaled[0], scale
         return labels, weights, squares, np.ones(len(scale))
 
-    def _blocks(self, agent: Agent, weights: FloatArray, scale: FloatArray) -> Talk[FloatArray]:
+    def _blocks(self, agent: Agent, weights: FloatArray, scale: FloatArray) -> Protocol[FloatArray]:
         """A bound on the curvature of the losses in the columns of each agent: λmax of β X_kᵀ diag(weights) X_k / N."""
         n = agent.design.shape[0]
         weights = weights.astype(float)
@@ -228,7 +228,7 @@ class _Stochastic(_Family[State]):
         """The pipeline's length, and whether its filter is Chebyshev's."""
         return 1, False
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         labels, weights, squares, scale = yield from self._share(agent)
         length, chebyshev = self._wishes()
         spectrum: FloatArray = np.zeros(0)
@@ -252,9 +252,9 @@ class _Stochastic(_Family[State]):
         memory = np.zeros((n, 4), dtype)
         memory[:, LABEL], memory[:, WEIGHT] = labels, weights
         # avg_k starts at (1/N) Σ_n Q'(0; γ_n) h_{n,k}: u = 0 is what the memory holds
-        slopes = weights * agent.problem.loss.gradient(np.zeros(n, dtype), labels)
+        gradients = weights * agent.problem.loss.gradient(np.zeros(n, dtype), labels)
         if self.remembers:
-            average = scale * agent.design.adjoint(slopes.astype(float)) / n
+            average = scale * agent.design.adjoint(gradients.astype(float)) / n
         else:
             average = np.zeros(columns)
         J = filters.shape[1]
@@ -262,7 +262,7 @@ class _Stochastic(_Family[State]):
         sequence = np.full((J, self.batch), -1, np.intp)
         return State(np.zeros(columns, dtype), average, memory, pipe, sequence, step, filters, tau, scale)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         n = len(state.memory)
         J, B = state.sequence.shape
         iterations = self.iterations_per_round or -(-n // B)
@@ -289,10 +289,10 @@ class _Stochastic(_Family[State]):
         sequence = np.concatenate([state.sequence, drawn])
 
         push(*rows, w, memory, pipe, sequence[J], 0, constants)
-        word = Mix(pipe[Z], self.rule)
+        collective = Mix(pipe[Z], self.rule)
         for i in range(iterations):
             # [z⁽¹⁾, ..., z⁽ᴶ⁾]_k = Σ_ℓ a_ℓk [z⁽⁰⁾, ..., z⁽ᴶ⁻¹⁾]_ℓ                                         (37)
-            reply = yield word
+            reply = yield collective
             # w_k ← w_k − μ {[Q'(z⁽ᴶ⁾) − Q'(u_n')] h_{n',k} + avg_k + ρ w_k};  u_n' ← z⁽ᴶ⁾;  v_n' ← v⁽⁰⁾      (33)–(35)
             advance(reply, i, *rows, w, average, memory, pipe, sequence, filters, constants, shrink)
         oldest_first = np.roll(pipe.reshape(4, J, B), -(iterations % J), axis=1).reshape(4, J * B)
@@ -357,7 +357,7 @@ class DynamicDiffusion(_Family[FullState]):
         most=lambda case: (1, case.rows),
     )
 
-    def start(self, agent: Agent) -> Talk[FullState]:
+    def start(self, agent: Agent) -> Protocol[FullState]:
         labels, weights, _, scale = yield from self._share(agent)
         if self.step == "auto":
             blocks = yield from self._blocks(agent, weights, scale)
@@ -368,16 +368,16 @@ class DynamicDiffusion(_Family[FullState]):
         w = np.zeros(agent.design.shape[1], agent.design.dtype)
         return FullState(w, zeros, zeros, labels, weights, step, scale.astype(w.dtype))
 
-    def round(self, agent: Agent, state: FullState, t: int) -> Talk[FullState]:
+    def round(self, agent: Agent, state: FullState, t: int) -> Protocol[FullState]:
         # z_{n,k} ← Σ_ℓ a_ℓk (z_{n,ℓ} + K h_{n,ℓ}ᵀ w_ℓ − K h_{n,ℓ}ᵀ w_ℓ'), w' one iteration ago          (18), (19)
         scores = agent.count * agent.design.forward(state.w)
         z = yield Mix(state.z + scores - state.before, self.rule)
         # w_k ← w_k − μ c² {(1/N) Σ_n Q'(z_{n,k}) h_{n,k} + ρ w_k}
-        slopes = state.weights * agent.problem.loss.gradient(z, state.labels)
+        gradients = state.weights * agent.problem.loss.gradient(z, state.labels)
         pull = self._ridge(agent) * state.w
         if agent.design.intercept:
             pull[-1] = 0.0
-        w = state.w - state.step * state.scale**2 * (agent.design.adjoint(slopes) / len(slopes) + pull)
+        w = state.w - state.step * state.scale**2 * (agent.design.adjoint(gradients) / len(gradients) + pull)
         return replace(state, w=w, z=z, before=scores)
 
     def point(self, agent: Agent, state: FullState) -> Point:

@@ -41,11 +41,11 @@ def column_scale(agent: Agent) -> FloatArray:
     design = agent.design
     problem = agent.problem
     squares = design.squared_lengths().astype(float) / max(design.shape[0], 1)
-    bends = squares + problem.penalty.strong_convexity / problem.loss.smoothness
+    curvatures = squares + problem.penalty.strong_convexity / problem.loss.smoothness
     scale = np.ones(design.shape[1])
     moved = squares > 0
     moved[design.X.shape[1] :] = False
-    scale[moved] = 1.0 / np.sqrt(bends[moved])
+    scale[moved] = 1.0 / np.sqrt(curvatures[moved])
     return scale
 
 
@@ -54,9 +54,9 @@ def least_bend(agent: Agent) -> float:
     design = agent.design
     problem = agent.problem
     squares = design.squared_lengths().astype(float) / max(design.shape[0], 1)
-    bends = problem.loss.smoothness * squares + problem.penalty.strong_convexity
+    curvatures = problem.loss.smoothness * squares + problem.penalty.strong_convexity
     if (squares > 0).any():
-        return float(bends[squares > 0].min(initial=np.inf))
+        return float(curvatures[squares > 0].min(initial=np.inf))
     return 0.0
 
 

@@ -16,7 +16,7 @@ from coterie.methods.largest import largest
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.losses import Loss
 from coterie.run.agent import Agent
-from coterie.run.collectives import Mix, Sum, Talk
+from coterie.run.collectives import Mix, Protocol, Sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class PaperState:
 
 def paper_start(
     agent: Agent, R: float | None, chi: float | None, delta: float | str | None, D: float | str | None
-) -> Talk[PaperState]:
+) -> Protocol[PaperState]:
     """At 0, with the steps of Theorem 1; what is not given of its constants is estimated."""
-    assert agent.facts is not None
-    if 0 < agent.facts.reach < math.inf:
-        reach = agent.facts.reach
+    assert agent.statistics is not None
+    if 0 < agent.statistics.reach < math.inf:
+        reach = agent.statistics.reach
     else:
         reach = 0.5
     R = R or 2.0 * reach
@@ -77,11 +77,11 @@ def paper_start(
     return PaperState(theta, zeros, zeros, theta, lam_mean, a, s)
 
 
-def paper_round(agent: Agent, state: PaperState, t: int) -> Talk[PaperState]:
+def paper_round(agent: Agent, state: PaperState, t: int) -> Protocol[PaperState]:
     """Equations (9) to (14)."""
     a = state.a
     s = state.s
-    here = agent.data.y is not None
+    local = agent.data.y is not None
     # θ_{t+1} = prox_{τr}(θ_t − (τ/n) Xᵀλ_t)                                                                  (9)
     theta = block_step(agent, state.theta, state.lam, np.full_like(state.theta, a))
     lam = s * agent.design.forward(2.0 * theta - state.theta)
@@ -92,43 +92,43 @@ def paper_round(agent: Agent, state: PaperState, t: int) -> Talk[PaperState]:
         V = V - a * (yield Mix(state.lam, "laplacian"))
         # λ_{t+½} = λ_t + (σ/n) X(2θ_{t+1} − θ_t) + (σ/n) Σ_{j'} 2(v − v_{j'})_{t+1} − (v − v_{j'})_t   (11), (13)
         lam += s * (yield Mix(2.0 * V - state.V, "laplacian"))
-    if here:
+    if local:
         # λ_{t+1} = prox_{(σ/n) Σℓ*}(λ_{t+½}): equal to argmin (1/n) Σ ℓ_i((n/σ)(λ_{t+½} − λ)_i) + ‖λ‖²/2σ      (12)
         lam = dual_step(agent, lam, s)
     # θ̄ = (1/T) Σ_{t=1}^T θ_t                                                                                (14)
     theta_mean = state.theta_mean + (theta - state.theta_mean) / t
     lam_mean = state.lam_mean
-    if here:
+    if local:
         lam_mean = lam_mean + (lam - lam_mean) / t
     return PaperState(theta, V, lam, theta_mean, lam_mean, a, s)
 
 
-def own_degree(agent: Agent) -> Talk[float]:
+def own_degree(agent: Agent) -> Protocol[float]:
     """The weights of its own edges together: L has them on its diagonal."""
     return float((yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), "laplacian"))[agent.index])
 
 
-def smallest_by_diameter(agent: Agent) -> Talk[float]:
+def smallest_by_diameter(agent: Agent) -> Protocol[float]:
     """δ = 4/(m diam(G)), at most λ₂ of a connected graph of weight 1 (Mohar 1991, Theorem 4.2).
 
     Everybody tells its neighbours whom it has heard of until all have heard of all: diam(G) times m numbers an edge.
     """
-    heard = agent.one_hot(1.0).astype(agent.design.dtype)
-    around = -(yield Mix(heard, "laplacian"))
+    received = agent.one_hot(1.0).astype(agent.design.dtype)
+    around = -(yield Mix(received, "laplacian"))
     around[agent.index] = 0.0
     # Lighter edges make λ₂ smaller in proportion, at most.
     lightest = 1.0 / (yield from largest(agent, 1.0 / float(around[around > 0].min())))
     degree = float(around.sum())
     diameter = 0
-    while (yield Sum(np.array([float(np.count_nonzero(heard == 0))])))[0] > 0:
-        theirs = degree * heard - (yield Mix(heard, "laplacian"))
+    while (yield Sum(np.array([float(np.count_nonzero(received == 0))])))[0] > 0:
+        theirs = degree * received - (yield Mix(received, "laplacian"))
         # Rounding leaves less than an edge's weight where nobody has heard.
-        heard = np.where((heard > 0) | (theirs > 0.5 * lightest), 1.0, 0.0).astype(agent.design.dtype)
+        received = np.where((received > 0) | (theirs > 0.5 * lightest), 1.0, 0.0).astype(agent.design.dtype)
         diameter += 1
     return 4.0 * lightest / (agent.count * max(diameter, 1))
 
 
-def laplacian_ends(agent: Agent) -> Talk[tuple[float, float]]:
+def laplacian_ends(agent: Agent) -> Protocol[tuple[float, float]]:
     """(λ₂, ‖L‖), rounded down and up a little, by Lanczos with full orthogonalisation: one number per edge and step.
 
     It is exact for up to a hundred agents, and is near that for graphs whose λ₂ is not tiny.

@@ -13,7 +13,7 @@ import numpy as np
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
-from coterie.run.collectives import Mix, Sum, Talk
+from coterie.run.collectives import Mix, Protocol, Sum
 
 ROUNDING = 1e-6
 """An eigenvalue closer to 0 than this, in either precision, is 0."""
@@ -30,7 +30,7 @@ class _Tuning(Tuning):
 TUNING = _Tuning()
 
 
-def spectrum_of(agent: Agent, rule: str | FloatArray) -> Talk[FloatArray]:
+def spectrum_of(agent: Agent, rule: str | FloatArray) -> Protocol[FloatArray]:
     """All eigenvalues of A but the largest, 1: each agent learns its row of A from its neighbours, then all rows."""
     row = yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), rule)
     own = np.zeros((agent.count, agent.count))

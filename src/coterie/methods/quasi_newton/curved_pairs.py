@@ -26,12 +26,12 @@ from coterie.methods.line_search import Line, objective_at, objectives_at
 from coterie.methods.quasi_newton.pairs import Memory
 from coterie.methods.quasi_newton.rounds import Form, Found, State, Way, nothing, ridge_of
 from coterie.numerics.arrays import FloatArray, sealed, shared_result
-from coterie.numerics.local_loss import Here, Together
+from coterie.numerics.local_loss import LocalLoss, Together
 from coterie.numerics.losses import Loss
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Counts, triangle
 from coterie.stats.moments import unpacked
 
@@ -77,14 +77,14 @@ def suits(problem: Problem) -> bool:
     return curved and pieces is not None and not pieces.kinds
 
 
-def started(agent: Agent, w: FloatArray, sent: FloatArray | None) -> Talk[CurvedState]:
+def started(agent: Agent, w: FloatArray, sent: FloatArray | None) -> Protocol[CurvedState]:
     """At w, where the sum of all X̃ᵀ(s∘ℓ') is known, or is sent now; and the curvature along the first step."""
-    here = agent.at(w, agent.centred)
+    local = agent.at(w, agent.centred)
     n = agent.total
     ridge = ridge_of(agent)
     loss = agent.loss
     if sent is None:
-        sent = yield Sum(here.adjoint)
+        sent = yield Sum(local.adjoint)
     # The first guess of the mean of ℓ'' is its bound; the message has the mean itself.
     if np.isfinite(loss.smoothness):
         guess = loss.smoothness
@@ -94,18 +94,18 @@ def started(agent: Agent, w: FloatArray, sent: FloatArray | None) -> Talk[Curved
     base = guess * _lengths(agent) / n
     # Columns that are 0 have no curvature; any positive number will do.
     base[base <= 0] = base.max(initial=0.0) or 1.0
-    bends = agent.weighted(here.curvature)
+    curvatures = agent.weighted(local.curvature)
     image = agent.centred.forward(-gradient / (base + ridge))
-    heard = yield Sum(np.array([here.losses, bends.sum(axis=-1), np.vecdot(image, bends * image)]).T)
-    losses, bend, along = map(float, heard / n)
+    received = yield Sum(np.array([local.losses, curvatures.sum(axis=-1), np.vecdot(image, curvatures * image)]).T)
+    losses, bend, along = map(float, received / n)
     return CurvedState(
         w,
         gradient,
         Memory.empty(len(w), 0),
         base,
         objective_at(agent, n * losses, w),
-        images=np.empty((*here.y.shape[:-1], 0, here.y.shape[-1])),
-        own=here.adjoint,
+        images=np.empty((*local.y.shape[:-1], 0, local.y.shape[-1])),
+        own=local.adjoint,
         sent=sent,
         steepest=float(np.linalg.norm(gradient)),
         bend=guess,
@@ -131,27 +131,27 @@ class Curved(Form):
         """`most`: how many pairs to remember."""
         self._most = most
 
-    def way(self, agent: Agent, state: CurvedState, t: int) -> Talk[Way]:
+    def way(self, agent: Agent, state: CurvedState, t: int) -> Protocol[Way]:
         yield from ()  # every agent has all columns
         return shared_result(state.gradient, _way, agent, state)
 
-    def search(self, agent: Agent, state: CurvedState, way: Way) -> Talk[Found]:
-        here = agent.at(state.w, agent.centred)
+    def search(self, agent: Agent, state: CurvedState, way: Way) -> Protocol[Found]:
+        local = agent.at(state.w, agent.centred)
         image = agent.centred.forward(way.p)
         line = Line(state.w, way.p, state.objective, way.steep)
         single = float(np.linalg.norm(state.gradient)) > TUNING.single * state.steepest
-        ways, heard, own = yield from _sent(agent, state, here, image, single)
-        reply = shared_result(heard, _read, agent, state, heard, single)
+        ways, received, own = yield from _sent(agent, state, local, image, single)
+        reply = shared_result(received, _read, agent, state, received, single)
         step_size = 1.0
-        objectives = shared_result(heard, objectives_at, agent, line, TRIALS, reply.losses)
+        objectives = shared_result(received, objectives_at, agent, line, TRIALS, reply.losses)
         if not line.is_some(float(objectives[0])):
             step_size = float(TRIALS[int(np.argmin(objectives))])
         if step_size < 1.0:
-            ways, heard, own = yield from _sent(agent, state, here, step_size * image, single)
-            reply = shared_result(heard, _read, agent, state, heard, single)
+            ways, received, own = yield from _sent(agent, state, local, step_size * image, single)
+            reply = shared_result(received, _read, agent, state, received, single)
         images = ways[..., max(ways.shape[-2] - self._most, 0) :, :]
         after = replace(state, images=images, own=own, sent=reply.sent, softer=reply.softer)
-        return Found(after, heard, step_size, reply.sent, float(reply.losses[0]))
+        return Found(after, received, step_size, reply.sent, float(reply.losses[0]))
 
     def learned(
         self, agent: Agent, state: CurvedState, way: Way, found: Found, gradient: FloatArray
@@ -161,7 +161,7 @@ class Curved(Form):
         none = np.empty((0, 0, 0))
         S = np.vstack([state.memory.S, found.step_size * way.p])[-pairs:]
         Y = np.vstack([state.memory.Y, (found.adjoint - state.sent) / n])[-pairs:]
-        triangle = found.heard[len(state.w) + 2 * len(TRIALS) + 1 :].astype(float)
+        triangle = found.received[len(state.w) + 2 * len(TRIALS) + 1 :].astype(float)
         curvature = unpacked(triangle, len(state.memory.S) + 1)[-pairs:, -pairs:] / n
         return Memory(S, Y, curvature, none, none), 1.0
 
@@ -222,29 +222,29 @@ def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _sent(
-    agent: Agent, state: CurvedState, here: Here | Together, image: FloatArray, single: bool
-) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
+    agent: Agent, state: CurvedState, local: LocalLoss | Together, image: FloatArray, single: bool
+) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
     """After a step whose scores are `image`: the scores of all steps, the reply, and what the agent has sent of ∇f.
 
     The message has ∇f, losses, the mean of ℓ'' and ∇²f on all steps; in single precision the change of ∇f.
     """
     ways = np.concatenate([state.images, image[..., None, :]], axis=-2)
-    there = here.moved(image)
-    losses = here.losses_along(image, TRIALS)
+    there = local.moved(image)
+    losses = local.losses_along(image, TRIALS)
     adjoint = there.adjoint
-    bends = agent.weighted(there.curvature)
+    curvatures = agent.weighted(there.curvature)
     # In two parts each: single precision would hide small decreases.
     rough = losses.astype(np.float32).astype(float)
-    more = np.concatenate([rough, losses - rough, bends.sum(axis=-1, keepdims=True)], axis=-1)
-    products = (ways * bends[..., None, :]) @ np.swapaxes(ways, -1, -2)
+    more = np.concatenate([rough, losses - rough, curvatures.sum(axis=-1, keepdims=True)], axis=-1)
+    products = (ways * curvatures[..., None, :]) @ np.swapaxes(ways, -1, -2)
     rows, columns = np.triu_indices(products.shape[-1])
     triangle = products[..., rows, columns]
     if not single:
-        heard = yield Sum(np.concatenate([adjoint, more, triangle], axis=-1))
-        return ways, heard, adjoint
+        received = yield Sum(np.concatenate([adjoint, more, triangle], axis=-1))
+        return ways, received, adjoint
     change = (adjoint - state.own).astype(np.float32)
-    heard = yield Sum(np.concatenate([change, more.astype(np.float32), triangle.astype(np.float32)], axis=-1))
-    return ways, heard, state.own + change
+    received = yield Sum(np.concatenate([change, more.astype(np.float32), triangle.astype(np.float32)], axis=-1))
+    return ways, received, state.own + change
 
 
 class _Reply(NamedTuple):
@@ -258,10 +258,10 @@ class _Reply(NamedTuple):
     """γ."""
 
 
-def _read(agent: Agent, state: CurvedState, heard: FloatArray, single: bool) -> _Reply:
+def _read(agent: Agent, state: CurvedState, received: FloatArray, single: bool) -> _Reply:
     d = len(state.w)
     k = len(TRIALS)
-    total = heard.astype(float)
+    total = received.astype(float)
     sent = total[:d].copy()
     if single:
         sent = state.sent + sent

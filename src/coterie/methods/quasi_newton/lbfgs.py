@@ -20,7 +20,7 @@ from coterie.methods.auto.costs import Sizes
 from coterie.methods.columns.chambolle_pock import first_dual_step
 from coterie.methods.columns.column_costs import cheaper, numbers_sent, per_row, seconds
 from coterie.methods.columns.couriers import Blocks, Sums
-from coterie.methods.columns.envelope import bend_of, is_smooth, next_width, slopes, step_along
+from coterie.methods.columns.envelope import bend_of, gradients, is_smooth, next_width, step_along
 from coterie.methods.quasi_newton.metrics import Diagonal, Metric, block_of
 from coterie.methods.quasi_newton.pairs import Memory, most_of_products
 from coterie.methods.quasi_newton.rounds import (
@@ -44,7 +44,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Case, Counts, Disclosure
 
 ROUNDING = 1e-13
@@ -116,10 +116,10 @@ class Lbfgs(QuasiNewton[ColumnsState]):
             f"{taken['blocks']:.2g} s and {taken['tree']:.2g} s, {sizes.link}"
         )
 
-    def start(self, agent: Agent) -> Talk[ColumnsState]:
+    def start(self, agent: Agent) -> Protocol[ColumnsState]:
         return (yield from self._started(agent, agent.first_model().astype(float), None, Sums()))
 
-    def warm(self, agent: Agent, state: ColumnsState, point: Point) -> Talk[ColumnsState]:
+    def warm(self, agent: Agent, state: ColumnsState, point: Point) -> Protocol[ColumnsState]:
         return (yield from self._started(agent, point.w.astype(float), point.v, Sums()))
 
     def courier(self, agent: Agent, state: ColumnsState) -> Sums | Blocks:
@@ -138,7 +138,7 @@ class Lbfgs(QuasiNewton[ColumnsState]):
 
     def _started(
         self, agent: Agent, w: FloatArray, dual: FloatArray | None, courier: Sums | Blocks
-    ) -> Talk[ColumnsState]:
+    ) -> Protocol[ColumnsState]:
         """At w; without derivatives of the loss, around that dual."""
         scores, _ = yield from courier.scores(agent, w)
         has_labels = agent.data.y is not None
@@ -153,9 +153,9 @@ class Lbfgs(QuasiNewton[ColumnsState]):
                 centre = np.zeros(0 if smooth else len(scores))
             if not smooth:
                 width = 1.0 / first_dual_step(agent)
-            v = slopes(agent, scores, centre, width)
+            v = gradients(agent, scores, centre, width)
             bend = bend_of(agent, scores, v, width)
-        adjoint, (bend,) = yield from courier.slopes(agent, v, (bend,))
+        adjoint, (bend,) = yield from courier.gradients(agent, v, (bend,))
         bend = float(bend) / agent.total
         ridge = ridge_of(agent)
         lengths = agent.design.squared_lengths().astype(float)
@@ -188,16 +188,16 @@ class OfColumns(Form):
         self._courier = courier
         self._most = most
 
-    def way(self, agent: Agent, state: ColumnsState, t: int) -> Talk[Way]:
+    def way(self, agent: Agent, state: ColumnsState, t: int) -> Protocol[Way]:
         return (yield from way_of_pairs(agent, state, _metrics(agent, state), t, _summed))
 
-    def search(self, agent: Agent, state: ColumnsState, way: Way) -> Talk[Found]:
+    def search(self, agent: Agent, state: ColumnsState, way: Way) -> Protocol[Found]:
         image, numbers = yield from self._courier.scores(agent, way.p, way[2:])
         after = state
         decided = (0.0, 0.0, 0.0)
         if state.v.size:
             after, decided = _decided(agent, state, image, numbers)
-        adjoint, told = yield from self._courier.slopes(agent, after.v, decided)
+        adjoint, told = yield from self._courier.gradients(agent, after.v, decided)
         step_size, keeps, stretch = map(float, told)
         return Found(after, adjoint, step_size, adjoint, keeps=keeps, stretch=stretch)
 
@@ -218,7 +218,7 @@ def _decided(
     envelope = state.centre, state.width
     step_size = step_along(agent, state.scores, image, *envelope, (linear + chord, quadratic), most)
     scores = state.scores + step_size * image
-    v = slopes(agent, scores, *envelope)
+    v = gradients(agent, scores, *envelope)
     stretch = state.stretch
     if most == 1.0:
         stretch = stretched(stretch, step_size, step_size >= most)
@@ -229,7 +229,7 @@ def _decided(
         cost = 0.5 * state.width * float(distance @ agent.weighted(distance)) / agent.total
         if -0.5 * (steep + chord) <= TUNING.solved_well * cost:
             width = next_width(state.width, after.rounds, cost, state.cost)
-            moved = slopes(agent, scores, v, width)
+            moved = gradients(agent, scores, v, width)
             return replace(after, v=moved, centre=v, width=width, cost=cost, rounds=0), (step_size, 0.0, stretch)
     # ⟨s, y⟩ of the new pair: between kinks there may be no curvature at all.
     change = float((v - state.v) @ agent.weighted(image)) / agent.total
@@ -250,7 +250,7 @@ def _most(case: Case) -> Counts:
     return collectives + 2, numbers + 2 * case.rows + 7
 
 
-def _summed(x: FloatArray) -> Talk[FloatArray]:
+def _summed(x: FloatArray) -> Protocol[FloatArray]:
     total: FloatArray = yield Sum(x)
     return total
 

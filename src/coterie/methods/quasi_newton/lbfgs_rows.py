@@ -19,7 +19,7 @@ from coterie.methods.quasi_newton import curved_pairs
 from coterie.methods.quasi_newton.curved_pairs import Curved, CurvedState
 from coterie.methods.quasi_newton.pairs import Memory
 from coterie.methods.quasi_newton.rounds import Form, QuasiNewton, State, is_for
-from coterie.methods.quasi_newton.searched_rows import Along, Searched, bends_of, most_of_searched_step, started
+from coterie.methods.quasi_newton.searched_rows import Along, Searched, curvatures_of, most_of_searched_step, started
 from coterie.methods.second_order.linear import FULL
 from coterie.methods.second_order.quadratic import proven
 from coterie.networks import Network
@@ -28,7 +28,7 @@ from coterie.numerics.losses import Loss
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import WEIGHTED_ROWS, Case, Counts, Disclosure
 from coterie.stats.moments import diagonal
 
@@ -84,22 +84,22 @@ class LbfgsRows(QuasiNewton[State]):
             return Curved(self.memory)
         return Searched(partial(_Rows, agent, state.w), self.memory)
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         return (yield from self._started(agent, agent.first_model().astype(float), agent.known.slope))
 
-    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
+    def warm(self, agent: Agent, state: State, point: Point) -> Protocol[State]:
         return (yield from self._started(agent, point.w.astype(float), None))
 
-    def _started(self, agent: Agent, plain: FloatArray, known: FloatArray | None) -> Talk[State]:
+    def _started(self, agent: Agent, plain: FloatArray, known: FloatArray | None) -> Protocol[State]:
         """At that model, where the gradient of the losses may be known."""
         w = sealed(agent.centred.inner(plain))
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.started(agent, w, known))
-        here = agent.at(w, agent.centred)
-        bends = bends_of(agent, here.curvature)
-        losses = np.array([here.losses]).T
-        heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, losses], axis=-1))
-        return shared_result(heard, started, agent, w, heard, key=id(w))
+        local = agent.at(w, agent.centred)
+        curvatures = curvatures_of(agent, local.curvature)
+        losses = np.array([local.losses]).T
+        received = yield Sum(np.concatenate([diagonal(agent.centred, curvatures), local.adjoint, losses], axis=-1))
+        return shared_result(received, started, agent, w, received, key=id(w))
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(*proven(agent, state.w))

@@ -28,10 +28,10 @@ import scipy.linalg
 from coterie.methods.quasi_newton.metrics import Metric
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.tuning import Tuning, tuned
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import Counts, triangle
 
-Add = Callable[[FloatArray], Talk[FloatArray]]
+Add = Callable[[FloatArray], Protocol[FloatArray]]
 """The sum over all columns, of which some may be elsewhere."""
 
 
@@ -85,7 +85,7 @@ class Along:
 
 def known(
     memory: Memory, metrics: Sequence[Metric], turn: int, gradient: FloatArray, add: Add
-) -> Talk[tuple[Memory, Along]]:
+) -> Protocol[tuple[Memory, Along]]:
     """All inner products, after a `Sum` of the new ones: 2k of the gradient, and of a new pair 2 + 2m times k."""
     S = memory.S
     Y = memory.Y
@@ -98,14 +98,14 @@ def known(
         own += [S @ Y[-1], Y @ S[-1]]
         own += [Y @ metric.inverse(Y[-1]) for metric in metrics]
         own += [S @ metric.times(S[-1]) for metric in metrics]
-    heard = (yield from add(np.concatenate(own))).reshape(-1, k)
-    along = Along(heard[0], heard[1])
+    received = (yield from add(np.concatenate(own))).reshape(-1, k)
+    along = Along(received[0], received[1])
     if not is_new:
         return memory, along
     m = len(metrics)
-    YDY = np.stack([_grown(old, row, row) for old, row in zip(memory.YDY, heard[4 : 4 + m], strict=True)])
-    SDS = np.stack([_grown(old, row, row) for old, row in zip(memory.SDS, heard[4 + m :], strict=True)])
-    return Memory(S, Y, _grown(memory.SY, heard[2], heard[3]), YDY, SDS), along
+    YDY = np.stack([_grown(old, row, row) for old, row in zip(memory.YDY, received[4 : 4 + m], strict=True)])
+    SDS = np.stack([_grown(old, row, row) for old, row in zip(memory.SDS, received[4 + m :], strict=True)])
+    return Memory(S, Y, _grown(memory.SY, received[2], received[3]), YDY, SDS), along
 
 
 def _grown(old: FloatArray, column: FloatArray, row: FloatArray) -> FloatArray:
@@ -158,7 +158,7 @@ def most_of_products(pairs: int, metrics: int, has_equations: bool) -> Counts:
     return 1 + TUNING.equations, products + equations
 
 
-def minimum(model: Model, add: Add) -> Talk[FloatArray]:
+def minimum(model: Model, add: Add) -> Protocol[FloatArray]:
     """The z that minimises that model."""
     memory = model.memory
     metric = model.metric
@@ -183,8 +183,8 @@ def minimum(model: Model, add: Add) -> Talk[FloatArray]:
     kept = np.zeros(2 * k)
     for _ in range(TUNING.equations):
         trial, free = metric.minimum(model.gradient - U.T @ alpha, model.w, model.threshold, scale)
-        heard = yield from add(np.concatenate([U @ (trial - model.w), metric.products(U, free, scale)[upper]]))
-        left = M @ alpha - heard[: 2 * k]
+        received = yield from add(np.concatenate([U @ (trial - model.w), metric.products(U, free, scale)[upper]]))
+        left = M @ alpha - received[: 2 * k]
         size = float(np.linalg.norm(left))
         first = first or size
         if size < best:
@@ -194,7 +194,7 @@ def minimum(model: Model, add: Add) -> Talk[FloatArray]:
             if size <= TUNING.solved * first:
                 break
             J = np.zeros((2 * k, 2 * k))
-            J[upper] = heard[2 * k :]
+            J[upper] = received[2 * k :]
             step = -scipy.linalg.lstsq(M - (J + np.triu(J, 1).T), left)[0]
         else:
             # From one piece to the next a full step may lead away.

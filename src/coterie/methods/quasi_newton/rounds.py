@@ -29,7 +29,7 @@ from coterie.numerics.penalties.pieces import Pieces
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 
 NOTHING: FloatArray = np.empty(0)
 
@@ -89,7 +89,7 @@ class Found(NamedTuple):
 
     state: Any
     """The State, with what the agent now knows of its own rows."""
-    heard: FloatArray
+    received: FloatArray
     """The reply that all agents compute the next model from, read-only; an array of its own where each has columns."""
     step_size: float
     adjoint: FloatArray
@@ -105,11 +105,11 @@ class Form(ABC):
     """What one form of the method does in a round."""
 
     @abstractmethod
-    def way(self, agent: Agent, state: Any, t: int) -> Talk[Way]:
+    def way(self, agent: Agent, state: Any, t: int) -> Protocol[Way]:
         """The direction of the step."""
 
     @abstractmethod
-    def search(self, agent: Agent, state: Any, way: Way) -> Talk[Found]:
+    def search(self, agent: Agent, state: Any, way: Way) -> Protocol[Found]:
         """The size of the step, and the gradient after it."""
 
     @abstractmethod
@@ -145,11 +145,11 @@ class QuasiNewton(Method[S, Rows], Generic[S]):
     def states(self) -> tuple[type, ...]:
         return self.state, Memory
 
-    def round(self, agent: Agent, state: S, t: int) -> Talk[S]:
+    def round(self, agent: Agent, state: S, t: int) -> Protocol[S]:
         form = self.form(agent, state)
         way = yield from form.way(agent, state, t)
         found = yield from form.search(agent, state, way)
-        known = shared_result(found.heard, _after, form, agent, state, way, found)
+        known = shared_result(found.received, _after, form, agent, state, way, found)
         after: S = replace(found.state, **known)
         return after
 
@@ -169,7 +169,7 @@ def _after(form: Form, agent: Agent, state: State, way: Way, found: Found) -> di
 # -- what forms with plain pairs share ---------------------------------------------------------------------------------
 
 
-def way_of_pairs(agent: Agent, state: State, metrics: Sequence[Metric], t: int, add: pairs.Add) -> Talk[Way]:
+def way_of_pairs(agent: Agent, state: State, metrics: Sequence[Metric], t: int, add: pairs.Add) -> Protocol[Way]:
     """The direction from that State; the metrics take turns."""
     turn = t % len(metrics)
     ridge = ridge_of(agent)

@@ -30,7 +30,7 @@ from coterie.methods.quasi_newton.rounds import (
 )
 from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk, alone
+from coterie.run.collectives import Protocol, Sum, alone
 from coterie.run.disclosure import Counts
 
 TRIALS = 2.0 ** np.arange(3, -14, -1)
@@ -53,20 +53,20 @@ class Along(ABC):
         return state
 
 
-def bends_of(agent: Agent, curvature: FloatArray) -> FloatArray:
+def curvatures_of(agent: Agent, curvature: FloatArray) -> FloatArray:
     """s ℓ'' of its rows; s where none of them is curved."""
-    bends = agent.weighted(curvature)
-    return np.where(bends.any(axis=-1, keepdims=True), bends, agent.weighted(np.ones(bends.shape)))
+    curvatures = agent.weighted(curvature)
+    return np.where(curvatures.any(axis=-1, keepdims=True), curvatures, agent.weighted(np.ones(curvatures.shape)))
 
 
-def started(agent: Agent, w: FloatArray, heard: FloatArray) -> State:
+def started(agent: Agent, w: FloatArray, received: FloatArray) -> State:
     """The first State at w, from the sums of the diagonal of the Hessian, the gradient and the losses."""
     ridge = ridge_of(agent)
     n = agent.total
-    base = heard[: len(w)] / n + ridge
+    base = received[: len(w)] / n + ridge
     base[base <= 0] = base.max(initial=0.0) or 1.0
-    gradient = sealed(heard[len(w) : -1] / n + ridge * w)
-    return State(w, gradient, Memory.empty(len(w), 1), base, objective_at(agent, float(heard[-1]), w))
+    gradient = sealed(received[len(w) : -1] / n + ridge * w)
+    return State(w, gradient, Memory.empty(len(w), 1), base, objective_at(agent, float(received[-1]), w))
 
 
 class Searched(Form):
@@ -88,27 +88,27 @@ class Searched(Form):
         self._step_sizes = step_sizes
         self._boldly = boldly
 
-    def way(self, agent: Agent, state: State, t: int) -> Talk[Way]:
+    def way(self, agent: Agent, state: State, t: int) -> Protocol[Way]:
         yield from ()  # every agent has all columns
         return shared_result(state.gradient, _way, agent, state, t)
 
-    def search(self, agent: Agent, state: State, way: Way) -> Talk[Found]:
+    def search(self, agent: Agent, state: State, way: Way) -> Protocol[Found]:
         along = self._look(way.p)
         line = Line(state.w, way.p, state.objective, way.steep + way.chord)
         step_size = 1.0
-        heard = NOTHING
+        received = NOTHING
         whole = math.inf
         if self._boldly or len(way.memory.S):
-            heard = yield Sum(_finite(agent, line, along.at(1.0)))
-            whole = objective_at(agent, float(heard[-1]), state.w + way.p)
+            received = yield Sum(_finite(agent, line, along.at(1.0)))
+            whole = objective_at(agent, float(received[-1]), state.w + way.p)
         if not line.is_some(whole):
             trials = self._step_sizes
             if way.chord or has_threshold(agent):
                 trials = trials[trials <= 1.0]
             step_size = yield from best_step(agent, line, whole, along.values, trials, between=True)
             step_size = step_size or float(trials[-1])
-            heard = yield Sum(along.at(step_size))
-        return Found(along.after(state), heard, step_size, heard[:-1], float(heard[-1]))
+            received = yield Sum(along.at(step_size))
+        return Found(along.after(state), received, step_size, received[:-1], float(received[-1]))
 
     def learned(self, agent: Agent, state: State, way: Way, found: Found, gradient: FloatArray) -> tuple[Memory, float]:
         change = gradient - state.gradient
@@ -133,7 +133,7 @@ def _way(agent: Agent, state: State, t: int) -> Way:
     return alone(way_of_pairs(agent, state, [Diagonal(state.base)], t, _own))
 
 
-def _own(x: FloatArray) -> Talk[FloatArray]:
+def _own(x: FloatArray) -> Protocol[FloatArray]:
     """The sum over all columns, of which each agent has all."""
     yield from ()
     return x

@@ -27,10 +27,10 @@ from coterie.methods.line_search import penalty_at
 from coterie.methods.second_order.oracle import Aim
 from coterie.methods.second_order.quadratic import minimiser, solver
 from coterie.numerics.arrays import CentredDesign, Design, FloatArray, host, sealed, shared_result
-from coterie.numerics.local_loss import Here
+from coterie.numerics.local_loss import LocalLoss
 from coterie.numerics.losses import Loss
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Case, Counts, triangle
 from coterie.stats.moments import moment_message, unpacked
 
@@ -62,13 +62,13 @@ class Face(NamedTuple):
     """What the change of the free coefficients is orthogonal to; empty if to nothing."""
 
 
-def secant(loss: Loss, scores: FloatArray, slopes: FloatArray, y: FloatArray) -> FloatArray:
+def secant(loss: Loss, scores: FloatArray, gradients: FloatArray, y: FloatArray) -> FloatArray:
     """The curvature of the parabola around the minimum of a loss that touches the loss at that score.
 
     For a loss that is quadratic and then linear it is not below the loss: steps on it lead down (Huber 1981).
     """
-    values = loss.each(scores, y) + slopes**2 / (2.0 * loss.smoothness)
-    return np.divide(slopes**2, values, out=np.zeros(len(slopes)), where=values > LEAST)
+    values = loss.each(scores, y) + gradients**2 / (2.0 * loss.smoothness)
+    return np.divide(gradients**2, values, out=np.zeros(len(gradients)), where=values > LEAST)
 
 
 def most_of_target(case: Case) -> Counts:
@@ -77,12 +77,12 @@ def most_of_target(case: Case) -> Counts:
     return 2 + PASSES, 2 * case.columns + triangle(width) + width + 1 + PASSES * width
 
 
-def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Aim]:
+def target(agent: Agent, w: FloatArray, local: LocalLoss, bend: FloatArray) -> Protocol[Aim]:
     """The minimum of the quadratic with that ℓ'', and its dual."""
     design = yield from centred(agent)
-    slopes = _on_host(here.slopes)
-    losses = np.array([here.losses])
-    adjoint = design.adjoint(agent.weighted(slopes))
+    gradients = _on_host(local.gradients)
+    losses = np.array([local.losses])
+    adjoint = design.adjoint(agent.weighted(gradients))
     total = yield Sum(moment_message(design, agent.weighted(bend), False, adjoint, losses))
     width = design.shape[1]
     n = agent.total
@@ -97,7 +97,7 @@ def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Ai
         return sealed(z), moved, M, H, sealed(slope), float(total[-1])
 
     z, moved, M, H, slope, losses_here = shared_result(total, aimed)
-    v = slopes + bend * design.forward(moved)
+    v = gradients + bend * design.forward(moved)
     for _ in range(PASSES):
         message = yield Sum(design.adjoint(agent.weighted(v)))
         z, missing = shared_result(message, _missing, agent, design, M, message / n, z)
@@ -107,7 +107,7 @@ def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Ai
     return Aim(z, slope, losses_here, float(np.linalg.norm(slope)), falls, v=v)
 
 
-def centred(agent: Agent) -> Talk[Design]:
+def centred(agent: Agent) -> Protocol[Design]:
     """The design with its columns centred, and a column for their means."""
     if agent.problem.intercept:
         return agent.centred
@@ -329,8 +329,8 @@ def _face(agent: Agent, z: FloatArray) -> Face | None:
             if strength > 0:
                 way = w[members] / length
                 slope[members] += strength * way
-                bent = (np.eye(len(members)) - np.outer(way, way)) * (strength / length)
-                curvature[np.ix_(members, members)] += bent
+                hessian_product = (np.eye(len(members)) - np.outer(way, way)) * (strength / length)
+                curvature[np.ix_(members, members)] += hessian_product
     if pieces.radius < math.inf and np.abs(w).sum() >= (1.0 - FACE) * pieces.radius:
         free[:d] &= np.abs(w) > small
         tied[:d] = np.sign(w)

@@ -28,7 +28,7 @@ from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Disclosure, triangle
 from coterie.stats.moments import packed, second_moment, unpacked
 
@@ -80,7 +80,7 @@ class Gram(Method[State, Rows]):
                 "Use newton for another smooth loss, or proximal-1 for any."
             )
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         yield from ()  # there is nothing to ask
         return State(agent.centred.inner(agent.first_model().astype(float)), np.empty(0))
 
@@ -91,7 +91,7 @@ class Gram(Method[State, Rows]):
         kept = sealed(point.kept)  # as all agents have it: the answer is computed once
         return State(_solved(agent, kept, agent.centred.inner(point.w.astype(float))), kept)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         design = agent.centred
         n = agent.total
         if not state.letter.size:
@@ -100,8 +100,8 @@ class Gram(Method[State, Rows]):
             return State(_solved(agent, message, state.w), message)
         if t == 1:
             return state  # it was warmed
-        slopes = design.forward(state.w) - agent.exact_labels
-        total = yield Sum(design.adjoint(agent.weighted(slopes)))
+        gradients = design.forward(state.w) - agent.exact_labels
+        total = yield Sum(design.adjoint(agent.weighted(gradients)))
         H = _normal(agent, state.letter)[0]
         w = shared_result(total, lambda: minimiser(agent, H, total / n, state.w)[0], key=agent.problem)
         return replace(state, w=w)

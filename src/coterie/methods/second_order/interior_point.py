@@ -49,7 +49,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import HESSIAN, TOTALS, Case, Counts, Disclosure, triangle
 from coterie.stats.moments import diagonal
 
@@ -163,7 +163,7 @@ class InteriorPoint(Method[State, Rows]):
                 "of which pieces it is made. Use proximal-1."
             )
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         yield from ()  # there is nothing to ask
         if agent.design.shape[1] > WIDEST:
             raise InvalidProblem(
@@ -179,7 +179,7 @@ class InteriorPoint(Method[State, Rows]):
             return state  # where columns depend on each other, the model of a run that stalled may have gone far
         return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         if state.stage == OUTSIDE:
             state = yield from self._enter(agent, state)
         design = None
@@ -201,7 +201,7 @@ class InteriorPoint(Method[State, Rows]):
 
     # -- 1. ------------------------------------------------------------------------------------------------------------
 
-    def _enter(self, agent: Agent, state: State) -> Talk[State]:
+    def _enter(self, agent: Agent, state: State) -> Protocol[State]:
         """Away from the bounds, if there are any."""
         pieces = agent.problem.penalty.pieces
         assert pieces is not None
@@ -217,7 +217,7 @@ class InteriorPoint(Method[State, Rows]):
         w, lengths = shared_result(squares, entered)
         return replace(state, w=w, lengths=lengths, stage=APPROACHING)
 
-    def _approach(self, agent: Agent, state: State, terms: Terms) -> Talk[State]:
+    def _approach(self, agent: Agent, state: State, terms: Terms) -> Protocol[State]:
         w = state.w
         n = agent.total
         mu = state.mu
@@ -256,14 +256,14 @@ class InteriorPoint(Method[State, Rows]):
 
     # -- 2. ------------------------------------------------------------------------------------------------------------
 
-    def _along(self, agent: Agent, state: State, terms: Terms) -> Talk[State]:
+    def _along(self, agent: Agent, state: State, terms: Terms) -> Protocol[State]:
         design = agent.centred
         own = Samples(terms.kinks, terms.r, state.v, state.s, state.t)
         # Predictor: as far as possible towards μ = 0.
         way = own.aimed(0.0)
         _, _, theta, g = way.aim
-        slopes = design.adjoint(agent.weighted(state.v)), design.adjoint(agent.weighted(g))
-        total = yield Sum(terms.hessian(theta, *slopes, np.array([own.complementarity()])))
+        gradients = design.adjoint(agent.weighted(state.v)), design.adjoint(agent.weighted(g))
+        total = yield Sum(terms.hessian(theta, *gradients, np.array([own.complementarity()])))
         first = shared_result(total, _predicted, agent, state, terms, total)
         way = own.moved(way, design.forward(first.step.dw))
         told = yield Sum(np.append(agent.one_hot(way.longest), own.quadratic(way)))
@@ -308,7 +308,7 @@ class InteriorPoint(Method[State, Rows]):
 
     def _refined(
         self, agent: Agent, terms: Terms, equations: careful.Equations, theta: FloatArray, state: State
-    ) -> Talk[FloatArray]:
+    ) -> Protocol[FloatArray]:
         """v with less of what rounding left in the first equation, for a careful agent."""
         design = terms.careful_design
         kinks = terms.kinks

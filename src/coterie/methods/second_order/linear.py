@@ -30,7 +30,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import HESSIAN, Case, Counts, Disclosure
 
 FULL = 1500
@@ -110,7 +110,7 @@ class Newton(ProximalNewton):
                 f"{problem.penalty.name!r}. Use hessian='full'."
             )
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         state = yield from super().start(agent)
         pieces = by_pieces(agent.problem.loss)
         single = len(state.w) >= TUNING.single_from and not pieces
@@ -125,7 +125,7 @@ class Newton(ProximalNewton):
     def oracle(self, agent: Agent, state: State) -> RowsOracle:
         return RowsOracle(agent, state)
 
-    def aim(self, agent: Agent, state: State, oracle: Any) -> Talk[Aim]:
+    def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
         if agent.careful and agent.design.shape[1] <= FULL and not is_tensor(agent.data.X):
             return (yield from careful.target(agent, state.w, oracle.here, oracle.careful_curvature()))
         mode = self._mode(agent)

@@ -53,7 +53,7 @@ class Model:
     """What changes of n ∇f are divided by before they travel: the root of the diagonal of n H."""
     H: FloatArray
     place: npt.NDArray[np.int64]
-    bends: FloatArray
+    curvatures: FloatArray
     """B₀: H of the columns with a place there, `bends` of all."""
     enough: float
     """How near to hold the optimality conditions must be."""
@@ -64,7 +64,7 @@ class Model:
     ways: tuple[FloatArray, ...] = ()
     changes: tuple[FloatArray, ...] = ()
     """All p of this round, and the y that they led to."""
-    slopes: tuple[FloatArray, ...] = ()
+    gradients: tuple[FloatArray, ...] = ()
     """∇f wherever w has been before."""
     steps: int = 0
     failures: int = 0
@@ -84,9 +84,9 @@ class Model:
         learned = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
         if gained <= TUNING.decrease * linear:
             steps = self.steps + 1
-            slopes = (*self.slopes, self.slope)
+            gradients = (*self.gradients, self.slope)
             w = sealed(there)
-            moved = replace(learned, w=w, slope=self.slope + y, slopes=slopes, steps=steps, failures=0)
+            moved = replace(learned, w=w, slope=self.slope + y, gradients=gradients, steps=steps, failures=0)
             return moved.aimed()
         failures = self.failures + 1
         bend = float(p @ y)
@@ -107,15 +107,15 @@ class Model:
         H.flat[:: len(H) + 1] += self.ridge[inside]
         descend: Any = low_rank_descent
         slope = self.slope + self.ridge * self.w
-        bends = self.bends + self.ridge
+        curvatures = self.curvatures + self.ridge
         p: FloatArray = descend(
-            H, self.place, bends, U, signs, slope, self.threshold, self.w, TUNING.share, TUNING.sweeps
+            H, self.place, curvatures, U, signs, slope, self.threshold, self.w, TUNING.share, TUNING.sweeps
         )
         return replace(self, way=p, bend=float(p @ self._start(p)) + float(signs @ (U.T @ p) ** 2))
 
     def _start(self, p: FloatArray) -> FloatArray:
         """B₀p, without the ridge."""
-        image: FloatArray = self.bends * p
+        image: FloatArray = self.curvatures * p
         inside = self.place >= 0
         image[inside] = self.H @ p[inside]
         return image
@@ -146,7 +146,7 @@ class Model:
         the columns that are not 0. Slopes of the loss are a dual, and so is their mixture, once in the domain.
         """
         free = (self.w != 0) | (self.threshold == 0)
-        seen = np.array([*self.slopes, self.slope][-TUNING.mixed :])
+        seen = np.array([*self.gradients, self.slope][-TUNING.mixed :])
         left = seen[:, free] + self.threshold[free] * np.sign(self.w[free])
         G = left @ left.T
         if self.ridge.any() or not np.trace(G) > 0:

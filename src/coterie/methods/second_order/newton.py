@@ -24,7 +24,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Case, Counts
 
 
@@ -79,18 +79,18 @@ class ProximalNewton(Method[State]):
     def oracle(self, agent: Agent, state: State) -> Oracle:
         """The agent's part of f, at the model of that State."""
 
-    def aim(self, agent: Agent, state: State, oracle: Any) -> Talk[Aim]:
+    def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
         """The target of the next step."""
         return (yield from quadratic_models.from_hessian(agent, oracle))
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         yield from ()  # there is nothing to ask
         return State(sealed(agent.centred.inner(agent.first_model().astype(float))))
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         oracle = self.oracle(agent, state)
         aim = yield from self.aim(agent, state, oracle)
         losses = yield Sum(oracle.values(aim.target, WHOLE))
@@ -182,7 +182,7 @@ class ByWidth(ProximalNewton):
             scalars = 30 * width
         return Outlook(8, sums, scalars, 2 * sums * problem.outputs * sizes.rows_work)
 
-    def aim(self, agent: Agent, state: State, oracle: Any) -> Talk[Aim]:
+    def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
         if len(state.w) <= _few(agent.problem):
             return (yield from quadratic_models.from_hessian(agent, oracle))
         # With a penalty, more exact steps save no round (measured: digits, 26 made classes).

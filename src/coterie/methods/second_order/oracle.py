@@ -89,9 +89,9 @@ class Oracle(ABC):
 
     # -- between two rounds --------------------------------------------------------------------------------------------
 
-    def triangle(self, heard: FloatArray) -> FloatArray:
+    def triangle(self, received: FloatArray) -> FloatArray:
         """The upper triangle of n H, from the sum of the messages of all agents."""
-        return heard
+        return received
 
     def memory_after(self, aim: Aim, line: Line, whole: float, step_size: float) -> Any:
         """What all agents remember of the round; P after a whole step is `whole`."""
@@ -120,7 +120,7 @@ class ScoreOracle(Oracle):
 
     def product(self, direction: FloatArray) -> FloatArray:
         design = self.agent.centred
-        return design.adjoint(self.here.bent(design.forward(direction)))
+        return design.adjoint(self.here.hessian_product(design.forward(direction)))
 
     def values(self, target: FloatArray, step_sizes: FloatArray) -> FloatArray:
         # The next round most often begins at the target, so the agent keeps what it computes there.

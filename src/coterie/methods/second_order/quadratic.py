@@ -97,7 +97,7 @@ def proven(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray | None]:
     single = rounded(agent, w)
     if single.dtype == w.dtype:
         return single, None
-    return single, agent.at(w, agent.centred).slopes
+    return single, agent.at(w, agent.centred).gradients
 
 
 def _sides(pieces: Pieces, width: int, free: int) -> FloatArray:
@@ -209,23 +209,23 @@ def _to_the_face_minimum(
         if not places.size or should_stop():
             break
         pull = -slope - H @ (z - w) - ridge * z - threshold * sign
-        here = z[places]
+        local = z[places]
         if careful:
             flat = _down_a_flat_valley(H, ridge, pull, threshold, places)
             end = np.where(flat > 0, high[places], low[places])
-            shares = np.divide(end - here, flat, out=np.full(len(flat), np.inf), where=flat != 0)
+            shares = np.divide(end - local, flat, out=np.full(len(flat), np.inf), where=flat != 0)
             share = float(shares.min())
             if share < math.inf:
                 met = shares <= share
-                z[places] = np.where(met, end, here + share * flat)
+                z[places] = np.where(met, end, local + share * flat)
                 free[places[met]] = False
                 continue
         way = solver(H[places[:, None], places], ridge[places])[0](pull[places])
         end = np.where(way > 0, high[places], low[places])
-        shares = np.divide(end - here, way, out=np.full(len(way), np.inf), where=way != 0)
+        shares = np.divide(end - local, way, out=np.full(len(way), np.inf), where=way != 0)
         share = min(1.0, float(shares.min()))
         met = shares <= share
-        z[places] = np.where(met, end, here + share * way)
+        z[places] = np.where(met, end, local + share * way)
         if share == 1.0:
             break
         free[places[met]] = False

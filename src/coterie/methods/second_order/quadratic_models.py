@@ -21,7 +21,7 @@ from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Counts, triangle
 from coterie.stats.moments import unpacked
 
@@ -44,7 +44,7 @@ def is_smooth(problem: Problem) -> bool:
     return problem.penalty.quadratic or problem.penalty.is_zero
 
 
-def from_hessian(agent: Agent, oracle: Oracle) -> Talk[Aim]:
+def from_hessian(agent: Agent, oracle: Oracle) -> Protocol[Aim]:
     """The target from the whole Hessian."""
     # The message has no name here: it would be kept until the others have answered.
     total = yield Sum(oracle.hessian(oracle.gradient, np.array([oracle.losses]).T))
@@ -76,7 +76,7 @@ def most_from_products(width: int, products: int) -> Counts:
     return 1 + products, 2 * width + 1 + products * width
 
 
-def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> Talk[Aim]:
+def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> Protocol[Aim]:
     """The target from so many products at most. `steepest` is the steepness of the first round, and 0 in it."""
     w = oracle.w
     n = agent.total
@@ -124,8 +124,8 @@ def _conjugate_gradients(
     residual: FloatArray,
     enough: float,
     most: int,
-    heard: FloatArray,
-) -> Talk[FloatArray]:
+    received: FloatArray,
+) -> Protocol[FloatArray]:
     """p with ‖residual − (H + ridge) p‖ ≤ enough, or after so many products, preconditioned by the scale.
 
     `heard` is the sum that was heard last.
@@ -136,10 +136,10 @@ def _conjugate_gradients(
     size = float(residual @ scaled)
     for _ in range(most):
         # The clock is asked once for all agents, who must send the same messages.
-        if np.linalg.norm(residual) <= enough or size <= 0 or shared_result(heard, agent.should_stop):
+        if np.linalg.norm(residual) <= enough or size <= 0 or shared_result(received, agent.should_stop):
             break
-        heard = yield Sum(oracle.product(direction))
-        image = heard / agent.total + ridge * direction
+        received = yield Sum(oracle.product(direction))
+        image = received / agent.total + ridge * direction
         curvature = float(direction @ image)
         if not curvature > 0:
             break
@@ -159,8 +159,8 @@ def _proximal_gradients(
     scale: FloatArray,
     exactness: float,
     most: int,
-    heard: FloatArray,
-) -> Talk[FloatArray]:
+    received: FloatArray,
+) -> Protocol[FloatArray]:
     """About the minimum of the quadratic model and the penalty: FISTA with restarts, in the metric of the scale."""
     problem = agent.problem
     w = oracle.w
@@ -171,12 +171,12 @@ def _proximal_gradients(
     lead = w
     Hpoint, Hlead = 0.0 * w, 0.0 * w  # H (point − w) and H (lead − w)
     for _ in range(most):
-        if shared_result(heard, agent.should_stop):
+        if shared_result(received, agent.should_stop):
             break
         new = problem.prox(lead - step_size * scale * (gradient + Hlead), step_size * scale)
         way = new - lead
-        heard = yield Sum(oracle.product(way))
-        image = heard / agent.total
+        received = yield Sum(oracle.product(way))
+        image = received / agent.total
         moved = float(way @ (way / scale))
         if step_size * float(way @ image) > moved * (1 + 1e-9):
             step_size /= 2.0  # The step was too long for this metric: try again from the same place.

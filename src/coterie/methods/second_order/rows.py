@@ -85,18 +85,18 @@ class RowsOracle(ScoreOracle):
         if not by_pieces(self.agent.problem.loss):
             return self._raised
         # Rows without curvature may be all that a direction has: where they are, the loss is a parabola at first.
-        here = self.here
+        local = self.here
         share = min(1.0, self.memory.floor / TUNING.floor)
-        secant = careful.secant(self.agent.loss, here.scores, here.slopes, here.y)
-        curvature: FloatArray = np.maximum(here.curvature, share * secant)
+        secant = careful.secant(self.agent.loss, local.scores, local.gradients, local.y)
+        curvature: FloatArray = np.maximum(local.curvature, share * secant)
         return curvature
 
-    def triangle(self, heard: FloatArray) -> FloatArray:
+    def triangle(self, received: FloatArray) -> FloatArray:
         if not self.remembers:
-            return heard
+            return received
         if self.memory.triangle.size:
-            return heard + self.memory.triangle
-        return heard.copy()
+            return received + self.memory.triangle
+        return received.copy()
 
     def memory_after(self, aim: Aim, line: Line, whole: float, step_size: float) -> Memory:
         last = self.memory

@@ -32,7 +32,7 @@ from coterie.methods.second_order.rows import RowsOracle
 from coterie.numerics.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Counts, triangle
 from coterie.stats.moments import diagonal, packed, second_moment, unpacked
 
@@ -86,7 +86,7 @@ class Wanted(NamedTuple):
     all are wanted and one step on them is the last."""
 
 
-def target(agent: Agent, oracle: RowsOracle) -> Talk[Aim]:
+def target(agent: Agent, oracle: RowsOracle) -> Protocol[Aim]:
     """The minimum on the columns in play, of the quadratic model or nearly that of P itself."""
     w = oracle.w
     total = yield Sum(np.append(oracle.gradient, oracle.losses))
@@ -135,7 +135,7 @@ def _wanted(agent: Agent, w: FloatArray, gradient: FloatArray) -> Wanted:
 
 def _exactly(
     agent: Agent, oracle: RowsOracle, gradient: FloatArray, columns: Columns
-) -> Talk[tuple[FloatArray, FloatArray | None]]:
+) -> Protocol[tuple[FloatArray, FloatArray | None]]:
     message = yield Sum(oracle.block(columns))
 
     def minimum() -> FloatArray:
@@ -147,23 +147,23 @@ def _exactly(
 
 def _step_by_step(
     agent: Agent, oracle: RowsOracle, gradient: FloatArray, columns: Columns
-) -> Talk[tuple[FloatArray, FloatArray | None]]:
+) -> Protocol[tuple[FloatArray, FloatArray | None]]:
     w = oracle.w
-    here = oracle.here
+    local = oracle.here
     curvature = oracle.curvature
     design = _restricted(agent.centred, columns)
     loss = agent.loss
     if loss.conjugate_curvature is not None:
         # A column may have no rows but flat ones, and its curvature is then still to come.
         curvature = np.maximum(curvature, agent.weighted(np.full(len(curvature), TUNING.flat * loss.smoothness)))
-    bends = yield Sum(diagonal(design, curvature))
-    block = shared_result(bends, _largest, agent, bends)
+    curvatures = yield Sum(diagonal(design, curvature))
+    block = shared_result(curvatures, _largest, agent, curvatures)
     message = yield Sum(packed(second_moment(design, curvature, block)))
-    model = shared_result(message, _first, agent, w, gradient, columns, bends, block, message)
-    scores = here.scores
-    slopes = here.slopes
-    values = loss.each(here.scores, here.y)
-    duals = [slopes]
+    model = shared_result(message, _first, agent, w, gradient, columns, curvatures, block, message)
+    scores = local.scores
+    gradients = local.gradients
+    values = loss.each(local.scores, local.y)
+    duals = [gradients]
     new = np.count_nonzero(w[columns] == 0)
     if new > TUNING.few * len(columns):
         most = TUNING.steps
@@ -173,18 +173,18 @@ def _step_by_step(
         if model.steps == most or model.failures == TUNING.give_up or not model.way.any():
             break
         there = scores + design.forward(model.way)
-        slopes_there = loss.gradient(there, here.y)
-        values_there = loss.each(there, here.y)
-        change = design.adjoint(agent.weighted(slopes_there - slopes)) / model.unit
+        slopes_there = loss.gradient(there, local.y)
+        values_there = loss.each(there, local.y)
+        change = design.adjoint(agent.weighted(slopes_there - gradients)) / model.unit
         more = float(agent.weighted(values_there - values).sum())
         reply = yield Sum(np.clip(np.append(change, more), -SINGLE_PRECISION, SINGLE_PRECISION).astype(np.float32))
         taken = model.steps
         model = shared_result(reply, model.after, reply)
         if model.steps > taken:
             scores = there
-            slopes = slopes_there
+            gradients = slopes_there
             values = values_there
-            duals.append(slopes)
+            duals.append(gradients)
     if not model.steps:
         # A part of the last step is better than to stay.
         return model.w + model.way, None
@@ -201,7 +201,7 @@ def _first(
     w: FloatArray,
     gradient: FloatArray,
     columns: Columns,
-    bends: FloatArray,
+    curvatures: FloatArray,
     block: Columns,
     message: FloatArray,
 ) -> Model:
@@ -218,7 +218,7 @@ def _first(
     enough = began * min(most, max(TUNING.much_nearer, began / l1 if l1 > 0 else most))
     place = np.full(len(columns), -1)
     place[block] = np.arange(len(block))
-    unit = np.sqrt(bends)
+    unit = np.sqrt(curvatures)
     unit[unit == 0] = 1.0
     model = Model(
         n,
@@ -229,16 +229,16 @@ def _first(
         unit,
         unpacked(message, len(block)) / n,
         place,
-        bends / n,
+        curvatures / n,
         enough,
         way=np.empty(0),
     )
     return model.aimed()
 
 
-def _largest(agent: Agent, bends: FloatArray) -> Columns:
+def _largest(agent: Agent, curvatures: FloatArray) -> Columns:
     """The columns of the largest curvature; the intercept, which is in play and the last one, is among them."""
-    size = bends.copy()
+    size = curvatures.copy()
     if agent.problem.intercept:
         size[-1] = np.inf
     return np.sort(np.argsort(-size, kind="stable")[: TUNING.block])

@@ -22,7 +22,7 @@ from coterie.numerics.acceleration.wrapper import Wrapped, Wrapper, relaxed
 from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import discloses
 from coterie.run.steps import Coordinate
 
@@ -77,7 +77,7 @@ class Anderson(Wrapper[State]):
         return State(inner, inner, (), (), nothing, (), np.empty((0, 0)), inner, math.inf)
 
     @discloses("sums of squares and of products of your own changes of State, a few numbers, as part of a sum")
-    def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
+    def advance(self, agent: Agent, state: State, image: Any, t: int) -> Protocol[State]:
         parts = self.steps.coordinates(agent, image)
         if t <= self.patience:
             start = relaxed(parts, state.start, image, self.alpha)

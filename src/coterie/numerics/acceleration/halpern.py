@@ -23,7 +23,7 @@ from coterie.numerics.acceleration.wrapper import Wrapped, Wrapper, own_residual
 from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import discloses
 
 PDLP = "paper: the three reasons of PDLP to restart (Applegate et al. 2021), kept by Lu and Yang 2024"
@@ -76,7 +76,7 @@ class Halpern(Wrapper[State]):
         return replace(self.fresh(agent, inner), alpha=state.alpha)
 
     @discloses("the sum of squares of your own changes of State, one number, as part of a sum")
-    def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
+    def advance(self, agent: Agent, state: State, image: Any, t: int) -> Protocol[State]:
         parts = self.steps.coordinates(agent, image)
         start = state.start
         anchor = state.anchor

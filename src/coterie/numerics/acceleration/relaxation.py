@@ -14,7 +14,7 @@ from typing import Any
 from coterie.numerics.acceleration.wrapper import Wrapped, Wrapper, own_residual, relaxed
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import discloses
 
 
@@ -49,7 +49,7 @@ class Relaxation(Wrapper[State]):
         return replace(self.fresh(agent, inner), alpha=state.alpha)
 
     @discloses("the sum of squares of your own changes of State, one number in some rounds, as part of a sum")
-    def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
+    def advance(self, agent: Agent, state: State, image: Any, t: int) -> Protocol[State]:
         parts = self.steps.coordinates(agent, image)
         alpha = state.alpha
         residual = state.residual

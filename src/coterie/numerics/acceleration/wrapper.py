@@ -11,7 +11,7 @@ import numpy as np
 from coterie.numerics.arrays import FloatArray
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Publication, Talk
+from coterie.run.collectives import Protocol, Publication
 from coterie.run.steps import Coordinate, Stateful, Steps
 
 
@@ -46,7 +46,7 @@ class Wrapper(Stateful[W], ABC):
         return self.fresh(agent, inner)
 
     @abstractmethod
-    def advance(self, agent: Agent, state: W, image: Any, t: int) -> Talk[W]:
+    def advance(self, agent: Agent, state: W, image: Any, t: int) -> Protocol[W]:
         """The wrapped State from which round t + 1 starts, after round t led from `state.start` to `image`."""
 
     @property
@@ -59,15 +59,15 @@ class Wrapper(Stateful[W], ABC):
         """As the method itself."""
         return self.steps.first_look
 
-    def start(self, agent: Agent) -> Talk[W]:
+    def start(self, agent: Agent) -> Protocol[W]:
         """The first State, wrapped."""
         return self.fresh(agent, (yield from self.steps.start(agent)))
 
-    def warm(self, agent: Agent, state: W, point: Point) -> Talk[W]:
+    def warm(self, agent: Agent, state: W, point: Point) -> Protocol[W]:
         """The method's own first State, moved, and nothing remembered."""
         return self.fresh(agent, (yield from self.steps.warm(agent, state.start, point)))
 
-    def round(self, agent: Agent, state: W, t: int) -> Talk[W]:
+    def round(self, agent: Agent, state: W, t: int) -> Protocol[W]:
         """The method's own round."""
         return replace(state, image=(yield from self.steps.round(agent, state.start, t)))
 
@@ -79,7 +79,7 @@ class Wrapper(Stateful[W], ABC):
         """Always: this is where the point is moved ahead."""
         return True
 
-    def tune(self, agent: Agent, state: W, t: int) -> Talk[W]:
+    def tune(self, agent: Agent, state: W, t: int) -> Protocol[W]:
         """Move ahead; start again when the method changes its own parameters, for then its map is another one."""
         if self.steps.tunes_after(t):
             tuned = yield from self.steps.tune(agent, state.image, t)

@@ -82,7 +82,7 @@ def _store(at, x, mask):
 @triton.jit(do_not_specialize=["count"])
 def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.constexpr):
     leaf = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
-    here = leaf < count
+    local = leaf < count
     first = words + leaf * (BLOCKS * 16)
     zero = tl.zeros((LANES,), tl.uint32)
     h0 = zero + tl.load(constants + 0)
@@ -94,7 +94,7 @@ def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.conste
     h6 = zero + tl.load(constants + 6)
     h7 = zero + tl.load(constants + 7)
     for block in range(BLOCKS + 1):
-        inside = here & (block < BLOCKS)
+        inside = local & (block < BLOCKS)
         at = first + block * 16
         w0 = _loaded(at + 0, inside)
         w1 = _loaded(at + 1, inside)
@@ -131,14 +131,14 @@ def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.conste
         h6 += g
         h7 += h
     digest = out + leaf * 8
-    _store(digest + 0, h0, here)
-    _store(digest + 1, h1, here)
-    _store(digest + 2, h2, here)
-    _store(digest + 3, h3, here)
-    _store(digest + 4, h4, here)
-    _store(digest + 5, h5, here)
-    _store(digest + 6, h6, here)
-    _store(digest + 7, h7, here)
+    _store(digest + 0, h0, local)
+    _store(digest + 1, h1, local)
+    _store(digest + 2, h2, local)
+    _store(digest + 3, h3, local)
+    _store(digest + 4, h4, local)
+    _store(digest + 5, h5, local)
+    _store(digest + 6, h6, local)
+    _store(digest + 7, h7, local)
 
 
 def leaf_digests(words: Any, leaf: int = LEAF) -> bytes:

@@ -53,8 +53,8 @@ class Huber(Loss):
         return self._clipped(u - y, y)
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        bent: FloatArray = namespace(u).ones_like(u) * (abs(u - y) <= self.threshold)
-        return bent
+        hessian_product: FloatArray = namespace(u).ones_like(u) * (abs(u - y) <= self.threshold)
+        return hessian_product
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         inside = self._clipped(v, y)

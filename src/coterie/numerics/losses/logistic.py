@@ -46,7 +46,7 @@ class Logistic(Loss):
         return _by_blocks(_losses, u, y)
 
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        return _by_blocks(_slopes, u, y)
+        return _by_blocks(_gradients, u, y)
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         return _by_blocks(_curvatures, u, y)
@@ -110,7 +110,7 @@ def _losses(u: FloatArray, y: FloatArray) -> FloatArray:
     return result
 
 
-def _slopes(u: FloatArray, y: FloatArray) -> FloatArray:
+def _gradients(u: FloatArray, y: FloatArray) -> FloatArray:
     # −y σ(−y u)
     other = -y
     result: FloatArray = other * _sigmoid(other * u)

@@ -111,12 +111,12 @@ class Group(Penalty):
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Group:
         labels, positions, sizes, _ = self._layout
-        here = np.bincount(positions[columns], minlength=labels.size)
-        cut = np.flatnonzero((here > 0) & (here < sizes))
+        local = np.bincount(positions[columns], minlength=labels.size)
+        cut = np.flatnonzero((local > 0) & (local < sizes))
         if cut.size:
             first = cut[0]
             raise InvalidProblem(
-                f"group {labels[first]} is cut: {here[first]} of its {sizes[first]} columns are with one agent and the "
+                f"group {labels[first]} is cut: {local[first]} of its {sizes[first]} columns are at one agent, the "
                 "rest elsewhere. Give each agent whole groups (agents= a list of column lists), or split by samples."
             )
         return Group(self.strength, tuple(labels[positions[columns]].tolist()))

@@ -33,7 +33,7 @@ class LinearProblems(RowProblems[Problem[Loss]]):
 class LinearLocal(OneScoreLocal[Problem[Loss]]):
     """Small agents are computed in one batch where rows are split."""
 
-    cohorts: ClassVar[tuple[str, ...]] = ("samples",)
+    batches: ClassVar[tuple[str, ...]] = ("samples",)
 
     def moves_labels(self, problem: Problem[Loss]) -> bool:
         return problem.loss.moves_with_labels

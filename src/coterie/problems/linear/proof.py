@@ -39,7 +39,7 @@ import numpy as np
 
 from coterie.numerics.arrays import Design, FarDesign, FloatArray, shared_result
 from coterie.numerics.kernels.sides import all_sides, sides
-from coterie.numerics.local_loss import Here, weighted_norm
+from coterie.numerics.local_loss import LocalLoss, weighted_norm
 from coterie.numerics.losses import Loss
 from coterie.problems.parts.proof import Proof
 from coterie.problems.problem import Problem
@@ -56,20 +56,20 @@ from coterie.problems.proof import (
     certify_rows,
     radii_for,
 )
-from coterie.run.agent import Agent, Facts
+from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.bound import ANY, Beside, Bound, Point
 from coterie.run.certificate.introduction import PROTOCOLS, introduce
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Protocols, discloses
 
 
 class LinearProof(Proof[Problem[Loss]]):
     """Introduces agents and certifies points by the duality gap."""
 
-    def introduce(self, agent: Agent) -> Talk[Facts]:
+    def introduce(self, agent: Agent) -> Protocol[SummaryStatistics]:
         return introduce(agent)
 
-    def certify(self, agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+    def certify(self, agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Protocol[Bound]:
         """P(w), and how far it can be above the least.
 
         Where the claim can only be about models of bounded norm, `radius` is the norm, and None asks for a claim
@@ -82,8 +82,8 @@ class LinearProof(Proof[Problem[Loss]]):
         """The gradients of the rows' losses at w; split by features, no agent knows all of them."""
         if agent.split == "features":
             return None
-        slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
-        return slopes
+        gradients: FloatArray = agent.at(w.astype(float, copy=False)).gradients
+        return gradients
 
     introduces: Protocols = PROTOCOLS
 
@@ -93,28 +93,30 @@ class LinearProof(Proof[Problem[Loss]]):
         return RowTerms.balance, certify_rows, _by_features
 
 
-def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
+def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Protocol[Bound]:
     w, design = point.w.astype(float, copy=False), agent.proof_design
     if design is agent.design:
-        here = agent.at(w)
+        local = agent.at(w)
     else:
-        here = agent.at(design.inner(w), design)
-    return (yield from certify_rows(agent, w, RowTerms(agent, w, here, point.v), target, radius))
+        local = agent.at(design.inner(w), design)
+    return (yield from certify_rows(agent, w, RowTerms(agent, w, local, point.v), target, radius))
 
 
 class RowTerms(Terms):
     """Losses of single scores. With `beside`, parts of the model that are the agent's own, and their penalties."""
 
-    def __init__(self, agent: Agent, w: FloatArray, here: Here, dual: FloatArray | None, beside: Beside | None = None):
-        self.agent, self.w, self.here, self.beside = agent, w, here, beside
+    def __init__(
+        self, agent: Agent, w: FloatArray, local: LocalLoss, dual: FloatArray | None, beside: Beside | None = None
+    ):
+        self.agent, self.w, self.here, self.beside = agent, w, local, beside
         self.given = dual is not None
-        self.v = here.slopes if dual is None else _clipped(agent, dual)
+        self.v = local.gradients if dual is None else _clipped(agent, dual)
         self.both: FloatArray = np.zeros(2)
         self.at_zero = agent.conjugate_at_zero
         sizes = w if beside is None else beside.sizes
         self.design = agent.proof_design if beside is None else agent.design
         self.centred = self.design is not agent.design
-        self.error = _score_error(agent, self.design, sizes) + _label_error(agent, here.scores, sizes)
+        self.error = _score_error(agent, self.design, sizes) + _label_error(agent, local.scores, sizes)
 
     @discloses(
         "the sum of your positive dual variables, and of your negative ones",
@@ -122,24 +124,24 @@ class RowTerms(Terms):
         splits=("samples", "users"),
         most=lambda case: (1, 2),
     )
-    def balance(self) -> Talk[None]:
+    def balance(self) -> Protocol[None]:
         """The heavier of the positive and the negative side is scaled down to the other."""
         self.both = yield Sum(np.array(_sides(self.agent, self.v)).T)
         self.v = _balanced(self.v, *self.both.tolist())
 
     @cached_property
     def adjoint(self) -> FloatArray:
-        agent, here = self.agent, self.here
-        known = not self.given and self.v is here.slopes
+        agent, local = self.agent, self.here
+        known = not self.given and self.v is local.gradients
         if known:
-            return here.adjoint
+            return local.adjoint
         return self.design.adjoint(agent.weighted(self.v))
 
     @cached_property
     def length(self) -> Any:
-        agent, here = self.agent, self.here
-        if self.v is here.slopes:
-            size = here.slopes_norm
+        agent, local = self.agent, self.here
+        if self.v is local.gradients:
+            size = local.gradients_norm
         else:
             size = weighted_norm(self.v, agent.data.weights)
         return (self.design.roundings[1] + agent.count + 4) * size
@@ -190,14 +192,14 @@ def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
     splits=("features",),
     most=lambda case: (2, case.parties + 2 + 22),
 )
-def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
+def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Protocol[Bound]:
     problem, penalty = agent.problem, agent.problem.penalty
     w = point.w.astype(float)
     scores = yield from _common_scores(agent, w)
     v = _dual_of_labels(agent, point, scores)
-    slopes, size = yield from _common_adjoint(agent, v, scores)
+    gradients, size = yield from _common_adjoint(agent, v, scores)
     norms, rotated = _rotated_norms(agent)
-    adjoint = problem.coefficients(slopes, agent.design.intercept)
+    adjoint = problem.coefficients(gradients, agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)
     roundings = 2 * (agent.design.roundings[1] + 4) + rotated
@@ -232,7 +234,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     return bound_of(agent, _totals_of_columns(sums, radii, problem.intercept), target, radius)
 
 
-def _common_scores(agent: Agent, w: FloatArray) -> Talk[FloatArray]:
+def _common_scores(agent: Agent, w: FloatArray) -> Protocol[FloatArray]:
     """The scores that all columns add up to."""
     courier = agent.scratch.get("courier")
     scores: FloatArray
@@ -256,12 +258,12 @@ def _dual_of_labels(agent: Agent, point: Point, scores: FloatArray) -> FloatArra
     return v
 
 
-def _common_adjoint(agent: Agent, v: FloatArray, scores: FloatArray) -> Talk[tuple[FloatArray, float]]:
+def _common_adjoint(agent: Agent, v: FloatArray, scores: FloatArray) -> Protocol[tuple[FloatArray, float]]:
     """X̃ᵀ(s∘v) of the agent's own columns, and ‖s∘v‖."""
     courier = agent.scratch.get("courier")
     if courier is not None:
-        slopes, (size,) = yield from courier.slopes(agent, v, (float(np.linalg.norm(agent.weighted(v))),))
-        return slopes, size
+        gradients, (size,) = yield from courier.gradients(agent, v, (float(np.linalg.norm(agent.weighted(v))),))
+        return gradients, size
     if agent.data.y is not None:
         own = agent.weighted(v)
     else:
@@ -283,16 +285,16 @@ def _of_labels(
     agent: Agent, w: FloatArray, scores: FloatArray, duals: tuple[FloatArray, FloatArray], error: float
 ) -> FloatArray:
     """The first numbers of `Totals`, from the labels and their duals: as they are, and shrunk."""
-    here = Here(w, agent.design, agent.loss, agent.exact_labels, agent.data.weights, scores)
+    local = LocalLoss(w, agent.design, agent.loss, agent.exact_labels, agent.data.weights, scores)
     error = error * _heaviest(agent) + _label_error(agent, scores, w)
     imbalance = 0.0
     if agent.problem.intercept:
         both = np.array(_sides(agent, duals[0]))
         left = max(abs(sum(_imbalance(agent, one, both))) for one in duals)
         imbalance = _room(agent, float(w[-1])) * left
-    curved = _curved(agent, here, error)
-    whole, shrunk = (_gaps(agent, here, one, error, curved) for one in duals)
-    losses = _losses(agent, here, error, curved)
+    curved = _curved(agent, local, error)
+    whole, shrunk = (_gaps(agent, local, one, error, curved) for one in duals)
+    losses = _losses(agent, local, error, curved)
     return np.array([*losses, agent.conjugate_at_zero, *whole, *shrunk, imbalance])
 
 
@@ -308,36 +310,36 @@ def _totals_of_columns(sums: FloatArray, radii: tuple[float, ...], intercept: bo
     return replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
 
 
-def _losses(agent: Agent, here: Here, error: Any, curved: Any) -> tuple[Any, Any]:
+def _losses(agent: Agent, local: LocalLoss, error: Any, curved: Any) -> tuple[Any, Any]:
     """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores, and `_curved`."""
     loss = agent.loss
-    sizes: Any = here.losses
+    sizes: Any = local.losses
     if loss.steep:
-        sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y)))
+        sizes = loss.sizes(local.scores, local.y) @ agent.weighted(np.ones(len(local.y)))
     # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
     if loss.smooth:
-        slopes = here.slopes_norm
+        gradients = local.gradients_norm
     else:
-        slopes = loss.lipschitz * math.sqrt(agent.weight)
-    return here.losses, slopes * error + curved + _summed(agent, sizes)
+        gradients = loss.lipschitz * math.sqrt(agent.weight)
+    return local.losses, gradients * error + curved + _summed(agent, sizes)
 
 
-def _gaps(agent: Agent, here: Here, v: FloatArray, error: Any, curved: Any) -> tuple[Any, Any]:
+def _gaps(agent: Agent, local: LocalLoss, v: FloatArray, error: Any, curved: Any) -> tuple[Any, Any]:
     """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
     loss = agent.loss
-    if v is here.slopes and math.isfinite(loss.smoothness):
+    if v is local.gradients and math.isfinite(loss.smoothness):
         # Every term is 0 where v is the slope, up to the rounding of either.
         return 0.0, curved
-    gaps = agent.summed(loss.fenchel_young_each(here.scores, v, here.y))
+    gaps = agent.summed(loss.fenchel_young_each(local.scores, v, local.y))
     # How fast the terms change when a score is off: |ℓ' − v|, or at kinks the most it can be.
     if loss.smooth:
-        distance = weighted_norm(here.slopes - v, agent.data.weights)
+        distance = weighted_norm(local.gradients - v, agent.data.weights)
     else:
         distance = agent.domain_norm
     return gaps, distance * error + curved + _summed(agent, gaps)
 
 
-def _curved(agent: Agent, here: Here, error: Any) -> Any:
+def _curved(agent: Agent, local: LocalLoss, error: Any) -> Any:
     """What curvature adds to an error of the scores of that length; kinks are in the distance of the slopes."""
     loss, weights = agent.loss, agent.data.weights
     if not loss.steep:
@@ -348,7 +350,7 @@ def _curved(agent: Agent, here: Here, error: Any) -> Any:
         lightest = 1.0
     else:
         lightest = float(np.sqrt(weights[weights > 0].min(initial=1.0)))
-    return loss.curvature_near(here.scores, here.y, error / lightest) * error * error
+    return loss.curvature_near(local.scores, local.y, error / lightest) * error * error
 
 
 def _summed(agent: Agent, total: Any) -> Any:

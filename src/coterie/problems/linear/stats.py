@@ -10,13 +10,13 @@ import numpy.typing as npt
 from coterie.api.evaluation import Evaluation
 from coterie.data import Table
 from coterie.numerics.arrays import FloatArray
-from coterie.numerics.local_loss import Here
+from coterie.numerics.local_loss import LocalLoss
 from coterie.numerics.losses import Loss
 from coterie.problems.linear.model import MEANINGS, SCORE
 from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.stats.information import Asking, Own, of_rows
 from coterie.stats.scoring import of_numbers, of_two
 
@@ -28,7 +28,7 @@ class LinearStats(Stats[Problem[Loss]]):
     has_errors = True
     adjustable = True
 
-    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
         if model.problem.loss.kind == "classification":
             measure = of_two
         else:
@@ -42,13 +42,13 @@ class LinearStats(Stats[Problem[Loss]]):
         return named_columns(model), values
 
     def information(self, agent: Agent[Problem[Loss]], w: FloatArray, asking: Asking) -> Own:
-        here: Here = agent.at(agent.centred.inner(w), agent.centred)
+        local: LocalLoss = agent.at(agent.centred.inner(w), agent.centred)
         if asking.kind == "model":
             bend = agent.loss.expected_curvature
         else:
             bend = agent.loss.curvature
-        curvature = bend(here.scores, here.y)
-        return of_rows(agent, asking, agent.centred, here.slopes[:, None], lambda a, b: curvature)
+        curvature = bend(local.scores, local.y)
+        return of_rows(agent, asking, agent.centred, local.gradients[:, None], lambda a, b: curvature)
 
     def is_least_squares(self, problem: Problem[Loss]) -> bool:
         return problem.loss.quadratic

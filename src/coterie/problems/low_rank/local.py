@@ -11,7 +11,7 @@ from coterie.problems.parts.local import Local
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate.intercepts import information_of
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 PRODUCTS = 10
@@ -41,7 +41,7 @@ class LowRankLocal(Local[Problem[Task]]):
         TOTALS,
         most=lambda case: (2 * PRODUCTS, PRODUCTS * sum(case.matrix)),
     )
-    def slope_at_constant(self, agent: Agent[Problem[Task]]) -> Talk[FloatArray]:
+    def gradient_at_constant(self, agent: Agent[Problem[Task]]) -> Protocol[FloatArray]:
         """The spectral norm of the gradient of the mean loss at W = 0."""
         information = information_of(agent, "auto")
         v = agent.common_random(0).standard_normal(agent.problem.loss.size(agent.data)[1]).astype(information.dtype)
@@ -52,4 +52,4 @@ class LowRankLocal(Local[Problem[Task]]):
             v = yield Sum(information.times_transposed(u / (size or 1.0)))
         return np.array([size / agent.total])
 
-    finds_strengths: Protocols = (slope_at_constant,)
+    finds_strengths: Protocols = (gradient_at_constant,)

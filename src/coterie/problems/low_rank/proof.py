@@ -56,11 +56,11 @@ from coterie.problems.multiclass.proof import PAIRWISE
 from coterie.problems.parts.proof import Proof
 from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, RADIUS, ROOM, SAFE
-from coterie.run.agent import Agent, Facts
+from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.bound import Bound, Point
 from coterie.run.certificate.intercepts import EXACT, best_intercept, taken_apart
 from coterie.run.certificate.introduction import FLOOR, SAME
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Case, Protocols, discloses
 
 EXACT_SIZE = 1 << 22
@@ -114,7 +114,7 @@ class LowRankProof(Proof[Problem[Task]]):
         applies=lambda case: case.intercept and case.problem.loss.kind != "entries",
         most=lambda case: (3, _sums_of_means(case)),
     )
-    def introduce(self, agent: Agent[Problem[Task]]) -> Talk[Facts]:
+    def introduce(self, agent: Agent[Problem[Task]]) -> Protocol[SummaryStatistics]:
         """How much data there is, means if there is an intercept, and the objective at W = 0."""
         weights, task, means = agent.data.weights, agent.problem.loss, None
         if weights is None:
@@ -131,13 +131,13 @@ class LowRankProof(Proof[Problem[Task]]):
             means = Means(left, task.mean(sums.astype(float), total, left))
             losses = yield Sum(np.array([sum(part.loss() for part in _parts(agent, means))]))
             constant = agent.problem.primal(float(losses[0]), total, 0.0)
-        return Facts(
+        return SummaryStatistics(
             total, constant, 0.0, 0.0, gap_unit=_unit(task, constant, at_zero), primal_at_zero=at_zero, means=means
         )
 
     def certify(
         self, agent: Agent[Problem[Task]], point: Point, target: float = 0.0, radius: float | None = None
-    ) -> Talk[Bound]:
+    ) -> Protocol[Bound]:
         """P(W), and the lower bound that the Frank-Wolfe gap proves."""
         problem, means = agent.problem, agent.known.means
         d, m = problem.loss.size(agent.data)
@@ -181,8 +181,8 @@ class LowRankProof(Proof[Problem[Task]]):
         left_over += off.means * (away + off.means / agent.total)
         # ⟨G, W⟩ and r ‖G‖₂ cancel at the optimum: what is left of them there is rounding.
         cut = agent.cut * (1.0 + 2.0 * r * (d + m))
-        slopes = 2.0 * r * (1.0 + FEASIBILITY_TOLERANCE) * off.slope
-        rounding = ROUNDING * (abs(inner) + r * norm + lost) + slopes + off.dual + cut + left_over
+        gradients = 2.0 * r * (1.0 + FEASIBILITY_TOLERANCE) * off.slope
+        rounding = ROUNDING * (abs(inner) + r * norm + lost) + gradients + off.dual + cut + left_over
         rounding = problem.primal(rounding, agent.total, 0.0)
         primal_error = problem.primal(off.losses + ROUNDING * lost + left_over + cut, agent.total, 0.0)
         gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + lost / agent.total + rounding
@@ -273,7 +273,7 @@ def _lost_of_rows(
     agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, loss: float, more: int
 ) -> Lost:
     task, m, root = agent.problem.loss, len(right), math.sqrt(agent.weight)
-    slopes = math.sqrt(2.0 * max(loss, 0.0))
+    gradients = math.sqrt(2.0 * max(loss, 0.0))
     lengths = np.linalg.norm(right, axis=0)
     rows = min(agent.data.n, task.block_rows) + agent.data.n // task.block_rows + agent.count + 4
     columns, off_means = float(np.linalg.norm(agent.column_norms)), 0.0
@@ -288,9 +288,9 @@ def _lost_of_rows(
         scores += root * taken_off
         off_means = SAFE * EPSILON * rows * agent.weight * taken_off
     roundings = agent.design.roundings[0] + left.shape[1] + FEW + more
-    error = SAFE * EPSILON * (roundings * scores + FEW * slopes)
-    losses = slopes * error + error**2 + rows * m * EPSILON * loss
-    length = (rows + more) * slopes
+    error = SAFE * EPSILON * (roundings * scores + FEW * gradients)
+    losses = gradients * error + error**2 + rows * m * EPSILON * loss
+    length = (rows + more) * gradients
     if task.kind == "classes":
         # Probabilities are right, and add up to 1, up to some roundings of their own.
         error += SAFE * EPSILON * (m + FEW) * root
@@ -309,10 +309,10 @@ def _lost_of_entries(
     if means is not None:
         sizes = sizes + np.abs(means.left[rows]) + np.abs(means.right[columns])
     error = SAFE * EPSILON * (left.shape[1] + FEW + more) * weighted_norm(sizes, None if s is None else s.astype(float))
-    slopes = math.sqrt(2.0 * max(loss, 0.0))
-    losses = slopes * error + error**2 + (agent.data.n + agent.count + FEW) * EPSILON * loss
+    gradients = math.sqrt(2.0 * max(loss, 0.0))
+    losses = gradients * error + error**2 + (agent.data.n + agent.count + FEW) * EPSILON * loss
     # An entry of G is its slope times its weight, or the sum of a few of those: no length is above Σ s |v|.
-    length = math.sqrt(agent.weight) * slopes
+    length = math.sqrt(agent.weight) * gradients
     return Lost(losses, error**2, SAFE * EPSILON * (agent.count + FEW + more) * length, 0.0)
 
 
@@ -324,7 +324,7 @@ def _lost_of_entries(
 )
 def _best(
     agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, beta: FloatArray, weights: Weights | None
-) -> Talk[tuple[FloatArray, float, FloatArray]]:
+) -> Protocol[tuple[FloatArray, float, FloatArray]]:
     """The best intercept beside W, what another one loses, and the slope there."""
     looked = beta
 
@@ -336,10 +336,10 @@ def _best(
     def look(b: FloatArray) -> FloatArray:
         nonlocal looked
         looked = b
-        return _added(part.slope_of_intercept() for part in at(b))
+        return _added(part.gradient_of_intercept() for part in at(b))
 
     def bend(x: FloatArray) -> FloatArray:
-        return _added(part.bend_of_intercept(x) for part in at(looked))
+        return _added(part.curvature_of_intercept(x) for part in at(looked))
 
     best, slope = yield from best_intercept(agent, look, bend, beta, EXACT)
     if best is beta:
@@ -357,7 +357,7 @@ def _best(
 )
 def _whole(
     agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
-) -> Talk[Found]:
+) -> Protocol[Found]:
     d, m = len(left), len(right)
 
     def own() -> FloatArray:
@@ -390,7 +390,7 @@ def _is_small(case: Case) -> bool:
 )
 def _in_blocks(
     agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
-) -> Talk[Found]:
+) -> Protocol[Found]:
     d, m = len(left), len(right)
     random = agent.common_random(0).standard_normal((m, EXTRA))
 

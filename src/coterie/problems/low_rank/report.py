@@ -16,7 +16,7 @@ from coterie.run.certificate import Participant
 class LowRankReport(RowReport[Problem[Task], LowRankModel]):
     """A task, a penalty of a matrix, and singular values."""
 
-    def shown(self, model: LowRankModel, people: Sequence[Participant]) -> Shown:
+    def shown(self, model: LowRankModel, participants: Sequence[Participant]) -> Shown:
         """The singular values."""
         explanation = (
             "The model is a matrix made of few patterns. Its singular values say how much each pattern weighs; where "
@@ -25,7 +25,7 @@ class LowRankReport(RowReport[Problem[Task], LowRankModel]):
         bars = [(str(k), float(value)) for k, value in enumerate(model.s, 1) if value > 0]
         return Shown("singular-values", explanation, ("pattern", "singular value"), bars)
 
-    def facts(self, model: LowRankModel, network: Network) -> dict[str, str]:
+    def statistics(self, model: LowRankModel, network: Network) -> dict[str, str]:
         intercept = "none"
         if model.b is not None:
             of_entries = model.a is not None

@@ -85,7 +85,7 @@ class UserModel(Model[P], Generic[P]):
             good = found == y
         else:
             good = -np.square(found - y)
-        return {user: float(good[here].mean()) for user, here in rows_of(labels)}
+        return {user: float(good[local].mean()) for user, local in rows_of(labels)}
 
     def _place(self, user: object) -> int:
         if str(user) not in self._places:

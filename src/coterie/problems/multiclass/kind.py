@@ -16,12 +16,12 @@ from coterie.problems.multiclass.methods import SoftmaxNewton
 from coterie.problems.multiclass.model import MulticlassModel
 from coterie.problems.multiclass.proof import MulticlassProof
 from coterie.problems.multiclass.report import MulticlassReport
-from coterie.problems.multiclass.view import SoftmaxHere, StackedDesign
+from coterie.problems.multiclass.view import SoftmaxLocalLoss, StackedDesign
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import Problem
 from coterie.problems.rows import RowLocal, RowProblems
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Protocols, discloses
 
 if TYPE_CHECKING:
@@ -55,21 +55,21 @@ class MulticlassLocal(RowLocal[Problem[Softmax]]):
     def centred(self, agent: Agent[Problem[Softmax]]) -> Design:
         return StackedDesign(super().centred(agent), agent.problem.outputs)
 
-    def view(self, agent: Agent[Problem[Softmax]], w: FloatArray, design: Design) -> SoftmaxHere:
+    def view(self, agent: Agent[Problem[Softmax]], w: FloatArray, design: Design) -> SoftmaxLocalLoss:
         assert isinstance(design, StackedDesign)
-        return SoftmaxHere(w, design, agent.exact_labels, agent.data.weights)
+        return SoftmaxLocalLoss(w, design, agent.exact_labels, agent.data.weights)
 
     @discloses(
         "for each class: the weight of your rows",
         applies=lambda case: case.intercept,
         most=lambda case: (1, case.outputs),
     )
-    def constants(self, agent: Agent[Problem[Softmax]]) -> Talk[Any]:
+    def constants(self, agent: Agent[Problem[Softmax]]) -> Protocol[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
         counts = yield Sum(np.bincount(agent.exact_labels.astype(np.intp), ones, agent.problem.outputs).astype(float))
         return np.log(counts / agent.total)
 
-    finds_strengths: Protocols = (constants, RowLocal.slope_at_constant)
+    finds_strengths: Protocols = (constants, RowLocal.gradient_at_constant)
 
 
 class MulticlassKind(Kind[Problem[Softmax], MulticlassModel]):

@@ -25,14 +25,14 @@ import numpy.typing as npt
 from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.numerics.kernels.entropy import divergences
 from coterie.problems.multiclass.loss import Softmax
-from coterie.problems.multiclass.view import SoftmaxHere
+from coterie.problems.multiclass.view import SoftmaxLocalLoss
 from coterie.problems.parts.proof import Proof
 from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, RADIUS, ROOM, SAFE, Terms, certify_rows
-from coterie.run.agent import Agent, Facts
+from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.introduction import lengths_of_start, sum_of_inverses
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 PAIRWISE = 32
@@ -55,7 +55,7 @@ class MulticlassProof(Proof[Problem[Softmax]]):
         applies=lambda case: case.intercept,
         most=lambda case: (0, case.columns),
     )
-    def introduce(self, agent: Agent[Problem[Softmax]]) -> Talk[Facts]:
+    def introduce(self, agent: Agent[Problem[Softmax]]) -> Protocol[SummaryStatistics]:
         """How much data there is, of which classes, and how large its columns are."""
         classes = agent.problem.outputs
         ones = agent.weighted(np.ones(agent.data.n))
@@ -66,15 +66,15 @@ class MulticlassProof(Proof[Problem[Softmax]]):
 
     def certify(
         self, agent: Agent[Problem[Softmax]], point: Point, target: float = 0.0, radius: float | None = ANY
-    ) -> Talk[Bound]:
+    ) -> Protocol[Bound]:
         """P(W), and how far it can be above the least."""
         w = point.w.astype(float, copy=False)
         return (yield from certify_rows(agent, w, SoftmaxTerms(agent, w, agent.at(w), point.v), target, radius))
 
     def dual_at(self, agent: Agent[Problem[Softmax]], w: FloatArray) -> FloatArray:
         """The dual that a model has where no other is given: the slopes at it."""
-        slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
-        return slopes.ravel()
+        gradients: FloatArray = agent.at(w.astype(float, copy=False)).gradients
+        return gradients.ravel()
 
     introduces: Protocols = (introduce,)
 
@@ -84,7 +84,7 @@ class MulticlassProof(Proof[Problem[Softmax]]):
         return SoftmaxTerms.balance, certify_rows
 
 
-def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> Facts:
+def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> SummaryStatistics:
     classes, d = agent.problem.outputs, agent.data.d
     counts, lengths, sums = np.split(said.astype(float), [classes, classes + d])
     total, at_zero = float(counts.sum()), math.log(classes)
@@ -115,11 +115,11 @@ def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> Facts:
 class SoftmaxTerms(Terms):
     """What rows add whose dual is p − e_y, with p in the simplex."""
 
-    def __init__(self, agent: Agent[Problem[Softmax]], w: FloatArray, here: SoftmaxHere, dual: FloatArray | None):
+    def __init__(self, agent: Agent[Problem[Softmax]], w: FloatArray, local: SoftmaxLocalLoss, dual: FloatArray | None):
         self.agent = agent
-        self.here = here
-        self.error = _score_error(agent, here, w)
-        self.p = here.p if dual is None else _in_the_simplex(here, dual)
+        self.here = local
+        self.error = _score_error(agent, local, w)
+        self.p = local.p if dual is None else _in_the_simplex(local, dual)
 
     @discloses(
         "for each class: the weight of your rows, and the sum of the probabilities that the model gives it",
@@ -128,14 +128,14 @@ class SoftmaxTerms(Terms):
         applies=lambda case: case.intercept,
         most=lambda case: (2, 3 * case.outputs),
     )
-    def balance(self) -> Talk[None]:
+    def balance(self) -> Protocol[None]:
         """Every class gets the weight that it has in the labels; a class that no row has gets none."""
-        agent, here = self.agent, self.here
-        own = np.bincount(here.y, agent.weighted(np.ones(len(here.y))), agent.problem.outputs)
-        weights, counts = np.split((yield Sum(np.concatenate([_sums(here.weighted(self.p)), own]))), 2)
+        agent, local = self.agent, self.here
+        own = np.bincount(local.y, agent.weighted(np.ones(len(local.y))), agent.problem.outputs)
+        weights, counts = np.split((yield Sum(np.concatenate([_sums(local.weighted(self.p)), own]))), 2)
         if not counts.all():
-            self.p = _of_present_classes(self.p, here.y, counts > 0)
-            weights = yield Sum(_sums(here.weighted(self.p)))
+            self.p = _of_present_classes(self.p, local.y, counts > 0)
+            weights = yield Sum(_sums(local.weighted(self.p)))
         self.p = _balanced(self.p, weights, counts)
 
     @cached_property
@@ -145,10 +145,10 @@ class SoftmaxTerms(Terms):
 
     @cached_property
     def adjoint(self) -> FloatArray:
-        here = self.here
-        if self.p is here.p:
-            return here.adjoint
-        return self.agent.design.adjoint(here.weighted(self.v))
+        local = self.here
+        if self.p is local.p:
+            return local.adjoint
+        return self.agent.design.adjoint(local.weighted(self.v))
 
     @cached_property
     def length(self) -> float:
@@ -178,10 +178,10 @@ class SoftmaxTerms(Terms):
         return ROOM + RADIUS * float(np.abs(intercepts).max())
 
 
-def _in_the_simplex(here: SoftmaxHere, v: FloatArray) -> FloatArray:
+def _in_the_simplex(local: SoftmaxLocalLoss, v: FloatArray) -> FloatArray:
     """The probabilities that a dual stands for, or near ones."""
-    p = v.astype(float).reshape(here.scores.shape)
-    p[np.arange(len(p)), here.y] += 1.0
+    p = v.astype(float).reshape(local.scores.shape)
+    p[np.arange(len(p)), local.y] += 1.0
     np.maximum(p, 0.0, out=p)
     p /= np.maximum(p.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     return p
@@ -207,35 +207,35 @@ def _balanced(p: FloatArray, weights: FloatArray, counts: FloatArray) -> FloatAr
     return (1.0 - tau) * p + tau * (rest / rest.sum() if rest.sum() > 0 else counts / total)
 
 
-def _less_labels(p: FloatArray, here: SoftmaxHere) -> FloatArray:
-    if p is here.p:
-        return here.slopes
+def _less_labels(p: FloatArray, local: SoftmaxLocalLoss) -> FloatArray:
+    if p is local.p:
+        return local.gradients
     v = p.copy()
-    v[np.arange(len(v)), here.y] -= 1.0
+    v[np.arange(len(v)), local.y] -= 1.0
     return v
 
 
-def _losses(agent: Agent[Problem[Softmax]], here: SoftmaxHere, error: float) -> tuple[float, float]:
+def _losses(agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, error: float) -> tuple[float, float]:
     """Σ s ℓ of its own rows, and how far it may be off."""
-    return here.losses, _norm(here, here.slopes) * error + error**2 + _summed(agent, here.losses)
+    return local.losses, _norm(local, local.gradients) * error + error**2 + _summed(agent, local.losses)
 
 
-def _gaps(agent: Agent[Problem[Softmax]], here: SoftmaxHere, p: FloatArray, error: float) -> tuple[float, float]:
+def _gaps(agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, p: FloatArray, error: float) -> tuple[float, float]:
     """Σ s Σ_c kl(p_c, softmax_c) of its own rows, and how far it may be off."""
-    farthest = 1.0 - float(here.logs.min(initial=0.0))
+    farthest = 1.0 - float(local.logs.min(initial=0.0))
     normalising = (agent.problem.outputs + FEW) * EPSILON * agent.weight * farthest
-    if p is here.p:
+    if p is local.p:
         return 0.0, error**2 + normalising
     terms = np.empty(p.size)
     compute: Any = divergences
-    compute(p.ravel(), here.logs.ravel(), terms)
-    gaps = float(here.weighted(terms.reshape(p.shape)).sum())
-    return gaps, _norm(here, p - here.p) * error + error**2 + _summed(agent, gaps) + normalising
+    compute(p.ravel(), local.logs.ravel(), terms)
+    gaps = float(local.weighted(terms.reshape(p.shape)).sum())
+    return gaps, _norm(local, p - local.p) * error + error**2 + _summed(agent, gaps) + normalising
 
 
-def _left_over(agent: Agent[Problem[Softmax]], here: SoftmaxHere, v: FloatArray) -> tuple[FloatArray, float]:
+def _left_over(agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, v: FloatArray) -> tuple[FloatArray, float]:
     """Σ s v of every class over its own rows, and how far all of them together may be off."""
-    weighted = here.weighted(v)
+    weighted = local.weighted(v)
     roundings = PAIRWISE + agent.count + math.log2(agent.data.n + 1)
     lost = roundings * float(np.abs(weighted).sum()) + (agent.problem.outputs + FEW) * agent.weight
     return _sums(weighted), EPSILON * lost
@@ -247,7 +247,7 @@ def _sums(v: FloatArray) -> FloatArray:
     return sums
 
 
-def _score_error(agent: Agent[Problem[Softmax]], here: SoftmaxHere, w: FloatArray) -> float:
+def _score_error(agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, w: FloatArray) -> float:
     """‖δu‖: products, intercepts, and what softmax loses."""
     W = agent.problem.coefficients(w).reshape(-1, agent.problem.outputs)
     root = math.sqrt(agent.weight)
@@ -256,7 +256,7 @@ def _score_error(agent: Agent[Problem[Softmax]], here: SoftmaxHere, w: FloatArra
         intercept = float(np.abs(w[-agent.problem.outputs :]).max())
     else:
         intercept = 0.0
-    lengths = _norm(here, here.scores) + root * (1.0 + math.sqrt(agent.problem.outputs))
+    lengths = _norm(local, local.scores) + root * (1.0 + math.sqrt(agent.problem.outputs))
     return SAFE * EPSILON * (2 * (agent.data.d + 3) * columns + FEW * lengths + 2.0 * root * intercept)
 
 
@@ -264,6 +264,6 @@ def _summed(agent: Agent[Problem[Softmax]], total: float) -> float:
     return (agent.data.n * agent.problem.outputs + agent.count + FEW) * EPSILON * total
 
 
-def _norm(here: SoftmaxHere, values: FloatArray) -> float:
+def _norm(local: SoftmaxLocalLoss, values: FloatArray) -> float:
     """√(Σ s x²)."""
-    return math.sqrt(float(np.vdot(values, here.weighted(values))))
+    return math.sqrt(float(np.vdot(values, local.weighted(values))))

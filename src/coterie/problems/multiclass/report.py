@@ -18,7 +18,7 @@ from coterie.run.certificate import Participant
 class MulticlassReport(RowReport[Problem[Softmax], MulticlassModel]):
     """A loss, a penalty, and the lengths of coefficients."""
 
-    def shown(self, model: MulticlassModel, people: Sequence[Participant]) -> Shown:
+    def shown(self, model: MulticlassModel, participants: Sequence[Participant]) -> Shown:
         """How much each column counts."""
         sizes = np.linalg.norm(model.coef_, axis=0)
         order = np.argsort(-sizes, kind="stable")[:SHOWN]
@@ -32,6 +32,6 @@ class MulticlassReport(RowReport[Problem[Softmax], MulticlassModel]):
             explanation = "Every coefficient is zero: the model does not use any column."
         return Shown("coefficients", explanation, ("column", "length of its coefficients"), bars)
 
-    def facts(self, model: MulticlassModel, network: Network) -> dict[str, str]:
+    def statistics(self, model: MulticlassModel, network: Network) -> dict[str, str]:
         intercept = "one for each class" if model.problem.intercept else "none"
         return {"Coefficients": count_used(model.coef_), "Intercept": intercept}

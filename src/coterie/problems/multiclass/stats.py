@@ -12,11 +12,11 @@ from coterie.data import Table
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.models.model import shown_label
 from coterie.problems.multiclass.loss import Softmax
-from coterie.problems.multiclass.view import SoftmaxHere
+from coterie.problems.multiclass.view import SoftmaxLocalLoss
 from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.stats.information import Asking, Own, of_rows
 from coterie.stats.scoring import of_classes
 
@@ -28,7 +28,7 @@ class MulticlassStats(Stats[Problem[Softmax]]):
     has_errors = True
     adjustable = True
 
-    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
         return of_classes(model, table, scores, limits)
 
     def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
@@ -41,9 +41,11 @@ class MulticlassStats(Stats[Problem[Softmax]]):
         return names, (W[1:] - W[0]).astype(float).ravel()
 
     def information(self, agent: Agent[Problem[Softmax]], w: FloatArray, asking: Asking) -> Own:
-        here: SoftmaxHere = agent.at(agent.centred.inner(w), agent.centred)
-        p = here.p[:, 1:]
-        return of_rows(agent, asking, here.design.base, here.slopes[:, 1:], lambda a, b: p[:, a] * ((a == b) - p[:, b]))
+        local: SoftmaxLocalLoss = agent.at(agent.centred.inner(w), agent.centred)
+        p = local.p[:, 1:]
+        return of_rows(
+            agent, asking, local.design.base, local.gradients[:, 1:], lambda a, b: p[:, a] * ((a == b) - p[:, b])
+        )
 
     def blocks(self, model: Any) -> int:
         return len(model.classes_) - 1

@@ -81,7 +81,7 @@ class StackedDesign(Design):
             yield rows, self.X[rows].astype(np.result_type(self.dtype, vector.dtype), copy=False)
 
 
-class SoftmaxHere:
+class SoftmaxLocalLoss:
     """Several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − ppᵀ."""
 
     def __init__(self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None):
@@ -105,16 +105,16 @@ class SoftmaxHere:
         return self._summed(self.logs)
 
     @cached_property
-    def slopes(self) -> FloatArray:
+    def gradients(self) -> FloatArray:
         """p − e_y of every row."""
-        slopes = self.p.copy()
-        slopes[np.arange(len(self.y)), self.y] -= 1.0
-        return slopes
+        gradients = self.p.copy()
+        gradients[np.arange(len(self.y)), self.y] -= 1.0
+        return gradients
 
     @cached_property
     def adjoint(self) -> FloatArray:
         """X̃ᵀ(s∘∇ℓ)."""
-        return self.design.adjoint(self.weighted(self.slopes))
+        return self.design.adjoint(self.weighted(self.gradients))
 
     def losses_at(self, scores: FloatArray) -> float:
         """Σ s ℓ at other scores."""
@@ -124,7 +124,7 @@ class SoftmaxHere:
         """Σ s ℓ where the scores have changed by these multiples of that."""
         return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
 
-    def bent(self, image: FloatArray) -> FloatArray:
+    def hessian_product(self, image: FloatArray) -> FloatArray:
         """s∘∇²ℓ times a change of the scores."""
         return self.weighted(self.p * (image - np.einsum("ij,ij->i", self.p, image)[:, None]))
 

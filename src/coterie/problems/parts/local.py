@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Generic
 from coterie.numerics.arrays import Design, FloatArray, about_means, is_sparse
 from coterie.problems.problem import K
 from coterie.run.agent import Agent
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import Protocols
 
 
 class Local(Generic[K]):
     """Computes with an agent's own rows. The defaults serve one score a row."""
 
-    cohorts: ClassVar[tuple[str, ...]] = ()
+    batches: ClassVar[tuple[str, ...]] = ()
     """Splits in which small agents may be computed in one batch: losses of single scores, row by row."""
 
     finds_strengths: Protocols = ()
@@ -50,7 +50,7 @@ class Local(Generic[K]):
         losses: float = agent.at(w).losses
         return losses
 
-    def slope_at_constant(self, agent: Agent[K]) -> Talk[FloatArray]:
+    def gradient_at_constant(self, agent: Agent[K]) -> Protocol[FloatArray]:
         """The gradient of the mean loss at coefficients of 0 and the best intercept, or its size.
 
         `path` derives the largest strength from it.

@@ -7,9 +7,9 @@ from typing import Generic
 
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import K
-from coterie.run.agent import Agent, Facts
+from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.bound import ANY, Bound, Point
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import Protocols
 
 
@@ -27,11 +27,13 @@ class Proof(ABC, Generic[K]):
         return ()
 
     @abstractmethod
-    def introduce(self, agent: Agent[K]) -> Talk[Facts]:
+    def introduce(self, agent: Agent[K]) -> Protocol[SummaryStatistics]:
         """The summary statistics: how much data there is, and on which scale."""
 
     @abstractmethod
-    def certify(self, agent: Agent[K], point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+    def certify(
+        self, agent: Agent[K], point: Point, target: float = 0.0, radius: float | None = ANY
+    ) -> Protocol[Bound]:
         """The objective at that point, and the most that it can be above the minimum."""
 
     def dual_at(self, agent: Agent[K], w: FloatArray) -> FloatArray | None:

@@ -70,11 +70,11 @@ class Report(ABC, Generic[K, M]):
     # -- models ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def shown(self, model: M, people: Sequence[Participant]) -> Shown:
+    def shown(self, model: M, participants: Sequence[Participant]) -> Shown:
         """What a report draws of a model."""
 
     @abstractmethod
-    def facts(self, model: M, network: Network) -> dict[str, str]:
+    def statistics(self, model: M, network: Network) -> dict[str, str]:
         """What a report says of a model."""
 
     def sections(self, tables: Callable[[], Sequence[Table]]) -> list[Callable[[Result], str]]:

@@ -11,7 +11,7 @@ from coterie.data import Table
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import Q
 from coterie.run.agent import Agent
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 
 if TYPE_CHECKING:
     from coterie.api.evaluation import Evaluation
@@ -32,7 +32,7 @@ class Stats(Generic[Q]):
     ratios: ClassVar[str] = ""
     """What e to the power of a coefficient is called, where that is of use."""
 
-    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
         """How good these scores are, of rows that may be others than those of the fit."""
         raise NotImplementedError
 

@@ -59,7 +59,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
         """The models of these users, and the graph between them if they are all."""
         assert classes is not None
         coef = sp.csr_array(np.array([point.w for point in outcome.points]))
-        confidence = np.array([agent.data.n / outcome.facts.largest for agent in members])
+        confidence = np.array([agent.data.n / outcome.statistics.largest for agent in members])
         losses = np.array([point.own for point in outcome.points], float)
         weights = sp.csr_array((1, 1))
         if len(members) == members[0].count:

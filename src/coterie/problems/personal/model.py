@@ -82,8 +82,8 @@ class PersonalModel(UserModel[Personal]):
     ) -> FloatArray:
         h = self.problem.base.values(X)
         scores = np.empty(X.shape[0])
-        for user, here in rows:
-            scores[here] = h[here] @ self.coefficients_of(user, unknown=unknown, neighbours=near.get(user))
+        for user, local in rows:
+            scores[local] = h[local] @ self.coefficients_of(user, unknown=unknown, neighbours=near.get(user))
         return scores
 
     def predict_proba(self, X: Matrix, users: Any = None, **how: Any) -> FloatArray:
@@ -116,12 +116,12 @@ class PersonalModel(UserModel[Personal]):
             sp.csr_array(tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
             for name, shape in (("coef", (len(users), problem.base.count)), ("weights", (len(users), len(users))))
         )
-        facts = {name: arrays[name] for name in ("confidence", "losses")}
+        statistics = {name: arrays[name] for name in ("confidence", "losses")}
         return {
             "coef_": coef,
             "weights": weights,
             "users": users,
             "problem": problem,
-            **facts,
+            **statistics,
             "width": header.get("width"),
         }

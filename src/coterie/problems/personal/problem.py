@@ -26,7 +26,7 @@ from coterie.problems import kind_named
 from coterie.problems.personal.predictors import Given, Linear, Predictors, Stumps
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, remembered
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 
 if TYPE_CHECKING:
     from coterie.problems.kind import Kind
@@ -204,11 +204,11 @@ def user_loss(agent: Agent[Personal], alpha: FloatArray) -> float:
 
 def confidence(agent: Agent[Personal]) -> float:
     """c_k = m_k / max_l m_l."""
-    assert agent.facts is not None
-    return agent.data.n / agent.facts.largest
+    assert agent.statistics is not None
+    return agent.data.n / agent.statistics.largest
 
 
-def pooled_slope(agent: Agent[Personal], alpha: FloatArray) -> Talk[tuple[float, FloatArray]]:
+def pooled_gradient(agent: Agent[Personal], alpha: FloatArray) -> Protocol[tuple[float, FloatArray]]:
     """The loss log Σ_k exp(L_k(α)) on everybody's rows, and its gradient."""
     gradient = np.empty(alpha.size)
     loss = slope(margins(agent), alpha, np.zeros(alpha.size), 1.0, 0.0, gradient)
@@ -224,10 +224,10 @@ def pooled_slope(agent: Agent[Personal], alpha: FloatArray) -> Talk[tuple[float,
     return shift + math.log(sums[-1]), sums[:-1] / sums[-1]
 
 
-def pooled_step(agent: Agent[Personal], alpha: FloatArray, grid: int = 24) -> Talk[FloatArray]:
+def pooled_step(agent: Agent[Personal], alpha: FloatArray, grid: int = 24) -> Protocol[FloatArray]:
     """A pairwise step on everybody's rows: from the worst base predictor in use to the best, by a search on a grid."""
     beta = agent.problem.beta
-    value, g = yield from pooled_slope(agent, alpha)
+    value, g = yield from pooled_gradient(agent, alpha)
     toward = np.zeros(alpha.size)
     best = int(np.argmax(np.abs(g)))
     toward[best] = -beta * np.sign(g[best])

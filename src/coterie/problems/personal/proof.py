@@ -29,11 +29,11 @@ from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.boosting import slope
 from coterie.numerics.kernels.hinge_block import hinge_block, mean_hinge
 from coterie.problems.parts.proof import Proof
-from coterie.problems.personal.problem import Personal, confidence, margins, pooled_slope
+from coterie.problems.personal.problem import Personal, confidence, margins, pooled_gradient
 from coterie.problems.proof import EPSILON, FEW, SAFE
-from coterie.run.agent import Agent, Facts
+from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.bound import Bound, Point
-from coterie.run.collectives import Ask, Sum, Talk
+from coterie.run.collectives import Ask, Protocol, Sum
 from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 BITS = 40
@@ -56,7 +56,7 @@ class PersonalProof(Proof[Personal]):
         "whether you have the most rows of all parties",
         most=lambda case: (BITS - 1, BITS - 1),
     )
-    def introduce(self, agent: Agent[Personal]) -> Talk[Facts]:
+    def introduce(self, agent: Agent[Personal]) -> Protocol[SummaryStatistics]:
         """How many rows there are, how many the largest user has, and the objective at α = 0."""
         rows = agent.data.n
         degree = sum(agent.ties) or 1.0
@@ -82,7 +82,7 @@ class PersonalProof(Proof[Personal]):
             unit = float(sums[-1]) / largest
         # Where everybody has one row only, f(0) = 0 tells no scale.
         unit = unit if unit > 0 else 1.0
-        return Facts(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
+        return SummaryStatistics(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
 
     @discloses(
         "your model and your weights in the graph, to each neighbour",
@@ -98,13 +98,13 @@ class PersonalProof(Proof[Personal]):
     )
     def certify(
         self, agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = None
-    ) -> Talk[Bound]:
+    ) -> Protocol[Bound]:
         """f(α), and f(α) less the Frank-Wolfe gap."""
         problem, alpha = agent.problem, point.w.astype(float)
         if float(np.linalg.norm(alpha, 1 if problem.norm == "l1" else 2)) > problem.beta * (1 + ROUNDING):
             raise NumericalError(f"the model of {agent.data.name!r} is outside the ball of radius {problem.beta:g}.")
         if problem.pooled:
-            value, g = yield from pooled_slope(agent, alpha)
+            value, g = yield from pooled_gradient(agent, alpha)
             # Shares of users add up to 1: the sum of their errors is at least what all rows together have.
             lost = yield Sum(np.array(_lost(agent, alpha, 1.0, 0.0)))
             sizes = np.array([1.0 + abs(value), problem.beta * _steepest(problem, g)])

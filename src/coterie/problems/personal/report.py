@@ -68,19 +68,23 @@ class PersonalReport(Report[Personal, PersonalModel]):
     def fitted(self, problem: Personal, data: str) -> str:
         return "A model was fitted for each of them, close to the models of similar users."
 
-    def shown(self, model: PersonalModel, people: Sequence[Participant]) -> Shown:
+    def shown(self, model: PersonalModel, participants: Sequence[Participant]) -> Shown:
         """Every user and the share of its own rows that its model gets right, at least; the lowest first.
 
         A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i) = exp(L_k), and at
         most Σ_i max(0, 1 − margin_i).
         """
-        rows = np.array([person.rows for person in people])
+        rows = np.array([participant.rows for participant in participants])
         if model.problem.hinge:
             bound = model.losses * rows
         else:
             bound = np.exp(model.losses)
-        errors = zip(people, bound, strict=True)
-        least = [(person.name, max(1.0 - float(wrong) / person.rows, 0.0)) for person, wrong in errors if person.rows]
+        errors = zip(participants, bound, strict=True)
+        least = [
+            (participant.name, max(1.0 - float(wrong) / participant.rows, 0.0))
+            for participant, wrong in errors
+            if participant.rows
+        ]
         if len(least) > SHOWN:
             which = f"The {SHOWN} users with the lowest"
         else:
@@ -92,7 +96,7 @@ class PersonalReport(Report[Personal, PersonalModel]):
         bars = sorted(least, key=lambda bar: bar[1])
         return Shown("accuracies", explanation, ("user", "right, at least"), bars, shares=True)
 
-    def facts(self, model: PersonalModel, network: Network) -> dict[str, str]:
+    def statistics(self, model: PersonalModel, network: Network) -> dict[str, str]:
         if self.has_intercept(model.problem.settings()):
             intercept = "one for every user"
         else:

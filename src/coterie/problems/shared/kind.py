@@ -45,7 +45,7 @@ class SharedProblems(RowProblems[Shared]):
 class SharedLocal(OneScoreLocal[Shared]):
     """Small users are computed in one batch."""
 
-    cohorts: ClassVar[tuple[str, ...]] = ("users",)
+    batches: ClassVar[tuple[str, ...]] = ("users",)
 
 
 class SharedKind(Kind[Shared, SharedModel]):

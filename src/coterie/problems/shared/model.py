@@ -58,9 +58,9 @@ class SharedModel(UserModel[Shared]):
         self, X: Matrix, rows: Sequence[tuple[str, npt.NDArray[np.intp]]], unknown: str, near: Mapping[str, Any]
     ) -> FloatArray:
         scores = np.empty(X.shape[0])
-        for user, here in rows:
+        for user, local in rows:
             coef, intercept = self.coefficients_of(user, unknown=unknown, neighbours=near.get(user))
-            scores[here] = product(X[here], coef) + intercept
+            scores[local] = product(X[local], coef) + intercept
         return scores
 
     def predict_proba(self, X: Matrix, users: Any = None, **how: Any) -> FloatArray:

@@ -17,29 +17,29 @@ import numpy as np
 
 from coterie.errors import NumericalError
 from coterie.numerics.arrays import FloatArray
-from coterie.numerics.local_loss import Here
+from coterie.numerics.local_loss import LocalLoss
 from coterie.numerics.penalties.l2 import half_square
 from coterie.numerics.penalties.penalty import lengths
 from coterie.problems.linear.proof import RowTerms
 from coterie.problems.parts.proof import Proof
 from coterie.problems.proof import EPSILON, FEW, SAFE, certify_rows
 from coterie.problems.shared.problem import Shared
-from coterie.run.agent import Agent, Facts
+from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.introduction import OF_ROWS, introduce
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import Protocols
 
 
 class SharedProof(Proof[Shared]):
     """Introduces users and certifies the common model and the deviations by the duality gap."""
 
-    def introduce(self, agent: Agent[Shared]) -> Talk[Facts]:
+    def introduce(self, agent: Agent[Shared]) -> Protocol[SummaryStatistics]:
         return introduce(agent)
 
     def certify(
         self, agent: Agent[Shared], point: Point, target: float = 0.0, radius: float | None = ANY
-    ) -> Talk[Bound]:
+    ) -> Protocol[Bound]:
         """P, and how far it can be above the least; a bounded claim is about the norm of the common coefficients."""
         own, common = np.split(point.w.astype(float, copy=False), 2, axis=-1)
         beside = Deviation(agent, own, common)
@@ -50,8 +50,8 @@ class SharedProof(Proof[Shared]):
 
     def dual_at(self, agent: Agent[Shared], w: FloatArray) -> FloatArray:
         """The slopes at the user's own model."""
-        slopes: FloatArray = _here(agent, w).slopes
-        return slopes
+        gradients: FloatArray = _here(agent, w).gradients
+        return gradients
 
     introduces: Protocols = OF_ROWS
     proves: Protocols = (RowTerms.balance, certify_rows)
@@ -61,7 +61,7 @@ def _here(agent: Agent[Shared], w: FloatArray) -> Any:
     own, common = np.split(w.astype(float, copy=False), 2, axis=-1)
     if w.ndim == 2:
         return agent.at(own + common)
-    return Here(own + common, agent.design, agent.loss, agent.exact_labels, agent.data.weights)
+    return LocalLoss(own + common, agent.design, agent.loss, agent.exact_labels, agent.data.weights)
 
 
 class Deviation:
@@ -87,12 +87,12 @@ class Deviation:
         norms = np.full(adjoint.shape, math.sqrt(agent.weight))
         norms[..., : agent.data.d] = agent.column_norms
         off = norms * (SAFE * EPSILON * np.asarray(length)[..., None] / agent.total)
-        slopes = agent.problem.slope(adjoint, agent.total)
+        gradients = agent.problem.slope(adjoint, agent.total)
         places = slice(agent.data.d), slice(agent.data.d, None)
-        for (part, penalty), here in zip(self._parts, places, strict=True):
+        for (part, penalty), local in zip(self._parts, places, strict=True):
             if penalty is not None:
-                exact = half_square(part, c * slopes[..., here], penalty.strength, 0.0)
+                exact = half_square(part, c * gradients[..., local], penalty.strength, 0.0)
                 gaps += agent.total * exact
-                rounded = half_square(part, c * slopes[..., here], penalty.strength, c * off[..., here])
+                rounded = half_square(part, c * gradients[..., local], penalty.strength, c * off[..., local])
                 error += agent.total * (rounded - exact)
         return gaps, error + FEW * EPSILON * gaps

@@ -35,7 +35,7 @@ class SharedReport(RowReport[Shared, SharedModel]):
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         return [*super().parts(settings), ("Deviations", {"name": "squared", **settings["shared"]})]
 
-    def shown(self, model: SharedModel, people: Sequence[Participant]) -> Shown:
+    def shown(self, model: SharedModel, participants: Sequence[Participant]) -> Shown:
         """The users that deviate most."""
         sizes = np.sqrt(np.square(model.deviations).sum(axis=1) + np.square(model.offsets))
         order = np.argsort(-sizes, kind="stable")[:SHOWN]
@@ -49,7 +49,7 @@ class SharedReport(RowReport[Shared, SharedModel]):
             explanation = "No user deviates: this is one model for all."
         return Shown("deviations", explanation, ("user", "length of its deviation"), bars)
 
-    def facts(self, model: SharedModel, network: Network) -> dict[str, str]:
+    def statistics(self, model: SharedModel, network: Network) -> dict[str, str]:
         if model.problem.intercept:
             intercept = said_of_constant(model.intercept_)
         else:

@@ -13,7 +13,7 @@ from coterie.problems.problem import Problem
 from coterie.problems.rows import RowLocal, RowProblems, RowsKind, VectorModels
 from coterie.problems.survival.data import SurvivalData
 from coterie.problems.survival.labels import SurvivalLabels
-from coterie.problems.survival.likelihood import CoxHere, risk_of, stratified
+from coterie.problems.survival.likelihood import CoxLocalLoss, risk_of, stratified
 from coterie.problems.survival.loss import Cox
 from coterie.problems.survival.methods import CoxNewton
 from coterie.problems.survival.model import SurvivalModel
@@ -41,8 +41,8 @@ class SurvivalLocal(RowLocal[Problem[Cox]]):
         """The agent's rows about the means of their strata."""
         return stratified(agent.data.X, risk_of(agent))
 
-    def view(self, agent: Agent[Problem[Cox]], w: FloatArray, design: Design) -> CoxHere:
-        return CoxHere(w, design, risk_of(agent))
+    def view(self, agent: Agent[Problem[Cox]], w: FloatArray, design: Design) -> CoxLocalLoss:
+        return CoxLocalLoss(w, design, risk_of(agent))
 
 
 class SurvivalModels(VectorModels[Problem[Cox], SurvivalModel]):

@@ -127,7 +127,7 @@ class RiskSets:
         return about
 
 
-class CoxHere:
+class CoxLocalLoss:
     """The loss at one model, as an agent sees it on its own rows. Slopes have the weights of the rows in them."""
 
     def __init__(self, w: FloatArray, design: Design, risk: RiskSets, scores: FloatArray | None = None):
@@ -186,18 +186,18 @@ class CoxHere:
         return self.shares * self.risk.exposed(self.hazards)
 
     @cached_property
-    def slopes(self) -> FloatArray:
+    def gradients(self) -> FloatArray:
         """The derivative of f in every score."""
         return self.expected - self.risk.weights * self.risk.events
 
     @cached_property
     def adjoint(self) -> FloatArray:
         """X̃ᵀ slopes."""
-        return self.design.adjoint(self.slopes)
+        return self.design.adjoint(self.gradients)
 
     def losses_at(self, scores: FloatArray) -> float:
         """f at other scores."""
-        return CoxHere(self.w, self.design, self.risk, scores).losses
+        return CoxLocalLoss(self.w, self.design, self.risk, scores).losses
 
     def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
         """f where the scores have changed by these multiples of that."""
@@ -207,7 +207,7 @@ class CoxHere:
         """Σ_i p_ki values_i of every event time."""
         return self.risk.at_risk(self.shares * values) / self.sums
 
-    def bent(self, image: FloatArray) -> FloatArray:
+    def hessian_product(self, image: FloatArray) -> FloatArray:
         """The second derivative of f times a change of the scores."""
         return self.expected * image - self.shares * self.risk.exposed(self.hazards * self.mean(image))
 

@@ -14,7 +14,7 @@ from coterie.data.archives import csv_text, write_atomically
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.numerics.arrays import Design, FloatArray, Matrix, product
 from coterie.problems.linear.model import LinearModel
-from coterie.problems.survival.likelihood import CoxHere, RiskSets
+from coterie.problems.survival.likelihood import CoxLocalLoss, RiskSets
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class SurvivalModel(LinearModel):
             reference = float(np.average(scores, weights=risk.weights))
         else:
             reference = 0.0
-        here = CoxHere(self.coef_, Design(table.X), risk, scores - reference)
+        local = CoxLocalLoss(self.coef_, Design(table.X), risk, scores - reference)
         # Sums over risk sets are beside the largest score of their stratum.
         most = risk.largest(scores - reference)
         curves = []
         for k, stratum in enumerate(risk.strata.tolist()):
             rows = np.flatnonzero(risk.stratum == k)
             own = np.unique(risk.at_event[np.isin(np.flatnonzero(risk.events), rows)])
-            growth = here.hazards[own] * np.exp(-most[rows[0]])
+            growth = local.hazards[own] * np.exp(-most[rows[0]])
             present = risk.at_risk(risk.weights)[own]
             curves.append(Curve(stratum, risk.times[own], np.cumsum(growth), risk.deaths[own], present))
         return Baseline(tuple(curves), reference)

@@ -31,12 +31,12 @@ from coterie.numerics.kernels.entropy import divergence, divergences
 from coterie.problems.parts.proof import Proof
 from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, SAFE, Terms, certify_rows
-from coterie.problems.survival.likelihood import CoxHere, risk_of
+from coterie.problems.survival.likelihood import CoxLocalLoss, risk_of
 from coterie.problems.survival.loss import Cox
-from coterie.run.agent import Agent, Facts, remembered
+from coterie.run.agent import Agent, SummaryStatistics, remembered
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.introduction import SAME, lengths_of_start, sum_of_inverses
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 NEAR = 0.5
@@ -58,25 +58,25 @@ class SurvivalProof(Proof[Problem[Cox]]):
         TOTALS,
         most=lambda case: (0, 2 * case.columns),
     )
-    def introduce(self, agent: Agent[Problem[Cox]]) -> Talk[Facts]:
+    def introduce(self, agent: Agent[Problem[Cox]]) -> Protocol[SummaryStatistics]:
         """How much data there is, how many events, how large the columns are, and the loss of a model of zeros."""
         risk = risk_of(agent)
-        here = CoxHere(np.zeros(agent.data.d), agent.design, risk)
-        own = [agent.weight, float(risk.deaths.sum()), here.losses, risk.saturated, _squares(here)]
-        said = yield Sum(np.concatenate([own, agent.column_squares, here.adjoint]))
+        local = CoxLocalLoss(np.zeros(agent.data.d), agent.design, risk)
+        own = [agent.weight, float(risk.deaths.sum()), local.losses, risk.saturated, _squares(local)]
+        said = yield Sum(np.concatenate([own, agent.column_squares, local.adjoint]))
         return shared_result(said, _facts, agent, said)
 
     def certify(
         self, agent: Agent[Problem[Cox]], point: Point, target: float = 0.0, radius: float | None = ANY
-    ) -> Talk[Bound]:
+    ) -> Protocol[Bound]:
         """P(w), and how far it can be above the least."""
         w = point.w.astype(float, copy=False)
-        here: CoxHere = agent.at(w)
+        local: CoxLocalLoss = agent.at(w)
         if point.v is None:
-            dual = here
+            dual = local
         else:
-            dual = CoxHere(w, agent.design, risk_of(agent), point.v.astype(float))
-        return (yield from certify_rows(agent, w, StrataTerms(agent, w, here, dual), target, radius))
+            dual = CoxLocalLoss(w, agent.design, risk_of(agent), point.v.astype(float))
+        return (yield from certify_rows(agent, w, StrataTerms(agent, w, local, dual), target, radius))
 
     def dual_at(self, agent: Agent[Problem[Cox]], w: FloatArray) -> FloatArray:
         """The dual that a model has where no other is given: its scores."""
@@ -87,12 +87,12 @@ class SurvivalProof(Proof[Problem[Cox]]):
     proves: Protocols = (certify_rows,)
 
 
-def _squares(here: CoxHere) -> float:
+def _squares(local: CoxLocalLoss) -> float:
     """Σ v² / s: of slopes without weights, weighted."""
-    return float((here.slopes**2 / here.risk.weights).sum())
+    return float((local.gradients**2 / local.risk.weights).sum())
 
 
-def _facts(agent: Agent[Problem[Cox]], said: FloatArray) -> Facts:
+def _facts(agent: Agent[Problem[Cox]], said: FloatArray) -> SummaryStatistics:
     total, events, losses, saturated, squares = map(float, said[:5])
     if not events > 0:
         raise InvalidData(
@@ -115,13 +115,13 @@ class StrataTerms(Terms):
     # Where every risk set has its events alone, at_zero cancels the loss: what adding up either can lose.
     cancels = 1.0
 
-    def __init__(self, agent: Agent[Problem[Cox]], w: FloatArray, here: CoxHere, dual: CoxHere):
-        risk, error = here.risk, _score_error(agent, w)
+    def __init__(self, agent: Agent[Problem[Cox]], w: FloatArray, local: CoxLocalLoss, dual: CoxLocalLoss):
+        risk, error = local.risk, _score_error(agent, w)
         events = float(risk.deaths.sum())
-        self._losses = _losses(here, error, events)
+        self._losses = _losses(local, error, events)
         self._dual = dual
         self.at_zero = -risk.saturated
-        self._gaps = _Gaps(here, dual, error, events)
+        self._gaps = _Gaps(local, dual, error, events)
         # |δv| is at most so many roundings of what v is made of, and the adjoint adds some of its own.
         roundings = 2.0 * (_span(dual) + risk.roundings + FEW) + agent.design.roundings[1] + agent.count + FEW
         sizes = dual.expected + risk.weights * risk.events
@@ -145,13 +145,13 @@ class StrataTerms(Terms):
 class _Gaps:
     """Σ_k D_k KL(p'_k ‖ p_k(u)) of its own event times, for p' between the dual's p and the events' shares."""
 
-    def __init__(self, here: CoxHere, dual: CoxHere, error: float, events: float):
-        self.here, self.dual, self.error, self.events = here, dual, error, events
-        self.roundings = 2.0 * (_span(here) + _span(dual) + here.risk.roundings + FEW)
+    def __init__(self, local: CoxLocalLoss, dual: CoxLocalLoss, error: float, events: float):
+        self.here, self.dual, self.error, self.events = local, dual, error, events
+        self.roundings = 2.0 * (_span(local) + _span(dual) + local.risk.roundings + FEW)
         self.between = self.lost = 0.0
-        self.shift: FloatArray = np.zeros(here.risk.count)
-        self.difference: FloatArray = np.zeros(len(here.scores))
-        if dual is not here:
+        self.shift: FloatArray = np.zeros(local.risk.count)
+        self.difference: FloatArray = np.zeros(len(local.scores))
+        if dual is not local:
             self._compare()
 
     def _compare(self) -> None:
@@ -192,12 +192,12 @@ class _Gaps:
         return gaps, lost + (risk.count + len(risk.at_event) + FEW) * EPSILON * (gaps + rest * abs(lean))
 
 
-def _losses(here: CoxHere, error: float, events: float) -> tuple[float, float]:
+def _losses(local: CoxLocalLoss, error: float, events: float) -> tuple[float, float]:
     """f of its own rows, and how far it may be off."""
-    risk = here.risk
-    sizes = float(risk.weights[risk.events] @ (np.abs(here.logs[risk.at_event]) + np.abs(here.lowered[risk.events])))
-    roundings = here.risk.roundings + 2.0 * _span(here) + FEW
-    return here.losses, 2.0 * events * error + EPSILON * ((len(risk.at_event) + FEW) * sizes + roundings * events)
+    risk = local.risk
+    sizes = float(risk.weights[risk.events] @ (np.abs(local.logs[risk.at_event]) + np.abs(local.lowered[risk.events])))
+    roundings = local.risk.roundings + 2.0 * _span(local) + FEW
+    return local.losses, 2.0 * events * error + EPSILON * ((len(risk.at_event) + FEW) * sizes + roundings * events)
 
 
 def _score_error(agent: Agent[Problem[Cox]], w: FloatArray) -> float:
@@ -217,6 +217,6 @@ def _largest(agent: Agent[Problem[Cox]]) -> FloatArray:
     return largest
 
 
-def _span(here: CoxHere) -> float:
+def _span(local: CoxLocalLoss) -> float:
     """How far scores lie below the largest of their stratum, at most: roundings of their exponentials."""
-    return float(np.abs(here.lowered[here.risk.order]).max(initial=0.0))
+    return float(np.abs(local.lowered[local.risk.order]).max(initial=0.0))

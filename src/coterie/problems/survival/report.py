@@ -28,8 +28,8 @@ class SurvivalReport(VectorReport[Problem[Cox], SurvivalModel]):
         """By what the baseline hazards are stratified."""
         return f"{strata(problem, parties).capitalize()}."
 
-    def shown(self, model: SurvivalModel, people: Sequence[Participant]) -> Shown:
-        shown = super().shown(model, people)
+    def shown(self, model: SurvivalModel, participants: Sequence[Participant]) -> Shown:
+        shown = super().shown(model, participants)
         if not shown.bars:
             return shown
         return replace(
@@ -38,7 +38,7 @@ class SurvivalReport(VectorReport[Problem[Cox], SurvivalModel]):
             "grows, a negative one lowers it. Their sizes can only be compared if the columns are on the same scale.",
         )
 
-    def facts(self, model: SurvivalModel, network: Network) -> dict[str, str]:
+    def statistics(self, model: SurvivalModel, network: Network) -> dict[str, str]:
         return {
             "Coefficients": count_used(model.coef_),
             "Intercept": "none",

@@ -17,10 +17,10 @@ from coterie.numerics.arrays import Design, FloatArray
 from coterie.problems.linear.model import MEANINGS
 from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
-from coterie.problems.survival.likelihood import CoxHere, RiskSets, concordance_counts, risk_of
+from coterie.problems.survival.likelihood import CoxLocalLoss, RiskSets, concordance_counts, risk_of
 from coterie.problems.survival.loss import Cox
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import allowed
 from coterie.stats.information import Asking, Own
 from coterie.stats.moments import packed
@@ -35,10 +35,10 @@ class SurvivalStats(Stats[Problem[Cox]]):
     usual_correction = "CR0"
     ratios = "hazard ratio"
 
-    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Talk[Evaluation]:
+    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
         y, s = labels_and_weights(table)
         risk, design = RiskSets(y, s), Design(np.empty((len(scores), 0)))
-        losses = [CoxHere(np.empty(0), design, risk, u).losses - risk.saturated for u in (scores, 0.0 * scores)]
+        losses = [CoxLocalLoss(np.empty(0), design, risk, u).losses - risk.saturated for u in (scores, 0.0 * scores)]
         (counts_told,) = yield from allowed([[risk.events.sum(), (~risk.events).sum()]], limits["minimum"])
         if counts_told:
             counted = [risk.deaths.sum(), *concordance_counts(y, scores, s)]
@@ -56,10 +56,10 @@ class SurvivalStats(Stats[Problem[Cox]]):
         return named_columns(model), model.coef_.astype(float)
 
     def information(self, agent: Agent[Problem[Cox]], w: FloatArray, asking: Asking) -> Own:
-        here: CoxHere = agent.at(w)
-        risk, more = risk_of(agent), [here.adjoint, np.zeros(1)]
+        local: CoxLocalLoss = agent.at(w)
+        risk, more = risk_of(agent), [local.adjoint, np.zeros(1)]
         if asking.kind != "model":
-            scores = here.row_scores()
+            scores = local.row_scores()
         else:
             scores = np.empty((0, len(w)))
         if asking.kind == "robust":
@@ -74,10 +74,10 @@ class SurvivalStats(Stats[Problem[Cox]]):
             raise NotImplementedError  # a risk set has rows of several clusters: see `adjustable`
 
         def move(d: FloatArray) -> FloatArray:
-            return risk.about_mean(here.design.forward(d))[:, None]
+            return risk.about_mean(local.design.forward(d))[:, None]
 
         more += [*asking.of_clusters(agent, score, hessian, len(w)), asking.counts(agent)]
-        return Own(packed(here.hessian(), *more), len(w), move, score, hessian)
+        return Own(packed(local.hessian(), *more), len(w), move, score, hessian)
 
     def meaning(self, problem: Problem[Cox]) -> str:
         return MEANINGS[problem.loss.name]

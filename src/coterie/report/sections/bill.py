@@ -42,11 +42,11 @@ def render(result: Result) -> str:
     rows = []
     for row in bill.table():
         purpose = text(PURPOSE_WORDS.get(row["purpose"], row["purpose"]))
-        word = text(row["word"])
+        collective = text(row["word"])
         meaning = text(WORD_WORDS.get(row["word"], ""))
         cells = [
             f'{purpose}<span class="small">{text(row["purpose"])}</span>',
-            f'{word}<span class="small">{meaning}</span>',
+            f'{collective}<span class="small">{meaning}</span>',
             f"{row['messages']:,}",
             f"{row['scalars']:,}",
             format_bits(row["bits"]),
@@ -71,10 +71,10 @@ def render(result: Result) -> str:
 
 def _agents(result: Result) -> str:
     accounts = result.bill.per_agent
-    people = result.certificate.participants
+    participants = result.certificate.participants
     has_server = result.bill.network.server
     labels = []
-    for party in people:
+    for party in participants:
         name = text(shortened(plain(party.name), 60))
         labels.append([name, f"{party.rows:,} × {party.columns:,}", short_digest(party.digest)])
     if has_server:
@@ -85,9 +85,9 @@ def _agents(result: Result) -> str:
         amounts = [f"{cost.messages:,}", f"{cost.scalars:,}", format_bits(cost.bits)]
         rows.append([*label, *amounts, share(cost.bits, most)])
     listed = table(("agent", "holds", "digest", "messages", "numbers", "sent", ""), rows, numbers_from=3)
-    if len(people) <= OPEN_AGENTS:
+    if len(participants) <= OPEN_AGENTS:
         return listed
-    sent = [cost.bits for cost in accounts[: len(people)]]
+    sent = [cost.bits for cost in accounts[: len(participants)]]
     words = f"The agents sent between {format_bits(min(sent))} and {format_bits(max(sent))} each"
     if has_server:
         words += f", the server {format_bits(accounts[-1].bits)}"

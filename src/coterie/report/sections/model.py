@@ -18,12 +18,12 @@ ORDER = 50
 
 def render(result: Result) -> str:
     """The model: its figure, its facts, and its largest numbers as a table."""
-    facts = definitions(_facts(result))
+    statistics = definitions(_facts(result))
     shown = shown_of(result)
     if shown is None:
-        return section("The model", "", facts, id="model")
+        return section("The model", "", statistics, id="model")
     if not shown.bars:
-        return section("The model", paragraph(shown.explanation), facts, id="model")
+        return section("The model", paragraph(shown.explanation), statistics, id="model")
     drawn = ""
     for name, figure in model_figures(result).items():
         drawn += figure_block(figure, name, name.replace("-", " "))
@@ -35,7 +35,7 @@ def render(result: Result) -> str:
     return section(
         "The model",
         paragraph(shown.explanation),
-        f'<div class="pair">{drawn}<div>{facts}{folded}</div></div>',
+        f'<div class="pair">{drawn}<div>{statistics}{folded}</div></div>',
         id="model",
     )
 
@@ -50,7 +50,7 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
                 shape = " × ".join(f"{length:,}" for length in value.shape)
                 yield text(name), shape or written_value(value.item())
         return
-    yield from kind.report.facts(model, result.network).items()
+    yield from kind.report.statistics(model, result.network).items()
     for note in result.notes():
         name, _, said = note.partition(": ")
         yield text(name.capitalize()), text(said)

@@ -10,11 +10,11 @@ import math
 from typing import Any
 
 from coterie.errors import NumericalError
-from coterie.run.agent import Agent, Facts
+from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.best import Best, as_people_know_it, is_as_people_know_it, paired, with_dual
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.document import Certificate, Participant, participants, sentence
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 
 __all__ = [
     "ANY",
@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 
-def introduce(agent: Agent[Any]) -> Talk[Facts]:
+def introduce(agent: Agent[Any]) -> Protocol[SummaryStatistics]:
     """The first conversation: how much data there is, and the objective and its slope at w = 0."""
-    facts: Facts = yield from agent.problem.kind.proof.introduce(agent)
-    return facts
+    statistics: SummaryStatistics = yield from agent.problem.kind.proof.introduce(agent)
+    return statistics
 
 
-def certify(agent: Agent[Any], point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+def certify(agent: Agent[Any], point: Point, target: float = 0.0, radius: float | None = ANY) -> Protocol[Bound]:
     """Compute the objective and a lower bound together with the others. Every agent gets the same `Bound`.
 
     `target` is the gap that is wanted. Where a claim can only be about models of bounded norm, `radius` is that norm:

@@ -16,7 +16,7 @@ from coterie.data.archives import read_bytes, readable, write_atomically
 from coterie.errors import CorruptFile
 from coterie.numerics.arrays import FloatArray, digest
 from coterie.numerics.threads import spread
-from coterie.run.agent import Facts, numbers_held
+from coterie.run.agent import SummaryStatistics, numbers_held
 from coterie.run.certificate.bound import Bound
 from coterie.run.site import Site
 from coterie.run.stages import counting
@@ -76,7 +76,7 @@ class Certificate:
     @staticmethod
     def of(
         bound: Bound,
-        facts: Facts,
+        statistics: SummaryStatistics,
         *,
         tolerance: float,
         participants: tuple[Participant, ...],
@@ -89,16 +89,16 @@ class Certificate:
             primal=bound.primal,
             dual=bound.dual,
             gap=bound.gap,
-            relative_gap=bound.gap / facts.gap_unit,
+            relative_gap=bound.gap / statistics.gap_unit,
             tolerance=tolerance,
             radius=bound.radius,
-            unit=facts.gap_unit,
-            primal_at_zero=facts.primal_at_zero,
+            unit=statistics.gap_unit,
+            primal_at_zero=statistics.primal_at_zero,
             participants=participants,
             settings=settings,
             model_digest=model_digest,
             witness=witness,
-            counts=facts.counts,
+            counts=statistics.counts,
             room=bound.room,
         )
 
@@ -116,8 +116,10 @@ class Certificate:
         """What parties sign: the numbers, of whom and of which run. Own parts and duals stay with each."""
         numbers = ("primal", "dual", "gap", "relative_gap", "tolerance", "radius", "room", "unit", "primal_at_zero")
         said = {name: getattr(self, name) for name in (*numbers, "counts")}
-        people = [vars(participant) for participant in self.participants]
-        return _canonical({"certificate": KIND, **said, "participants": people, "settings": self.settings}).encode()
+        participants = [vars(participant) for participant in self.participants]
+        return _canonical(
+            {"certificate": KIND, **said, "participants": participants, "settings": self.settings}
+        ).encode()
 
     @property
     def run(self) -> str:

@@ -24,7 +24,7 @@ from coterie.numerics.factors import NEGLIGIBLE, decomposed, factors_of, written
 from coterie.problems.low_rank.tasks import Information, Task
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 
 STEPS = 60
 """Newton steps at most."""
@@ -70,17 +70,17 @@ def put_together(
     return written(U, s, V, np.concatenate([np.zeros(len(U)), b]))
 
 
-def adjusted(agent: Agent[Problem[Task]], information: Information) -> Talk[FloatArray | None]:
+def adjusted(agent: Agent[Problem[Task]], information: Information) -> Protocol[FloatArray | None]:
     """The best β beside the W where that information is, which is moved there; None if β does not follow W."""
     if information.b is None:
         return None
 
     def look(beta: FloatArray) -> FloatArray:
         information.put(beta)
-        return information.slope_of_intercept()
+        return information.gradient_of_intercept()
 
     enough = max(NEAR, (10.0 * float(np.finfo(information.dtype).eps)) ** 2)
-    return (yield from best_intercept(agent, look, information.bend_of_intercept, information.b, enough))[0]
+    return (yield from best_intercept(agent, look, information.curvature_of_intercept, information.b, enough))[0]
 
 
 def best_intercept(
@@ -89,7 +89,7 @@ def best_intercept(
     bend: Callable[[FloatArray], FloatArray],
     beta: FloatArray,
     enough: float,
-) -> Talk[tuple[FloatArray, FloatArray]]:
+) -> Protocol[tuple[FloatArray, FloatArray]]:
     """The best β, from one that is near, and its g: gᵀD⁻¹g is at most `enough` of n, or what rounding leaves.
 
     `look` says g and D at a β, and `bend` H x for the β of the last look.
@@ -119,7 +119,9 @@ def best_intercept(
     return best, best_g
 
 
-def _newton(g: FloatArray, D: FloatArray, bend: Callable[[FloatArray], FloatArray], share: float) -> Talk[FloatArray]:
+def _newton(
+    g: FloatArray, D: FloatArray, bend: Callable[[FloatArray], FloatArray], share: float
+) -> Protocol[FloatArray]:
     """x ≈ H⁻¹g by conjugate gradients in the lengths of D, up to that share of g."""
     x, left = np.zeros_like(g), g
     z = left / D

@@ -16,8 +16,8 @@ import numpy as np
 
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, shared_result
-from coterie.run.agent import Agent, Facts
-from coterie.run.collectives import Sum, Talk, alone
+from coterie.run.agent import Agent, SummaryStatistics
+from coterie.run.collectives import Protocol, Sum, alone
 from coterie.run.disclosure import discloses
 
 ROUNDING = 1e-10
@@ -43,7 +43,7 @@ FLOOR = 1e-3
 """Where all labels are one, the unit is what a constant loses that is off by this share of it."""
 
 
-def introduce(agent: Agent) -> Talk[Facts]:
+def introduce(agent: Agent) -> Protocol[SummaryStatistics]:
     """How much data there is, where methods start, the objective and its slope there, and the unit of gaps."""
     if agent.secure_sums:
         _refuse_misfits(agent)
@@ -97,7 +97,7 @@ def _refuse_misfits(agent: Agent) -> None:
     applies=lambda case: case.intercept,
     most=lambda case: (0, case.columns),
 )
-def _by_samples(agent: Agent) -> Talk[Facts]:
+def _by_samples(agent: Agent) -> Protocol[SummaryStatistics]:
     if not agent.problem.intercept:
         events = _sum_of_labels(agent) if _has_events(agent) else 0.0
         said = np.concatenate([[agent.weight, events, 0.0, agent.conjugate_at_zero], agent.column_squares])
@@ -148,8 +148,8 @@ def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
     """Sums over its own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
     squares of labels about it."""
     here = agent.at_constant(start)
-    slopes, at_constant = here.slopes, here.losses if constant == start else _value(agent, constant)
-    about = [float(slopes @ agent.weighted(slopes)), here.losses, at_constant, _squares(agent, start)]
+    gradients, at_constant = here.gradients, here.losses if constant == start else _value(agent, constant)
+    about = [float(gradients @ agent.weighted(gradients)), here.losses, at_constant, _squares(agent, start)]
     return np.concatenate([here.adjoint, about])
 
 
@@ -159,7 +159,7 @@ def _from_rows(
     there: FloatArray,
     known: tuple[float, float, float, float],
     counts: tuple[float, ...] | None,
-) -> Facts:
+) -> SummaryStatistics:
     """What follows from the sums over the rows: of columns and their squares, of slopes, and of four numbers."""
     total, losses, conjugates, constant = known
     slope, (squares, at_start, at_constant, labels) = there[:-4], map(float, there[-4:])
@@ -211,7 +211,7 @@ def _from_rows(
     applies=lambda case: case.intercept and _of_counts(case.problem),
     most=lambda case: (0, 1),
 )
-def _by_features(agent: Agent) -> Talk[Facts]:
+def _by_features(agent: Agent) -> Protocol[SummaryStatistics]:
     # ∇ℓ would tell everybody the labels; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n tells a length without them.
     lengths = agent.design.squared_lengths()[: agent.data.d]
     # Without an intercept nothing else that is told depends on how many rows each class has.
@@ -242,10 +242,10 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     if agent.problem.intercept:
         constant = alone(best_constant(agent, total, float(ones @ y) / total))
     start = _start(agent, constant)
-    slopes = agent.loss.gradient(np.full(len(y), start), y)
+    gradients = agent.loss.gradient(np.full(len(y), start), y)
     unit = _unit(agent, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
     scale = _label_scale(agent, _squares(agent, start) / total, constant)
-    squares = float(slopes @ agent.weighted(slopes))
+    squares = float(gradients @ agent.weighted(gradients))
     at_zero = _value(agent, constant if _beside_offsets(agent) else 0.0) / total
     said = [total, _value(agent, start) + agent.conjugate_at_zero, squares, unit, at_zero, scale]
     return np.array(said), constant
@@ -257,7 +257,7 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     applies=lambda case: case.intercept and not _of_offsets(case.problem) and _is_searched(case.problem.loss),
     most=lambda case: (1 + SEARCHES, 1 + SEARCHES * PLACES),
 )
-def best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
+def best_constant(agent: Agent, total: float, mean: float) -> Protocol[float]:
     """The constant score with the least loss, or near it: by a formula, or by looking closer and closer."""
     loss = agent.problem.loss
     known = loss.constant(mean)
@@ -290,7 +290,7 @@ def _is_searched(loss: Any) -> bool:
     applies=lambda case: case.intercept and _of_offsets(case.problem),
     most=lambda case: (20, 52),
 )
-def _beside(agent: Agent, total: float, constant: float) -> Talk[float]:
+def _beside(agent: Agent, total: float, constant: float) -> Protocol[float]:
     """The root of Σ s ℓ'(c + o), which grows with c: between two places that come closer and closer.
 
     Where all offsets are their mean m, it is the constant less m; no offset is farther from m than √n deviations. Few
@@ -305,8 +305,8 @@ def _beside(agent: Agent, total: float, constant: float) -> Talk[float]:
     places = constant - mean + 2.0 * scale * np.array([-1.0, 0.0, 1.0])
     farthest = 4.0 * scale * math.sqrt(max(total, 1.0))
     while True:
-        slopes = yield Sum(np.array([_slope(agent, place) for place in places]))
-        for place, slope in zip(places.tolist(), slopes.tolist(), strict=True):
+        gradients = yield Sum(np.array([_slope(agent, place) for place in places]))
+        for place, slope in zip(places.tolist(), gradients.tolist(), strict=True):
             low, high = ((place, slope), high) if slope <= 0.0 and place > low[0] else (low, high)
             high = (place, slope) if slope > 0.0 and place < high[0] else high
         width = high[0] - low[0]
@@ -331,8 +331,8 @@ def _beside(agent: Agent, total: float, constant: float) -> Talk[float]:
 def _slope(agent: Agent, constant: float) -> float:
     """Σ s ℓ' of its own rows where every score is that constant."""
     y = agent.exact_labels
-    slopes = agent.weighted(agent.loss.gradient(np.full(len(y), constant), y))
-    return float(np.clip(slopes.sum(), -STEEPEST, STEEPEST))
+    gradients = agent.weighted(agent.loss.gradient(np.full(len(y), constant), y))
+    return float(np.clip(gradients.sum(), -STEEPEST, STEEPEST))
 
 
 def _beside_offsets(agent: Agent) -> bool:
@@ -396,7 +396,7 @@ def _constants(agent: Agent, constant: float) -> dict[str, Any]:
 
 def lengths_of_start(
     agent: Agent[Any], total: float, losses: float, squares: float, slope_squared: float, inverses: float
-) -> Facts:
+) -> SummaryStatistics:
     """The lengths; what depends on labels alone is filled in by the caller."""
     steepness = math.sqrt(slope_squared) / total
     at_start = agent.problem.primal(losses, total, 0.0)
@@ -404,7 +404,7 @@ def lengths_of_start(
     # A column alone may need a coefficient of 2 P n / (‖x_j‖ ‖∇ℓ‖): for the squared loss ‖y‖ / ‖x_j‖.
     span = 2.0 * at_start * total * math.sqrt(inverses / squares) if squares > 0 else 0.0
     residual, span = math.sqrt(squares), max(reach, span)
-    return Facts(total, at_start, reach, residual, gap_unit=1.0, primal_at_zero=at_start, span=span)
+    return SummaryStatistics(total, at_start, reach, residual, gap_unit=1.0, primal_at_zero=at_start, span=span)
 
 
 def sum_of_inverses(lengths: FloatArray) -> float:

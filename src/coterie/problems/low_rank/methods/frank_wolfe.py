@@ -52,7 +52,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Case, Counts, Disclosure
 
 BEGINNINGS = ("random", "previous", "sva")
@@ -113,7 +113,7 @@ class FrankWolfe(Method[State, Problem[Task]]):
         if problem.loss.stages > 1:
             raise InvalidProblem(f"{self.name} has no stages. Use dfw-subspace, or leave stages out.")
 
-    def start(self, agent: Agent[Problem[Task]]) -> Talk[State]:
+    def start(self, agent: Agent[Problem[Task]]) -> Protocol[State]:
         d, m = agent.problem.loss.size(agent.data)
         information = information_of(agent, self.information)
         yield from ()  # there is nothing to ask
@@ -128,7 +128,7 @@ class FrankWolfe(Method[State, Problem[Task]]):
         room = radius(agent) / s.sum() if s.sum() > radius(agent) else 1.0
         return replace(state, left=U * (room * s), right=V, beta=as_array(free) if state.beta.size else state.beta)
 
-    def round(self, agent: Agent[Problem[Task]], state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent[Problem[Task]], state: State, t: int) -> Protocol[State]:
         information = self._followed(agent, state)
         u, v = yield from self.oracle(agent, information, state, t)
         # S = −μ u vᵀ minimises ⟨S, ∇F(W)⟩                                                                      (3)
@@ -148,7 +148,7 @@ class FrankWolfe(Method[State, Problem[Task]]):
         agent.scratch["followed"] = state, information
         return state
 
-    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
+    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Protocol[Pair]:
         """Unit vectors u, v with uᵀ∇F(W)v as large as the method makes it."""
         raise NotImplementedError
 
@@ -182,16 +182,16 @@ class FrankWolfe(Method[State, Problem[Task]]):
 
     def _step(
         self, agent: Agent[Problem[Task]], information: Information, scale: float, u: FloatArray, v: FloatArray, t: int
-    ) -> Talk[float]:
+    ) -> Protocol[float]:
         task = agent.problem.loss
         if self.step == "classic" or (self.step == "auto" and not task.quadratic):
             return 2.0 / (t + 1.0)
 
-        def slopes(gamma: float) -> Talk[tuple[float, float]]:
-            total = yield Sum(information.slopes(gamma, scale, u, v))
+        def gradients(gamma: float) -> Protocol[tuple[float, float]]:
+            total = yield Sum(information.gradients(gamma, scale, u, v))
             return float(total[0]), float(total[1])
 
-        slope, curvature = yield from slopes(0.0)
+        slope, curvature = yield from gradients(0.0)
         if not (slope < 0 and curvature > 0):
             return 0.0
         gamma = min(-slope / curvature, 1.0)
@@ -200,7 +200,7 @@ class FrankWolfe(Method[State, Problem[Task]]):
         # Newton on φ' = 0, kept inside the interval in which it changes sign.
         low, high, first = 0.0, 1.0, -slope
         for _ in range(TUNING.newton_steps):
-            slope, curvature = yield from slopes(gamma)
+            slope, curvature = yield from gradients(gamma)
             if abs(slope) <= TUNING.search * first or (gamma == 1.0 and slope < 0):
                 break
             if slope < 0:
@@ -235,7 +235,7 @@ class NaiveDfw(FrankWolfe):
         sometimes=lambda case: _search(case),
     )
 
-    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
+    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Protocol[Pair]:
         total = yield Sum(information.gradient())
         u, v = shared_result(total, leading_pair, total)
         return np.array(u, information.dtype), np.array(v, information.dtype)
@@ -255,7 +255,7 @@ class Sva(FrankWolfe):
         sometimes=lambda case: _search(case),
     )
 
-    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
+    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Protocol[Pair]:
         u, v = local_pair(agent, information)
         total = yield Sum(np.concatenate([u, v]) * information.dtype.type(agent.data.n))
         return _unit(total[: len(u)]), _unit(total[len(u) :])
@@ -288,7 +288,7 @@ class DfwTrace(FrankWolfe):
         if self.begin not in BEGINNINGS:
             raise UnknownName("beginning of dfw-trace", self.begin, BEGINNINGS)
 
-    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Talk[Pair]:
+    def oracle(self, agent: Agent[Problem[Task]], information: Information, state: State, t: int) -> Protocol[Pair]:
         if self.begin == "sva":
             v = _unit((yield Sum(local_pair(agent, information)[1] * information.dtype.type(agent.data.n))))
         elif self.begin == "previous" and state.start.any():

@@ -16,7 +16,7 @@ from coterie.problems.low_rank.tasks import Information, Task
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate.intercepts import adjusted, as_array
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Inside:
         projected = information.projected(self.basis, image, self.right).ravel().astype(float)
         told = np.append(projected, information.loss())
         if intercept:
-            told = np.append(told, information.slope_of_intercept())
+            told = np.append(told, information.gradient_of_intercept())
         return told
 
     def matrix(self, z: FloatArray) -> FloatArray:
@@ -103,9 +103,9 @@ class _Inside:
     def measured(self, M: FloatArray, way: FloatArray, change: FloatArray) -> float:
         """The curvature of F along a step, as a share of the curvature of M."""
         step = self.matrix(way)
-        bent = float(np.vdot(step, M @ step))
-        if bent > 0:
-            return float(way[: self.cells] @ change[: self.cells]) / bent
+        hessian_product = float(np.vdot(step, M @ step))
+        if hessian_product > 0:
+            return float(way[: self.cells] @ change[: self.cells]) / hessian_product
         return 1.0
 
 
@@ -118,7 +118,7 @@ def corrected(
     at: Place,
     M: FloatArray,
     inner: int,
-) -> Talk[Place]:
+) -> Protocol[Place]:
     """A few steps to the minimum of a model of F around (S, β), each accepted only if F falls."""
     inside = _Inside(agent, information, basis, right)
     intercept = at.beta.size > 0

@@ -48,11 +48,11 @@ class Quadratic:
 
     def bend(self, z: FloatArray) -> FloatArray:
         """B z."""
-        bent = self.ell * z
-        bent[: self.cells] = (self.M @ z[: self.cells].reshape(-1, self.columns)).ravel()
+        hessian_product = self.ell * z
+        hessian_product[: self.cells] = (self.M @ z[: self.cells].reshape(-1, self.columns)).ravel()
         if len(self.signs):
-            bent += (self.signs * (self.changes @ z)) @ self.changes
-        return bent
+            hessian_product += (self.signs * (self.changes @ z)) @ self.changes
+        return hessian_product
 
 
 def best_in_ball(

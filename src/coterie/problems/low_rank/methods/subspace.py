@@ -49,7 +49,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.certificate.intercepts import as_array, information_of, put_together, taken_apart
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Case, Counts, Disclosure
 
 BEGINNINGS = ("auto", "random", "previous")
@@ -156,7 +156,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
     def score(cls, problem: Problem[Task], network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         return 1.0, "corrective steps reach small gaps in few rounds"
 
-    def start(self, agent: Agent[Problem[Task]]) -> Talk[State]:
+    def start(self, agent: Agent[Problem[Task]]) -> Protocol[State]:
         d, m = agent.problem.loss.size(agent.data)
         information = self._information(agent, np.zeros(0))
         yield from ()  # there is nothing to ask
@@ -167,14 +167,16 @@ class DfwSubspace(Method[State, Problem[Task]]):
         pairs = np.zeros((0, 2, len(beta)))
         return State(U, np.zeros(0), V, nothing, nothing, nothing, 1.0, beta, pairs, np.zeros(0), 1)
 
-    def warm(self, agent: Agent[Problem[Task]], state: State, point: Point) -> Talk[State]:
+    def warm(self, agent: Agent[Problem[Task]], state: State, point: Point) -> Protocol[State]:
         left, right, free = taken_apart(agent, point.w)
         state = replace(state, beta=as_array(free) if state.beta.size else state.beta)
         if point.v is not None:
             state = replace(state, before=point.v, stage=self.stages)
         return (yield from self._placed(agent, state, left, right))
 
-    def _placed(self, agent: Agent[Problem[Task]], state: State, left: FloatArray, right: FloatArray) -> Talk[State]:
+    def _placed(
+        self, agent: Agent[Problem[Task]], state: State, left: FloatArray, right: FloatArray
+    ) -> Protocol[State]:
         """That State moved to W = left rightᵀ, in the ball of its stage."""
         if (weights := self._weights(agent, state.before)) is not None:
             left, right = weights.left(left, -1.0), weights.right(right, -1.0)
@@ -197,7 +199,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
         """Whether a block begins where the last one ended."""
         return self.begin == "previous" or (self.begin == "auto" and self.block > 1)
 
-    def round(self, agent: Agent[Problem[Task]], state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent[Problem[Task]], state: State, t: int) -> Protocol[State]:
         state = yield from self._stage(agent, state, t)
         information, image = self._at(agent, state)
         left, right, block = yield from self._powers(agent, information, state, t)
@@ -215,7 +217,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
         kept = block if self._goes_on else np.zeros((0, 0))
         return self._turned(replace(state, block=kept), information.dtype, basis, grown_right, at, M)
 
-    def _stage(self, agent: Agent[Problem[Task]], state: State, t: int) -> Talk[State]:
+    def _stage(self, agent: Agent[Problem[Task]], state: State, t: int) -> Protocol[State]:
         """The State of this round's stage: the next one weighs the ball by the matrix before."""
         if state.stage >= self.stages or t <= state.stage * TUNING.rounds_of_stage:
             return state
@@ -227,7 +229,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
 
     def _powers(
         self, agent: Agent[Problem[Task]], information: Information, state: State, t: int
-    ) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
+    ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
         """Power iterations with a block of vectors: the last products from both sides, and the block."""
         block = agent.common_random(t).standard_normal((len(state.U), self.block)).astype(information.dtype)
         if self._goes_on and state.block.size:
@@ -323,7 +325,7 @@ def _most(case: Case) -> Counts | None:
 
 def _enlarged(
     information: Information, state: State, basis: FloatArray, image: Any, right: FloatArray
-) -> Talk[tuple[FloatArray, FloatArray, Place]]:
+) -> Protocol[tuple[FloatArray, FloatArray, Place]]:
     """The totals that a larger space asks for; with them the curvature in it, and W's place."""
     s = state.s
     p, q = state.U.shape[1], state.V.shape[1]

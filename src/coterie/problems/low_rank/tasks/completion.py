@@ -157,11 +157,11 @@ class _Entries(Information):
         d, m = self.pattern.shape
         return np.concatenate([np.bincount(self.rows, x, d), np.bincount(self.columns, x, m)])
 
-    def slope_of_intercept(self) -> FloatArray:
+    def gradient_of_intercept(self) -> FloatArray:
         slope = self.s * (self.values - self.y)
         return np.concatenate([self._by_row_and_column(slope), 2.0 * self._by_row_and_column(self.s)])
 
-    def bend_of_intercept(self, x: FloatArray) -> FloatArray:
+    def curvature_of_intercept(self, x: FloatArray) -> FloatArray:
         a, b = apart(x, self.pattern.shape[0])
         return self._by_row_and_column(self.s * (a[self.rows] + b[self.columns]))
 
@@ -200,7 +200,7 @@ class _Entries(Information):
         self.values = self.values + self.dtype.type(gamma) * self._way(scale, u, v)
         self._refresh()
 
-    def slopes(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
+    def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
         way = self._way(scale, u, v)
         curvature = float(np.dot(self.s * way, way))
         return np.array([float(np.dot(self.pattern.data, way)) + gamma * curvature, curvature])

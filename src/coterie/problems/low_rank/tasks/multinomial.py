@@ -116,16 +116,16 @@ class _Softmax(OnBackend):
         self.backend.probabilities(self.A, self.P, self._b)
         self._refresh()
 
-    def slope_of_intercept(self) -> FloatArray:
+    def gradient_of_intercept(self) -> FloatArray:
         shares = self.backend.adjoint(self.P, self.weights)
         slope = shares - self.backend.count(self.labels, self.weights, self.classes)
         return np.concatenate([self.backend.to_numpy(part) for part in (slope, shares)])
 
-    def bend_of_intercept(self, x: FloatArray) -> FloatArray:
-        here = self.backend.here(x)
+    def curvature_of_intercept(self, x: FloatArray) -> FloatArray:
+        local = self.backend.here(x)
         shares = self.backend.adjoint(self.P, self.weights)
-        along = self.weights * self.backend.product(self.P, here)
-        return self.backend.to_numpy(shares * here - self.backend.adjoint(self.P, along))
+        along = self.weights * self.backend.product(self.P, local)
+        return self.backend.to_numpy(shares * local - self.backend.adjoint(self.P, along))
 
     def image(self, u: FloatArray) -> Any:
         return self._scores(u)
@@ -137,8 +137,8 @@ class _Softmax(OnBackend):
 
     def _residual_times(self, v: FloatArray) -> Any:
         """s∘(P − H) v."""
-        here = self.backend.here(v)
-        z = self.backend.product(self.P, here) - here[self.labels]
+        local = self.backend.here(v)
+        z = self.backend.product(self.P, local) - local[self.labels]
         if self.weighted:
             return self.backend.scaled_rows(z, self.weights)
         return z
@@ -175,9 +175,9 @@ class _Softmax(OnBackend):
         self.backend.softmax(self.A, self.P, gamma, scale, self.image(u), self.backend.here(v), self._b)
         self._refresh()
 
-    def slopes(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
-        x, here = self.image(u), self.backend.here(v)
-        return self.backend.softmax_slopes(self.A, self.labels, self.weights, gamma, scale, x, here, self._b)
+    def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
+        x, local = self.image(u), self.backend.here(v)
+        return self.backend.softmax_gradients(self.A, self.labels, self.weights, gamma, scale, x, local, self._b)
 
     def loss(self) -> float:
         return self.backend.cross_entropy(self.A, self.labels, self.weights, self._b)

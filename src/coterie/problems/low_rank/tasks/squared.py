@@ -104,7 +104,7 @@ class _LeastSquares(OnBackend):
         # ⟨X W − Y, X W⟩
         return self.q - self.c
 
-    def slopes(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
+    def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
         # S = scale·u vᵀ, D = S − W: φ'(γ) = ⟨X W − Y, X D⟩ + γ‖X D‖², φ''(γ) = ‖X D‖²
         square, with_scores, with_labels = self._atom(u, v)
         curvature = scale * scale * square - 2.0 * scale * with_scores + self.q
@@ -167,9 +167,9 @@ class _Implicit(_LeastSquares):
         return self._gram_square(self.R)
 
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
-        x, here = self.image(u), self.backend.here(v)
-        with_labels = self.backend.total(x, self.backend.product(self.Y, here))
-        with_residual = self.backend.total(x, self.backend.product(self.R, here))
+        x, local = self.image(u), self.backend.here(v)
+        with_labels = self.backend.total(x, self.backend.product(self.Y, local))
+        with_residual = self.backend.total(x, self.backend.product(self.R, local))
         square = self.backend.total(x, x) * float(v @ v)
         return square, with_residual + with_labels, with_labels
 
@@ -208,11 +208,11 @@ class _Dense(_LeastSquares):
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         image = self.image(left) if image is None else image
-        here = self.backend.here
-        self.G = image @ here(right).T
+        local = self.backend.here
+        self.G = image @ local(right).T
         # q = ⟨W, X ᵀX W⟩ and c = ⟨W, XᵀY⟩ for W = left rightᵀ
-        self.q = self.backend.total(here(left).T @ image, here(right).T @ here(right))
-        self.c = self.backend.total(here(left).T @ (self.C @ here(right)), here(np.eye(left.shape[1])))
+        self.q = self.backend.total(local(left).T @ image, local(right).T @ local(right))
+        self.c = self.backend.total(local(left).T @ (self.C @ local(right)), local(np.eye(left.shape[1])))
         self.G -= self.C
         self._known = None
 
@@ -229,10 +229,10 @@ class _Dense(_LeastSquares):
         return self.backend.total(self.G, self.G)
 
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
-        here = self.backend.here
-        with_labels = self.backend.total(here(u), self.backend.product(self.C, here(v)))
-        with_gradient = self.backend.total(here(u), self.backend.product(self.G, here(v)))
-        square = self.backend.total(here(u), self.image(u)) * float(v @ v)
+        local = self.backend.here
+        with_labels = self.backend.total(local(u), self.backend.product(self.C, local(v)))
+        with_gradient = self.backend.total(local(u), self.backend.product(self.G, local(v)))
+        square = self.backend.total(local(u), self.image(u)) * float(v @ v)
         return square, with_gradient + with_labels, with_labels
 
     def _advance(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:

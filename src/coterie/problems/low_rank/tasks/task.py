@@ -89,7 +89,7 @@ class Information(ABC):
         """W ← (1 − γ) W + γ·scale·u vᵀ."""
 
     @abstractmethod
-    def slopes(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
+    def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
         """φ'(γ) and φ''(γ) on the way from W to scale·u vᵀ."""
 
     @abstractmethod
@@ -116,11 +116,11 @@ class Information(ABC):
         """Another intercept, if it follows W."""
         raise NotImplementedError
 
-    def slope_of_intercept(self) -> FloatArray:
+    def gradient_of_intercept(self) -> FloatArray:
         """∂F_j/∂b, and a diagonal that is at least the second derivative."""
         raise NotImplementedError
 
-    def bend_of_intercept(self, x: FloatArray) -> FloatArray:
+    def curvature_of_intercept(self, x: FloatArray) -> FloatArray:
         """∂²F_j/∂b² x."""
         raise NotImplementedError
 
@@ -146,10 +146,10 @@ class OnBackend(Information):
     def _scores(self, u: FloatArray) -> Any:
         """X̃ u."""
         if self._last is None or self._last[0] is not u:
-            here = self.backend.here(u)
-            image = self.backend.product(self.X, here)
+            local = self.backend.here(u)
+            image = self.backend.product(self.X, local)
             if self.centre is not None:
-                image = image - self._outer(self.ones, self.centre @ here)
+                image = image - self._outer(self.ones, self.centre @ local)
             self._last = u, image
         return self._last[1]
 

@@ -103,8 +103,8 @@ class Weighted(Information):
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
         self.of.move(gamma, scale, self.weights.left(u), self.weights.right(v))
 
-    def slopes(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
-        return self.of.slopes(gamma, scale, self.weights.left(u), self.weights.right(v))
+    def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
+        return self.of.gradients(gamma, scale, self.weights.left(u), self.weights.right(v))
 
     def loss(self) -> float:
         return self.of.loss()
@@ -129,8 +129,8 @@ class Weighted(Information):
     def put(self, b: FloatArray) -> None:
         self.of.put(b)
 
-    def slope_of_intercept(self) -> FloatArray:
-        return self.of.slope_of_intercept()
+    def gradient_of_intercept(self) -> FloatArray:
+        return self.of.gradient_of_intercept()
 
-    def bend_of_intercept(self, x: FloatArray) -> FloatArray:
-        return self.of.bend_of_intercept(x)
+    def curvature_of_intercept(self, x: FloatArray) -> FloatArray:
+        return self.of.curvature_of_intercept(x)

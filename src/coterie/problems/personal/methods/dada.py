@@ -50,7 +50,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.personal.problem import Personal, confidence, curvature, margins, pooled_step
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Ask, Publication, Talk
+from coterie.run.collectives import Ask, Protocol, Publication
 from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, Disclosure
 
 HEAD = 2
@@ -80,7 +80,7 @@ class State:
     """What others see: degree, weighted loss, model."""
     peers: npt.NDArray[np.intp]
     weights: FloatArray
-    heard: npt.NDArray[np.intp]
+    received: npt.NDArray[np.intp]
     """Who told how often this user's model was wrong there."""
     views: FloatArray
     changed: int = 0
@@ -226,7 +226,7 @@ class Dada(Method[State, Personal]):
 
     # -- the life of a user -------------------------------------------------------------------------------------------
 
-    def start(self, agent: Agent[Personal]) -> Talk[State]:
+    def start(self, agent: Agent[Personal]) -> Protocol[State]:
         yield from ()
         problem = agent.problem
         x = np.zeros(HEAD + problem.base.count)
@@ -244,7 +244,7 @@ class Dada(Method[State, Personal]):
         x[1] = confidence(agent) * log_sum(margins(agent), x[HEAD:])
         return replace(state, x=x)
 
-    def round(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent[Personal], state: State, t: int) -> Protocol[State]:
         round = (t - 1) // agent.count + 1
         if self.learn and self.phase(round) == "graph":
             return (yield from self.graph_turn(agent, state, t))
@@ -257,7 +257,7 @@ class Dada(Method[State, Personal]):
         changed = self._stepped(agent, state, alpha, objective, t)
         if self.learn:
             x[1] = confidence(agent) * log_sum(margins(agent), alpha)
-        return State(x, state.peers, state.weights, state.heard, state.views, changed, None, together)
+        return State(x, state.peers, state.weights, state.received, state.views, changed, None, together)
 
     def _stepped(self, agent: Agent[Personal], state: State, alpha: FloatArray, objective: Objective, t: int) -> int:
         """Take a step on the user's model, in place; how many coefficients changed."""
@@ -277,7 +277,7 @@ class Dada(Method[State, Personal]):
                 break
         return int(np.count_nonzero(alpha != state.x[HEAD:]))
 
-    def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
+    def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Protocol[State]:
         """Ask κ peers, set the weights to them, and tell them."""
         problem = agent.problem
         others = min(self.sample, agent.count - 1)
@@ -310,7 +310,7 @@ class Dada(Method[State, Personal]):
         x = state.x.copy()
         told = np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
         x[0] = values.sum()
-        return State(x, keys, values, state.heard, state.views, 0, told, state.together)
+        return State(x, keys, values, state.received, state.views, 0, told, state.together)
 
     def price(
         self, agent: Agent[Personal], state: State, peers: npt.NDArray[np.intp], messages: FloatArray
@@ -324,7 +324,7 @@ class Dada(Method[State, Personal]):
             unlike = (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart)
             return unlike, np.zeros(len(peers))
         wrong = shares_wrong(models @ margins(agent).T)
-        return TUNING.trials * (wrong + entries(state.heard, state.views, peers, wrong)), wrong
+        return TUNING.trials * (wrong + entries(state.received, state.views, peers, wrong)), wrong
 
     def too_far(
         self, state: State, peers: npt.NDArray[np.intp], price: FloatArray, w: FloatArray
@@ -337,18 +337,18 @@ class Dada(Method[State, Personal]):
         return far
 
     def receive(self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]) -> State:
-        heard, views = state.heard, state.views
+        received, views = state.received, state.views
         if self.likeness == "trials":
-            heard, views = with_entry(heard, views, sender, note[1], True)
-        if heard.size > TUNING.remembered:
-            heard, views = without_largest(heard, views)
+            received, views = with_entry(received, views, sender, note[1], True)
+        if received.size > TUNING.remembered:
+            received, views = without_largest(received, views)
         if note[0] == 0.0 and not entry(state.peers, state.weights, sender, 0.0):
             # Most who ask are no neighbours, and do not become any.
-            return State(state.x, state.peers, state.weights, heard, views, together=state.together)
+            return State(state.x, state.peers, state.weights, received, views, together=state.together)
         keys, values = with_entry(state.peers, state.weights, sender, note[0], False)
         x = state.x.copy()
         x[0] = values.sum()
-        return State(x, keys, values, heard, views, together=state.together)
+        return State(x, keys, values, received, views, together=state.together)
 
     def publish(self, agent: Agent[Personal], state: State) -> Publication:
         sparse = agent.problem.norm == "l1"
@@ -363,7 +363,7 @@ class Dada(Method[State, Personal]):
         return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))
 
 
-def _objective(agent: Agent[Personal], state: State) -> Talk[Objective]:
+def _objective(agent: Agent[Personal], state: State) -> Protocol[Objective]:
     """Ask the neighbours for their models."""
     if not state.peers.size:
         return np.zeros(state.x.size - HEAD), confidence(agent), 0.0

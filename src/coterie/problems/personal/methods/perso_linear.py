@@ -34,7 +34,7 @@ from coterie.problems.personal.methods.dada import HEAD, Dada, State
 from coterie.problems.personal.problem import Personal, confidence, margins
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Ask, Publication, Talk
+from coterie.run.collectives import Ask, Protocol, Publication
 from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, Disclosure
 
 
@@ -89,7 +89,7 @@ class PersoLinear(Dada):
 
     # -- the life of a user -------------------------------------------------------------------------------------------
 
-    def start(self, agent: Agent[Personal]) -> Talk[State]:
+    def start(self, agent: Agent[Personal]) -> Protocol[State]:
         yield from ()
         columns = agent.problem.base.count
         peers = np.array(agent.neighbours, np.intp)
@@ -107,7 +107,7 @@ class PersoLinear(Dada):
         x[self.head :] = point.w
         return self._now(agent, state, x, np.full_like(state.copies, np.nan), state.multipliers)
 
-    def round(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
+    def round(self, agent: Agent[Personal], state: State, t: int) -> Protocol[State]:
         assert isinstance(state, Acquaintance)
         phase = self.phase((t - 1) // agent.count + 1)
         if phase == "graph":
@@ -130,7 +130,7 @@ class PersoLinear(Dada):
         state = self._begun(state)
         return self._moved(agent, state, self._with_copy(state, sender, np.array(note)))
 
-    def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Talk[State]:
+    def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Protocol[State]:
         assert isinstance(state, Acquaintance)
         turn = super().graph_turn(agent, state, t)
         theirs = yield next(turn)

@@ -16,7 +16,7 @@ from coterie.problems.personal.methods.dada import Dada
 from coterie.problems.personal.problem import SHELVES, Personal, pooled_step
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Talk
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, TOTALS, Disclosure
 
 
@@ -95,14 +95,14 @@ class Global(Method[GlobalState, Personal]):
     def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
         return self, problem.but(pooled=True, learned=False)
 
-    def start(self, agent: Agent[Personal]) -> Talk[GlobalState]:
+    def start(self, agent: Agent[Personal]) -> Protocol[GlobalState]:
         yield from ()
         return GlobalState(np.zeros(agent.problem.base.count))
 
     def warmed(self, agent: Agent[Personal], state: GlobalState, point: Point) -> GlobalState:
         return GlobalState(point.w.astype(float))
 
-    def round(self, agent: Agent[Personal], state: GlobalState, t: int) -> Talk[GlobalState]:
+    def round(self, agent: Agent[Personal], state: GlobalState, t: int) -> Protocol[GlobalState]:
         return GlobalState((yield from pooled_step(agent, state.alpha, TUNING.grid)))
 
     def point(self, agent: Agent[Personal], state: GlobalState) -> Point:

@@ -23,7 +23,7 @@ import scipy.linalg
 from coterie.errors import NumericalError
 from coterie.numerics.arrays import FloatArray, Matrix, is_sparse
 from coterie.numerics.kernels.cholesky import solve_positive
-from coterie.numerics.local_loss import CohortDesign
+from coterie.numerics.local_loss import BatchDesign
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.shared.problem import Shared
 from coterie.run.agent import Agent, remembered
@@ -56,7 +56,7 @@ class Own(NamedTuple):
     own: FloatArray
     """Its deviation, a number for each column of its design; 0 where it has none."""
     scores: FloatArray
-    slopes: FloatArray
+    gradients: FloatArray
     """ℓ' of every row."""
     value: Any
     """Σ s ℓ + N ½ oᵀMo."""
@@ -135,7 +135,7 @@ def columns_of(agent: Agent) -> _Columns:
 
 def _deviating(agent: Agent, problem: Shared) -> Matrix:
     """X in the columns whose coefficients may deviate: none if μ is infinite."""
-    if isinstance(agent.centred, CohortDesign):
+    if isinstance(agent.centred, BatchDesign):
         X = agent.centred.stack
     else:
         X = agent.data.X
@@ -175,7 +175,7 @@ def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
     if common.ndim == 2:
         return _deviations(agent, common, start)
     found = _deviations(agent, common[None], start[None])
-    return Own(found.own[0], found.scores[0], found.slopes[0], float(found.value[0]))
+    return Own(found.own[0], found.scores[0], found.gradients[0], float(found.value[0]))
 
 
 def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
@@ -210,8 +210,8 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
         if not live.size:
             break
         B, u = A.of(live), scores[live]
-        bends = agent.weighted(of_rows(loss.curvature, u, live))
-        way, down = _way(agent, B, agent.weighted(of_rows(loss.gradient, u, live)), bends, o[live])
+        curvatures = agent.weighted(of_rows(loss.curvature, u, live))
+        way, down = _way(agent, B, agent.weighted(of_rows(loss.gradient, u, live)), curvatures, o[live])
         if not (down < 0).all():
             live, way, down = live[down < 0], way[down < 0], down[down < 0]
             if not live.size:
@@ -241,16 +241,16 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
     return Own(own, scores, of_rows(loss.gradient, scores, slice(None)), value)
 
 
-def best_dual(agent: Agent, here: Own) -> FloatArray:
+def best_dual(agent: Agent, local: Own) -> FloatArray:
     """The slopes at that deviation as they would be without the rounding of scores, where columns have large means.
 
     There a score is known to few digits. What its slope lacks for q = −M o is found as the next step, unrounded.
     """
     A = columns_of(agent)
-    if A.centred is None or not here.scores.size:
-        return here.slopes
-    alone = here.own.ndim == 1
-    own, scores, v = (part[None] if alone else part for part in (here.own, here.scores, here.slopes))
+    if A.centred is None or not local.scores.size:
+        return local.gradients
+    alone = local.own.ndim == 1
+    own, scores, v = (part[None] if alone else part for part in (local.own, local.scores, local.gradients))
     y = np.broadcast_to(agent.exact_labels, scores.shape)
     curvature = agent.loss.curvature(scores.reshape(-1), y.reshape(-1)).reshape(scores.shape)
     for _ in range(TUNING.passes):
@@ -259,18 +259,20 @@ def best_dual(agent: Agent, here: Own) -> FloatArray:
     return v[0] if alone else v
 
 
-def _way(agent: Agent, A: _Columns, v: FloatArray, bends: FloatArray, o: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _way(
+    agent: Agent, A: _Columns, v: FloatArray, curvatures: FloatArray, o: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Newton's step from that deviation, where s ∘ ℓ' is v and s ∘ ℓ'' is bends; and how steeply the value falls."""
     n = agent.total
     if A.centred is not None:
-        return _way_about_means(A, v, bends, n, o)
+        return _way_about_means(A, v, curvatures, n, o)
     slope = A.adjoint(v) + n * A.own * o
-    way = -_solved(agent, A, bends / n, slope / n)
+    way = -_solved(agent, A, curvatures / n, slope / n)
     return way, np.vecdot(slope, way)
 
 
 def _way_about_means(
-    A: _Columns, v: FloatArray, bends: FloatArray, n: float, o: FloatArray
+    A: _Columns, v: FloatArray, curvatures: FloatArray, n: float, o: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """The same in the coordinates δ and γ = β + ⟨c, δ⟩, in which only the price of β is steep:
 
@@ -281,7 +283,7 @@ def _way_about_means(
     Z, a, price = A.centred, np.append(-A.centre, 1.0), float(A.own[-1])
     ridge = np.append(A.own[:-1], 0.0)
     slope = (Z.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0] / n + ridge * o + price * o[:, -1:] * a
-    G = (Z.transpose(0, 2, 1) * (bends / n)[:, None, :]) @ Z
+    G = (Z.transpose(0, 2, 1) * (curvatures / n)[:, None, :]) @ Z
     G[:, (k := np.arange(G.shape[1])), k] += ridge
     G[:, -1, -1] = np.maximum(G[:, -1, -1], TUNING.flattest)
     p = _positive(G.copy(), slope)
@@ -321,24 +323,24 @@ def _positive(H: FloatArray, b: FloatArray) -> FloatArray:
     return x
 
 
-def reduced(agent: Agent, bends: FloatArray) -> FloatArray:
+def reduced(agent: Agent, curvatures: FloatArray) -> FloatArray:
     """N times the Hessian of the best value as a function of the common model, in centred coordinates: its own block is
     eliminated.
 
         ZᵀDZ − ZᵀDA (AᵀDA + M)⁻¹ AᵀDZ,     Z the centred design, D = diag(s ℓ'')/N
     """
-    A, root = columns_of(agent), np.sqrt(np.atleast_2d(bends))[:, :, None]
+    A, root = columns_of(agent), np.sqrt(np.atleast_2d(curvatures))[:, :, None]
     Z = _centred_rows(agent) * root
     H: FloatArray = Z.transpose(0, 2, 1) @ Z
     if len(A.own):
         H = _without_own_block(H, Z, A.dense() * (root / np.sqrt(agent.total * A.own)))
-    return H if bends.ndim == 2 else H[0]
+    return H if curvatures.ndim == 2 else H[0]
 
 
 def _centred_rows(agent: Agent) -> FloatArray:
     """The rows of the centred designs of these users."""
     design = agent.centred
-    if isinstance(design, CohortDesign):
+    if isinstance(design, BatchDesign):
         return np.stack([design.member(k).dense(slice(None)) for k in range(len(design.stack))])
     return design.dense(slice(None))[None]
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.errors import InvalidProblem
-from coterie.methods.quasi_newton.searched_rows import bends_of
+from coterie.methods.quasi_newton.searched_rows import curvatures_of
 from coterie.methods.second_order.newton import ProximalNewton, State, most_of_newtons_search, most_with_losses
 from coterie.methods.second_order.oracle import Aim, Oracle
 from coterie.methods.second_order.quadratic_models import most_from_hessian
@@ -25,7 +25,7 @@ from coterie.problems.shared.methods.deviations import best_dual, deviation, red
 from coterie.problems.shared.methods.shared import check_shared, shared_point
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Disclosure
 
 
@@ -48,7 +48,7 @@ class UserOracle(Oracle):
 
     def hessian(self, *more: FloatArray) -> FloatArray:
         curvature = self.agent.loss.curvature(self._best.scores, self.agent.exact_labels)
-        H = reduced(self.agent, bends_of(self.agent, curvature))
+        H = reduced(self.agent, curvatures_of(self.agent, curvature))
         rows, columns = np.triu_indices(H.shape[-1])
         return np.concatenate([H[..., rows, columns], *more], axis=-1)
 
@@ -90,7 +90,7 @@ class SharedNewton(ProximalNewton):
     def check(self, problem: Problem, network: Network) -> None:
         check_shared(self.name, problem)
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         users = agent.exact_labels.shape[:-1]
         if not self.few_rows:
             few = yield Sum(np.full((*users, 1), float(agent.data.n <= agent.data.d)))

@@ -31,7 +31,7 @@ from coterie.problems.shared.methods.deviations import Own, best_dual, columns_o
 from coterie.problems.shared.problem import Shared
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Sum, Talk
+from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.stats.moments import diagonal
 
@@ -72,13 +72,13 @@ class SharedQuasiNewton(QuasiNewton[State]):
         check_shared(self.name, problem)
         super().check(problem, network)
 
-    def start(self, agent: Agent) -> Talk[State]:
+    def start(self, agent: Agent) -> Protocol[State]:
         return (yield from self._started(agent, agent.first_model().astype(float)))
 
-    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
+    def warm(self, agent: Agent, state: State, point: Point) -> Protocol[State]:
         return (yield from self._started(agent, point.w.astype(float)))
 
-    def _started(self, agent: Agent, plain: FloatArray) -> Talk[State]:
+    def _started(self, agent: Agent, plain: FloatArray) -> Protocol[State]:
         width = agent.design.shape[1]
         if len(plain) == width:
             common, own = (plain, None)
@@ -86,17 +86,17 @@ class SharedQuasiNewton(QuasiNewton[State]):
             common, own = np.split(plain, 2)[::-1]
         w = sealed(agent.centred.inner(common))
         scores = agent.centred.forward(w)
-        here = deviation(agent, scores, np.zeros((*scores.shape[:-1], width)) if own is None else own)
+        local = deviation(agent, scores, np.zeros((*scores.shape[:-1], width)) if own is None else own)
         # Of every column alone, h is left with h m / (h + m) where the user deviates at a price of m.
-        bends = diagonal(
-            agent.centred, searched_rows.bends_of(agent, agent.loss.curvature(here.scores, agent.exact_labels))
+        curvatures = diagonal(
+            agent.centred, searched_rows.curvatures_of(agent, agent.loss.curvature(local.scores, agent.exact_labels))
         )
         price = agent.total * _prices(agent)
-        bends = np.where(np.isfinite(price), bends * (1.0 / (1.0 + bends / price)), bends)
-        adjoint = agent.centred.adjoint(agent.weighted(best_dual(agent, here)))
-        heard = yield Sum(np.concatenate([bends, adjoint, np.array([here.value]).T], axis=-1))
-        first = shared_result(heard, searched_rows.started, agent, w, heard)
-        return State(w, first.gradient, first.memory, first.base, first.objective, own=here.own)
+        curvatures = np.where(np.isfinite(price), curvatures * (1.0 / (1.0 + curvatures / price)), curvatures)
+        adjoint = agent.centred.adjoint(agent.weighted(best_dual(agent, local)))
+        received = yield Sum(np.concatenate([curvatures, adjoint, np.array([local.value]).T], axis=-1))
+        first = shared_result(received, searched_rows.started, agent, w, received)
+        return State(w, first.gradient, first.memory, first.base, first.objective, own=local.own)
 
     def form(self, agent: Agent, state: State) -> Form:
         return Searched(partial(_User, agent, state), self.memory, STEPS, boldly=True)
@@ -127,13 +127,13 @@ class _User(Along):
             return None
 
     def at(self, step: float) -> FloatArray:
-        here = self._at(step)
-        if here is None:
+        local = self._at(step)
+        if local is None:
             return np.full((*self.scores.shape[:-1], self.agent.design.shape[1] + 1), np.inf)
-        adjoint = self.agent.centred.adjoint(self.agent.weighted(best_dual(self.agent, here)))
-        seen = np.concatenate([adjoint, np.array([here.value]).T], axis=-1)
+        adjoint = self.agent.centred.adjoint(self.agent.weighted(best_dual(self.agent, local)))
+        seen = np.concatenate([adjoint, np.array([local.value]).T], axis=-1)
         if np.isfinite(seen).all():
-            self.own = here.own
+            self.own = local.own
         return seen
 
     def after(self, state: State) -> State:
@@ -141,7 +141,7 @@ class _User(Along):
 
     def values(self, steps: FloatArray) -> FloatArray:
         nothing = np.full(self.scores.shape[:-1], np.inf)
-        return np.array([nothing if (here := self._at(step)) is None else here.value for step in steps]).T
+        return np.array([nothing if (local := self._at(step)) is None else local.value for step in steps]).T
 
 
 def check_shared(name: str, problem: Problem) -> None:
@@ -183,6 +183,6 @@ def shared_point(agent: Agent, w: FloatArray, own: FloatArray) -> Point:
     """The user's deviation, and then the common model as people know it; with a dual, where scores round too much."""
     v = None
     if columns_of(agent).centre is not None:
-        here = deviation(agent, agent.centred.forward(w), own)
-        own, v = here.own, best_dual(agent, here)
+        local = deviation(agent, agent.centred.forward(w), own)
+        own, v = local.own, best_dual(agent, local)
     return Point(np.concatenate([own, np.broadcast_to(agent.centred.plain(w), own.shape)], axis=-1), v)
