@@ -64,7 +64,8 @@ def test_the_scores_are_those_of_one_process(tmp_path):
     file.write_text(file.read_text() + "policy.per-party = true\n")
     found = together(tmp_path, work=evaluate_together)
     model = co.models.load_model(tmp_path / "ada" / "result" / "model.npz")
-    here = co.evaluate(model, test, secure_sums=True, per_party=True)
+    tables = [co.read(tmp_path / name / "test.csv", target="y", name=name) for name in NAMES]
+    here = co.evaluate(model, tables, secure_sums=True, per_party=True)
     for one in found:
         assert one.scores == here.scores
         np.testing.assert_array_equal(one.confusion, here.confusion)

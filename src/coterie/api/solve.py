@@ -220,7 +220,7 @@ def _parties(operation: Fit, given: _Tables) -> Hosted:
     asks_first = settings.algorithm.method == AUTO
     cards = [TableSummary.of(table, independence=asks_first) for table in given.held]
     network = make_network(settings.network, split, count, settings.seed)
-    if family.graph_is_data:
+    if family.graph_is_data or split == "users":  # the graph says who is alike, and need not be connected
         network = around_a_server(count)
     watching = partial(_watching, settings)
     return Hosted(operation, split, cards, NO_RULES, Bill(network), engine, sites, network, watching)

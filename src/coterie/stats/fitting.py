@@ -16,6 +16,7 @@ from coterie.api.result import Result
 from coterie.data import Table
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.table import Indices, columns_in_turn
+from coterie.errors import InvalidInput
 from coterie.methods import METHODS, Method
 from coterie.networks import Network
 from coterie.numerics.arrays import is_sparse, is_tensor
@@ -206,7 +207,10 @@ def _agent(setup: Setup, places: Sequence[Indices], site: Site) -> Agent[Any]:
 
 def _points(before: Result, ready: Ready, agents: Sequence[Agent[Any]]) -> list[Point]:
     """Where agents start: at the model and the dual variables of an earlier result."""
-    duals = [before.certificate.witness[agent.index] for agent in agents]
+    witness = before.certificate.witness
+    if len(witness) != len(ready.parties.cards):
+        raise InvalidInput("the dual vectors do not belong to these parties; use those of a run on the same data.")
+    duals = [witness[agent.index] for agent in agents]
     problem = agents[0].problem
     points = points_of(before.model, agents, duals, ready.parties.answers)
     if _same_data(before.certificate, ready.participants, problem):
@@ -229,6 +233,8 @@ def _same_data(before: Certificate, participants: Sequence[Participant], problem
 def _model(ready: Ready, setup: Setup, agents: Sequence[Agent[Any]], outcome: Outcome) -> Any:
     """The model, or this party's part of it."""
     problem = setup.problem
+    if ready.part is not None:
+        problem = agents[0].problem
     # Between organisations and split by features: the coefficients of its own columns, and their part of the intercept.
     model = problem.kind.models.assemble(outcome, agents, problem, ready.classes)
     if ready.part is not None:

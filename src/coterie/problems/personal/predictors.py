@@ -51,13 +51,19 @@ class Stumps(Predictors):
         `constant`: and one that says 1 of every row, because no number is below its threshold.
         """
         low, high = np.asarray(lower, float), np.asarray(upper, float)
-        n = 10 * low.size if count is None else whole_number("count", count)
+        n = Stumps.number(low.size, count)
         of_column = [len(part) for part in np.array_split(np.arange(n), low.size)]
         columns = np.repeat(np.arange(low.size), of_column)
         place = np.concatenate([(np.arange(own) + 1) / (own + 1) for own in of_column])
         thresholds = low[columns] + place * (high - low)[columns]
         ends = ((0,), (-float(np.finfo(float).max),)) if constant else ((), ())
         return Stumps((*columns.tolist(), *ends[0]), (*thresholds.tolist(), *ends[1]))
+
+    @staticmethod
+    def number(columns: int, count: int | None = None, constant: bool = False) -> int:
+        """How many stumps `spread` gives for that many columns."""
+        spread = 10 * columns if count is None else whole_number("count", count)
+        return spread + constant
 
     @property
     def count(self) -> int:

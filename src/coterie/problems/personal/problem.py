@@ -129,6 +129,14 @@ class Personal(AnyProblem):
         assert isinstance(self.predictors, Predictors), "the stumps have not been spread yet; see `on`"
         return self.predictors
 
+    def predictor_count(self, columns: int) -> int:
+        """How many base predictors there are for that many columns, also before stumps are spread over them."""
+        if isinstance(self.predictors, Predictors):
+            return self.predictors.count
+        if self.predictors == "linear":
+            return Linear(columns, not self.hinge).count
+        return Stumps.number(columns, self.count, self.constant)
+
     def but(self, **changes: Any) -> Personal:
         """The same problem with some parameters changed."""
         own = ("predictors", "count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned", "constant", "hinge")

@@ -17,7 +17,7 @@ from coterie.problems.personal.problem import SHELVES, Personal, pooled_step
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol
-from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, TOTALS, Disclosure
+from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, TOTALS, Case, Counts, Disclosure
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,12 @@ class Local(Dada):
         return self, problem.but(learned=False)
 
 
+def _numbers_of_global(case: Case) -> Counts:
+    """The numbers that one user sends in a round."""
+    gradient = case.problem.predictor_count(case.columns) + 1
+    return 4, SHELVES + gradient + 2 * TUNING.grid
+
+
 @dataclass(frozen=True, slots=True)
 class GlobalState:
     """The common model."""
@@ -83,7 +89,7 @@ class Global(Method[GlobalState, Personal]):
         sent="the gradient of your loss, one number per base predictor, and losses along a line, as parts of sums",
         learned="a weighted sum of the predictions for your rows, another one each round",
         secure=TOTALS,
-        most=lambda case: (4, SHELVES + case.problem.base.count + 1 + 2 * TUNING.grid),
+        most=_numbers_of_global,
     )
     tells_labels: ClassVar[bool] = False
     uses_network: ClassVar[bool] = False
