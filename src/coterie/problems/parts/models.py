@@ -67,7 +67,7 @@ class Models(ABC, Generic[K, M]):
         """The points of a model that has the right shape."""
 
     def settled(self, model: M, members: Sequence[Agent[K]], points: list[Point], own: Sequence[float]) -> list[Point]:
-        """The points of these agents, given the own number of every agent."""
+        """The points of these agents, given every agent's own number."""
         return points
 
     # -- one number of each agent ------------------------------------------------------------------------------------

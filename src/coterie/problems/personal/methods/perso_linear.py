@@ -211,5 +211,5 @@ def _aligned(before: Acquaintance, after: State, theirs: dict[int, FloatArray]) 
             copies[row] = theirs[peer]
         elif place < len(before.peers) and before.peers[place] == peer:
             copies[row] = before.copies[place]
-    parts = {name: getattr(after, name) for name in ("x", "peers", "weights", "heard", "views", "told", "together")}
+    parts = {name: getattr(after, name) for name in ("x", "peers", "weights", "received", "views", "told", "together")}
     return replace(before, **parts, copies=copies, changed=0, met=-1, shown=None)
