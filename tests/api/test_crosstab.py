@@ -224,7 +224,7 @@ def test_the_page_says_what_a_table_sends(tmp_path):
     FRAME[["age", "ill"]].to_csv(tmp_path / "ada" / "data.csv", index=False)
     own, study = load_party(tmp_path / "ada" / "party.toml")
     page = disclosure(study, "ada", read_own(own, study))
-    sentence = two_way.disclosure.sent
+    sentence = two_way.disclosures[0].sent
     assert sentence in page.partition("Sent to crosstab, by `coterie crosstab`:")[2].partition("Sent to evaluate")[0]
 
 

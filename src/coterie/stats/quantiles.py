@@ -133,7 +133,7 @@ def quantiles(
             break
         room -= size
         agreed, counted = yield from _counted(values, wanted, minimum)
-        known = [column.refined(*new) for column, *new in zip(known, agreed, counted, strict=True)]
+        known = list(map(_Column.refined, known, agreed, counted))
     rows = [[_quantile(column, p, precision) for p in probabilities] for column in known]
     found = np.array(rows).reshape(len(known), len(probabilities), 3)
     edges = tuple(column.edges for column in known)
