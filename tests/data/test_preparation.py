@@ -22,7 +22,8 @@ from coterie.data.preparation.recipes import recipe_of
 from coterie.data.remote import Rows, table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, ProtocolError, UnknownName
 from coterie.run.site import Site
-from coterie.stats.preparation import category_counts, extremes, side_by_side
+from coterie.stats.categories import category_counts
+from coterie.stats.preparation import extremes
 
 RIDGE = co.Problem("squared", "l2", 0.1, intercept=True)
 
@@ -332,10 +333,10 @@ def test_too_many_categories_and_too_long_ones():
 def test_what_a_party_may_not_tell(answers):
     """Sizes, hashes and names that cannot be are found before anything is made of them."""
     protocol = category_counts("town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Site(0, 2, None))
-    said = next(protocol)
+    message = next(protocol).x
     for answer in answers[:-1]:
-        said = protocol.send(said if answer is None else np.array(answer))
-    with pytest.raises(ProtocolError, match=r"a party told sizes|do not agree on the categories"):
+        message = protocol.send(message if answer is None else np.array(answer)).x
+    with pytest.raises(ProtocolError, match=r"a party sent impossible sizes|do not agree on the categories"):
         protocol.send(np.array(answers[-1]))
 
 
@@ -561,14 +562,14 @@ def test_extremes_are_exact(secure):
     rng = np.random.default_rng(1)
     values = [rng.normal(size=(n, 3)) * [1e-300, 1.0, 1e300] for n in (5, 0, 7)]
     values[0][0, 0] = -0.0
-    protocols = [side_by_side([extremes(own, Site(k, 3, None, secure_sums=secure))]) for k, own in enumerate(values)]
-    messages = [next(protocol) for protocol in protocols]
+    protocols = [extremes(own, Site(k, 3, None, secure_sums=secure)) for k, own in enumerate(values)]
+    messages = [next(protocol).x for protocol in protocols]
     while True:
         total = np.sum(messages, axis=0)
         try:
-            messages = [protocol.send(total) for protocol in protocols]
+            messages = [protocol.send(total).x for protocol in protocols]
         except StopIteration as end:
-            low, high = end.value[0]
+            low, high = end.value
             break
     whole = np.vstack(values)
     np.testing.assert_array_equal(low, whole.min(axis=0))

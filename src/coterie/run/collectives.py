@@ -1,16 +1,16 @@
-"""The four words an agent may say to the network. A round is a generator that yields them and is sent the replies.
+"""The four collectives of agents. A round is a generator that yields them and is sent the replies.
 
-    total  = yield Sum(x)                 the sum of everybody's x
+    total  = yield Sum(x)                 the sum of x over all agents
     mixed  = yield Mix(x, "laplacian")    the weighted sum of the neighbours' x: (L x)_j, or (A x)_j
     theirs = yield Exchange(x)            {j: x_j} for each neighbour j
-    public = yield Ask(peers)             {j: what j last published} for each peer j
+    public = yield Ask(peers)             {j: the numbers that j last published} for each agent j in peers
 
-All agents say the same word at the same step. Replies are read-only.
+All agents yield the same collective at the same step. Replies are read-only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -24,9 +24,9 @@ IndexArray: TypeAlias = npt.NDArray[np.intp]
 
 
 class Sum(msgspec.Struct, frozen=True, gc=False):
-    """Ask for the sum of everybody's `x`; all must have the same shape and dtype.
+    """Ask for the sum of `x` over all agents; all must have the same shape and dtype.
 
-    With `to`, only that agent hears it; the others are sent None.
+    With `to`, only that agent receives it; the others are sent None.
     """
 
     x: FloatArray
@@ -34,7 +34,7 @@ class Sum(msgspec.Struct, frozen=True, gc=False):
 
 
 class Mix(msgspec.Struct, frozen=True, gc=False):
-    """Ask for the weighted sum of `x` over the neighbours and oneself, by a rule's name or a matrix."""
+    """Ask for the weighted sum of `x` over the neighbours and the agent itself, by a rule's name or a matrix."""
 
     x: FloatArray
     rule: str | Matrix = "metropolis"
@@ -47,25 +47,25 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
-    """Ask for what those peers last published; nobody has to be waiting for the question.
+    """Ask for the numbers that other agents last published; they need not wait for the question.
 
-    With `weights`, one per peer, the reply is the weighted sum of what these peers sent of their own accord. With
-    `tell`, all agents speak at once, and each is answered with what its peers tell in this very word.
+    With `weights`, one for each agent in `peers`, the reply is the weighted sum of the numbers that these agents sent
+    unasked. With `tell`, all agents send at once, and each receives the `tell` of its peers in the same step.
     """
 
     peers: tuple[int, ...] | IndexArray
     weights: FloatArray | None = None
     tell: FloatArray | None = None
     again: bool = False
-    """Whether to be sent what one has read before, too."""
+    """Whether the reply repeats numbers that were read before."""
 
 
 class Publication(msgspec.Struct, frozen=True, gc=False):
-    """What an agent publishes between two wake-ups, where agents wake up at times of their own.
+    """The numbers that an agent publishes between two wake-ups, where agents wake up at their own times.
 
-    `x` is the whole: `head` plain numbers, then a vector that is mostly zeros (or, if not `sparse`, is not). It is what
-    an `Ask` is answered with, and those in `to` are sent what changed in it at once. `notes` are a few numbers each for
-    single peers; who is `new` among these has no copy of the vector yet and is handed one.
+    `x` is the reply to an `Ask`: `head` plain numbers, then a vector. With `sparse`, most of the vector is zero. The
+    agents in `to` are sent its changes at once. `notes` are a few numbers each for single agents; the `new` ones among
+    them have no copy of the vector yet and are sent one.
     """
 
     x: FloatArray
@@ -79,11 +79,11 @@ class Publication(msgspec.Struct, frozen=True, gc=False):
 
 Collective: TypeAlias = Sum | Mix | Exchange | Ask
 Protocol: TypeAlias = Generator[Collective, Any, T]
-"""A conversation: yields words, is sent replies, and returns a T."""
+"""A protocol: it yields collectives, is sent the replies, and returns a T."""
 
 
 def alone(protocol: Protocol[T]) -> T:
-    """What a party comes to that speaks with nobody: every sum is what it says itself."""
+    """The result of a protocol with one party: every sum is its own message."""
     reply: Any = None
     while True:
         try:
@@ -93,3 +93,28 @@ def alone(protocol: Protocol[T]) -> T:
             return found
         assert isinstance(collective, Sum), "only sums have a meaning for one party"
         reply = collective.x
+
+
+def combined(protocols: Sequence[Protocol[T]]) -> Protocol[list[T]]:
+    """Run several protocols of sums at the same time: their next numbers travel in one message."""
+    results: dict[int, T] = {}
+    replies: dict[int, FloatArray | None] = dict.fromkeys(range(len(protocols)))
+    while True:
+        messages: dict[int, FloatArray] = {}
+        for k, reply in replies.items():
+            try:
+                collective = protocols[k].send(reply)
+            except StopIteration as stop:
+                results[k] = stop.value
+                continue
+            assert isinstance(collective, Sum), "only sums can be combined"
+            messages[k] = collective.x
+        if not messages:
+            return [results[k] for k in range(len(protocols))]
+        total = yield Sum(np.concatenate([message.ravel() for message in messages.values()]))
+        replies = {}
+        start = 0
+        for k, message in messages.items():
+            end = start + message.size
+            replies[k] = total[start:end].reshape(message.shape)
+            start = end

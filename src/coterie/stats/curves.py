@@ -1,13 +1,13 @@
 """ROC curves of scores that several parties hold, from counts in agreed bins.
 
-All tell how much of each class is in each bin (`kernels.bins`). Within a bin the order of the scores is unknown, and
-the area under the curve can be wrong by at most
+All parties send their rows of each class, or the weights of these, in each bin (`kernels.bins`). The order of the
+scores within a bin is unknown. The area under the curve can therefore be wrong by at most
 
     ½ Σ_b p_b n_b / (P N)        p_b, n_b: positives and negatives in bin b; P, N: all of them
 
-The bins that contribute most are cut until this is below a tolerance. A bin that holds one number alone has ties, which
-count half, as they should: it contributes nothing. No bin has fewer rows of a class and a party than a minimum, unless
-it has none (`groups`): where rows are few, bins stay wide, and the bound says so.
+The bins that contribute most are cut until this bound is below a tolerance. A bin with one number only has ties, which
+rightly count half, and it contributes nothing. A bin has at least the minimum number of rows of a class of every party
+that has any in it (`groups`). Where rows are few, bins stay wide and the bound stays large.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import agree_on_edges
 
 TOLERANCE = 1e-3
-"""What the bins may leave unknown of an area."""
+"""Largest bound of the error of an area."""
 
 Bools = npt.NDArray[np.bool_]
 
@@ -41,7 +41,7 @@ class Curve:
 
     @property
     def _shares(self) -> FloatArray:
-        """What each bin leaves unknown of the area."""
+        """The contribution of each bin to the bound."""
         pairs = float(self.positives.sum() * self.negatives.sum())
         if not pairs:
             return np.zeros(len(self.positives))
@@ -50,7 +50,7 @@ class Curve:
 
     @property
     def bound(self) -> float:
-        """The area is known up to this."""
+        """The largest possible error of the area."""
         return float(self._shares.sum())
 
     @property
@@ -73,7 +73,7 @@ class Curve:
         return np.vstack([np.zeros((1, 2)), rates])
 
     def to_cut(self, tolerance: float, minimum: float) -> list[int]:
-        """As few bins as possible, without which the others leave less than half of the tolerance unknown."""
+        """The fewest bins without which the bound is at most half of the tolerance."""
         shares = self._shares
         if shares.sum() <= tolerance:
             return []
@@ -105,12 +105,22 @@ def curves(
     minimum: float = 1,
     room: float = math.inf,
 ) -> Protocol[list[Curve]]:
-    """A curve for each of these scores, over the rows of all agents.
+    """Find a curve for each of these scores, over the rows of all agents.
 
-    scores, positive   this agent's rows: a score each, and whether the row is of the class
-    start              what is known already, in bins that are only cut
-    minimum            a bin has at least so many rows of a class of every agent that has any in it
-    room               how many numbers this may tell; with less, areas are known less well, or not at all
+    Parameters
+    ----------
+    scores, positive : sequence of arrays
+        This agent's rows: a score each, and whether the row is of the class.
+    weights : array, optional
+        The weights of this agent's rows.
+    start : sequence of Curve, optional
+        Known curves, whose bins are only cut.
+    tolerance : float, default=0.001
+        Largest bound of the error of an area.
+    minimum : float, default=1
+        Least rows of a class in a bin, of every agent that has any in it.
+    room : float, default=inf
+        Most numbers that an agent may send; with less room, bounds are larger, or curves unknown.
     """
     known = [_unknown() for _ in scores] if start is None else list(start)
     rows = _Rows(scores, positive, weights)
@@ -129,17 +139,22 @@ def curves(
             # A bin that stays whole was counted before.
             agreed = [_divided(parts) for parts in agreed]
         if any(agreed):
-            told = yield Sum(np.concatenate(rows.counted(agreed)))
-            known = _refined(known, agreed, told)
+            total = yield Sum(np.concatenate(rows.counted(agreed)))
+            known = _refined(known, agreed, total)
         counted_before = cutting = True
-        numbers_of_a_bin = PARTS * (2 if minimum <= 1 else 3)
-        most = int(min(room, 2**40)) // (numbers_of_a_bin * len(scores))
+        most = _affordable_bins(room, minimum, len(scores))
         wanted = []
         for curve, shut in zip(known, closed, strict=True):
             bins = [k for k in curve.to_cut(tolerance, minimum) if curve.edges[k] not in shut]
             wanted.append({k: cut(*curve.edges[k : k + 2]) for k in bins[:most]})
         if not any(wanted):
             return known
+
+
+def _affordable_bins(room: float, minimum: float, curves: int) -> int:
+    """The number of bins of each curve that can be cut."""
+    numbers_of_a_bin = PARTS * (2 if minimum <= 1 else 3)
+    return int(min(room, 2**40)) // (numbers_of_a_bin * curves)
 
 
 Parts = dict[int, FloatArray]
@@ -155,7 +170,7 @@ class _Rows:
     weights: FloatArray | None
 
     def counted(self, parts: Sequence[Parts], *, weighted: bool = True) -> list[FloatArray]:
-        """How much of both classes is in the parts of each bin, one bin after the other."""
+        """Rows, or weights, of both classes in the parts of each bin, one bin after the other."""
         weights = self.weights if weighted else None
         found = []
         for scores, positive, one in zip(self.scores, self.positive, parts, strict=True):
@@ -164,18 +179,18 @@ class _Rows:
 
 
 def _unknown() -> Curve:
-    """One bin that nothing is known of."""
+    """One bin with all scores; its rows are unknown."""
     return Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1))
 
 
 def _first_parts(curve: Curve) -> Parts:
-    """The bins of a curve in which there are some of the first edges."""
+    """The bins of a curve that contain some of the first edges."""
     parts = {k: _within(*ends) for k, ends in enumerate(pairwise(curve.edges.tolist()))}
     return _divided(parts)
 
 
 def _divided(parts: Parts) -> Parts:
-    """Without bins that stay whole."""
+    """The parts without bins that stay whole."""
     return {k: edges for k, edges in parts.items() if len(edges) > 2}
 
 
@@ -186,22 +201,22 @@ def _close(known: Sequence[Curve], agreed: Sequence[Parts], closed: Sequence[set
 
 
 def _agreed(rows: _Rows, wanted: Sequence[Parts], minimum: float) -> Protocol[list[Parts]]:
-    """The parts on which all agree."""
+    """The parts on which all parties agree."""
     local = [one.reshape(2, -1).T.astype(np.intp) for one in rows.counted(wanted, weighted=False)]
     proposed = [edges for parts in wanted for edges in parts.values()]
     agreed = iter((yield from agree_on_edges(proposed, local, minimum)))
     return [{k: next(agreed) for k in parts} for parts in wanted]
 
 
-def _refined(known: Sequence[Curve], agreed: Sequence[Parts], told: FloatArray) -> list[Curve]:
-    """The curves with those bins replaced by what was told of their parts."""
+def _refined(known: Sequence[Curve], agreed: Sequence[Parts], total: FloatArray) -> list[Curve]:
+    """The curves with those bins replaced by their parts."""
     found = []
     at = 0
     for curve, parts in zip(known, agreed, strict=True):
         inner = {}
         for k, edges in parts.items():
             size = len(edges) - 1
-            inner[k] = edges, told[at : at + size], told[at + size : at + 2 * size]
+            inner[k] = edges, total[at : at + size], total[at + size : at + 2 * size]
             at += 2 * size
         found.append(curve.refined(inner))
     return found
@@ -214,7 +229,7 @@ def _within(low: float, high: float) -> FloatArray:
 
 
 def _cost(wanted: Sequence[Parts], minimum: float) -> int:
-    """How many numbers it takes, at most, to agree on these bins and to count both classes in them."""
+    """The most numbers that it takes to agree on these bins and to count both classes in them."""
     bins = [len(edges) - 1 for parts in wanted for edges in parts.values()]
     if minimum > 1:
         return 3 * sum(bins) - len(bins)

@@ -1,13 +1,13 @@
-"""What columns look like, from sums and counts over the rows of all parties.
+"""Describe the columns of all parties, from sums and counts over their rows.
 
-    Sum  rows; for each column rows with a value, whether it is text, and how many different values it has
+    Sum  rows; for each column rows with a value, whether it is text, and its number of different values
     Sum  of columns of numbers the sums, then the squares about the means
-    Sum  of columns of text, and of labels, the categories and their rows (`preparation.category_counts`)
+    Sum  of columns of text, and of labels, the categories and their rows (`categories.category_counts`)
     Sum  counts in agreed bins, for quantiles (`quantiles`)
     Sum  products of every two columns, for correlations
 
-No sum is over fewer rows of a party than a minimum, unless it has none (`groups`): of a column with few values, or few
-missing ones, a party leaves a few more out. Weights are not looked at.
+Each sum is over at least the minimum number of rows of every party that has any (`groups`). Where a column has few
+values or few missing values, a party leaves a few more out. Weights are not used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,35 +25,36 @@ from coterie.api.description import OTHER, ColumnSummary, Description, is_wide
 from coterie.data.preparation.prepared import Cells, cells_of, column_names
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import first_edges
-from coterie.run.collectives import Protocol, Sum
+from coterie.run.collectives import Protocol, Sum, combined
 from coterie.run.groups import allowed, without_few
 from coterie.run.site import Site
+from coterie.stats.categories import Category, category_counts
 from coterie.stats.moments import packed, unpacked
-from coterie.stats.preparation import category_counts, side_by_side
 from coterie.stats.quantiles import Quantiles, quantiles
 
+T = TypeVar("T")
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MOST_CATEGORIES = 50
-"""Text with more different values at a party is no category: nothing is told of it but how many rows have a value."""
+"""Most different values of a text at a party; of a text with more, only the rows with a value are sent."""
 NAME_BYTES = 40
-"""A guess at the length of a category's name, to find out whether there is room to tell it."""
+"""Guess of the numbers that the name of a category takes, to check whether the room suffices."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked for."""
+    """What a description should contain."""
 
     target: str | None
     probabilities: tuple[float, ...] = PROBABILITIES
     minimum: int = 1
     correlation: bool = True
     room: float = math.inf
-    """How many numbers may be told; what does not fit is left out, with a note."""
+    """Most numbers that may be sent; a part that does not fit is left out, with a note."""
 
 
 @dataclass(frozen=True)
 class _Totals:
-    """What all know of the columns."""
+    """Sums that all parties know: of rows, and of each column."""
 
     rows: int
     text: list[bool]
@@ -64,22 +65,22 @@ class _Totals:
 
 @dataclass
 class _Room:
-    """How many more numbers may be told, and notes on what is left out for want of room."""
+    """The numbers that may still be sent, and notes on parts that were left out for this reason."""
 
     left: float
     notes: list[str]
 
-    def has(self, numbers: float, what: str) -> bool:
-        """Whether there is room for them; if not, this is noted."""
+    def has(self, numbers: float, note: str) -> bool:
+        """Whether that many numbers may be sent; otherwise the note is kept."""
         if numbers <= self.left:
             return True
-        self.notes.append(what)
+        self.notes.append(note)
         return False
 
 
 @dataclass(frozen=True)
 class _Numbers:
-    """The columns of numbers with enough values: their places among all columns, and what is known of them."""
+    """The columns of numbers with enough values: their places among all columns, their moments."""
 
     places: list[int]
     cells: list[Cells]
@@ -93,7 +94,7 @@ class _Numbers:
 
 
 def described(wish: Wish, site: Site) -> Protocol[Description]:
-    """The description of raw columns, the same at all parties; the table has their names, and those of text."""
+    """Describe raw columns; the description is the same at all parties."""
     names = column_names(site.data)
     cells = [_with_enough(own, wish.minimum) for own in cells_of(site.data)]
     site = replace(site, rules=replace(site.rules, minimum=wish.minimum))
@@ -105,36 +106,29 @@ def described(wish: Wish, site: Site) -> Protocol[Description]:
     categories = yield from _categories(listed, totals, wish, site, room)
     found = yield from _quantiles(numbers, totals, wish, room)
     correlation = yield from _correlation(numbers, totals, wish, room)
-    columns = [
-        ColumnSummary(
-            name,
-            totals.present[k],
-            totals.rows - totals.present[k],
-            categories=categories.get(k),
-            text=totals.text[k],
-            **_of_number(numbers, k, found),
+    columns = []
+    for k, name in enumerate(names):
+        present = totals.present[k]
+        missing = totals.rows - present
+        of_number = _of_number(numbers, k, found)
+        columns.append(
+            ColumnSummary(name, present, missing, categories=categories.get(k), text=totals.text[k], **of_number)
         )
-        for k, name in enumerate(names)
-    ]
+    probabilities = () if found is None else wish.probabilities
+    target = wish.target if wish.target in names else None
+    correlated = () if correlation is None else tuple(names[k] for k in numbers_at)
     return Description(
-        "",
-        totals.rows,
-        tuple(columns),
-        () if found is None else wish.probabilities,
-        wish.target if wish.target in names else None,
-        () if correlation is None else tuple(names[k] for k in numbers_at),
-        correlation,
-        tuple(room.notes),
+        "", totals.rows, tuple(columns), probabilities, target, correlated, correlation, tuple(room.notes)
     )
 
 
 def _with_enough(cells: Cells, minimum: int) -> Cells:
-    """A column in which neither the values nor the missing ones are few."""
+    """The column with further values missing, so that its values and its missing values are not few."""
     return Cells(np.where(without_few(cells.missing, minimum), np.nan, cells.values), cells.texts)
 
 
 def _present(cells: Cells) -> FloatArray:
-    """The values of a column that are there."""
+    """The values of a column without the missing ones."""
     return cells.values[~cells.missing]
 
 
@@ -165,7 +159,7 @@ def _of_number(numbers: _Numbers, place: int, found: Quantiles | None) -> dict[s
 
 
 def _of_quantiles(found: Quantiles, at: int, deviation: float) -> dict[str, tuple[float, ...]]:
-    """The quantiles of one column and their bounds; where these are far apart, there is no number between them."""
+    """The quantiles of one column and their bounds; a quantile with bounds far apart is NaN."""
     low = found.low[at].tolist()
     high = found.high[at].tolist()
     values = found.values[at].tolist()
@@ -182,9 +176,9 @@ def _totals(rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish)
         if own.texts or name == wish.target:
             different = len(own.texts or np.unique(_present(own)))
             local[k, 2:] = min(different, MOST_CATEGORIES + 1), different > MOST_CATEGORIES
-    told = yield Sum(np.append(local.ravel(), rows))
-    present, text, different_here, many = told[:-1].reshape(len(names), 4).T.astype(int).tolist()
-    return _Totals(int(told[-1]), list(map(bool, text)), list(map(bool, many)), different_here, present)
+    total = yield Sum(np.append(local.ravel(), rows))
+    present, text, different_here, many = total[:-1].reshape(len(names), 4).T.astype(int).tolist()
+    return _Totals(int(total[-1]), list(map(bool, text)), list(map(bool, many)), different_here, present)
 
 
 def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Protocol[_Numbers]:
@@ -202,13 +196,12 @@ def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Protocol
 
 
 def _quantiles(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Protocol[Quantiles | None]:
-    """The quantiles of columns of numbers; if the room has an end, half of it is for correlations."""
+    """The quantiles of columns of numbers; with a limited room, correlations may use half of it."""
     count = len(numbers.places)
     if not count or not wish.probabilities:
         return None
-    if not room.has(
-        count * len(first_edges()), "Quantiles were left out: they take more numbers than a policy allows."
-    ):
+    size = count * len(first_edges())
+    if not room.has(size, "Quantiles were left out: they take more numbers than a policy allows."):
         return None
     spare = room.left
     if math.isfinite(room.left):
@@ -230,19 +223,26 @@ def _categories(
         category_counts(name, Cells(_present(own), own.texts), wish.minimum, totals.text[k], site)
         for k, name, own in columns
     ]
-    protocol = side_by_side(protocols)
+    counted = yield from _within(room, combined(protocols))
+    return {k: _written(*one) for (k, *_), one in zip(columns, counted, strict=True)}
+
+
+def _within(room: _Room, protocol: Protocol[T]) -> Protocol[T]:
+    """Run a protocol of sums, and subtract the numbers that it sends from the room."""
     reply: FloatArray | None = None
     while True:
         try:
-            message = next(protocol) if reply is None else protocol.send(reply)
-        except StopIteration as end:
-            return {k: _written(*counted) for (k, *_), counted in zip(columns, end.value, strict=True)}
-        room.left -= message.size
-        reply = yield Sum(message)
+            word = protocol.send(reply)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        assert isinstance(word, Sum)
+        room.left -= word.x.size
+        reply = yield word
 
 
-def _written(counted: dict[str | float | None, int], rare: int) -> dict[str, int]:
-    """Categories as text, with those that are rare as one."""
+def _written(counted: dict[Category, int], rare: int) -> dict[str, int]:
+    """Categories as text; the rare ones together are the last."""
     names = {}
     for one, rows in counted.items():
         name = f"{one:g}" if isinstance(one, float) else str(one)
@@ -256,7 +256,7 @@ def _written(counted: dict[str | float | None, int], rare: int) -> dict[str, int
 
 
 def _size(columns: int, totals: _Totals, places: Sequence[int]) -> int:
-    """How many numbers correlations take."""
+    """The numbers that correlations take."""
     triangle = columns * (columns + 1) // 2
     if _whole(totals, places):
         return triangle
@@ -269,26 +269,28 @@ def _whole(totals: _Totals, places: Sequence[int]) -> bool:
 
 
 def _correlation(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Protocol[FloatArray | None]:
-    """Pearson's correlation of every two columns, over the rows that have both."""
+    """Pearson's correlation of every two columns, over the rows that have values in both."""
     if not wish.correlation or len(numbers.places) < 2:
         return None
     size = _size(len(numbers.places), totals, numbers.places)
     if not room.has(size, "Correlations were left out: they take more numbers than a policy allows."):
         return None
     X = np.column_stack([cells.values for cells in numbers.cells])
+    missing = np.isnan(X)
     scale = np.where(numbers.deviations > 0, numbers.deviations, 1.0)
-    Z = (X - numbers.means) / scale
+    Z = np.where(missing, 0.0, (X - numbers.means) / scale)
     found: FloatArray
     if _whole(totals, numbers.places):
-        found = yield from _of_whole_columns(np.where(np.isnan(X), 0.0, Z))
+        found = yield from _of_whole_columns(Z)
     else:
-        found = yield from _of_pairs(np.where(np.isnan(X), 0.0, Z), ~np.isnan(X), wish.minimum)
+        found = yield from _of_pairs(Z, ~missing, wish.minimum)
     return np.clip(found, -1, 1)
 
 
 def _of_whole_columns(Z: FloatArray) -> Protocol[FloatArray]:
     """Correlations of columns without missing values."""
-    S = unpacked((yield Sum(packed(Z.T @ Z))), Z.shape[1])
+    total = yield Sum(packed(Z.T @ Z))
+    S = unpacked(total, Z.shape[1])
     lengths = np.sqrt(S.diagonal())
     with np.errstate(invalid="ignore", divide="ignore"):
         found: FloatArray = S / np.outer(lengths, lengths)
@@ -296,23 +298,23 @@ def _of_whole_columns(Z: FloatArray) -> Protocol[FloatArray]:
 
 
 def _of_pairs(Z: FloatArray, there: npt.NDArray[np.bool_], minimum: int) -> Protocol[FloatArray]:
-    """Correlations of columns, each over the rows that have both; missing values of Z are 0."""
+    """Correlations of columns, each over the rows that have values in both; missing values of Z are 0."""
     d = Z.shape[1]
     triangle = d * (d + 1) // 2
     M = there.astype(float)
     pairs = list(combinations(range(d), 2))
-    both = yield from allowed([_cells(there[:, i], there[:, j]) for i, j in pairs], minimum)
-    told_pairs = np.eye(d)
-    for (i, j), yes in zip(pairs, both, strict=True):
-        told_pairs[i, j] = told_pairs[j, i] = yes
-    products = Z.T @ Z * told_pairs
-    rows_of_both = M.T @ M * told_pairs
-    sums = Z.T @ M * told_pairs
-    squares = (Z**2).T @ M * told_pairs
-    told = yield Sum(packed(products, packed(rows_of_both), sums.ravel(), squares.ravel()))
-    S = unpacked(told[:triangle], d)
-    N = unpacked(told[triangle : 2 * triangle], d)
-    A, Q = told[2 * triangle :].reshape(2, d, d)
+    agreed = yield from allowed([_cells(there[:, i], there[:, j]) for i, j in pairs], minimum)
+    sent = np.eye(d)
+    for (i, j), yes in zip(pairs, agreed, strict=True):
+        sent[i, j] = sent[j, i] = yes
+    products = Z.T @ Z * sent
+    rows_of_both = M.T @ M * sent
+    sums = Z.T @ M * sent
+    squares = (Z**2).T @ M * sent
+    total = yield Sum(packed(products, packed(rows_of_both), sums.ravel(), squares.ravel()))
+    S = unpacked(total[:triangle], d)
+    N = unpacked(total[triangle : 2 * triangle], d)
+    A, Q = total[2 * triangle :].reshape(2, d, d)
     # Over the rows that have both: Σ zᵢzⱼ − Σzᵢ Σzⱼ / n, and Σ zᵢ² − (Σ zᵢ)² / n.
     with np.errstate(invalid="ignore", divide="ignore"):
         S = np.where(max(minimum, 2) <= N, S - A * A.T / N, np.nan)
@@ -322,5 +324,5 @@ def _of_pairs(Z: FloatArray, there: npt.NDArray[np.bool_], minimum: int) -> Prot
 
 
 def _cells(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
-    """How many rows have values in both columns, in one of them, and in none."""
+    """The numbers of rows that have values in none of two columns, in one of them, and in both."""
     return np.bincount(2 * one.astype(np.intp) + other, minlength=4)

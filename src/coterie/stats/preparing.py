@@ -1,4 +1,4 @@
-"""Prepares the columns of all parties, wherever they are: alone by columns, together by rows."""
+"""Prepares the columns of all parties: split by features each party alone, split by rows together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from coterie.data import Table
-from coterie.data.preparation.prepared import Prepared, cells_of, column_names, pooled
+from coterie.data.preparation.prepared import Cells, Prepared, cells_of, column_names, pooled
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.remote import Source
 from coterie.data.summary import TableSummary
@@ -24,16 +24,17 @@ from coterie.run.collectives import alone
 from coterie.run.parties import Hosted, Meeting, Operation, Parties, meet_elsewhere, meet_here
 from coterie.run.settings import Settings
 from coterie.run.site import NO_RULES, Site
-from coterie.stats.preparation import MOST_HERE, fitted
+from coterie.stats.categories import MOST_HERE
+from coterie.stats.preparation import fitted
 
 P = TypeVar("P", bound=Parties)
 PURPOSE = "preparation"
-"""What a bill calls it."""
+"""The name of these messages in a bill."""
 
 
 @dataclass(frozen=True)
 class Preparing(Generic[P]):
-    """What came of a preparation: its numbers, as far as they are known here, and the parties with prepared columns."""
+    """The result of a preparation: its numbers, if known here, and the parties with prepared columns."""
 
     prepared: Prepared
     parties: P
@@ -52,7 +53,7 @@ class Preparing(Generic[P]):
 
 @dataclass(frozen=True)
 class Prepare(Operation[Preparing[Any]]):
-    """Recipes, or a preparation that has its numbers already: that takes no messages."""
+    """Apply recipes, or a fitted preparation, which takes no messages."""
 
     name: ClassVar[str] = "prepare"
     discloses: ClassVar = (fitted,)
@@ -78,7 +79,7 @@ class Prepare(Operation[Preparing[Any]]):
         return Preparing(found, parties.map(partial(_applied, found)))
 
     def _by_columns(self, parties: P) -> Preparing[P]:
-        """Every party prepares its own columns; who knows the parts of all puts them together."""
+        """Every party prepares its own columns; the caller combines the parts that it knows."""
         dealt = parties.look(dealt_columns)
         parts: Sequence[Prepared | None]
         if isinstance(self.recipes, Prepared):
@@ -94,7 +95,7 @@ class Prepare(Operation[Preparing[Any]]):
 
 @dataclass(frozen=True)
 class PrepareAgain(Prepare):
-    """The same recipes, for tables that may have their columns in another order."""
+    """Apply the same recipes to tables that may have their columns in another order."""
 
     order: tuple[str, ...] | None
 
@@ -103,7 +104,7 @@ class PrepareAgain(Prepare):
 
 
 def prepare_here(data: Any, problem: AnyProblem, settings: Settings, engine: Engine) -> Preparing[Hosted]:
-    """Prepare data that is here, for the agents of a run on that engine; it is not sent to workers for a few sums."""
+    """Prepare data on this machine for a run on that engine; a few sums are not worth sending it to workers."""
     asked = Prepare(settings.prepare, settings.placement.split)
     parties = meet_here(asked, engine, data, Meeting.of(settings, problem.kind.data.pieces))
     return asked.together(replace(parties, engine=find_engine("local")))
@@ -118,7 +119,7 @@ def prepare_remotely(sources: Sequence[Source], settings: Settings, engine: Engi
 def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> bool:
     """Whether these recipes give those numbers for the data, up to rounding."""
     asked = PrepareAgain(Preparation.from_settings(recipes), split, prepared.raw)
-    # Whoever calls has paired the rows.
+    # The caller has paired the rows.
     meeting = Meeting(split=split, secure_sums=False, prepare=prepared, same_order=True)
     parties = meet_here(asked, find_engine("local"), data, meeting)
     return asked.together(parties).prepared.like(prepared)
@@ -128,7 +129,7 @@ def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> boo
 
 
 def check_alone(table: Table, preparation: Preparation, split: str = "samples") -> None:
-    """Refuse, before anything is told, what one party sees alone."""
+    """Refuse mistakes that one party can find alone, before anything is sent."""
     names = column_names(table)
     if split == "samples" and table.d:
         for column in preparation.columns:
@@ -136,19 +137,23 @@ def check_alone(table: Table, preparation: Preparation, split: str = "samples") 
                 raise party_error(table.name, f"prepare: {UnknownName('column', column, names)}")
     for name, cells in zip(names, cells_of(table), strict=True):
         steps = preparation.recipe(name, bool(cells.texts))
-        if cells.texts and (not steps or steps[0].name != "one-hot"):
+        if steps and steps[0].name == "one-hot":
+            _check_categories(table.name, name, cells)
+        elif cells.texts:
             recipe = f"its recipe is {', '.join(map(str, steps))!r}" if steps else "there is no recipe for it"
             raise party_error(
                 table.name,
                 f"column {name!r} holds text, e.g. {cells.texts[0]!r}, and {recipe}. Encode it with one-hot, "
                 "or leave it out.",
             )
-        if steps and steps[0].name == "one-hot":
-            many = len(cells.texts) if cells.texts is not None else len(np.unique(cells.values))
-            if many > MOST_HERE:
-                raise party_error(
-                    table.name, f"column {name!r} has {many} different values, too many for one-hot. Leave it out."
-                )
+
+
+def _check_categories(party: str, column: str, cells: Cells) -> None:
+    different = len(np.unique(cells.values)) if cells.texts is None else len(cells.texts)
+    if different > MOST_HERE:
+        raise party_error(
+            party, f"column {column!r} has {different} different values, too many for one-hot. Leave it out."
+        )
 
 
 def check_problem(problem: AnyProblem, split: str) -> None:
@@ -158,7 +163,7 @@ def check_problem(problem: AnyProblem, split: str) -> None:
 
 
 def dealt_columns(site: Site) -> Indices | None:
-    """The places of this party's columns in the whole, if they were dealt."""
+    """The places of this party's columns among all columns, if they were dealt."""
     return site.data.cols
 
 
@@ -168,7 +173,7 @@ def names_here(site: Site) -> tuple[str, ...]:
 
 
 def _prepared_alone(preparation: Preparation, site: Site) -> Prepared:
-    """The preparation of columns that only this party has: nothing is told."""
+    """The preparation of columns that only this party has; it sends nothing."""
     return alone(fitted(preparation, NO_RULES, Site(0, 1, site.data)))
 
 
@@ -181,7 +186,7 @@ def _applied_part(parts: dict[int, Prepared], cols: dict[int, Indices | None], s
 
 
 def _prepared_cards(parties: Parties, parts: dict[int, Prepared]) -> list[TableSummary]:
-    """What is known of tables whose columns were prepared."""
+    """The summaries of tables whose columns were prepared."""
     return [_prepared_card(card, parts.get(index)) for index, card in enumerate(parties.cards)]
 
 
@@ -193,13 +198,15 @@ def _prepared_card(card: TableSummary, part: Prepared | None) -> TableSummary:
 
 
 def _with_columns(columns: tuple[str, ...] | None, width: int, site: Site) -> Table:
-    """The raw table; one without rows has the columns of the others."""
+    """The raw table; a table without rows gets the columns of the others."""
     table = site.data
-    return table if table.n or table.d else replace(table, X=np.empty((0, width)), columns=columns)
+    if table.n or table.d:
+        return table
+    return replace(table, X=np.empty((0, width)), columns=columns)
 
 
 def _refuse_unknown(names: Sequence[Sequence[str] | None], preparation: Preparation) -> None:
-    """Refuse a recipe for a column that nobody has, where all columns are known."""
+    """Refuse a recipe for a column that no party has, where all columns are known."""
     if None in names:
         return
     everything = [name for own in names for name in own or ()]

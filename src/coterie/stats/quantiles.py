@@ -1,15 +1,16 @@
-"""Quantiles of columns that several parties hold, from counts in agreed bins: never from a value.
+"""Quantiles of columns that several parties hold, from counts in agreed bins.
 
-All tell how many of their values are in each of the first bins (`kernels.bins`). The bins in which a quantile must lie
-are cut into parts, and counted again, until they are narrow enough: a few `Sum`s of a few numbers. No bin has fewer
-rows of a party than a minimum, unless it has none (`groups`): the quantile is then known up to a wider bin.
+All parties send the number of their values in each of the first bins (`kernels.bins`). The bins that hold a quantile
+are cut into parts and counted again, until they are narrow enough: a few `Sum`s of a few numbers. A bin has at least
+the minimum number of rows of every party that has any in it (`groups`). Otherwise the bin stays wider, and so do the
+bounds of the quantile.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,12 @@ from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import agree_on_edges
 
 PRECISION = 1e-4
-"""Width of the last bins, beside the numbers in them and beside their distance from the quartiles."""
+"""Width of the last bins, relative to the numbers in them and to their distance from the quartiles."""
 QUARTILES = (0.25, 0.75)
 FINITE = float(np.finfo(float).max)
+
+Parts = dict[int, FloatArray]
+"""Bins of a column that are cut, by their places, and the edges of their parts."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +38,17 @@ class Quantiles:
     """The quantile of the pooled values is between these."""
     high: FloatArray
     edges: tuple[FloatArray, ...] = ()
-    """The last bins of each column: of all counts that were told, none is of a part of them."""
+    """The last bins of each column: no count that was sent is of a part of them."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Column:
-    """What all know of one column."""
+    """The counts of one column that all parties know."""
 
     edges: FloatArray
     counts: FloatArray
+    closed: frozenset[float] = field(default=frozenset())
+    """The lower edges of bins that a party cannot cut."""
 
     def order_statistic(self, k: int) -> int:
         """The bin of the k-th smallest value, from 0."""
@@ -50,11 +56,11 @@ class _Column:
 
     @property
     def n(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return int(self.counts.sum())
 
     def narrow(self, bins: Sequence[int], precision: float) -> npt.NDArray[np.bool_]:
-        """Which of these bins need not be cut. Where half of the values are one number, its bin holds nothing else."""
+        """Which of these bins need not be cut. Where half of the values are one number, only a bin of one number is."""
         first, last = (self.order_statistic(_targets(self.n, p)[0]) for p in QUARTILES)
         low, high = self.edges[bins], self.edges[np.add(bins, 1)]
         with np.errstate(invalid="ignore", over="ignore"):
@@ -63,6 +69,33 @@ class _Column:
             width = precision * np.minimum(np.maximum(np.abs(low), np.abs(high)), spread)
             narrow: npt.NDArray[np.bool_] = (high - low <= np.minimum(width, FINITE)) | is_one_number(low, high)
         return narrow
+
+    def to_cut(self, probabilities: Sequence[float], minimum: float, precision: float) -> Parts:
+        """The parts of the bins that hold a quantile, or a quartile, and are too wide."""
+        if not self.n:
+            return {}
+        ranks = {k for p in (*QUARTILES, *probabilities) for k in _targets(self.n, p)[:2]}
+        bins = sorted({self.order_statistic(k) for k in ranks})
+        wide = ~self.narrow(bins, precision) & (self.counts[bins] >= minimum)
+        chosen = [k for k, yes in zip(bins, wide, strict=True) if yes and self.edges[k] not in self.closed]
+        return {k: cut(*self.edges[k : k + 2]) for k in chosen}
+
+    def refined(self, parts: Parts, counted: FloatArray) -> _Column:
+        """The column with bins replaced by their parts, whose counts these are."""
+        edges = [self.edges[:1]]
+        numbers = []
+        start = 0
+        for k in range(len(self.counts)):
+            if k not in parts:
+                edges.append(self.edges[k + 1 : k + 2])
+                numbers.append(self.counts[k : k + 1])
+                continue
+            end = start + len(parts[k]) - 1
+            edges.append(parts[k][1:])
+            numbers.append(counted[start:end])
+            start = end
+        uncut = {float(self.edges[k]) for k, inner in parts.items() if len(inner) == 2}
+        return _Column(np.concatenate(edges), np.concatenate(numbers), self.closed | uncut)
 
 
 def quantiles(
@@ -73,33 +106,34 @@ def quantiles(
     precision: float = PRECISION,
     room: float = math.inf,
 ) -> Protocol[Quantiles]:
-    """The quantiles of every column over all agents, as numpy has them (linear), up to the widths of bins.
+    """Find the quantiles of every column over all agents, as numpy defines them (linear), up to the widths of bins.
 
-    columns    this agent's values of each column, finite; as many columns at every agent, and any number of rows
-    minimum    a bin has at least so many rows of every agent that has any in it
-    precision  how narrow bins have to be, beside the numbers in them
-    room       how many numbers this may tell; with less, bins stay wider
+    Parameters
+    ----------
+    columns : sequence of arrays
+        This agent's finite values of each column. All agents have the same number of columns.
+    probabilities : sequence of float
+        Which quantiles.
+    minimum : float, default=1
+        Least rows in a bin, of every agent that has any in it.
+    precision : float, default=1e-4
+        Width of the last bins, relative to the numbers in them.
+    room : float, default=inf
+        Most numbers that an agent may send; with less room, bins stay wider.
     """
     values = [np.asarray(x, float) for x in columns]
-    first, told = yield from _counted(values, [[first_edges()] for _ in values], minimum)
-    known = [_Column(one[0], part) for one, part in zip(first, _split(told, first), strict=True)]
-    room -= _cost(first, minimum)
-    closed: list[set[float]] = [set() for _ in known]
+    wanted: list[Parts] = [{0: first_edges()} for _ in values]
+    room -= _cost(wanted, minimum)
+    agreed, counted = yield from _counted(values, wanted, minimum)
+    known = [_Column(parts[0], numbers) for parts, numbers in zip(agreed, counted, strict=True)]
     while True:
-        wanted = [_to_cut(column, probabilities, minimum, precision) for column in known]
-        wanted = [
-            [k for k in bins if column.edges[k] not in shut]
-            for column, bins, shut in zip(known, wanted, closed, strict=True)
-        ]
-        parts = [[cut(*column.edges[k : k + 2]) for k in bins] for column, bins in zip(known, wanted, strict=True)]
-        size = _cost(parts, minimum)
+        wanted = [column.to_cut(probabilities, minimum, precision) for column in known]
+        size = _cost(wanted, minimum)
         if not size or size > room:
             break
         room -= size
-        parts, told = yield from _counted(values, parts, minimum)
-        for column, bins, one, shut in zip(known, wanted, parts, closed, strict=True):
-            shut |= {float(column.edges[k]) for k, edges in zip(bins, one, strict=True) if len(edges) == 2}
-        known = _refined(known, wanted, parts, told)
+        agreed, counted = yield from _counted(values, wanted, minimum)
+        known = list(map(_Column.refined, known, agreed, counted))
     rows = [[_quantile(column, p, precision) for p in probabilities] for column in known]
     found = np.array(rows).reshape(len(known), len(probabilities), 3)
     edges = tuple(column.edges for column in known)
@@ -107,88 +141,68 @@ def quantiles(
 
 
 def _counted(
-    values: Sequence[FloatArray], parts: Sequence[Sequence[FloatArray]], minimum: float
-) -> Protocol[tuple[list[list[FloatArray]], FloatArray]]:
-    """The parts on which all agree, and how many values of all agents each of them has, one after the other."""
-    proposed = [edges for one in parts for edges in one]
-    local = [counts(x, edges).astype(np.intp) for x, one in zip(values, parts, strict=True) for edges in one]
-    agreed = iter((yield from agree_on_edges(proposed, local, minimum)))
-    found = [[next(agreed) for _ in one] for one in parts]
-    told = yield Sum(
-        np.concatenate([counts(x, e) for x, one in zip(values, found, strict=True) for e in one] or [np.empty(0)])
-    )
-    return found, told
+    values: Sequence[FloatArray], wanted: Sequence[Parts], minimum: float
+) -> Protocol[tuple[list[Parts], list[FloatArray]]]:
+    """For each column the parts on which all parties agree, and the counts of all values in them."""
+    proposed = [edges for parts in wanted for edges in parts.values()]
+    local = [counts(x, e).astype(np.intp) for x, parts in zip(values, wanted, strict=True) for e in parts.values()]
+    edges = iter((yield from agree_on_edges(proposed, local, minimum)))
+    agreed = [{k: next(edges) for k in parts} for parts in wanted]
+    messages = [_counts_in(x, parts) for x, parts in zip(values, agreed, strict=True)]
+    total = yield Sum(np.concatenate([np.empty(0), *messages]))
+    ends = np.cumsum([len(message) for message in messages], dtype=np.intp)
+    return agreed, np.split(total, ends)[:-1]
 
 
-def _cost(parts: Sequence[Sequence[FloatArray]], minimum: float) -> int:
-    """How many numbers it takes, at most, to agree on these parts and to count them."""
-    bins = [len(edges) - 1 for one in parts for edges in one]
-    return sum(bins) + (sum(bins) - len(bins) if minimum > 1 else 0)
+def _counts_in(values: FloatArray, parts: Parts) -> FloatArray:
+    """The counts in the parts of all bins, one bin after the other."""
+    return np.concatenate([np.empty(0), *(counts(values, edges) for edges in parts.values())])
 
 
-def _split(told: FloatArray, parts: Sequence[Sequence[FloatArray]]) -> list[FloatArray]:
-    """The counts of each column."""
-    sizes = [sum(len(edges) - 1 for edges in one) for one in parts]
-    return np.split(told, np.cumsum(sizes)[:-1]) if sizes else []
+def _cost(wanted: Sequence[Parts], minimum: float) -> int:
+    """The most numbers that it takes to agree on these parts and to count them."""
+    bins = [len(edges) - 1 for parts in wanted for edges in parts.values()]
+    if minimum > 1:
+        return 2 * sum(bins) - len(bins)
+    return sum(bins)
 
 
 def _targets(n: int, probability: float) -> tuple[int, int, float]:
-    """The two order statistics between which a quantile lies, and how far it is from the first to the second."""
+    """The two order statistics around a quantile, and its distance from the first as a share of theirs."""
     place = probability * (n - 1)
     return math.floor(place), math.ceil(place), place - math.floor(place)
 
 
-def _to_cut(column: _Column, probabilities: Sequence[float], minimum: float, precision: float) -> list[int]:
-    if not column.n:
-        return []
-    ranks = {k for p in (*QUARTILES, *probabilities) for k in _targets(column.n, p)[:2]}
-    found = sorted({column.order_statistic(k) for k in ranks})
-    wide = ~column.narrow(found, precision) & (column.counts[found] >= minimum)
-    return [k for k, yes in zip(found, wide, strict=True) if yes]
-
-
-def _refined(
-    known: Sequence[_Column], wanted: Sequence[list[int]], parts: Sequence[list[FloatArray]], told: FloatArray
-) -> list[_Column]:
-    """The columns with those bins replaced by their parts."""
-    result, start = [], 0
-    for column, bins, cuts in zip(known, wanted, parts, strict=True):
-        edges, numbers = [column.edges[:1]], []
-        replaced = dict(zip(bins, cuts, strict=True))
-        for k, count in enumerate(column.counts.tolist()):
-            inner = replaced.get(k)
-            edges.append(column.edges[k + 1 : k + 2] if inner is None else inner[1:])
-            if inner is None:
-                numbers.append(np.array([count]))
-            else:
-                numbers.append(told[start : start + len(inner) - 1])
-                start += len(inner) - 1
-        result.append(_Column(np.concatenate(edges), np.concatenate(numbers)))
-    return result
-
-
 def _quantile(column: _Column, probability: float, precision: float) -> tuple[float, float, float]:
-    """A quantile, and what it is at least and at most."""
+    """A quantile and its bounds."""
     if not column.n:
         return math.nan, math.nan, math.nan
     k, after, share = _targets(column.n, probability)
-    ends = [_statistic(column, place, precision) for place in ((k, after) if share else (k,))]
-    if len(ends) == 1:
-        return ends[0]
-    value, low, high = (one if one == other else one + share * (other - one) for one, other in zip(*ends, strict=True))
+    first = _statistic(column, k, precision)
+    if not share:
+        return first
+    second = _statistic(column, after, precision)
+    value, low, high = (_between(one, other, share) for one, other in zip(first, second, strict=True))
     return value, low, high
 
 
+def _between(one: float, other: float, share: float) -> float:
+    if one == other:
+        return one
+    return one + share * (other - one)
+
+
 def _statistic(column: _Column, k: int, precision: float) -> tuple[float, float, float]:
+    """The k-th smallest value and its bounds."""
     place = column.order_statistic(k)
     low, high = column.edges[place : place + 2].tolist()
     if is_one_number(np.array(low), np.array(high)):
         return low, low, low
-    count, before = column.counts[place], column.counts[:place].sum()
     if column.narrow([place], precision)[0]:
         return roundest(low, high), low, high
     if high - low > FINITE:
         finite = [end for end in (high, low) if math.isfinite(end)]
         return finite[0] if finite else math.nan, low, high
     # The values of a wide bin are taken to lie at equal distances.
-    return low + (high - low) * (k - before + 0.5) / count, low, high
+    before = column.counts[:place].sum()
+    return low + (high - low) * (k - before + 0.5) / column.counts[place], low, high

@@ -1,10 +1,10 @@
-"""Rows by the values of two columns: the parties agree on the values, suppress small cells at home, then add up.
+"""Count rows by the values of two columns, without small cells.
 
-    Sum  of both columns the hashes, rows and names of the values (`preparation.category_counts`): the totals
-    Sum  for every cell the rows that a party tells, and whether it withholds them (`suppression.withheld`)
+    Sum  of both columns the hashes, rows and names of the values (`categories.category_counts`): the totals
+    Sum  for every cell the rows that a party sends, and whether it withholds rows (`suppression.withheld`)
 
-A party withholds cells of its own table before it sends anything. So no message has a small cell in it, or tells one
-together with the totals, and neither do sums of such messages.
+A party withholds cells of its own table before it sends anything. So no message contains a small cell, or shows one
+together with the totals. The same holds for sums of messages.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy.typing as npt
 
 from coterie.data.preparation.prepared import Cells, cells_of, column_names
 from coterie.numerics.arrays import FloatArray
-from coterie.run.collectives import Protocol, Sum
+from coterie.run.collectives import Protocol, Sum, combined
 from coterie.run.disclosure import discloses
 from coterie.run.groups import Bools, left_over, pooled
 from coterie.run.site import Rules, Site
-from coterie.stats.preparation import category_counts, side_by_side, spoken
+from coterie.stats.categories import Category, category_counts
 from coterie.stats.suppression import withheld
 
 Value = str | None
-"""A value of a column as text, or None: it is missing."""
+"""A value of a column as text; None is a missing value."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class Margin:
 
     @property
     def size(self) -> int:
-        """How many values the table has; the last stands for all others, if there are any."""
+        """Number of values in the table; the last one stands for all others, if there are any."""
         return len(self.values) + bool(self.others)
 
 
 @dataclass(frozen=True)
 class TwoWay:
-    """What all parties know of the table."""
+    """The table that all parties know."""
 
     rows: Margin
     columns: Margin
     told: FloatArray
-    """The rows of each cell, of the parties that tell them."""
+    """The rows of each cell that parties do not withhold."""
     withheld: Bools
     """Whether a party withholds rows of a cell."""
 
@@ -64,35 +64,41 @@ class TwoWay:
     splits=("samples",),
 )
 def two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
-    """Rows by the values of the two columns that the table has."""
+    """Count the rows by the values of the two columns that the table has."""
     site = Site(site.index, site.count, site.data, secure_sums=site.secure_sums, rules=rules)
     cells = cells_of(site.data)
     names = column_names(site.data)
     protocols = [category_counts(name, own, rules.minimum, True, site) for name, own in zip(names, cells, strict=True)]
-    rows, columns = [_margin(*counted) for counted in (yield from spoken(side_by_side(protocols)))]
+    counted = yield from combined(protocols)
+    rows, columns = [_margin(rows_of, others) for rows_of, others in counted]
     table = np.zeros((rows.size, columns.size), np.intp)
     places = [_places(own, margin, rules.minimum) for own, margin in zip(cells, (rows, columns), strict=True)]
     np.add.at(table, tuple(places), 1)
-    gone = withheld(table, rules.minimum)
-    local = np.where(gone, 0, table)
-    total = yield Sum(np.concatenate([local.ravel(), gone.ravel()]).astype(float))
-    told, objections = total.reshape(2, *table.shape)
-    return TwoWay(rows, columns, told, objections > 0)
+    hidden = withheld(table, rules.minimum)
+    shown = np.where(hidden, 0, table)
+    total = yield Sum(np.concatenate([shown.ravel(), hidden.ravel()]).astype(float))
+    shown_rows, hiding_parties = total.reshape(2, *table.shape)
+    return TwoWay(rows, columns, shown_rows, hiding_parties > 0)
 
 
-def _margin(counted: dict[str | float | None, int], others: int) -> Margin:
-    """Values that are all numbers are in the order of numbers; a missing one is the last."""
-    known: list[Value] = [None if one is None else str(one) for one in counted]
-    order = sorted(range(len(known)), key=partial(_order, known, numbers=_are_numbers(known)))
-    totals = [*counted.values()]
-    return Margin(tuple(known[k] for k in order), tuple(totals[k] for k in order), others)
+def _margin(rows_of: dict[Category, int], others: int) -> Margin:
+    """A margin; values that are all numbers are in the order of numbers, and a missing value is the last."""
+    totals = {_as_text(value): rows for value, rows in rows_of.items()}
+    order = partial(_order, numbers=_are_numbers(list(totals)))
+    values = tuple(sorted(totals, key=order))
+    return Margin(values, tuple(totals[value] for value in values), others)
 
 
-def _order(values: Sequence[Value], place: int, *, numbers: bool) -> tuple[bool, float, str]:
-    value = values[place]
+def _as_text(value: Category) -> Value:
+    return None if value is None else str(value)
+
+
+def _order(value: Value, *, numbers: bool) -> tuple[bool, float, str]:
     if value is None:
         return True, 0.0, ""
-    return False, float(value) if numbers else 0.0, value
+    if numbers:
+        return False, float(value), value
+    return False, 0.0, value
 
 
 def _are_numbers(values: Sequence[Value]) -> bool:
@@ -103,12 +109,12 @@ def _are_numbers(values: Sequence[Value]) -> bool:
 
 
 def _places(cells: Cells, margin: Margin, minimum: int) -> npt.NDArray[np.intp]:
-    """The place of every row's value in a margin: the last, if it counts among the others."""
+    """The place of every row's value in a margin: the last, if the row counts among the others."""
     values, which = cells.counted(text=True)
-    told, _ = pooled(np.bincount(which, minlength=len(values)), minimum)
-    known: dict[str | float | None, int] = {value: place for place, value in enumerate(margin.values)}
+    sent_rows, _ = pooled(np.bincount(which, minlength=len(values)), minimum)
+    known: dict[Category, int] = {value: place for place, value in enumerate(margin.values)}
     others = len(known)
     place_of = np.array([known.get(value, others) for value in values], np.intp)
     places = place_of[which]
-    places[left_over(which, told)] = others
+    places[left_over(which, sent_rows)] = others
     return places
