@@ -108,7 +108,7 @@ channel = grpc.secure_channel(study.party[0].address, tls, [name, ("grpc.max_sen
 
 def frames():
     agreement = np.frombuffer(f"{study.agreement}\\npurpose = fit".encode(), np.uint8)
-    yield encode(Header(Kind.HELLO, study.run_id, 0, 1, 0, 0, word="flood"), agreement)
+    yield encode(Header(Kind.HELLO, study.run_id, 0, 1, 0, 0, collective="flood"), agreement)
     time.sleep(1)
     for number in range(1, 161):
         print(number, flush=True)
@@ -137,6 +137,7 @@ def test_a_neighbour_that_floods_takes_no_memory(tmp_path):
         count = 0
         # Until it stops sending for some seconds once it has begun, or has sent everything.
         while (time.monotonic() - still < 4 or len(sent) <= 5) and len(sent) < 160:
+            assert len(sent) or flood.poll() is None, "the flood ended before it began"
             most = max(most, footprint(pid)[0])
             if len(sent) > count or not sent:
                 count, still = len(sent), time.monotonic()
