@@ -70,7 +70,7 @@ def test_a_policy_that_refuses_is_named_here_and_only_mentioned_there(tmp_path, 
     assert all(isinstance(end, Refused) for end in ends), ends
     assert f"bea's policy: {words}" in str(ends[1])
     assert [str(ends[0]), str(ends[2])] == ["refused by bea's policy"] * 2
-    assert {tag.word for tag in sent} == {"introduction", "policies"}
+    assert {tag.collective for tag in sent} == {"introduction", "policies"}
     assert not list(tmp_path.glob("*/result"))
 
 

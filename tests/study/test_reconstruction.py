@@ -218,7 +218,7 @@ def test_a_liar_does_not_hear_of_a_category_that_is_rare_at_a_party(tmp_path, wi
         rare = "HIV" if name == "bea" else "flu"
         rows = [f"{i},{rare if i < 1 else 'flu'},{i % 2}" for i in range(40)]
         (tmp_path / name / "data.csv").write_text("\n".join(["age,code,y", *rows]))
-    from coterie.stats.preparation import _hash
+    from coterie.stats.categories import _hash
 
     together(tmp_path, work=describe_together)
     said = np.concatenate([message for _, message in wire["bea"]])
