@@ -1,11 +1,13 @@
 """All cores of one machine: the embedded engine on one thread and on several, beside scikit-learn.
 
-    python benchmarks/all_cores.py [--rows 3000000] [--threads 1,2] [--turns 5] [--write docs/engines/costs.md]
+    python benchmarks/all_cores.py [--rows 3000000] [--threads 1,2] [--turns 5] [--write
+    docs/engines/costs.md]
 
-Logistic regression with l2 in single precision. Everybody is asked for more and more accuracy, in its own terms, until
-the objective, computed here in double precision, is within 1e-6 of the best one, as a share of what a model of zeros
-loses. Then all take turns, and the fastest turn of each counts: seconds of the clock, processor time, and how many
-cores were busy. On a machine that is doing something else, only the processor time means anything.
+Logistic regression with l2 in single precision. Everybody is asked for more and more accuracy, in
+its own terms, until the objective, computed here in double precision, is within 1e-6 of the best
+one, as a share of what a model of zeros loses. Then all take turns, and the fastest turn of each
+counts: seconds of the clock, processor time, and how many cores were busy. On a machine that is
+doing something else, only the processor time means anything.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def made(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
 def objective(X: np.ndarray, y: np.ndarray, w: np.ndarray) -> float:
     """(1/n) Σ log(1 + e^{−y x·w}) + ½ λ ‖w‖², in double precision."""
     blocks = (slice(start, start + ROWS_AT_A_TIME) for start in range(0, len(y), ROWS_AT_A_TIME))
-    losses = sum(float(np.logaddexp(0.0, -y[rows] * (X[rows].astype(float) @ w)).sum()) for rows in blocks)
+    losses = sum(
+        float(np.logaddexp(0.0, -y[rows] * (X[rows].astype(float) @ w)).sum()) for rows in blocks
+    )
     return losses / len(y) + 0.5 * STRENGTH * float(w @ w)
 
 
@@ -50,14 +54,20 @@ def scikit(X: np.ndarray, y: np.ndarray, tol: float) -> np.ndarray:
     """scikit-learn's lbfgs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = LogisticRegression(C=1 / (len(y) * STRENGTH), fit_intercept=False, tol=tol, max_iter=10_000)
+        model = LogisticRegression(
+            C=1 / (len(y) * STRENGTH), fit_intercept=False, tol=tol, max_iter=10_000
+        )
         return model.fit(X, y).coef_[0].astype(float)
 
 
 def coterie(X: np.ndarray, y: np.ndarray, tol: float, threads: int) -> np.ndarray:
     """The embedded engine, with eight agents and a certificate."""
     result = co.solve(
-        co.Problem("logistic", "l2", STRENGTH, intercept=False), (X, y), tol=tol, threads=threads, progress=False
+        co.Problem("logistic", "l2", STRENGTH, intercept=False),
+        (X, y),
+        tol=tol,
+        threads=threads,
+        progress=False,
     )
     return result.model.coef_.astype(float)
 
@@ -65,12 +75,16 @@ def coterie(X: np.ndarray, y: np.ndarray, tol: float, threads: int) -> np.ndarra
 def measure(rows: int, columns: int, counts: list[int], turns: int) -> str:
     """One line for each."""
     X, y = made(rows, columns)
-    solvers: dict[str, Callable[[float], np.ndarray]] = {"scikit-learn lbfgs": lambda tol: scikit(X, y, tol)}
+    solvers: dict[str, Callable[[float], np.ndarray]] = {
+        "scikit-learn lbfgs": lambda tol: scikit(X, y, tol)
+    }
     for count in counts:
         solvers[f"Coterie, threads={count}"] = lambda tol, count=count: coterie(X, y, tol, count)
     best = objective(X, y, coterie(X, y, 1e-9, all_cores()))
     needed = {
-        name: next(tol for tol in TOLERANCES if objective(X, y, solve(tol)) - best <= ENOUGH * math.log(2))
+        name: next(
+            tol for tol in TOLERANCES if objective(X, y, solve(tol)) - best <= ENOUGH * math.log(2)
+        )
         for name, solve in solvers.items()
     }
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in solvers}
@@ -82,11 +96,17 @@ def measure(rows: int, columns: int, counts: list[int], turns: int) -> str:
             found[name].append((time.perf_counter() - clock, time.process_time() - cpu))
     first = min(found["scikit-learn lbfgs"])[0]
     lines = [
-        f"{rows:,} × {columns}, float32, logistic l2, within {ENOUGH:g}    seconds   processor   cores busy   ratio"
+        (
+            f"{rows:,} × {columns}, float32, logistic l2, within {ENOUGH:g}    seconds   "
+            "processor   "
+            "cores busy   ratio"
+        )
     ]
     for name, pairs in found.items():
         clock, cpu = min(pairs)
-        lines.append(f"{name:<{len(lines[0]) - 40}}{clock:>9.2f}{cpu:>12.2f}{cpu / clock:>12.2f}{clock / first:>7.2f}")
+        lines.append(
+            f"{name:<{len(lines[0]) - 40}}{clock:>9.2f}{cpu:>12.2f}{cpu / clock:>12.2f}{clock / first:>7.2f}"
+        )
     return "\n".join(lines)
 
 
@@ -104,7 +124,9 @@ def main() -> None:
     if given.write is not None:
         fenced = f"{MARK}\n```text\n{found}\n```"
         page = given.write.read_text()
-        given.write.write_text(re.sub(MARK + r"\n```text\n.*?\n```", lambda _: fenced, page, flags=re.S))
+        given.write.write_text(
+            re.sub(MARK + r"\n```text\n.*?\n```", lambda _: fenced, page, flags=re.S)
+        )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
-"""How good the choice of `method="auto"` is: every method that applies, on the problems of `auto_problems.py`.
+"""How good the choice of `method="auto"` is: every method that applies, on the problems of
+`auto_problems.py`.
 
     python benchmarks/auto_choice.py measure rows.jsonl [--sets testing] [--only text]
     python benchmarks/auto_choice.py changes rows.jsonl [--sets testing] [--only text]
     python benchmarks/auto_choice.py page rows.jsonl [-o docs/auto.md]
 
-Time on a link is measured work plus what the bill says of bits and latency. All agents run in this process, and work is
-its processor time until a relative gap of 1e-6 is proven, data checks and certificates included. In memory one machine
-does the work of all agents. On a link, every agent has a machine of its own: what all compute alike from a total
-(`shared_result`, which is computed once here) counts in full, and the rest is divided by the number of agents.
+Time on a link is measured work plus what the bill says of bits and latency. All agents run in this
+process, and work is its processor time until a relative gap of 1e-6 is proven, data checks and
+certificates included. In memory one machine does the work of all agents. On a link, every agent has
+a machine of its own: what all compute alike from a total (`shared_result`, which is computed once
+here) counts in full, and the rest is divided by the number of agents.
 
-`measure` runs every method by its name, and `changes` runs "auto" at every link: where it changes its method on the way
-the page shows the time of that run, and else that of the method that it chose.
+`measure` runs every method by its name, and `changes` runs "auto" at every link: where it changes
+its method on the way the page shows the time of that run, and else that of the method that it
+chose.
 """
 
 from __future__ import annotations
@@ -42,15 +45,18 @@ from coterie.run.setup import make_link, make_network, sizes_of
 LINKS = {"memory": None, "1 ms, 10 Gbit/s": (1e-3, 1e10), "20 ms, 100 Mbit/s": (0.02, 1e8)}
 TOLERANCE = 1e-6
 PATIENCE, TIMES, LONGEST = 1.0, 5.0, 64.0
-"""Seconds that a run gets, or so many times as many as the fastest method so far: what is slower is never the best.
-Where no method gets there, all of them get four times as many, up to the longest."""
+"""Seconds that a run gets, or so many times as many as the fastest method so far: what is slower is
+never the best. Where no method gets there, all of them get four times as many, up to the longest.
+"""
 SHORT = 0.3
 """Runs that take less are run twice, and the faster one counts."""
 Row = dict[str, Any]
 
 
 class _Clock:
-    """Processor time in place of the clock on the wall, for the limit of a run: other programs run here, too."""
+    """Processor time in place of the clock on the wall, for the limit of a run: other programs run
+    here, too.
+    """
 
     monotonic = staticmethod(time.process_time)
 
@@ -84,13 +90,32 @@ class _Shared:
 
 
 def one_run(
-    case: Case, data: Any, method: str, patience: float, shared: _Shared, link: tuple[float, float] | None = None
+    case: Case,
+    data: Any,
+    method: str,
+    patience: float,
+    shared: _Shared,
+    link: tuple[float, float] | None = None,
 ) -> Row:
     """What one run takes."""
     shared.seconds, began = 0.0, time.process_time()
-    common = {"agents": case.agents, "split": case.split, "network": case.network, "tol": TOLERANCE, "link": link}
+    common = {
+        "agents": case.agents,
+        "split": case.split,
+        "network": case.network,
+        "tol": TOLERANCE,
+        "link": link,
+    }
     try:
-        result = co.solve(case.problem, data, method=method, max_seconds=patience, progress=False, threads=1, **common)
+        result = co.solve(
+            case.problem,
+            data,
+            method=method,
+            max_seconds=patience,
+            progress=False,
+            threads=1,
+            **common,
+        )
     except co.errors.CoterieError as refusal:
         return {"refused": str(refusal)}
     return {
@@ -101,13 +126,21 @@ def one_run(
         "shared": shared.seconds,
         "turns": result.bill.seconds(1.0, math.inf),
         "busiest": result.bill.seconds(0.0, 1.0),
-        **({"changed": settings["method"]["name"]} if "changed" in (settings := result.certificate.settings) else {}),
+        **(
+            {"changed": settings["method"]["name"]}
+            if "changed" in (settings := result.certificate.settings)
+            else {}
+        ),
     }
 
 
 def applicable(case: Case) -> list[str]:
     """Methods for that split, those that "auto" chooses from first."""
-    fitting = [name for name, entry in METHODS.items() if (entry.split, entry.family) == (case.split, "linear")]
+    fitting = [
+        name
+        for name, entry in METHODS.items()
+        if (entry.split, entry.family) == (case.split, "linear")
+    ]
     first = ("gram", "newton", "interior-point", "lbfgs-rows", "lbfgs", "blocks", "proximal-1")
     return sorted(fitting, key=lambda name: first.index(name) if name in first else len(first))
 
@@ -123,15 +156,26 @@ def measured(name: str, case: Case, shared: _Shared, warm: set[Any]) -> Iterator
     yield from rows
 
 
-def _all_methods(name: str, case: Case, data: Any, least: float, shared: _Shared, warm: set[Any]) -> Iterator[Row]:
+def _all_methods(
+    name: str, case: Case, data: Any, least: float, shared: _Shared, warm: set[Any]
+) -> Iterator[Row]:
     best = math.inf
-    kind = type(data[0]).__name__, str(data[0].dtype), case.problem.loss.name, case.problem.penalty.name
+    kind = (
+        type(data[0]).__name__,
+        str(data[0].dtype),
+        case.problem.loss.name,
+        case.problem.penalty.name,
+    )
     for method in applicable(case):
         patience = least if best == math.inf else max(least, TIMES * best)
         row = one_run(case, data, method, patience, shared)
         # The first run compiles what has not been compiled.
         if "refused" not in row and (row["seconds"] < SHORT or (method, *kind) not in warm):
-            row = min(row, one_run(case, data, method, patience, shared), key=lambda row: seconds(row, case, "memory"))
+            row = min(
+                row,
+                one_run(case, data, method, patience, shared),
+                key=lambda row: seconds(row, case, "memory"),
+            )
             warm.add((method, *kind))
         if row.get("reached"):
             best = min(best, row["seconds"])
@@ -144,7 +188,11 @@ def changes(name: str, case: Case, shared: _Shared) -> Iterator[Row]:
     for link, known in LINKS.items():
         row = one_run(case, data, "auto", LONGEST, shared, known)
         if "changed" in row and row["seconds"] < SHORT:
-            row = min(row, one_run(case, data, "auto", LONGEST, shared, known), key=lambda row: row["seconds"])
+            row = min(
+                row,
+                one_run(case, data, "auto", LONGEST, shared, known),
+                key=lambda row: row["seconds"],
+            )
         yield {"problem": name, "method": f"auto, {link}", **row}
 
 
@@ -162,9 +210,15 @@ def seconds(row: Row, case: Case, link: str) -> float:
 def chosen(case: Case, data: Any, link: str) -> str:
     """What "auto" chooses there."""
     tables = split(Table(*data), case.split, case.agents)
-    sizes = sizes_of([TableSummary.of(table) for table in tables], case.split, make_link(LINKS[link], True))
+    sizes = sizes_of(
+        [TableSummary.of(table) for table in tables], case.split, make_link(LINKS[link], True)
+    )
     graph = make_network(case.network, case.split, case.agents, 0)
-    return next(iter(MethodChoice(case.problem, case.split, Circumstances(graph, sizes), Algorithm()).liked()))
+    return next(
+        iter(
+            MethodChoice(case.problem, case.split, Circumstances(graph, sizes), Algorithm()).liked()
+        )
+    )
 
 
 INTRODUCTION = """# How good auto's choice is
@@ -214,7 +268,11 @@ def page(rows: list[Row]) -> str:
             taken = {row["method"]: row for row in rows if row["problem"] == name}
             cells = []
             for link in LINKS:
-                times = {one: seconds(row, case, link) for one, row in taken.items() if not one.startswith("auto")}
+                times = {
+                    one: seconds(row, case, link)
+                    for one, row in taken.items()
+                    if not one.startswith("auto")
+                }
                 best, mine = min(times, key=lambda method: times[method]), chosen(case, data, link)
                 mine_takes, ran = times.get(mine, math.inf), taken.get(f"auto, {link}", {})
                 if "changed" in ran:
@@ -225,14 +283,22 @@ def page(rows: list[Row]) -> str:
             n, d = data[0].shape
             loss, penalty = case.problem.loss.name, case.problem.penalty.name
             split = "" if case.split == "samples" else ", columns"
-            text.append(f"| {name}: {loss}, {penalty} | {n:,} × {d:,} | {case.agents}{split} | {' | '.join(cells)} |")
+            text.append(
+                f"| {name}: {loss}, {penalty} | {n:,} × {d:,} | {case.agents}{split} | "
+                f"{' | '.join(cells)} |"
+            )
         within = sum(ratio <= 2 for ratio in ratios)
-        text.append(f"\nWithin a factor of 2: {within} of {len(ratios)}; the largest ratio is {max(ratios):.1f}.\n")
+        text.append(
+            f"\nWithin a factor of 2: {within} of {len(ratios)}; the largest ratio is "
+            f"{max(ratios):.1f}.\n"
+        )
     return "\n".join(text)
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("do", choices=("measure", "changes", "page"))
     options.add_argument("rows", type=Path)
     options.add_argument("--sets", default=",".join(SETS))
@@ -243,7 +309,11 @@ if __name__ == "__main__":
     watch, warm = _Shared(), set()
     watch.watch()
     rounds.time = _Clock  # type: ignore[assignment]
-    known = [json.loads(line) for line in given.rows.read_text().splitlines()] if given.rows.exists() else []
+    known = (
+        [json.loads(line) for line in given.rows.read_text().splitlines()]
+        if given.rows.exists()
+        else []
+    )
     if given.do == "page":
         given.o.write_text(page(known))
         raise SystemExit
@@ -251,7 +321,11 @@ if __name__ == "__main__":
         for name, case in SETS[which].items():
             done = {row["method"].startswith("auto") for row in known if row["problem"] == name}
             if given.only in (None, name) and (given.do == "changes") not in done:
-                found = changes(name, case, watch) if given.do == "changes" else measured(name, case, watch, warm)
+                found = (
+                    changes(name, case, watch)
+                    if given.do == "changes"
+                    else measured(name, case, watch, warm)
+                )
                 for row in found:
                     with given.rows.open("a") as file:
                         file.write(json.dumps({"set": which, **row}) + "\n")

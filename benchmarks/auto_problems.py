@@ -1,10 +1,11 @@
-"""Sixty problems for `method="auto"`: its cost model is calibrated on twenty of them and tested on the others.
+"""Sixty problems for `method="auto"`: its cost model is calibrated on twenty of them and tested on
+the others.
 
-The data of the first twenty is made here. That of the next twenty is made by scikit-learn or comes with it:
-measurements, digits, patches of two photographs, and the lines of its descriptions as text. Both sets were fixed before
-anything was calibrated. Three numbers were changed after the testing set was measured, so a third set was made later,
-of data unlike both, and fixed before any method ran on it. No number of the package may be chosen by what happens on
-`TESTING` or `THIRD`.
+The data of the first twenty is made here. That of the next twenty is made by scikit-learn or comes
+with it: measurements, digits, patches of two photographs, and the lines of its descriptions as
+text. Both sets were fixed before anything was calibrated. Three numbers were changed after the
+testing set was measured, so a third set was made later, of data unlike both, and fixed before any
+method ran on it. No number of the package may be chosen by what happens on `TESTING` or `THIRD`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Case:
     network: str | None = None
 
 
-# -- data for calibration: made here ----------------------------------------------------------------------------------
+# -- data for calibration: made here ---------------------------------------------------------------
 
 
 def _labels(scores: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:
@@ -47,11 +48,17 @@ def _labels(scores: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarr
     if kind == "counts":
         return rng.poisson(np.exp(np.clip(scores, -3, 3))).astype(float)
     wild = np.where(rng.random(len(scores)) < 0.05, 5 * rng.standard_normal(len(scores)), 0.0)
-    return np.asarray(scores + 0.3 * rng.standard_normal(len(scores)) + (wild if kind == "outliers" else 0.0))
+    return np.asarray(
+        scores + 0.3 * rng.standard_normal(len(scores)) + (wild if kind == "outliers" else 0.0)
+    )
 
 
-def _gaussian(n: int, d: int, kind: str, *, correlated: float = 0.0, few: int = 0, seed: int = 0) -> Data:
-    """Gaussian columns; correlated, the spectrum falls like k to that power; labels depend on `few` columns, or all."""
+def _gaussian(
+    n: int, d: int, kind: str, *, correlated: float = 0.0, few: int = 0, seed: int = 0
+) -> Data:
+    """Gaussian columns; correlated, the spectrum falls like k to that power; labels depend on `few`
+    columns, or all.
+    """
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     if correlated:
@@ -68,7 +75,10 @@ def _sparse(n: int, d: int, share: float, kind: str, *, seed: int = 0) -> Data:
     chance = 1.0 / np.arange(1, d + 1) ** 0.9
     chance = np.minimum(1.0, chance * share * d / chance.sum())
     columns = [np.flatnonzero(rng.random(n) < p) for p in chance]
-    rows, places = np.concatenate(columns), np.repeat(np.arange(d), [len(column) for column in columns])
+    rows, places = (
+        np.concatenate(columns),
+        np.repeat(np.arange(d), [len(column) for column in columns]),
+    )
     X = sp.csr_array((rng.lognormal(0.0, 0.5, len(rows)), (rows, places)), shape=(n, d))
     return X, _labels(X @ (rng.standard_normal(d) * (rng.random(d) < 0.2)), kind, rng)
 
@@ -77,7 +87,10 @@ def _categories(n: int, columns: int, levels: int, kind: str) -> Data:
     """One column for every level of every category, tall and sparse."""
     rng = np.random.default_rng(5)
     drawn = rng.integers(0, levels, (n, columns)) + levels * np.arange(columns)
-    X = sp.csr_array((np.ones(n * columns), drawn.ravel(), columns * np.arange(n + 1)), shape=(n, columns * levels))
+    X = sp.csr_array(
+        (np.ones(n * columns), drawn.ravel(), columns * np.arange(n + 1)),
+        shape=(n, columns * levels),
+    )
     return X, _labels(X @ rng.standard_normal(columns * levels), kind, rng)
 
 
@@ -97,36 +110,74 @@ def _fields(n: int, side: int) -> Data:
 _P = co.Problem
 _FIVES = tuple(k // 5 for k in range(20))
 CALIBRATION = {
-    "correlated": Case(_P("logistic", "l2", 1e-4), partial(_gaussian, 4000, 200, "classes", correlated=0.7)),
+    "correlated": Case(
+        _P("logistic", "l2", 1e-4), partial(_gaussian, 4000, 200, "classes", correlated=0.7)
+    ),
     "tall": Case(
-        _P("logistic", "group", 1e-2, groups=_FIVES, intercept=True), partial(_gaussian, 20000, 20, "classes"), 16
+        _P("logistic", "group", 1e-2, groups=_FIVES, intercept=True),
+        partial(_gaussian, 20000, 20, "classes"),
+        16,
     ),
     "fields": Case(_P("logistic", "l2", 1e-4), partial(_fields, 6000, 28), 4),
     "words": Case(_P("logistic", "l2", 1e-4), partial(_sparse, 3000, 6000, 0.01, "classes"), 4),
-    "rare words": Case(_P("logistic", "l1", 1e-3), partial(_sparse, 4000, 8000, 0.005, "classes", seed=1)),
+    "rare words": Case(
+        _P("logistic", "l1", 1e-3), partial(_sparse, 4000, 8000, 0.005, "classes", seed=1)
+    ),
     "genes": Case(_P("logistic", "l1", 2e-2), partial(_gaussian, 300, 2000, "classes", few=10), 2),
-    "ridge": Case(_P("squared", "l2", 1e-3), partial(_gaussian, 5000, 50, "numbers", correlated=1.0), 16),
+    "ridge": Case(
+        _P("squared", "l2", 1e-3), partial(_gaussian, 5000, 50, "numbers", correlated=1.0), 16
+    ),
     "lasso": Case(_P("squared", "l1", 5e-2), partial(_gaussian, 400, 1500, "numbers", few=20), 4),
-    "sparse net": Case(_P("squared", "elasticnet", 1e-3), partial(_sparse, 3000, 3000, 0.01, "numbers", seed=2)),
-    "bounded": Case(_P("squared", "nonnegative"), partial(_gaussian, 1500, 100, "numbers", correlated=0.5)),
-    "margin": Case(_P("hinge", "l2", 1e-3), partial(_gaussian, 2000, 40, "classes", correlated=0.5)),
-    "wide margin": Case(_P("hinge", "l2", 1e-3), partial(_sparse, 2000, 3000, 0.01, "classes", seed=3), 4),
-    "categories": Case(_P("squared_hinge", "l2", 1e-4), partial(_categories, 10000, 8, 20, "classes"), 1),
-    "outliers": Case(_P("huber", "l2", 1e-3), partial(_gaussian, 2000, 300, "outliers", correlated=0.5), 64),
-    "counts": Case(_P("poisson", "l2", 1e-3, intercept=True), partial(_gaussian, 1500, 60, "counts")),
+    "sparse net": Case(
+        _P("squared", "elasticnet", 1e-3), partial(_sparse, 3000, 3000, 0.01, "numbers", seed=2)
+    ),
+    "bounded": Case(
+        _P("squared", "nonnegative"), partial(_gaussian, 1500, 100, "numbers", correlated=0.5)
+    ),
+    "margin": Case(
+        _P("hinge", "l2", 1e-3), partial(_gaussian, 2000, 40, "classes", correlated=0.5)
+    ),
+    "wide margin": Case(
+        _P("hinge", "l2", 1e-3), partial(_sparse, 2000, 3000, 0.01, "classes", seed=3), 4
+    ),
+    "categories": Case(
+        _P("squared_hinge", "l2", 1e-4), partial(_categories, 10000, 8, 20, "classes"), 1
+    ),
+    "outliers": Case(
+        _P("huber", "l2", 1e-3), partial(_gaussian, 2000, 300, "outliers", correlated=0.5), 64
+    ),
+    "counts": Case(
+        _P("poisson", "l2", 1e-3, intercept=True), partial(_gaussian, 1500, 60, "counts")
+    ),
     "medians": Case(_P("absolute", "l1", 1e-2), partial(_gaussian, 800, 30, "outliers", few=5)),
-    "upper": Case(_P("quantile", "box", lower=-0.2, upper=0.2, level=0.9), partial(_gaussian, 1000, 20, "outliers"), 4),
-    "columns": Case(_P("logistic", "l2", 1e-3), partial(_gaussian, 600, 300, "classes", correlated=0.5), 4, "features"),
+    "upper": Case(
+        _P("quantile", "box", lower=-0.2, upper=0.2, level=0.9),
+        partial(_gaussian, 1000, 20, "outliers"),
+        4,
+    ),
+    "columns": Case(
+        _P("logistic", "l2", 1e-3),
+        partial(_gaussian, 600, 300, "classes", correlated=0.5),
+        4,
+        "features",
+    ),
     "wide columns": Case(
-        _P("squared", "l1", 3e-2), partial(_gaussian, 300, 1200, "numbers", few=10), 8, "features", "ring"
+        _P("squared", "l1", 3e-2),
+        partial(_gaussian, 300, 1200, "numbers", few=10),
+        8,
+        "features",
+        "ring",
     ),
     "columns of words": Case(
-        _P("huber", "elasticnet", 1e-3), partial(_sparse, 2000, 2000, 0.01, "outliers", seed=4), 16, "features"
+        _P("huber", "elasticnet", 1e-3),
+        partial(_sparse, 2000, 2000, 0.01, "outliers", seed=4),
+        16,
+        "features",
     ),
 }
 
 
-# -- data for testing: made by scikit-learn, or part of it ------------------------------------------------------------
+# -- data for testing: made by scikit-learn, or part of it -----------------------------------------
 
 
 def _scaled(X: Any) -> np.ndarray:
@@ -141,12 +192,16 @@ def _signs(y: Any) -> np.ndarray:
 
 def _cancer(degree: int = 1) -> Data:
     X, y = datasets.load_breast_cancer(return_X_y=True)
-    return _scaled(PolynomialFeatures(degree, include_bias=False).fit_transform(_scaled(X))), _signs(y == 1)
+    return _scaled(
+        PolynomialFeatures(degree, include_bias=False).fit_transform(_scaled(X))
+    ), _signs(y == 1)
 
 
 def _diabetes(degree: int = 1) -> Data:
     X, y = datasets.load_diabetes(return_X_y=True)
-    return _scaled(PolynomialFeatures(degree, include_bias=False).fit_transform(_scaled(X))), _scaled(y[:, None])[:, 0]
+    return _scaled(
+        PolynomialFeatures(degree, include_bias=False).fit_transform(_scaled(X))
+    ), _scaled(y[:, None])[:, 0]
 
 
 def _digits(what: str) -> Data:
@@ -164,11 +219,18 @@ def _digits(what: str) -> Data:
 def _patches(n: int, side: int = 28) -> Data:
     """Grey patches of two photographs; which one they are of."""
     rng = np.random.default_rng(0)
-    photographs = [photo.mean(axis=2, dtype=np.float32) / 255 for photo in datasets.load_sample_images().images]
+    photographs = [
+        photo.mean(axis=2, dtype=np.float32) / 255 for photo in datasets.load_sample_images().images
+    ]
     y = rng.integers(0, 2, n)
     height, width = photographs[0].shape
     top, left = rng.integers(0, height - side, n), rng.integers(0, width - side, n)
-    X = np.array([photographs[k][i : i + side, j : j + side].ravel() for k, i, j in zip(y, top, left, strict=True)])
+    X = np.array(
+        [
+            photographs[k][i : i + side, j : j + side].ravel()
+            for k, i, j in zip(y, top, left, strict=True)
+        ]
+    )
     return X, _signs(y).astype(np.float32)
 
 
@@ -181,8 +243,14 @@ def _middle(n: int) -> Data:
 
 @cache
 def _text(columns: int) -> Data:
-    """Lines of the descriptions of scikit-learn's data, by their groups of letters: of medicine, or not."""
-    medicine = [datasets.load_breast_cancer().DESCR, datasets.load_diabetes().DESCR, datasets.load_linnerud().DESCR]
+    """Lines of the descriptions of scikit-learn's data, by their groups of letters: of medicine, or
+    not.
+    """
+    medicine = [
+        datasets.load_breast_cancer().DESCR,
+        datasets.load_diabetes().DESCR,
+        datasets.load_linnerud().DESCR,
+    ]
     others = [datasets.load_digits().DESCR, datasets.load_iris().DESCR, datasets.load_wine().DESCR]
     lines, y = [], []
     for label, texts in ((True, medicine), (False, others)):
@@ -191,7 +259,9 @@ def _text(columns: int) -> Data:
             pieces = [" ".join(words[k : k + 8]) for k in range(0, len(words), 2)]
             lines += pieces
             y += [label] * len(pieces)
-    X = HashingVectorizer(analyzer="char_wb", ngram_range=(2, 4), n_features=columns).transform(lines)
+    X = HashingVectorizer(analyzer="char_wb", ngram_range=(2, 4), n_features=columns).transform(
+        lines
+    )
     order = np.random.default_rng(1).permutation(len(y))
     return sp.csr_array(X)[order], _signs(np.array(y)[order])
 
@@ -226,17 +296,25 @@ TESTING = {
     "digits margin": Case(_P("hinge", "l2", 1e-3), partial(_digits, "odd")),
     "text margin": Case(_P("hinge", "l2", 1e-3), partial(_text, 4096), 4),
     "binned": Case(_P("squared_hinge", "l2", 1e-4), partial(_binned, 20000), 16),
-    "diabetes huber": Case(_P("huber", "group", 1e-2, groups=_FIVES * 3 + _FIVES[:5]), partial(_diabetes, 2), 2),
+    "diabetes huber": Case(
+        _P("huber", "group", 1e-2, groups=_FIVES * 3 + _FIVES[:5]), partial(_diabetes, 2), 2
+    ),
     "dark pixels": Case(_P("poisson", "l2", 1e-3, intercept=True), partial(_digits, "counts")),
-    "friedman gamma": Case(_P("gamma", "l2", 1e-3, intercept=True), partial(_friedman, 1, 1000, 2, positive=True), 1),
+    "friedman gamma": Case(
+        _P("gamma", "l2", 1e-3, intercept=True), partial(_friedman, 1, 1000, 2, positive=True), 1
+    ),
     "diabetes medians": Case(_P("absolute", "l1ball", radius=1.0), partial(_diabetes, 2), 4),
     "cancer columns": Case(_P("logistic", "l2", 1e-3, intercept=True), _cancer, 3, "features"),
-    "digit columns": Case(_P("squared", "l1", 1e-2), partial(_digits, "pixel"), 8, "features", "ring"),
-    "patch columns": Case(_P("quantile", "l2", 1e-2, level=0.7), partial(_middle, 600), 4, "features"),
+    "digit columns": Case(
+        _P("squared", "l1", 1e-2), partial(_digits, "pixel"), 8, "features", "ring"
+    ),
+    "patch columns": Case(
+        _P("quantile", "l2", 1e-2, level=0.7), partial(_middle, 600), 4, "features"
+    ),
 }
 
 
-# -- data for the third set: made here, in other ways -----------------------------------------------------------------
+# -- data for the third set: made here, in other ways ----------------------------------------------
 
 
 def _standard(X: np.ndarray) -> np.ndarray:
@@ -244,10 +322,14 @@ def _standard(X: np.ndarray) -> np.ndarray:
 
 
 def _waves(n: int, d: int) -> Data:
-    """Cosines of points in the plane, as for a kernel: nearly all columns follow from a few. Inside a ring, or not."""
+    """Cosines of points in the plane, as for a kernel: nearly all columns follow from a few. Inside
+    a ring, or not.
+    """
     rng = np.random.default_rng(11)
     points = rng.standard_normal((n, 2))
-    X = np.sqrt(2 / d) * np.cos(1.5 * points @ rng.standard_normal((2, d)) + rng.uniform(0, 2 * np.pi, d))
+    X = np.sqrt(2 / d) * np.cos(
+        1.5 * points @ rng.standard_normal((2, d)) + rng.uniform(0, 2 * np.pi, d)
+    )
     radius = np.hypot(*points.T) + 0.2 * rng.standard_normal(n)
     return X, _signs(np.abs(radius - 1.2) < 0.5)
 
@@ -277,7 +359,9 @@ def _genotypes(n: int, d: int, kind: str) -> Data:
     latent = np.zeros((2, n, d))
     for j in range(d):
         kept = 0.0 if j % 25 == 0 else 0.9
-        latent[:, :, j] = kept * latent[:, :, j - 1] + np.sqrt(1 - kept**2) * rng.standard_normal((2, n))
+        latent[:, :, j] = kept * latent[:, :, j - 1] + np.sqrt(1 - kept**2) * rng.standard_normal(
+            (2, n)
+        )
     X = np.sum(latent > rng.uniform(0.2, 1.8, d), axis=0).astype(float)
     w = np.zeros(d)
     w[rng.choice(d, 15, replace=False)] = rng.choice([-1.0, 1.0], 15)
@@ -285,7 +369,9 @@ def _genotypes(n: int, d: int, kind: str) -> Data:
 
 
 def _clicks(n: int, d: int, fields: int, seed: int) -> Data:
-    """A 1 for the value of each field, values as frequent as in Zipf's law: few for most columns. Few labels are 1."""
+    """A 1 for the value of each field, values as frequent as in Zipf's law: few for most columns.
+    Few labels are 1.
+    """
     rng = np.random.default_rng(seed)
     each = d // fields
     values = np.minimum(rng.zipf(1.3, (n, fields)) - 1, each - 1) + each * np.arange(fields)
@@ -303,7 +389,8 @@ def _matches(n: int, players: int) -> Data:
     first = rng.choice(players, n, p=often / often.sum())
     second = (first + rng.integers(1, players, n)) % players
     X = sp.csr_array(
-        (np.tile([1.0, -1.0], n), np.column_stack([first, second]).ravel(), 2 * np.arange(n + 1)), shape=(n, players)
+        (np.tile([1.0, -1.0], n), np.column_stack([first, second]).ravel(), 2 * np.arange(n + 1)),
+        shape=(n, players),
     )
     X.sort_indices()
     return X, _signs(skill[first] - skill[second] + rng.logistic(size=n) > 0)
@@ -338,7 +425,9 @@ def _clusters(n: int, d: int, kind: str, *, seed: int = 19) -> Data:
 
 
 def _hats(n: int, columns: int, knots: int, kind: str) -> Data:
-    """Hat functions on so many knots of every column: two numbers of each row and column are not 0."""
+    """Hat functions on so many knots of every column: two numbers of each row and column are
+    not 0.
+    """
     rng = np.random.default_rng(20)
     points = rng.beta(2.0, 4.0, (n, columns)) * (knots - 1)
     left = np.minimum(points.astype(int), knots - 2)
@@ -347,7 +436,9 @@ def _hats(n: int, columns: int, knots: int, kind: str) -> Data:
     indices = np.stack([places, places + 1], axis=2).reshape(n, -1)
     values = np.stack([1 - part, part], axis=2).reshape(n, -1)
     width = columns * knots
-    X = sp.csr_array((values.ravel(), indices.ravel(), 2 * columns * np.arange(n + 1)), shape=(n, width))
+    X = sp.csr_array(
+        (values.ravel(), indices.ravel(), 2 * columns * np.arange(n + 1)), shape=(n, width)
+    )
     return X, _labels(np.sin(points).sum(axis=1), kind, rng)
 
 
@@ -356,24 +447,46 @@ THIRD = {
     "waves": Case(_P("logistic", "l2", 1e-5), partial(_waves, 8000, 400)),
     "shares": Case(_P("logistic", "l2", 1e-4, intercept=True), partial(_shares, 6000, 1000), 2),
     "lags": Case(_P("squared", "l2", 1e-3), partial(_lags, 8000, 64), 32),
-    "wild lags": Case(_P("huber", "group", 1e-2, groups=_TENS), partial(_lags, 3000, 120, outliers=True), 4),
-    "genotypes": Case(_P("logistic", "l1", 1e-2, intercept=True), partial(_genotypes, 1000, 3000, "classes"), 4),
+    "wild lags": Case(
+        _P("huber", "group", 1e-2, groups=_TENS), partial(_lags, 3000, 120, outliers=True), 4
+    ),
+    "genotypes": Case(
+        _P("logistic", "l1", 1e-2, intercept=True), partial(_genotypes, 1000, 3000, "classes"), 4
+    ),
     "heredity": Case(_P("squared", "l2", 1e-2), partial(_genotypes, 800, 4000, "numbers"), 16),
     "clicks": Case(_P("logistic", "l2", 1e-5), partial(_clicks, 20000, 5000, 10, 15), 4),
     "few clicks": Case(_P("logistic", "elasticnet", 1e-4), partial(_clicks, 8000, 2000, 5, 25), 16),
     "matches": Case(_P("logistic", "l2", 1e-3), partial(_matches, 6000, 300), 12),
     "spectra": Case(_P("squared", "elasticnet", 1e-3), partial(_spectra, 300, 1200), 3),
-    "bounded spectra": Case(_P("squared", "box", lower=0.0, upper=0.5), partial(_spectra, 600, 200), 6),
+    "bounded spectra": Case(
+        _P("squared", "box", lower=0.0, upper=0.5), partial(_spectra, 600, 200), 6
+    ),
     "scales": Case(_P("logistic", "l2", 1e-3, intercept=True), partial(_scales, 5000, 100), 16),
     "clusters": Case(_P("hinge", "l2", 1e-2), partial(_clusters, 3000, 100, "classes"), 12),
-    "wide clusters": Case(_P("hinge", "l1", 1e-2), partial(_clusters, 500, 1500, "classes", seed=29), 4),
-    "arrivals": Case(_P("poisson", "l1", 1e-3, intercept=True), partial(_hats, 4000, 8, 10, "counts")),
-    "amounts": Case(_P("gamma", "l2", 1e-3, intercept=True), partial(_clusters, 3000, 40, "amounts"), 2),
-    "rare delays": Case(_P("quantile", "l2", 1e-3, level=0.95), partial(_hats, 2000, 4, 15, "outliers"), 5),
-    "columns of lags": Case(_P("squared", "l2", 1e-3), partial(_lags, 1000, 200), 5, "features", "star"),
-    "columns of genotypes": Case(
-        _P("logistic", "l1", 1e-2), partial(_genotypes, 500, 1000, "classes"), 10, "features", "path"
+    "wide clusters": Case(
+        _P("hinge", "l1", 1e-2), partial(_clusters, 500, 1500, "classes", seed=29), 4
     ),
-    "columns of scales": Case(_P("squared_hinge", "l2", 1e-2), partial(_scales, 1500, 60), 6, "features"),
+    "arrivals": Case(
+        _P("poisson", "l1", 1e-3, intercept=True), partial(_hats, 4000, 8, 10, "counts")
+    ),
+    "amounts": Case(
+        _P("gamma", "l2", 1e-3, intercept=True), partial(_clusters, 3000, 40, "amounts"), 2
+    ),
+    "rare delays": Case(
+        _P("quantile", "l2", 1e-3, level=0.95), partial(_hats, 2000, 4, 15, "outliers"), 5
+    ),
+    "columns of lags": Case(
+        _P("squared", "l2", 1e-3), partial(_lags, 1000, 200), 5, "features", "star"
+    ),
+    "columns of genotypes": Case(
+        _P("logistic", "l1", 1e-2),
+        partial(_genotypes, 500, 1000, "classes"),
+        10,
+        "features",
+        "path",
+    ),
+    "columns of scales": Case(
+        _P("squared_hinge", "l2", 1e-2), partial(_scales, 1500, 60), 6, "features"
+    ),
 }
 SETS = {"calibration": CALIBRATION, "testing": TESTING, "third": THIRD}

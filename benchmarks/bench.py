@@ -1,18 +1,24 @@
 """Coterie beside its peers: the same problems, the same run, taking turns.
 
-    python benchmarks/bench.py                  everything (half an hour); writes docs/benchmarks.md, .svg and .parquet
+    python benchmarks/bench.py                  everything (half an hour); writes
+                                                docs/benchmarks.md, .svg and .parquet
     python benchmarks/bench.py --quick          fewer and smaller cells, less patience (minutes)
-    python benchmarks/bench.py --resume         goes on where a run was stopped: cells in benchmarks.parquet stay
-    python benchmarks/bench.py --only lasso     cells with this in their name; prints, and writes nothing
-    python benchmarks/bench.py --only lasso --resume     measures them again, and writes them beside the others
+    python benchmarks/bench.py --resume         goes on where a run was stopped: cells in
+                                                benchmarks.parquet stay
+    python benchmarks/bench.py --only lasso     cells with this in their name; prints, and writes
+                                                nothing
+    python benchmarks/bench.py --only lasso --resume     measures them again, and writes them beside
+    the others
     python benchmarks/bench.py --list           the names of the cells
-    python benchmarks/bench.py --page           writes the page again from the numbers that are there
+    python benchmarks/bench.py --page           writes the page again from the numbers that are
+                                                there
 
-Everything is written after every cell, so that a run that is stopped leaves what it has. Seconds are those of one
-process (CPU time; clock time for solvers that bring a cluster), from data in memory to a model of that relative
-suboptimality. Every solver, in a process of its own, is first asked for more and more accuracy, in its own terms, until
-the objective, which is computed here, is near enough; then all take turns with what they needed, and the fastest turn
-of each counts. The optimum is the best objective that anybody found: Coterie's certificate proves how good it is, and
+Everything is written after every cell, so that a run that is stopped leaves what it has. Seconds
+are those of one process (CPU time; clock time for solvers that bring a cluster), from data in
+memory to a model of that relative suboptimality. Every solver, in a process of its own, is first
+asked for more and more accuracy, in its own terms, until the objective, which is computed here, is
+near enough; then all take turns with what they needed, and the fastest turn of each counts. The
+optimum is the best objective that anybody found: Coterie's certificate proves how good it is, and
 the best peer says how far the two agree.
 """
 
@@ -61,7 +67,10 @@ VERTICAL = [
     (f"logistic l2, {A1A}", 8, "ring"),
     (f"hinge l1, {A1A}", 8, "expander"),
     *((name, 16, "ring") for name in COLUMNS if "3000" in name),
-    *((name, 16, "ring") for name in (f"hinge l1, {A1A}", f"hinge l2, {A1A}", "quantile l1, 1500 × 60")),
+    *(
+        (name, 16, "ring")
+        for name in (f"hinge l1, {A1A}", f"hinge l2, {A1A}", "quantile l1, 1500 × 60")
+    ),
     *((name, 4, "star") for name in COLUMNS if "100000" in name),
 ]
 """Columns apart: problem, agents, graph."""
@@ -88,12 +97,16 @@ def cells() -> list[Cell]:
     for name in PROBLEMS:
         if available(name):
             go = partial(measures.seconds, name)
-            found.append(Cell(f"seconds: {name}", lambda s, out, go=go: go(s, out), name in QUICK_ONES))
+            found.append(
+                Cell(f"seconds: {name}", lambda s, out, go=go: go(s, out), name in QUICK_ONES)
+            )
     for agents, names in ROUNDS.items():
         for name in filter(available, names):
             go = partial(measures.rounds, name, agents)
             quick = name in QUICK_ONES and (agents == 8 or "logistic l2" in name)
-            found.append(Cell(f"rounds: {name}, {agents} agents", lambda s, out, go=go: go(s), quick))
+            found.append(
+                Cell(f"rounds: {name}, {agents} agents", lambda s, out, go=go: go(s), quick)
+            )
     for name in WIDE:
         go = partial(measures.wide, name)
         found.append(Cell(f"wide: {name}", lambda s, out, go=go: go(s), True))
@@ -110,7 +123,13 @@ def cells() -> list[Cell]:
         if available(name):
             go = partial(measures.vertical, name, agents, where)
             quick = (where == "ring" and agents != 16) or (where == "expander" and agents == 64)
-            found.append(Cell(f"vertical: {name}, {agents} agents, {where}", lambda s, out, go=go: go(s), quick))
+            found.append(
+                Cell(
+                    f"vertical: {name}, {agents} agents, {where}",
+                    lambda s, out, go=go: go(s),
+                    quick,
+                )
+            )
     for d in (300, 1000):
         go = partial(measures.low_rank, d)
         found.append(Cell(f"low rank: {d}", lambda s, out, go=go: go(s), d == 300))
@@ -128,8 +147,13 @@ def cells() -> list[Cell]:
     for what in ("rows", "columns", "agents"):
         go = partial(measures.growth, what)
         found.append(Cell(f"growth: {what}", lambda s, out, go=go: go(), what == "rows"))
-    for what, measure in (("rows", measures.memory_of_rows), ("columns", measures.memory_of_columns)):
-        found.append(Cell(f"memory: {what} apart", lambda s, out, go=measure: measures.afresh(go), False))
+    for what, measure in (
+        ("rows", measures.memory_of_rows),
+        ("columns", measures.memory_of_columns),
+    ):
+        found.append(
+            Cell(f"memory: {what} apart", lambda s, out, go=measure: measures.afresh(go), False)
+        )
     return found
 
 
@@ -170,10 +194,15 @@ class Store:
         rows = sorted(self.rows.values(), key=lambda row: order.get(row["cell"], len(order)))
         columns = sorted({key for row in rows for key in row})
         pq.write_table(
-            pa.table({key: [row.get(key) for row in rows] for key in columns}), ROOT / "docs/benchmarks.parquet"
+            pa.table({key: [row.get(key) for row in rows] for key in columns}),
+            ROOT / "docs/benchmarks.parquet",
         )
         figure(rows, ROOT / "docs/benchmarks.svg")
-        missing = [cell.name for cell in cells() if (cell.quick or not self.quick) and cell.name not in self.done()]
+        missing = [
+            cell.name
+            for cell in cells()
+            if (cell.quick or not self.quick) and cell.name not in self.done()
+        ]
         (ROOT / "docs/benchmarks.md").write_text(page(rows, self.quick, missing))
 
 
@@ -202,13 +231,17 @@ def run(cell: Cell, quick: bool) -> Iterator[Row]:
 
 def main() -> None:
     """Run, print, and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--page", action="store_true")
-    parser.add_argument("--fit", nargs=3, metavar=("SOLVER", "PROBLEM", "TOL"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--fit", nargs=3, metavar=("SOLVER", "PROBLEM", "TOL"), help=argparse.SUPPRESS
+    )
     chosen = parser.parse_args()
     if chosen.fit:
         measures.fit_once(chosen.fit[0], chosen.fit[1], float(chosen.fit[2]))
@@ -219,7 +252,11 @@ def main() -> None:
     if chosen.page:
         store.write()
         return
-    grid = [cell for cell in cells() if (cell.quick or not chosen.quick or chosen.only) and chosen.only in cell.name]
+    grid = [
+        cell
+        for cell in cells()
+        if (cell.quick or not chosen.quick or chosen.only) and chosen.only in cell.name
+    ]
     skipped = store.done() if chosen.resume and not chosen.only else set()
     for place, cell in enumerate(grid, 1):
         if chosen.list or cell.name in skipped:
@@ -235,8 +272,12 @@ def main() -> None:
 
 
 def _print(row: Row) -> None:
-    shown: dict[str, Any] = {key: value for key, value in row.items() if key not in ("table", "problem")}
-    numbers = ", ".join(f"{key} {value:.3g}" for key, value in shown.items() if isinstance(value, int | float))
+    shown: dict[str, Any] = {
+        key: value for key, value in row.items() if key not in ("table", "problem")
+    }
+    numbers = ", ".join(
+        f"{key} {value:.3g}" for key, value in shown.items() if isinstance(value, int | float)
+    )
     print(f"    {row['table']}: {row['problem']} | {row['solver']} | {numbers}", flush=True)
 
 

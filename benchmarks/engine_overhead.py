@@ -2,7 +2,8 @@
 
     make bench        (or: python benchmarks/engine_overhead.py)
 
-Bare and engine take turns, and the best of many repetitions of each is compared: a busy machine disturbs both alike.
+Bare and engine take turns, and the best of many repetitions of each is compared: a busy machine
+disturbs both alike.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def say(word):
     return reply
 
 
-def sum_overhead(agents: int = 8, size: int = 500, repeat: int = 20, number: int = 500) -> tuple[float, float]:
+def sum_overhead(
+    agents: int = 8, size: int = 500, repeat: int = 20, number: int = 500
+) -> tuple[float, float]:
     """A round in which everybody says `Sum`, against numpy's sum of the same arrays."""
     messages = list(np.random.default_rng(0).standard_normal((agents, size)))
     network = star(agents, server=True)
@@ -51,8 +54,12 @@ def sum_overhead(agents: int = 8, size: int = 500, repeat: int = 20, number: int
     return best_of_each(engine, lambda: np.add.reduce(messages), repeat, number)
 
 
-def mix_overhead(agents: int = 256, size: int = 16384, repeat: int = 8, number: int = 1) -> tuple[float, float]:
-    """A round in which everybody says `Mix` on a complete graph, against the bare matrix product."""
+def mix_overhead(
+    agents: int = 256, size: int = 16384, repeat: int = 8, number: int = 1
+) -> tuple[float, float]:
+    """A round in which everybody says `Mix` on a complete graph, against the bare matrix
+    product.
+    """
     messages = np.random.default_rng(0).standard_normal((agents, size))
     network = complete(agents)
     transport = InProcess(network, Bill(network))
@@ -71,4 +78,7 @@ if __name__ == "__main__":
         ("Mix of 16384 floats, 256 agents, complete graph", mix_overhead, 2),
     ):
         engine, bare = measure()
-        print(f"{title}: {engine * 1e6:,.1f} µs, bare {bare * 1e6:,.1f} µs, ratio {engine / bare:.2f} (limit {limit})")
+        print(
+            f"{title}: {engine * 1e6:,.1f} µs, bare {bare * 1e6:,.1f} µs, ratio "
+            f"{engine / bare:.2f} (limit {limit})"
+        )

@@ -1,29 +1,38 @@
-"""What a round costs on every engine: 8 agents on this machine, beside the bare primitives of each, in one run.
+"""What a round costs on every engine: 8 agents on this machine, beside the bare primitives of each,
+in one run.
 
-    python benchmarks/engines.py              # all that are installed: about six minutes on two idle cores
+    python benchmarks/engines.py              # all that are installed: about six minutes on two
+                                              idle cores
     python benchmarks/engines.py mpi ray      # some
     python benchmarks/engines.py agents       # 10, 100 and 1,000 agents in this process
     python benchmarks/engines.py --write docs/engines/costs.md            # all, into that page
 
-A round is one word. Engine and primitives take turns, in blocks of 150 rounds: of each block the median of its rounds,
-or, where agent 0 is in another process, their mean, with a certificate among them; medians of blocks are compared. What
-is "bare":
+A round is one word. Engine and primitives take turns, in blocks of 150 rounds: of each block the
+median of its rounds, or, where agent 0 is in another process, their mean, with a certificate among
+them; medians of blocks are compared. What is "bare":
 
-| engine | own primitive                                             | transport                                    |
+| engine | own primitive                                             | transport
+|
 |--------|-----------------------------------------------------------|----------------------------------------------|
-| mpi    | `Allreduce`, `Neighbor_allgather` among 8 ranks: in a     |                                              |
-|        | loop in which nothing else is, and as the answers of an   |                                              |
-|        | interpreter of generators that say `Sum` and `Mix`        |                                              |
-| ray    | calls of actors, messages added by the driver, or passed  | streams between 8 processes, without words:  |
-| spark  | one job a round: `treeReduce`; nothing for `Mix`          | nothing is added, checked or billed, and     |
-| peers  |                                                           | nothing encrypted                            |
+| mpi    | `Allreduce`, `Neighbor_allgather` among 8 ranks: in a     |
+         |
+|        | loop in which nothing else is, and as the answers of an   |
+|
+|        | interpreter of generators that say `Sum` and `Mix`        |
+|
+| ray    | calls of actors, messages added by the driver, or passed  | streams between 8 processes,
+         without words:  |
+| spark  | one job a round: `treeReduce`; nothing for `Mix`          | nothing is added, checked or
+         billed, and     |
+| peers  |                                                           | nothing encrypted
+         |
 
-MPI runs three times: with a rank for every agent; so again, all at the same addresses (`setarch -R`), where a core
-learns from one rank how the code of the next one branches; and with a rank for every core, as one should where cores
-are fewer.
+MPI runs three times: with a rank for every agent; so again, all at the same addresses (`setarch
+-R`), where a core learns from one rank how the code of the next one branches; and with a rank for
+every core, as one should where cores are fewer.
 
-The last lines are what `coterie plan` reckons with: half a round of one `Sum` of 500 numbers, which are two hops, and
-the seconds until a first tiny fit is done.
+The last lines are what `coterie plan` reckons with: half a round of one `Sum` of 500 numbers, which
+are two hops, and the seconds until a first tiny fit is done.
 """
 
 from __future__ import annotations
@@ -100,8 +109,12 @@ class EchoState:
     w: Any
 
 
-def seconds_of_blocks(engine: Any, word: str, size: int, rounds: int = ROUNDS, blocks: int = BLOCKS) -> list[float]:
-    """Of a round, by the clock of agent 0: the median of each block; the mean, if agent 0 is in another process."""
+def seconds_of_blocks(
+    engine: Any, word: str, size: int, rounds: int = ROUNDS, blocks: int = BLOCKS
+) -> list[float]:
+    """Of a round, by the clock of agent 0: the median of each block; the mean, if agent 0 is in
+    another process.
+    """
     STAMPS.clear()
     X = np.random.default_rng(0).standard_normal((4 * AGENTS, 2))
     result = co.solve(
@@ -119,13 +132,18 @@ def seconds_of_blocks(engine: Any, word: str, size: int, rounds: int = ROUNDS, b
     )
     if STAMPS:
         return medians(rounds)
-    return [(b.seconds - a.seconds) / (b.round - a.round) for a, b in itertools.pairwise(result.history)]
+    return [
+        (b.seconds - a.seconds) / (b.round - a.round) for a, b in itertools.pairwise(result.history)
+    ]
 
 
 def medians(rounds: int) -> list[float]:
     """Of the seconds between two rounds, block by block."""
     seconds = np.diff(STAMPS)
-    return [float(np.median(seconds[start : start + rounds])) for start in range(0, len(seconds), rounds)]
+    return [
+        float(np.median(seconds[start : start + rounds]))
+        for start in range(0, len(seconds), rounds)
+    ]
 
 
 def compare(name: str, engine: Any, bare: dict[str, Bare], repeats: int = REPEATS) -> float:
@@ -138,14 +156,16 @@ def compare(name: str, engine: Any, bare: dict[str, Bare], repeats: int = REPEAT
                 times[other] += measure(word, size)
         medians = {other: float(np.median(seconds)) for other, seconds in times.items() if seconds}
         found = medians.pop(name)
-        ratios = "".join(f"   {found / s:7.2f} × {other} ({s * 1e6:.0f} µs)" for other, s in medians.items())
+        ratios = "".join(
+            f"   {found / s:7.2f} × {other} ({s * 1e6:.0f} µs)" for other, s in medians.items()
+        )
         print(f"{name:5} {word} {size:6}  {found * 1e6:8.0f} µs{ratios}", flush=True)
         if (word, size) == ("Sum", 500):
             of_500 = found
     return of_500
 
 
-# -- bare primitives ---------------------------------------------------------------------------------------------------
+# -- bare primitives -------------------------------------------------------------------------------
 
 
 def timed(call: Callable[[], object], rounds: int = ROUNDS) -> float:
@@ -160,7 +180,9 @@ def locally(word: str, size: int) -> list[float]:
 
 
 def mpi_primitives() -> dict[str, Bare]:
-    """The same two collectives: answering agents that are generators, and in a loop with nothing else in it."""
+    """The same two collectives: answering agents that are generators, and in a loop with nothing
+    else in it.
+    """
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -255,7 +277,13 @@ def _bare_place(place: int, inbox: Any, outbox: Any) -> None:
 
         def exchange(word: str = word, x: Any = x) -> None:
             tag = Tag("bare", next(steps), word)
-            first, second = (ring, ring) if word == "Mix" else ([], range(1, AGENTS)) if place == 0 else ([0], [0])
+            first, second = (
+                (ring, ring)
+                if word == "Mix"
+                else ([], range(1, AGENTS))
+                if place == 0
+                else ([0], [0])
+            )
             for other in first:
                 links.send(other, x, tag)
             for other in second:
@@ -288,7 +316,9 @@ def ray_primitives() -> Bare:
                 replies = [sum(messages)] * AGENTS
             else:
                 replies = [(messages[j - 1], messages[(j + 1) % AGENTS]) for j in range(AGENTS)]
-            ray.get([actor.reply.remote(reply) for actor, reply in zip(actors, replies, strict=True)])
+            ray.get(
+                [actor.reply.remote(reply) for actor, reply in zip(actors, replies, strict=True)]
+            )
 
         call()
         return [timed(call, few)]
@@ -306,7 +336,7 @@ def spark_primitives(context: Any) -> Bare:
     return measure
 
 
-# -- engines -----------------------------------------------------------------------------------------------------------
+# -- engines ---------------------------------------------------------------------------------------
 
 
 def seconds_until_done(engine: Any, began: float) -> float:
@@ -328,11 +358,16 @@ def on_mpi() -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "seconds.json"
         began = time.perf_counter()
-        subprocess.run([*run, str(AGENTS), *this, "start"], env={**os.environ, **environment}, check=True)
+        subprocess.run(
+            [*run, str(AGENTS), *this, "start"], env={**os.environ, **environment}, check=True
+        )
         start = time.perf_counter() - began
         file.write_text(json.dumps({"local": local}))
         ways = [("mpi", AGENTS, []), (f"mpi/{CORES}", CORES, [])]
-        if shutil.which("setarch") and not subprocess.run([*SAME_ADDRESSES, "true"], capture_output=True).returncode:
+        if (
+            shutil.which("setarch")
+            and not subprocess.run([*SAME_ADDRESSES, "true"], capture_output=True).returncode
+        ):
             ways.insert(1, ("mpi-R", AGENTS, SAME_ADDRESSES))
         for title, ranks, how in ways:
             command = [*run, str(ranks), *how, *this, str(file), title]
@@ -358,7 +393,9 @@ def inside_mpi(file: str, title: str = "") -> None:
         for other, measure in mpi_primitives().items():
             kept = known.setdefault(other, {}) if title == "mpi" else {}
 
-            def noted(word: str, size: int, kept: dict[str, Any] = kept, measure: Bare = measure) -> list[float]:
+            def noted(
+                word: str, size: int, kept: dict[str, Any] = kept, measure: Bare = measure
+            ) -> list[float]:
                 kept.setdefault(f"{word} {size}", []).extend(found := measure(word, size))
                 return found
 
@@ -368,7 +405,9 @@ def inside_mpi(file: str, title: str = "") -> None:
     else:
         # With one agent a rank, as before: what the same agents cost then.
         before = {
-            other: lambda w, n, other=other: known[other][f"{w} {n}"] for other in list(known) if other != "a round"
+            other: lambda w, n, other=other: known[other][f"{w} {n}"]
+            for other in list(known)
+            if other != "a round"
         }
         compare(title, "mpi", before)
     if world.rank == 0:
@@ -401,7 +440,11 @@ def on_spark() -> tuple[float, float]:
     session.sparkContext.setLogLevel("OFF")
     start = seconds_until_done(Spark(), began)
     with BareStreams() as streams:
-        bare = {"local": locally, "streams": streams, "jobs": spark_primitives(session.sparkContext)}
+        bare = {
+            "local": locally,
+            "streams": streams,
+            "jobs": spark_primitives(session.sparkContext),
+        }
         found = compare("spark", Spark(), bare)
     session.stop()
     return found, start
@@ -414,14 +457,20 @@ def on_peers() -> tuple[float, float]:
 
 
 def many_agents() -> None:
-    """10, 100 and 1,000 agents with two columns each, in this process: processor time, and memory in another run."""
+    """10, 100 and 1,000 agents with two columns each, in this process: processor time, and memory
+    in another run.
+    """
     for network in ("ring", "expander"):
         before = None
         for agents in (10, 100, 1000):
             X = np.random.default_rng(0).standard_normal((40, 2 * agents))
 
             def fit(
-                rounds: int, read: Callable[[], float], agents: int = agents, X: Any = X, network: str = network
+                rounds: int,
+                read: Callable[[], float],
+                agents: int = agents,
+                X: Any = X,
+                network: str = network,
             ) -> list[float]:
                 readings: dict[int, float] = {}
                 co.solve(
@@ -486,5 +535,10 @@ if __name__ == "__main__":
             else:
                 costs[name] = ENGINES_HERE[name]()
     if costs:
-        print("turn_seconds =", {name: float(f"{of_500 / 2:.1g}") for name, (of_500, _) in costs.items()})
-        print("start_seconds =", {name: float(f"{start:.2g}") for name, (_, start) in costs.items()})
+        print(
+            "turn_seconds =",
+            {name: float(f"{of_500 / 2:.1g}") for name, (of_500, _) in costs.items()},
+        )
+        print(
+            "start_seconds =", {name: float(f"{start:.2g}") for name, (_, start) in costs.items()}
+        )

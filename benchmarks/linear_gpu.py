@@ -1,10 +1,13 @@
-"""Linear models of a torch tensor on one GPU, beside the same run on this machine's cores: seconds and differences.
+"""Linear models of a torch tensor on one GPU, beside the same run on this machine's cores: seconds
+and differences.
 
     python benchmarks/linear_gpu.py             n = 1,000,000, d = 500, synthetic
-    python benchmarks/linear_gpu.py --quick     a thousandth of it, on whatever there is: does it run?
+    python benchmarks/linear_gpu.py --quick     a thousandth of it, on whatever there is: does it
+                                                run?
 
-Times are those of `co.solve` with everything around it (checks, digest, rounds, certificate), the second of two runs;
-both end with a certificate at the tolerance. The difference is that of the coefficients, over the largest of them.
+Times are those of `co.solve` with everything around it (checks, digest, rounds, certificate), the
+second of two runs; both end with a certificate at the tolerance. The difference is that of the
+coefficients, over the largest of them.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ def timed(data: Any, wait: Any, **options: Any) -> tuple[Any, float]:
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--agents", type=int, default=4)
     parser.add_argument("--only", help="a method")
@@ -55,7 +60,9 @@ def main() -> None:
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     n, d = QUICK if arguments.quick else FULL
     torch.manual_seed(0)
-    X = torch.randn((n, d), device=device, dtype=torch.float64) * torch.rand(d, device=device, dtype=torch.float64)
+    X = torch.randn((n, d), device=device, dtype=torch.float64) * torch.rand(
+        d, device=device, dtype=torch.float64
+    )
     scores = X @ torch.randn(d, device=device, dtype=torch.float64) / d**0.5
     noisy = (scores + torch.randn_like(scores)).cpu().numpy()
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
@@ -68,8 +75,20 @@ def main() -> None:
         problem = co.Problem(loss, penalty, 1e-3, intercept=True)
         y = noisy if problem.loss.kind == "regression" else noisy > 0
         tensor = X.to(getattr(torch, kind))
-        tol = 1e-6 if method in ("proximal-2", "interior-point") else 1e-9 if kind == "float64" else 1e-6
-        options = {"problem": problem, "agents": arguments.agents, "method": method, "tol": tol, "max_rounds": 300}
+        tol = (
+            1e-6
+            if method in ("proximal-2", "interior-point")
+            else 1e-9
+            if kind == "float64"
+            else 1e-6
+        )
+        options = {
+            "problem": problem,
+            "agents": arguments.agents,
+            "method": method,
+            "tol": tol,
+            "max_rounds": 300,
+        }
         result, seconds = timed((tensor, y), wait, **options)
         beside = difference = "–"
         if not arguments.no_host:
@@ -80,7 +99,11 @@ def main() -> None:
             difference = f"{np.abs(result.model.coef_ - other.model.coef_).max() / size:.1e}"
         told = f"{result.bill.rounds}, {result.certificate.relative_gap:.1e}"
         print(
-            f"| `{method}` | {loss}, {penalty} | {kind} | {seconds:.2f} | {beside} | {difference} | {told} |",
+            (
+                f"| `{method}` | {loss}, {penalty} | {kind} | {seconds:.2f} | {beside} | "
+                f"{difference} "
+                f"| {told} |"
+            ),
             flush=True,
         )
 

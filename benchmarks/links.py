@@ -1,12 +1,14 @@
-"""What links between processes cost: mutual TLS against plaintext, in one run, as ratios; and the time of a word.
+"""What links between processes cost: mutual TLS against plaintext, in one run, as ratios; and the
+time of a word.
 
     python benchmarks/links.py [--agents 8] [--sizes 1,500,16384] [--asyncio]
 
-Every process holds two sets of links, one with TLS and one without, and the same words are said over both in turns, so
-that a busy machine disturbs both alike. `Sum` is an all-reduce over a server star, `Exchange` a neighbour exchange on
-an expander; the median of all rounds counts, in microseconds of the clock and, for the ratio, also in processor
-time of all processes together. With `--asyncio` the comparison is not with TLS, but with the least that gRPC's other
-interface could cost: one event loop in a thread, no numbering, no heartbeat, no replay.
+Every process holds two sets of links, one with TLS and one without, and the same words are said
+over both in turns, so that a busy machine disturbs both alike. `Sum` is an all-reduce over a server
+star, `Exchange` a neighbour exchange on an expander; the median of all rounds counts, in
+microseconds of the clock and, for the ratio, also in processor time of all processes together. With
+`--asyncio` the comparison is not with TLS, but with the least that gRPC's other interface could
+cost: one event loop in a thread, no numbering, no heartbeat, no replay.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class Bare:
     async def _listen(self) -> str:
         handler = grpc.stream_stream_rpc_method_handler(self._accept)
         self.server = grpc.aio.server()
-        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Bare", {"Talk": handler}),))
+        self.server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("Bare", {"Talk": handler}),)
+        )
         port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()
         return f"127.0.0.1:{port}"
@@ -97,7 +101,9 @@ class Bare:
             self.ready.acquire()
 
     def send(self, to: int, message, tag) -> None:
-        frame = encode(Header(Kind.MESSAGE, "run", 0, self.me, 1, 0, tag.purpose, tag.step, tag.word), message)
+        frame = encode(
+            Header(Kind.MESSAGE, "run", 0, self.me, 1, 0, tag.purpose, tag.step, tag.word), message
+        )
         self.loop.call_soon_threadsafe(self.outboxes[to].put_nowait, frame)
 
     def receive(self, source: int, tag):
@@ -113,7 +119,9 @@ def network_of(word: str, agents: int) -> Network:
     return expander(agents, degree=3, seed=0) if agents > 4 else complete(agents)
 
 
-def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], blocks: int, rounds: int) -> None:
+def place(
+    pipe, me: int, names: list[str], keys, word: str, sizes: list[int], blocks: int, rounds: int
+) -> None:
     """One process: open both sets of links, then measure."""
     network = network_of(word, len(names))
     process_of = range(len(names))
@@ -127,7 +135,9 @@ def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], bl
         pipe.send(links.address)
         links.connect(pipe.recv())
         links.wait()
-        transports.append(Driver(Bill(network), PointToPoint(network, links, process_of, me, names)))
+        transports.append(
+            Driver(Bill(network), PointToPoint(network, links, process_of, me, names))
+        )
     if keys is not None:
         transports[1].collectives.transcript = hashlib.sha256()  # as between organisations
     kind = Sum if word == "Sum" else Exchange
@@ -152,10 +162,14 @@ def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], bl
 def measure(
     word: str, agents: int, sizes: list[int], blocks: int = 6, rounds: int = 25, bare: bool = False
 ) -> dict[int, tuple[float, float, float]]:
-    """By size: microseconds of a round in plaintext and with TLS, and the ratio of processor times."""
+    """By size: microseconds of a round in plaintext and with TLS, and the ratio of processor
+    times.
+    """
     names = [f"agent-{j}" for j in range(agents)]
     with tempfile.TemporaryDirectory() as folder:
-        keys = [load_keys(path, name) for name, path in provide_all(folder, "benchmark", names).items()]
+        keys = [
+            load_keys(path, name) for name, path in provide_all(folder, "benchmark", names).items()
+        ]
     context = mp.get_context("spawn")
     pipes, processes = [], []
     for me in range(agents):
@@ -171,7 +185,9 @@ def measure(
     found = {}
     for size in sizes:
         received = [pipe.recv() for pipe in pipes]
-        plain, other = (1e6 * float(np.median([clock[which] for clock, _ in received])) for which in range(2))
+        plain, other = (
+            1e6 * float(np.median([clock[which] for clock, _ in received])) for which in range(2)
+        )
         cpu = [sum(used[which] for _, used in received) for which in range(2)]
         found[size] = plain, other, cpu[1] / cpu[0]
     for process in processes:
@@ -192,8 +208,12 @@ def main() -> None:
     print(f"{given.agents} processes, median µs of a round")
     print(f"{'word':<10}{'numbers':>9}{'plain':>10}{title:>10}{'ratio':>8}{'cpu ratio':>11}")
     for word in ("Sum", "Exchange"):
-        for size, (plain, other, cpu) in measure(word, given.agents, sizes, bare=given.asyncio).items():
-            print(f"{word:<10}{size:>9}{plain:>10.0f}{other:>10.0f}{other / plain:>8.2f}{cpu:>11.2f}")
+        for size, (plain, other, cpu) in measure(
+            word, given.agents, sizes, bare=given.asyncio
+        ).items():
+            print(
+                f"{word:<10}{size:>9}{plain:>10.0f}{other:>10.0f}{other / plain:>8.2f}{cpu:>11.2f}"
+            )
 
 
 if __name__ == "__main__":

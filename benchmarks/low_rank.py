@@ -1,17 +1,23 @@
-"""Low-rank models: what an epoch costs, and how far each method comes, on the paper's synthetic problems.
+"""Low-rank models: what an epoch costs, and how far each method comes, on the paper's synthetic
+problems.
 
     python benchmarks/low_rank.py                 both tables below: some minutes on one core
     python benchmarks/low_rank.py --epochs        CPU seconds an epoch at n = 20000, d = m = 300
-    python benchmarks/low_rank.py --findings      objective after so many epochs, d = m = 300 and 1000, n = 20000
-    python benchmarks/low_rank.py --findings --paper-size    the same with n = 100000: some minutes, 4 GB
-    python benchmarks/low_rank.py --spark         CPU seconds an epoch of a DataFrame on Spark, local[2] (Linux)
+    python benchmarks/low_rank.py --findings      objective after so many epochs, d = m = 300 and
+                                                  1000, n = 20000
+    python benchmarks/low_rank.py --findings --paper-size    the same with n = 100000: some minutes,
+    4 GB
+    python benchmarks/low_rank.py --spark         CPU seconds an epoch of a DataFrame on Spark,
+                                                  local[2] (Linux)
 
-Least squares: W of rank 10 and trace norm 1, X standard normal, Y = X W (section 5.1), line search. Multinomial: the
-same W and X, the label is the largest score; step 2/(t + 2), implicit information. CPU seconds are process time, the
-best of three runs of ten epochs, certificates and set-up not counted. Set OMP_NUM_THREADS=1 to compare.
+Least squares: W of rank 10 and trace norm 1, X standard normal, Y = X W (section 5.1), line search.
+Multinomial: the same W and X, the label is the largest score; step 2/(t + 2), implicit information.
+CPU seconds are process time, the best of three runs of ten epochs, certificates and set-up not
+counted. Set OMP_NUM_THREADS=1 to compare.
 
-On Spark they are those of the driver, the JVM and the Python workers together: what 110 (least squares: 1010) epochs
-take beyond 10; both with one certificate, the start and three readings of the frame, Parquet with vectors for X and Y.
+On Spark they are those of the driver, the JVM and the Python workers together: what 110 (least
+squares: 1010) epochs take beyond 10; both with one certificate, the start and three readings of the
+frame, Parquet with vectors for X and Y.
 """
 
 from __future__ import annotations
@@ -40,7 +46,9 @@ from coterie.transport.in_process import InProcess
 Shards = list[tuple[Any, Any]]
 
 
-def shards(task: str, n: int, d: int, agents: int, seed: int = 0, dtype: Any = np.float64) -> Shards:
+def shards(
+    task: str, n: int, d: int, agents: int, seed: int = 0, dtype: Any = np.float64
+) -> Shards:
     """The paper's data, made agent by agent."""
     rng = np.random.default_rng(seed)
     left, right = (np.linalg.qr(rng.standard_normal((d, 10)))[0] for _ in range(2))
@@ -54,21 +62,31 @@ def shards(task: str, n: int, d: int, agents: int, seed: int = 0, dtype: Any = n
     return made
 
 
-def epoch_seconds(task: str, name: str, n: int, d: int, agents: int, epochs: int = 10, **options: Any) -> float:
+def epoch_seconds(
+    task: str, name: str, n: int, d: int, agents: int, epochs: int = 10, **options: Any
+) -> float:
     """CPU seconds of one epoch in this process, all agents together."""
     problem = co.Problem(task, "traceball", radius=1.0 if task == "squared" else 10.0)
-    tables = [Table(X=X, y=y, name=f"agent {k}") for k, (X, y) in enumerate(shards(task, n, d, agents))]
+    tables = [
+        Table(X=X, y=y, name=f"agent {k}") for k, (X, y) in enumerate(shards(task, n, d, agents))
+    ]
     tables, classes = prepare_tables(tables, problem, "samples")
     network = co.networks.star(agents, server=True)
     transport, chosen = InProcess(network, Bill(network)), method(name, **options)
-    members = introduced(make_agents(tables, problem.with_classes(classes), "samples", network, 0), transport, "setup")
+    members = introduced(
+        make_agents(tables, problem.with_classes(classes), "samples", network, 0),
+        transport,
+        "setup",
+    )
     states = transport.converse([chosen.start(agent) for agent in members], "setup")
     t, best = 0, np.inf
     for _ in range(3):
         began = time.process_time()
         for _ in range(epochs):
             t += 1
-            protocols = [chosen.round(agent, state, t) for agent, state in zip(members, states, strict=True)]
+            protocols = [
+                chosen.round(agent, state, t) for agent, state in zip(members, states, strict=True)
+            ]
             states = transport.converse(protocols, "rounds")
         best = min(best, (time.process_time() - began) / epochs)
     return best
@@ -96,7 +114,10 @@ def print_epochs(n: int, d: int, agents: int) -> None:
         ("dfw-subspace", {"block": 10}),
     ):
         label = name + "".join(f" {key}={value}" for key, value in options.items())
-        seconds = [epoch_seconds(task, name, n, d, agents, **options) for task in ("squared", "multinomial")]
+        seconds = [
+            epoch_seconds(task, name, n, d, agents, **options)
+            for task in ("squared", "multinomial")
+        ]
         print(f"{label:28s} {seconds[0]:14.4f} {seconds[1]:12.4f}", flush=True)
 
 
@@ -112,13 +133,21 @@ def print_spark(n: int, d: int) -> None:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    print(f"CPU seconds an epoch, n = {n}, d = m = {d}, Spark local[2], a DataFrame of 2 partitions")
+    print(
+        f"CPU seconds an epoch, n = {n}, d = m = {d}, Spark local[2], a DataFrame of 2 partitions"
+    )
     print(f"{'method':28s} {'least squares':>14s} {'multinomial':>12s}")
     with tempfile.TemporaryDirectory() as folder:
-        frames = {task: _frame(session, Path(folder) / task, task, n, d) for task in ("squared", "multinomial")}
+        frames = {
+            task: _frame(session, Path(folder) / task, task, n, d)
+            for task in ("squared", "multinomial")
+        }
         for power in (1, 2):
             seconds = [spark_epoch_seconds(frames[task], task, power) for task in frames]
-            print(f"{f'dfw-trace power={power}':28s} {seconds[0]:14.4f} {seconds[1]:12.4f}", flush=True)
+            print(
+                f"{f'dfw-trace power={power}':28s} {seconds[0]:14.4f} {seconds[1]:12.4f}",
+                flush=True,
+            )
     session.stop()
 
 
@@ -154,7 +183,9 @@ def _cpu_seconds(pid: int) -> float:
             fields = entry.read_text().rpartition(")")[2].split()
             parents[int(entry.parent.name)] = int(fields[1])
             # utime, stime, and those of children that have ended
-            seconds[int(entry.parent.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+            seconds[int(entry.parent.name)] = sum(map(int, fields[11:15])) / os.sysconf(
+                "SC_CLK_TCK"
+            )
 
     def descends(process: int) -> bool:
         return process == pid or (process in parents and descends(parents[process]))
@@ -166,7 +197,10 @@ def print_findings(n: int, sizes: tuple[int, ...], agents: int) -> None:
     """The table of objectives."""
     for d in sizes:
         data = shards("squared", n, d, agents)
-        print(f"least squares, n = {n}, d = m = {d}, {agents} agents: F/F(0), numbers up per agent, rank")
+        print(
+            f"least squares, n = {n}, d = m = {d}, {agents} agents: F/F(0), numbers up per agent, "
+            "rank"
+        )
         for rounds, name, options in (
             (8, "dfw-subspace", {"block": 10}),
             (40, "dfw-subspace", {"block": 1}),
@@ -184,12 +218,16 @@ def print_findings(n: int, sizes: tuple[int, ...], agents: int) -> None:
 
 def main() -> None:
     """Print what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", action="store_true")
     parser.add_argument("--findings", action="store_true")
     parser.add_argument("--spark", action="store_true")
     parser.add_argument("--paper-size", action="store_true")
-    parser.add_argument("--dimension", type=int, nargs="+", default=[300, 1000], help="d = m of the findings")
+    parser.add_argument(
+        "--dimension", type=int, nargs="+", default=[300, 1000], help="d = m of the findings"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     arguments = parser.parse_args()
     both = not (arguments.epochs or arguments.findings or arguments.spark)

@@ -1,15 +1,19 @@
-"""Multinomial dfw-trace at the size of ImageNet on one GPU: milliseconds an epoch, memory, and where the time goes.
+"""Multinomial dfw-trace at the size of ImageNet on one GPU: milliseconds an epoch, memory, and
+where the time goes.
 
-    python benchmarks/low_rank_gpu.py             n = 1,281,167, d = 2048, m = 1000, synthetic features in bfloat16
-    python benchmarks/low_rank_gpu.py --quick     a thousandth of it, on whatever there is: does it run?
+    python benchmarks/low_rank_gpu.py             n = 1,281,167, d = 2048, m = 1000, synthetic
+                                                  features in bfloat16
+    python benchmarks/low_rank_gpu.py --quick     a thousandth of it, on whatever there is: does it
+                                                  run?
 
-The method is `dfw-trace` as `co.solve` runs it: one agent holds all rows on the GPU, one power iteration an epoch, and
-the step 2/(t + 2). An epoch reads the features twice (Xᵀz and X u; the second serves the power iteration and the
-update), the probabilities twice (P v and Pᵀx), and makes one fused pass that updates the scores and takes their
-softmax. Features and probabilities are bfloat16, scores and sums float32. Times are medians over the epochs after the
-first three, in which kernels are compiled; the sum of 30 epochs is wall time. The certificate at the end is float64,
-from the data. Then `co.solve` as users call it, to 1e-2: checks, digest, rounds and certificates, twice, because the
-first run also compiles.
+The method is `dfw-trace` as `co.solve` runs it: one agent holds all rows on the GPU, one power
+iteration an epoch, and the step 2/(t + 2). An epoch reads the features twice (Xᵀz and X u; the
+second serves the power iteration and the update), the probabilities twice (P v and Pᵀx), and makes
+one fused pass that updates the scores and takes their softmax. Features and probabilities are
+bfloat16, scores and sums float32. Times are medians over the epochs after the first three, in which
+kernels are compiled; the sum of 30 epochs is wall time. The certificate at the end is float64, from
+the data. Then `co.solve` as users call it, to 1e-2: checks, digest, rounds and certificates, twice,
+because the first run also compiles.
 """
 
 from __future__ import annotations
@@ -36,7 +40,9 @@ QUICK = (1281, 64, 50)
 
 
 def features(n: int, d: int, m: int, device: str, seed: int = 0) -> tuple[Any, Any]:
-    """Features of norm about 1, like those behind a ReLU, and labels that a rank-10 matrix explains with noise."""
+    """Features of norm about 1, like those behind a ReLU, and labels that a rank-10 matrix explains
+    with noise.
+    """
     torch.manual_seed(seed)
     X = torch.empty((n, d), dtype=torch.bfloat16, device=device)
     W = torch.randn((d, 10), device=device) @ torch.randn((10, m), device=device)
@@ -52,13 +58,17 @@ def features(n: int, d: int, m: int, device: str, seed: int = 0) -> tuple[Any, A
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--power", type=int, default=1)
     parser.add_argument("--no-proof", action="store_true", help="skip the certificate at the end")
     parser.add_argument(
-        "--solve-only", action="store_true", help="only co.solve, in a process that has compiled nothing"
+        "--solve-only",
+        action="store_true",
+        help="only co.solve, in a process that has compiled nothing",
     )
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -79,13 +89,18 @@ def _solved(X: Any, labels: Any, wait: Any, turn: str, **options: Any) -> None:
     wait()
     began = time.perf_counter()
     result = co.solve(
-        co.Problem("multinomial", "traceball", radius=30.0), (X, labels), tol=1e-2, max_rounds=200, **options
+        co.Problem("multinomial", "traceball", radius=30.0),
+        (X, labels),
+        tol=1e-2,
+        max_rounds=200,
+        **options,
     )
     wait()
     seconds, gap = time.perf_counter() - began, result.certificate.relative_gap
     name = result.certificate.settings["method"]["name"]
     print(
-        f"co.solve, {name}, {options['agents']} agents, {turn} run: {seconds:.2f} s, {result.bill.rounds} rounds, "
+        f"co.solve, {name}, {options['agents']} agents, {turn} run: {seconds:.2f} s, "
+        f"{result.bill.rounds} rounds, "
         f"relative gap {gap:.1e}",
         flush=True,
     )
@@ -97,7 +112,10 @@ def _epochs(arguments: Any, X: Any, labels: Any, m: int, device: str, wait: Any)
     problem = co.Problem("multinomial", "traceball", radius=30.0, classes=tuple(range(m)))
     table = Table(X=X, y=labels.cpu().numpy().astype(np.float64), name="gpu")
     network = co.networks.star(1, server=True)
-    transport, chosen = InProcess(network, Bill(network)), method("dfw-trace", power=arguments.power)
+    transport, chosen = (
+        InProcess(network, Bill(network)),
+        method("dfw-trace", power=arguments.power),
+    )
     agent = introduced([Agent(0, 1, table, problem, "samples")], transport, "setup")[0]
     state = transport.converse([chosen.start(agent)], "setup")[0]
 
@@ -116,8 +134,14 @@ def _epochs(arguments: Any, X: Any, labels: Any, m: int, device: str, wait: Any)
     whole = time.perf_counter() - began
 
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    print(f"{name}, torch {torch.__version__}: n = {n:,}, d = {d}, m = {m}, bfloat16 features, K = {arguments.power}")
-    print(f"epoch: median {statistics.median(times):.2f} ms, best {min(times):.2f} ms; first three {sum(first):.0f} ms")
+    print(
+        f"{name}, torch {torch.__version__}: n = {n:,}, d = {d}, m = {m}, bfloat16 features, K = "
+        f"{arguments.power}"
+    )
+    print(
+        f"epoch: median {statistics.median(times):.2f} ms, best {min(times):.2f} ms; first three "
+        f"{sum(first):.0f} ms"
+    )
     print(f"{arguments.epochs} epochs: {whole:.3f} s")
     if device == "cuda":
         print(f"memory: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at most")
@@ -125,8 +149,13 @@ def _epochs(arguments: Any, X: Any, labels: Any, m: int, device: str, wait: Any)
     u, v = state.u[:, -1].copy(), state.v[:, -1].copy()
     parts = {
         "∇F v = Xᵀ((P − H) v)": lambda: information.times(v),
-        "∇Fᵀu = (P − H)ᵀ X u": lambda: (setattr(information, "_last", None), information.times_transposed(u)),
-        "  of which X u": lambda: information.backend.product(information.X, information.backend.here(u)),
+        "∇Fᵀu = (P − H)ᵀ X u": lambda: (
+            setattr(information, "_last", None),
+            information.times_transposed(u),
+        ),
+        "  of which X u": lambda: information.backend.product(
+            information.X, information.backend.here(u)
+        ),
         "update and softmax": lambda: information.move(0.0, -30.0, u, v),
     }
     for label, work in parts.items():
@@ -142,7 +171,10 @@ def _epochs(arguments: Any, X: Any, labels: Any, m: int, device: str, wait: Any)
         began = time.perf_counter()
         bound = transport.converse([certify(agent, chosen.point(agent, state))], "proof")[0]
         seconds = time.perf_counter() - began
-        print(f"objective {bound.primal:.4f} of {agent.known.primal_at_zero:.4f}, gap {bound.gap:.4f}, {seconds:.1f} s")
+        print(
+            f"objective {bound.primal:.4f} of {agent.known.primal_at_zero:.4f}, gap "
+            f"{bound.gap:.4f}, {seconds:.1f} s"
+        )
 
 
 if __name__ == "__main__":

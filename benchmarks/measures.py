@@ -1,6 +1,8 @@
-"""What is measured, each a function that yields rows as soon as it has them; a later row replaces one of its name.
+"""What is measured, each a function that yields rows as soon as it has them; a later row replaces
+one of its name.
 
-A row is a dictionary with `table`, `problem` and `solver`, and numbers. Infinite: not reached within the `limit`.
+A row is a dictionary with `table`, `problem` and `solver`, and numbers. Infinite: not reached
+within the `limit`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,16 @@ from benchmarks.problems import Case
 from benchmarks.problems import case as make_case
 from coterie.networks import network
 
-__all__ = ["TARGETS", "Row", "Settings", "growth", "low_rank", "memory_of_columns", "memory_of_rows", "personal"]
+__all__ = [
+    "TARGETS",
+    "Row",
+    "Settings",
+    "growth",
+    "low_rank",
+    "memory_of_columns",
+    "memory_of_rows",
+    "personal",
+]
 __all__ += ["rounds", "seconds", "start", "vertical", "wide"]
 
 TARGETS = (1e-3, 1e-6)
@@ -52,21 +63,27 @@ class Settings:
     turns: int = 4
     """How often everybody takes its turn."""
     patience: float = 6.0
-    """Seconds for one fit of a solver, and twice as many for all its attempts until it is accurate enough."""
+    """Seconds for one fit of a solver, and twice as many for all its attempts until it is accurate
+    enough.
+    """
     rounds: int = 3000
     """Rounds of a method in our own engine."""
     contestant: float = 5.0
-    """CPU seconds of one of these methods, and up to four times as many until it has twice the rounds of Coterie's."""
+    """CPU seconds of one of these methods, and up to four times as many until it has twice the
+    rounds of Coterie's.
+    """
 
 
 QUICK = Settings(turns=2, patience=2.0, rounds=1000, contestant=1.0)
 
 
-# -- solvers in processes of their own ---------------------------------------------------------------------------------
+# -- solvers in processes of their own -------------------------------------------------------------
 
 
 class Worker:
-    """A solver in a fork of this process: it can be asked to fit, and be ended if it takes too long or dies."""
+    """A solver in a fork of this process: it can be asked to fit, and be ended if it takes too long
+    or dies.
+    """
 
     def __init__(self, peer: Peer, case: Case):
         self.peer = peer
@@ -117,11 +134,15 @@ def _serve(peer: Peer, case: Case, pipe: Any) -> None:
         try:
             if memory:
                 gc.collect()
-                ctypes.CDLL(None).malloc_trim(0)  # what is free goes back, so that it counts when it is used again
+                ctypes.CDLL(None).malloc_trim(
+                    0
+                )  # what is free goes back, so that it counts when it is used again
                 Path("/proc/self/clear_refs").write_text("5")
             before = _memory("VmRSS")
             spent, value = timed(peer, case, tol)
-            pipe.send({"seconds": spent, "value": value, "megabytes": (_memory("VmHWM") - before) / 1e3})
+            pipe.send(
+                {"seconds": spent, "value": value, "megabytes": (_memory("VmHWM") - before) / 1e3}
+            )
         except Exception as error:  # a peer that fails is a row that says so
             pipe.send(f"{type(error).__name__}: {error}".splitlines()[0][:200])
 
@@ -132,7 +153,9 @@ def _memory(kind: str) -> float:
 
 
 def timed(peer: Peer, case: Case, tol: float) -> tuple[float, float]:
-    """Seconds and objective: CPU time of this process, or the clock on the wall for who works elsewhere."""
+    """Seconds and objective: CPU time of this process, or the clock on the wall for who works
+    elsewhere.
+    """
     now = time.perf_counter if peer.cluster else time.process_time
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -145,7 +168,13 @@ def ours(method: str, **options: Any) -> Callable[[Case, float], np.ndarray]:
     """Coterie with that method, as a solver like the others: on one core, as they are."""
 
     def fit(case: Case, tol: float) -> np.ndarray:
-        run = {"agents": case.agents, "method": method, "tol": tol, "max_rounds": 3000, "threads": 1}
+        run = {
+            "agents": case.agents,
+            "method": method,
+            "tol": tol,
+            "max_rounds": 3000,
+            "threads": 1,
+        }
         run |= options
         return co.solve(case.problem, (case.X, case.y), **run).model.coef_
 
@@ -175,7 +204,7 @@ def solvers(case: Case, cluster: bool, out: dict[str, str]) -> dict[str, Peer]:
     return found
 
 
-# -- seconds -----------------------------------------------------------------------------------------------------------
+# -- seconds ---------------------------------------------------------------------------------------
 
 
 def optimum(case: Case) -> Any:
@@ -185,7 +214,9 @@ def optimum(case: Case) -> Any:
 
 
 def seconds(name: str, settings: Settings, out: dict[str, str]) -> Iterator[Row]:
-    """Seconds of every solver to each target, and what the run to the last one added to the memory."""
+    """Seconds of every solver to each target, and what the run to the last one added to the
+    memory.
+    """
     case = make_case(name)
     certified = optimum(case)
     workers = {label: Worker(peer, case) for label, peer in solvers(case, False, out).items()}
@@ -222,7 +253,9 @@ def _taking_turns(
                 answer = workers[label].fit(tol, 2 * settings.patience)
                 if not isinstance(answer, str):
                     attempts[label, tol] = min(spent, answer["seconds"])
-    fastest = {(label, target): attempts[label, level[0]] for (label, target), level in needed.items()}
+    fastest = {
+        (label, target): attempts[label, level[0]] for (label, target), level in needed.items()
+    }
     megabytes = {}
     for (label, target), (tol, _, spent) in needed.items():
         if target == TARGETS[-1] and spent < settings.patience and not workers[label].peer.cluster:
@@ -231,8 +264,12 @@ def _taking_turns(
     yield from _seconds_rows(case, certified, tried, fastest, megabytes)
 
 
-def _needed(certified: Any, tried: dict[str, list[tuple[float, float, float]]]) -> tuple[float, dict[Any, Any]]:
-    """The best objective that anybody found, and the first attempt of each solver that is near enough to it."""
+def _needed(
+    certified: Any, tried: dict[str, list[tuple[float, float, float]]]
+) -> tuple[float, dict[Any, Any]]:
+    """The best objective that anybody found, and the first attempt of each solver that is near
+    enough to it.
+    """
     best = min([certified.primal, *(value for levels in tried.values() for _, value, _ in levels)])
     needed = {
         (label, target): next((level for level in levels if level[1] <= best * (1 + target)), None)
@@ -246,7 +283,12 @@ def _seconds_rows(
     case: Case, certified: Any, tried: Any, fastest: Any, megabytes: Any, only: str | None = None
 ) -> Iterator[Row]:
     best, needed = _needed(certified, tried)
-    values = [value for label, levels in tried.items() if not label.startswith("Coterie") for _, value, _ in levels]
+    values = [
+        value
+        for label, levels in tried.items()
+        if not label.startswith("Coterie")
+        for _, value, _ in levels
+    ]
     agreement = min((abs(value - best) / best for value in values), default=np.nan)
     for label in tried if only is None else [only]:
         first = {target: needed.get((label, target), (0, 0, np.inf))[2] for target in TARGETS}
@@ -254,7 +296,10 @@ def _seconds_rows(
             "table": "seconds",
             "problem": case.name,
             "solver": label,
-            **{f"to {target:.0e}": fastest.get((label, target), first[target]) for target in TARGETS},
+            **{
+                f"to {target:.0e}": fastest.get((label, target), first[target])
+                for target in TARGETS
+            },
             "limit": max((spent for _, _, spent in tried[label]), default=np.nan),
             "megabytes": megabytes.get(label, np.nan),
             "agreement": agreement,
@@ -262,11 +307,13 @@ def _seconds_rows(
         }
 
 
-# -- with and without the start ----------------------------------------------------------------------------------------
+# -- with and without the start --------------------------------------------------------------------
 
 
 def start(name: str, solver: str, settings: Settings, out: dict[str, str]) -> Iterator[Row]:
-    """Clock seconds of Coterie, or of who brings a cluster: of a fit, and of a fresh process that fits once."""
+    """Clock seconds of Coterie, or of who brings a cluster: of a fit, and of a fresh process that
+    fits once.
+    """
     case = make_case(name)
     best, peer = optimum(case).primal, solvers(case, True, out).get(solver)
     if peer is None:
@@ -296,7 +343,14 @@ def start(name: str, solver: str, settings: Settings, out: dict[str, str]) -> It
 
 def _fresh(solver: str, name: str, tol: float) -> float:
     """Clock seconds of a process that starts, reads the data and fits once."""
-    command = [sys.executable, str(Path(__file__).with_name("bench.py")), "--fit", solver, name, repr(tol)]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("bench.py")),
+        "--fit",
+        solver,
+        name,
+        repr(tol),
+    ]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, timeout=300, check=False)
     return time.perf_counter() - began if done.returncode == 0 else np.inf
@@ -309,28 +363,43 @@ def fit_once(solver: str, name: str, tol: float) -> None:
     (ours("auto") if peer is None else peer.fit)(case, tol)
 
 
-# -- rounds and bits ---------------------------------------------------------------------------------------------------
+# -- rounds and bits -------------------------------------------------------------------------------
 
 Reached = list[tuple[float, float]]
 BETWEEN_ORGANISATIONS = (0.02, 1e8)
 """Where rounds and bits count: 20 ms per hop and 100 Mbit/s."""
 
 
-def counted(case: Case, settings: Settings, best: float, limit: dict[str, float], **options: Any) -> Reached:
+def counted(
+    case: Case, settings: Settings, best: float, limit: dict[str, float], **options: Any
+) -> Reached:
     """(rounds, megabytes) of a method of ours to each target."""
-    patience = settings.contestant * (1 if "method" in options else 10)  # what others are compared with may take long
+    patience = settings.contestant * (
+        1 if "method" in options else 10
+    )  # what others are compared with may take long
     began, least = time.process_time(), limit.get("least", 0.0)
 
     def stop(name: str, value: float, t: int) -> bool:
         return time.process_time() - began > (patience if t > least else 4 * patience)
 
-    run = {"tol": 1e-8, "check_every": 1, "max_rounds": settings.rounds, "link": BETWEEN_ORGANISATIONS}
-    result = co.solve(case.problem, (case.X, case.y), agents=case.agents, callback=stop, **run | options)
+    run = {
+        "tol": 1e-8,
+        "check_every": 1,
+        "max_rounds": settings.rounds,
+        "link": BETWEEN_ORGANISATIONS,
+    }
+    result = co.solve(
+        case.problem, (case.X, case.y), agents=case.agents, callback=stop, **run | options
+    )
     history, limit["limit"] = result.history, result.rounds
     reached = []
     for target in TARGETS:
         near = history.primal <= best * (1 + target)
-        reached.append((history["round"][near][0], history.bits[near][0] / 8e6) if near.any() else (np.inf,) * 2)
+        reached.append(
+            (history["round"][near][0], history.bits[near][0] / 8e6)
+            if near.any()
+            else (np.inf,) * 2
+        )
     return reached
 
 
@@ -341,7 +410,12 @@ def _rows(table: str, problem: str, contestants: Any) -> Iterator[Row]:
         began, reached = time.process_time(), go(limit)
         if solver == "Coterie (auto)" and np.isfinite(reached[-1][0]):
             least = 2 * float(reached[-1][0])
-        row: Row = {"table": table, "problem": problem, "solver": solver, "limit": limit.get("limit", np.nan)}
+        row: Row = {
+            "table": table,
+            "problem": problem,
+            "solver": solver,
+            "limit": limit.get("limit", np.nan),
+        }
         for target, (count, megabytes) in zip(TARGETS, reached, strict=True):
             row |= {f"rounds to {target:.0e}": float(count), f"MB to {target:.0e}": megabytes}
         yield row | {"seconds": time.process_time() - began}
@@ -361,10 +435,15 @@ def rounds(name: str, agents: int, settings: Settings) -> Iterator[Row]:
             one, case, ring, best, TARGETS, settings.rounds, settings.contestant, limit=limit
         )
 
-    contestants = [("Coterie (auto)", coterie()), ("Coterie (proximal-1)", coterie(method="proximal-1"))]
+    contestants = [
+        ("Coterie (auto)", coterie()),
+        ("Coterie (proximal-1)", coterie(method="proximal-1")),
+    ]
     if problem.penalty.name == "l2":
         contestants.append(("CoCoA", coterie(method="cocoa", acceleration="none")))
-    contestants.append(("ADMM, ρ = 1, plain", coterie(method="consensus", rho=1.0, acceleration="none")))
+    contestants.append(
+        ("ADMM, ρ = 1, plain", coterie(method="consensus", rho=1.0, acceleration="none"))
+    )
     smooth = np.isfinite(problem.loss.smoothness)
     others: list[Any] = [Extra()] if smooth else [Subgradient()]
     others += [Tracking(0.3)] if smooth and problem.penalty.name == "l2" else []
@@ -373,7 +452,9 @@ def rounds(name: str, agents: int, settings: Settings) -> Iterator[Row]:
 
 
 def wide(name: str, settings: Settings) -> Iterator[Row]:
-    """Many rare columns: a proven relative gap of 1e-4, and CPU seconds beside those of liblinear's model as good."""
+    """Many rare columns: a proven relative gap of 1e-4, and CPU seconds beside those of liblinear's
+    model as good.
+    """
     case, tol = make_case(name), 1e-4
     best, liblinear = optimum(case), solvers(case, False, {})["scikit-learn liblinear"]
     spent = []
@@ -391,7 +472,9 @@ def wide(name: str, settings: Settings) -> Iterator[Row]:
         seconds, value = timed(liblinear, case, peer_tol)
         if (value - best.primal) / unit <= tol:
             break
-    seconds = min(seconds, *(timed(liblinear, case, peer_tol)[0] for _ in range(settings.turns - 1)))
+    seconds = min(
+        seconds, *(timed(liblinear, case, peer_tol)[0] for _ in range(settings.turns - 1))
+    )
     yield row | {"solver": liblinear.name, "rounds": np.nan, "megabytes": np.nan, "proven": np.nan,
                  "excess": (value - best.primal) / unit, "seconds": seconds}  # fmt: skip
 
@@ -429,21 +512,30 @@ def vertical(name: str, agents: int, where: str, settings: Settings) -> Iterator
 
 
 def low_rank(d: int, settings: Settings) -> Iterator[Row]:
-    """Least squares with a d × d matrix of rank 10 (section 5.1 of paper 004), eight agents: F/F(0) is the measure."""
+    """Least squares with a d × d matrix of rank 10 (section 5.1 of paper 004), eight agents: F/F(0)
+    is the measure.
+    """
     from benchmarks.low_rank import shards
 
     n = 20 * d if d < 1000 else 6 * d
     data, problem = shards("squared", n, d, 8), co.Problem("squared", "traceball", radius=1.0)
 
     def go(limit: dict[str, float], **options: Any) -> Reached:
-        began, run = time.process_time(), {"tol": 1e-9, "max_rounds": 300, "check_every": 2, **options}
+        began, run = (
+            time.process_time(),
+            {"tol": 1e-9, "max_rounds": 300, "check_every": 2, **options},
+        )
         stop = lambda *told: time.process_time() - began > 3 * settings.contestant  # noqa: E731
         result = co.solve(problem, data, progress=False, callback=stop, **run)
         history, limit["limit"] = result.history, result.rounds
         share, reached = history.primal / result.certificate.primal_at_zero, []
         for target in TARGETS:
             near = share <= target
-            reached.append((history["round"][near][0], history.bits[near][0] / 8e6) if near.any() else (np.inf,) * 2)
+            reached.append(
+                (history["round"][near][0], history.bits[near][0] / 8e6)
+                if near.any()
+                else (np.inf,) * 2
+            )
         return reached
 
     contestants: list[Any] = [("Coterie (auto)", go)]
@@ -462,21 +554,30 @@ def personal(users: int) -> Iterator[Row]:
     from benchmarks.personal import many_moons
 
     data = many_moons(users)
-    how = {"split": "users", "sample": 10, "alternations": 1, "local_steps": 10, "max_rounds": 45, "check_every": 45}
+    how = {
+        "split": "users",
+        "sample": 10,
+        "alternations": 1,
+        "local_steps": 10,
+        "max_rounds": 45,
+        "check_every": 45,
+    }
     Path("/proc/self/clear_refs").write_text("5")
     before, began = _memory("VmRSS"), time.process_time()
     co.solve(co.Personal(count=200, beta=10.0, mu=1.0, lam=10.0), data, revisit=False, **how)
     spent = time.process_time() - began
-    yield {"table": "personal", "problem": f"Moons, {users} users", "solver": "Coterie (dada, learned graph)",
+    yield {"table": "personal", "problem": f"Moons, {users} users", "solver": ("Coterie (dada, learned "
+        "graph)"),
            "seconds": spent, "µs a wake-up": 1e6 * spent / (45 * users),
            "megabytes": (_memory("VmHWM") - before) / 1e3}  # fmt: skip
 
 
-# -- growth ------------------------------------------------------------------------------------------------------------
+# -- growth ----------------------------------------------------------------------------------------
 
 
 def growth(what: str) -> Iterator[Row]:
-    """Seconds of a round as rows, columns or agents double: proximal-2, whose round is two passes over the data.
+    """Seconds of a round as rows, columns or agents double: proximal-2, whose round is two passes
+    over the data.
 
     At × 1 the data is 48 MB already: what fits into a cache is read faster, and that is not growth.
     """
@@ -491,7 +592,12 @@ def growth(what: str) -> Iterator[Row]:
         for _ in range(4):
             for many, taken in spent.items():
                 began = time.process_time()
-                co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, y), max_rounds=many, **run)
+                co.solve(
+                    co.Problem("squared", "l2", 0.1, intercept=False),
+                    (X, y),
+                    max_rounds=many,
+                    **run,
+                )
                 taken.append(time.process_time() - began)
         milliseconds = 25 * (min(spent[41]) - min(spent[1]))
         yield {"table": "growth", "problem": what, "solver": f"× {factor}", "milliseconds": milliseconds,
@@ -505,7 +611,9 @@ def _tall() -> tuple[np.random.Generator, np.ndarray, np.ndarray]:
 
 
 def afresh(measure: Callable[[], Iterator[Row]]) -> Iterator[Row]:
-    """The rows of that table from a new process: what this one has freed would not be added a second time."""
+    """The rows of that table from a new process: what this one has freed would not be added a
+    second time.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
         yield from processes.submit(_all_rows, measure).result()
 
@@ -530,7 +638,12 @@ def memory_of_rows() -> Iterator[Row]:
         parts = [(X[cut[0] : cut[-1] + 1], labels[cut]) for cut in cuts]
         size = sum((A.data.nbytes + A.indices.nbytes + A.indptr.nbytes if sp.issparse(A) else A.nbytes) + v.nbytes
                    for A, v in parts)  # fmt: skip
-        peer = Peer(label, "", frozenset(), _apart(co.Problem(loss, "l2", 1e-3, intercept=False), parts, method))
+        peer = Peer(
+            label,
+            "",
+            frozenset(),
+            _apart(co.Problem(loss, "l2", 1e-3, intercept=False), parts, method),
+        )
         yield {"table": "memory", "problem": f"rows apart: {label}", "solver": "Coterie",
                "data MB": size / 1e6, "added MB": _added(peer), "floats": np.nan}  # fmt: skip
         del parts
@@ -548,26 +661,46 @@ def memory_of_columns() -> Iterator[Row]:
             "",
             "",
             frozenset(),
-            _apart(co.Problem("squared", "l2", 1e-2, intercept=False), shards, "graph-cp", "features"),
+            _apart(
+                co.Problem("squared", "l2", 1e-2, intercept=False), shards, "graph-cp", "features"
+            ),
         )
         added = _added(peer)
-        yield {"table": "memory", "problem": f"columns apart: {agents} agents, n = {n}", "solver": "Coterie",
-               "data MB": n * 64 * 8 / 1e6, "added MB": added, "floats": added * 1e6 / 8 / n / agents}  # fmt: skip
+        yield {
+            "table": "memory",
+            "problem": f"columns apart: {agents} agents, n = {n}",
+            "solver": "Coterie",
+            "data MB": n * 64 * 8 / 1e6,
+            "added MB": added,
+            "floats": added * 1e6 / 8 / n / agents,
+        }
 
 
 def _apart(problem: co.Problem, parts: list[Any], method: str, split: str = "samples") -> Any:
     def fit(case: Case | None, tol: float) -> np.ndarray:
-        # Enough rounds to fill the memory of Anderson's acceleration, which waits for forty where the loss has kinks.
+        # Enough rounds to fill the memory of Anderson's acceleration, which waits for forty where
+        # the loss has kinks.
         rounds = 20 if np.isfinite(problem.loss.smoothness) else 60
         options = {"network": "ring"} if split == "features" else {}
-        co.solve(problem, parts, split=split, method=method, max_rounds=rounds, tol=tol, threads=1, **options)
+        co.solve(
+            problem,
+            parts,
+            split=split,
+            method=method,
+            max_rounds=rounds,
+            tol=tol,
+            threads=1,
+            **options,
+        )
         return np.zeros(1)
 
     return fit
 
 
 def _added(peer: Peer) -> float:
-    """By how many megabytes the memory of a fork of this process grew at most, in the second of two runs."""
+    """By how many megabytes the memory of a fork of this process grew at most, in the second of two
+    runs.
+    """
 
     class Nothing:
         def objective(self, w: np.ndarray) -> float:

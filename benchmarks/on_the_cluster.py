@@ -1,14 +1,17 @@
-"""On the cluster: one DataFrame, fitted by Spark's own MLlib and by Coterie in the same Spark session, and Ray Data.
+"""On the cluster: one DataFrame, fitted by Spark's own MLlib and by Coterie in the same Spark
+session, and Ray Data.
 
-    python benchmarks/on_the_cluster.py                 both problems, some ten minutes on two idle cores
+    python benchmarks/on_the_cluster.py                 both problems, some ten minutes on two idle
+    cores
     python benchmarks/on_the_cluster.py --share 0.1     a tenth of the rows
     python benchmarks/on_the_cluster.py --only dense
     python benchmarks/on_the_cluster.py --write docs/cluster-benchmarks.md
 
-Logistic regression with l2, no intercept. Data lies in Parquet files, and every turn reads it. Everybody is asked
-for more and more accuracy, in its own terms, until the objective, computed here, is within 1e-6 of the best one, as a
-share of what a model of zeros loses; then all take turns, and the fastest turn counts. Processor time is that of
-all processes: the driver, Java, and Python's workers.
+Logistic regression with l2, no intercept. Data lies in Parquet files, and every turn reads it.
+Everybody is asked for more and more accuracy, in its own terms, until the objective, computed here,
+is within 1e-6 of the best one, as a share of what a model of zeros loses; then all take turns, and
+the fastest turn counts. Processor time is that of all processes: the driver, Java, and Python's
+workers.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ class Data:
     def objective(self, w: np.ndarray) -> float:
         """(1/n) Σ log(1 + e^{−y x·w}) + ½ λ ‖w‖²."""
         signs = 2.0 * self.y - 1.0
-        return float(np.logaddexp(0.0, -signs * (self.X @ w)).mean()) + 0.5 * STRENGTH * float(w @ w)
+        return float(np.logaddexp(0.0, -signs * (self.X @ w)).mean()) + 0.5 * STRENGTH * float(
+            w @ w
+        )
 
 
 def dense(rows: int, columns: int, folder: Path) -> Data:
@@ -78,8 +83,13 @@ def sparse(rows: int, columns: int, folder: Path) -> Data:
 
     rng = np.random.default_rng(0)
     # Word j is drawn about 1/(j + 20) times as often as all others.
-    words = np.minimum(20 * np.exp(rng.random((rows, 32)) * math.log(columns / 20 + 1)) - 20, columns - 1).astype(int)
-    X = sp.csr_array((np.ones(words.size), words.ravel(), np.arange(0, words.size + 1, 32)), shape=(rows, columns))
+    words = np.minimum(
+        20 * np.exp(rng.random((rows, 32)) * math.log(columns / 20 + 1)) - 20, columns - 1
+    ).astype(int)
+    X = sp.csr_array(
+        (np.ones(words.size), words.ravel(), np.arange(0, words.size + 1, 32)),
+        shape=(rows, columns),
+    )
     X.sum_duplicates()
     X.data[:] = 1.0
     y = _labels(X @ (rng.standard_normal(columns) * 0.5), rng)
@@ -98,7 +108,10 @@ def sparse(rows: int, columns: int, folder: Path) -> Data:
         pa.ListArray.from_arrays(X.indptr.astype(np.int32), X.data),
     ]
     told = StructType().add("features", VectorUDT()).add("y", DoubleType()).json()
-    schema = pa.schema([("features", kind), ("y", pa.float64())], {"org.apache.spark.sql.parquet.row.metadata": told})
+    schema = pa.schema(
+        [("features", kind), ("y", pa.float64())],
+        {"org.apache.spark.sql.parquet.row.metadata": told},
+    )
     vectors = pa.StructArray.from_arrays(parts, fields=list(kind))
     _written(pa.Table.from_arrays([vectors, pa.array(y)], schema=schema), folder)
     return Data(f"{rows:,} × {columns:,} sparse", folder, X, y, [])
@@ -127,7 +140,12 @@ def mllib(session: Any, data: Data, tol: float) -> np.ndarray:
         frame = VectorAssembler(inputCols=data.columns, outputCol="features").transform(frame)
     frame = frame.select("features", "y").cache()
     model = LogisticRegression(
-        labelCol="y", regParam=STRENGTH, fitIntercept=False, standardization=False, tol=tol, maxIter=10_000
+        labelCol="y",
+        regParam=STRENGTH,
+        fitIntercept=False,
+        standardization=False,
+        tol=tol,
+        maxIter=10_000,
     )
     try:
         return np.array(model.fit(frame).coefficients.toArray())
@@ -166,7 +184,9 @@ def processor_seconds() -> float:
     return total
 
 
-def measured(data: Data, solvers: dict[str, Callable[[float], np.ndarray]], turns: int) -> list[str]:
+def measured(
+    data: Data, solvers: dict[str, Callable[[float], np.ndarray]], turns: int
+) -> list[str]:
     """A line for each."""
     needed, reached = {}, {}
     # Certified, and 100 times as near as anybody has to come.
@@ -174,7 +194,11 @@ def measured(data: Data, solvers: dict[str, Callable[[float], np.ndarray]], turn
     for name, solve in solvers.items():
         for needed[name] in TOLERANCES:
             reached[name] = (data.objective(solve(needed[name])) - best) / math.log(2)
-            print(f"    {name}: {needed[name]:g} reaches {reached[name]:.1e}", file=sys.stderr, flush=True)
+            print(
+                f"    {name}: {needed[name]:g} reaches {reached[name]:.1e}",
+                file=sys.stderr,
+                flush=True,
+            )
             if reached[name] <= ENOUGH:
                 break
     best_of: dict[str, tuple[float, float]] = {}
@@ -184,13 +208,19 @@ def measured(data: Data, solvers: dict[str, Callable[[float], np.ndarray]], turn
             solve(needed[name])
             turn = time.perf_counter() - clock, processor_seconds() - cpu
             best_of[name] = tuple(map(min, zip(turn, best_of.get(name, turn), strict=True)))  # type: ignore[assignment]
-            print(f"    {name}: {turn[0]:.2f} s, {turn[1]:.2f} s of processors", file=sys.stderr, flush=True)
+            print(
+                f"    {name}: {turn[0]:.2f} s, {turn[1]:.2f} s of processors",
+                file=sys.stderr,
+                flush=True,
+            )
     first = next(iter(solvers))
     head = f"{data.name}, within {ENOUGH:g}"
     lines = [f"{head:<44}{'seconds':>9}{'ratio':>8}{'processor':>11}{'ratio':>8}{'reached':>11}"]
     for name, (clock, cpu) in best_of.items():
         ratios = clock / best_of[first][0], cpu / best_of[first][1]
-        lines.append(f"{name:<44}{clock:>9.2f}{ratios[0]:>8.2f}{cpu:>11.2f}{ratios[1]:>8.2f}{reached[name]:>11.1e}")
+        lines.append(
+            f"{name:<44}{clock:>9.2f}{ratios[0]:>8.2f}{cpu:>11.2f}{ratios[1]:>8.2f}{reached[name]:>11.1e}"
+        )
     return lines
 
 
@@ -201,7 +231,9 @@ def spark_session() -> Any:
     from coterie.engines.spark_session import SETTINGS, prepare_environment
 
     prepare_environment()
-    builder = SparkSession.builder.master(f"local[{max(2, all_cores())}]").config("spark.driver.memory", "4g")
+    builder = SparkSession.builder.master(f"local[{max(2, all_cores())}]").config(
+        "spark.driver.memory", "4g"
+    )
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -211,7 +243,9 @@ def spark_session() -> Any:
 
 def main() -> None:
     """Measure, print, and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--only", choices=("dense", "sparse"))
     parser.add_argument("--turns", type=int, default=3)
@@ -237,7 +271,9 @@ def main() -> None:
     if given.write is not None:
         fenced = f"{MARK}\n```text\n" + "\n".join(lines) + "\n```"
         page = given.write.read_text()
-        given.write.write_text(re.sub(MARK + r"\n```text\n.*?\n```", lambda _: fenced, page, flags=re.S))
+        given.write.write_text(
+            re.sub(MARK + r"\n```text\n.*?\n```", lambda _: fenced, page, flags=re.S)
+        )
 
 
 if __name__ == "__main__":

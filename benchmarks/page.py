@@ -1,4 +1,6 @@
-"""From the rows of a benchmark to `docs/benchmarks.md` and its figure: tables, targets, a sentence for what is lost."""
+"""From the rows of a benchmark to `docs/benchmarks.md` and its figure: tables, targets, a sentence
+for what is lost.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +22,44 @@ WHY = {
     "lasso": "Coterie reads the data once more for its digest and twice for a certificate",
     "huber": "a whole Hessian in the first round, where rehline only makes coordinate steps",
     "quantile": "Hessians are added up anew in every round",
-    "hinge l2, a1a": "14 rounds of eight agents in Python take longer than the whole problem in compiled code",
+    "hinge l2, a1a": (
+        "14 rounds of eight agents in Python take longer than the whole problem in compiled code"
+    ),
     "hinge l1, a1a": "18 rounds of eight agents in Python, on a problem of milliseconds",
-    "logistic l2, a1a": "five rounds of eight agents in Python take longer than the whole problem in compiled code",
-    "logistic l1, a1a": "four rounds of eight agents in Python take longer than the whole problem in compiled code",
+    "logistic l2, a1a": (
+        "five rounds of eight agents in Python take longer than the whole problem in compiled code"
+    ),
+    "logistic l1, a1a": (
+        "four rounds of eight agents in Python take longer than the whole problem in compiled code"
+    ),
     "hinge l2": "rounds against one sequence of coordinate steps over all rows",
     "logistic l2": "each Newton step is eight products, sums and a certificate",
-    "logistic l1": "the Hessian is added up anew in every round, where working sets reuse residuals",
+    "logistic l1": (
+        "the Hessian is added up anew in every round, where working sets reuse residuals"
+    ),
 }
-"""One sentence for every kind of row that Coterie may lose in seconds, by the beginning of the problem's name."""
+"""One sentence for every kind of row that Coterie may lose in seconds, by the beginning of the
+problem's name.
+"""
 
 WHY_ROUNDS = {
-    "ridge": "its certificate would do with fewer rounds, but the self-tuned steps need some to be found",
+    "ridge": (
+        "its certificate would do with fewer rounds, but the self-tuned steps need some to be found"
+    ),
     "quantile": "the first rounds of interior-point only approach the central path",
-    "hinge": "the first rounds of interior-point only approach the central path, where CoCoA's coordinate steps are at "
+    "hinge": "the first rounds of interior-point only approach the central path, where CoCoA's "
+    "coordinate steps are at "
     "once near a rough answer",
     "huber": "CoCoA's first dual steps are already good for three digits",
-    "logistic": "CoCoA's first dual steps are already good for three digits; a Newton step from 0 is not",
+    "logistic": (
+        "CoCoA's first dual steps are already good for three digits; a Newton step from 0 is not"
+    ),
     "lasso": "for its link Coterie weighs bits and seconds, not rounds alone",
 }
 """The same for rounds, rows apart."""
 WHY_APART = {
-    "vertical": "CoLA tells everybody the labels and solves its blocks exactly, and where all are near to each other "
+    "vertical": "CoLA tells everybody the labels and solves its blocks exactly, and where all are "
+    "near to each other "
     "its averages are nearly those of all; Coterie's `tree` takes steps of first order",
     "low rank": "a block of directions costs some rounds before it is the right one",
 }
@@ -69,21 +87,37 @@ def _of(rows: list[Row], table: str) -> dict[str, list[Row]]:
 
 
 def _why(reasons: dict[str, str], problem: str) -> str:
-    return next((reason for start, reason in reasons.items() if problem.lower().startswith(start)), "not yet explained")
+    return next(
+        (reason for start, reason in reasons.items() if problem.lower().startswith(start)),
+        "not yet explained",
+    )
 
 
 def seconds_table(rows: list[Row]) -> list[str]:
     """Markdown: seconds, and their ratio to Coterie's."""
-    lines = ["| problem | solver | s to 1e-3 | s to 1e-6 | ratio to Coterie at 1e-3 | at 1e-6 | MB added |"]
+    lines = [
+        (
+            "| problem | solver | s to 1e-3 | s to 1e-6 | ratio to Coterie at 1e-3 | at 1e-6 | MB "
+            "added |"
+        )
+    ]
     lines += ["|---|---|---|---|---|---|---|"]
     for problem, own in _of(rows, "seconds").items():
         mine = next(row for row in own if row["solver"] == OURS)
         for row in own:
             a, b, limit = row["to 1e-03"], row["to 1e-06"], row.get("limit")
             ratios = [
-                number(x / y) if np.isfinite(x) else "–" for x, y in ((a, mine["to 1e-03"]), (b, mine["to 1e-06"]))
+                number(x / y) if np.isfinite(x) else "–"
+                for x, y in ((a, mine["to 1e-03"]), (b, mine["to 1e-06"]))
             ]
-            cells = [problem, row["solver"], _cell(a, limit), _cell(b, limit), *ratios, number(row["megabytes"])]
+            cells = [
+                problem,
+                row["solver"],
+                _cell(a, limit),
+                _cell(b, limit),
+                *ratios,
+                number(row["megabytes"]),
+            ]
             lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -96,17 +130,26 @@ def lost(rows: list[Row]) -> list[str]:
         mine = min(value for name, value in spent.items() if name.startswith(OURS))
         name = min(spent, key=lambda solver: spent[solver])
         if spent[name] < mine:
-            lines.append(f"- {problem}: {name} is {number(mine / spent[name])} times faster: {_why(WHY, problem)}.")
+            lines.append(
+                f"- {problem}: {name} is {number(mine / spent[name])} times faster: "
+                f"{_why(WHY, problem)}."
+            )
     return lines
 
 
 def rounds_table(rows: list[Row], table: str = "rounds") -> list[str]:
     """Markdown: rounds and megabytes."""
-    lines = ["| problem | method | rounds to 1e-3 | MB | rounds to 1e-6 | MB |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| problem | method | rounds to 1e-3 | MB | rounds to 1e-6 | MB |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in (row for row in rows if row["table"] == table):
         cells = []
         for target in ("1e-03", "1e-06"):
-            cells += [_cell(row[f"rounds to {target}"], row.get("limit")), number(row[f"MB to {target}"])]
+            cells += [
+                _cell(row[f"rounds to {target}"], row.get("limit")),
+                number(row[f"MB to {target}"]),
+            ]
         lines.append(f"| {row['problem']} | {row['solver']} | {' | '.join(cells)} |")
     return lines
 
@@ -120,9 +163,14 @@ def _best(own: list[Row], key: str) -> tuple[float, float, str]:
 
 
 def _at_least(own: list[Row], key: str) -> float:
-    """What the best of the others needs at least: of those who did not get there, the limit at which they stopped."""
+    """What the best of the others needs at least: of those who did not get there, the limit at
+    which they stopped.
+    """
     others = [row for row in own if not row["solver"].startswith(OURS)]
-    return min((row[key] if np.isfinite(row[key]) else row.get("limit", np.inf) for row in others), default=np.inf)
+    return min(
+        (row[key] if np.isfinite(row[key]) else row.get("limit", np.inf) for row in others),
+        default=np.inf,
+    )
 
 
 def lost_rounds(rows: list[Row]) -> list[str]:
@@ -133,10 +181,16 @@ def lost_rounds(rows: list[Row]) -> list[str]:
             mine, best, name = _best(own, "rounds to 1e-03")
             why = WHY_APART.get(table) or _why(WHY_ROUNDS, problem)
             if mine > 1.1 * best:
-                lines.append(f"- {problem}: to 1e-3 {name} needs {best:.0f} rounds, Coterie {_cell(mine)}: {why}.")
+                lines.append(
+                    f"- {problem}: to 1e-3 {name} needs {best:.0f} rounds, Coterie {_cell(mine)}: "
+                    f"{why}."
+                )
             mine, best, name = _best(own, "rounds to 1e-06")
             if mine > 0.5 * best:
-                lines.append(f"- {problem}: to 1e-6 {name} needs {best:.0f} rounds, Coterie {_cell(mine)}: {why}.")
+                lines.append(
+                    f"- {problem}: to 1e-6 {name} needs {best:.0f} rounds, Coterie {_cell(mine)}: "
+                    f"{why}."
+                )
     return lines
 
 
@@ -146,7 +200,9 @@ def targets(rows: list[Row]) -> list[str]:
 
     def judge(name: str, verdicts: dict[str, tuple[bool, str]]) -> None:
         if verdicts:
-            failed = [f"{problem} ({shown})" for problem, (good, shown) in verdicts.items() if not good]
+            failed = [
+                f"{problem} ({shown})" for problem, (good, shown) in verdicts.items() if not good
+            ]
             good = len(verdicts) - len(failed)
             lines.append(f"| {name} | {good} of {len(verdicts)} | {'; '.join(failed) or '–'} |")
 
@@ -155,21 +211,47 @@ def targets(rows: list[Row]) -> list[str]:
         for problem, own in _of(rows, table).items():
             mine, best, _ = _best(own, key)
             least = _at_least(own, key)
-            shown = f"{number(mine / best)}×" if mine > most * best else f"open: another was stopped at {number(least)}"
+            shown = (
+                f"{number(mine / best)}×"
+                if mine > most * best
+                else f"open: another was stopped at {number(least)}"
+            )
             if np.isfinite(mine) or np.isfinite(best):
                 verdicts[problem] = bool(mine <= most * min(least, best)), shown
         return verdicts
 
-    judge("seconds to 1e-6: within 3 × the best solver of undivided data", compared("seconds", "to 1e-06", 3.0))
-    for table, words in (("rounds", "rows apart"), ("vertical", "columns apart"), ("low rank", "low rank")):
-        judge(f"rounds to 1e-6, {words}: at most half of the best other", compared(table, "rounds to 1e-06", 0.5))
-        judge(f"rounds to 1e-3, {words}: at most 1.1 × the best other", compared(table, "rounds to 1e-03", 1.1))
-    wide = {problem: {row["solver"]: row for row in own} for problem, own in _of(rows, "wide").items()}
     judge(
-        "many rare columns, a proven 1e-4: at most 60 rounds, 1 GB and 8 × the seconds of liblinear",
+        "seconds to 1e-6: within 3 × the best solver of undivided data",
+        compared("seconds", "to 1e-06", 3.0),
+    )
+    for table, words in (
+        ("rounds", "rows apart"),
+        ("vertical", "columns apart"),
+        ("low rank", "low rank"),
+    ):
+        judge(
+            f"rounds to 1e-6, {words}: at most half of the best other",
+            compared(table, "rounds to 1e-06", 0.5),
+        )
+        judge(
+            f"rounds to 1e-3, {words}: at most 1.1 × the best other",
+            compared(table, "rounds to 1e-03", 1.1),
+        )
+    wide = {
+        problem: {row["solver"]: row for row in own} for problem, own in _of(rows, "wide").items()
+    }
+    judge(
+        (
+            "many rare columns, a proven 1e-4: at most 60 rounds, 1 GB and 8 × the seconds of "
+            "liblinear"
+        ),
         {
             problem: (
-                bool(own[OURS]["rounds"] <= 60 and own[OURS]["megabytes"] <= 1000 and own[OURS]["proven"] <= 1e-4)
+                bool(
+                    own[OURS]["rounds"] <= 60
+                    and own[OURS]["megabytes"] <= 1000
+                    and own[OURS]["proven"] <= 1e-4
+                )
                 and own[OURS]["seconds"] <= 8 * own[PEER]["seconds"],
                 f"{own[OURS]['rounds']:.0f} rounds, {number(own[OURS]['megabytes'])} MB, "
                 f"{number(own[OURS]['seconds'] / own[PEER]['seconds'])}×",
@@ -178,23 +260,38 @@ def targets(rows: list[Row]) -> list[str]:
             if {OURS, PEER} <= set(own)
         },
     )
-    for words, key, most in (("start not counted: 10 × faster", "fit", 0.1), ("start counted: faster", "all", 1.0)):
+    for words, key, most in (
+        ("start not counted: 10 × faster", "fit", 0.1),
+        ("start counted: faster", "all", 1.0),
+    ):
         for target in ("1e-03", "1e-06"):
-            judge(f"dask-glm and MLlib to {target}, {words}", compared("start", f"{key} to {target}", most))
+            judge(
+                f"dask-glm and MLlib to {target}, {words}",
+                compared("start", f"{key} to {target}", most),
+            )
     grown = {
-        what: own[-1]["milliseconds"] / own[0]["milliseconds"] / (own[-1]["non-zeros"] / own[0]["non-zeros"])
+        what: own[-1]["milliseconds"]
+        / own[0]["milliseconds"]
+        / (own[-1]["non-zeros"] / own[0]["non-zeros"])
         for what, own in _of(rows, "growth").items()
         if len(own) == 3
     }
     judge(
         "milliseconds of a round per non-zero, at × 4: at most 1.3 × those at × 1",
-        {what: (ratio <= 1.3, f"{number(ratio)}×") for what, ratio in grown.items() if what != "agents"},
+        {
+            what: (ratio <= 1.3, f"{number(ratio)}×")
+            for what, ratio in grown.items()
+            if what != "agents"
+        },
     )
     held = {problem: own[0] for problem, own in _of(rows, "memory").items()}
     judge(
         "memory, rows apart: at most 1.5 × the data",
         {
-            problem: (row["added MB"] <= 0.5 * row["data MB"], f"{number(1 + row['added MB'] / row['data MB'])}×")
+            problem: (
+                row["added MB"] <= 0.5 * row["data MB"],
+                f"{number(1 + row['added MB'] / row['data MB'])}×",
+            )
             for problem, row in held.items()
             if problem.startswith("rows")
         },
@@ -217,7 +314,9 @@ def _plain_table(rows: list[Row], table: str, columns: dict[str, str]) -> list[s
         return ["Not measured in this run."]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for row in own:
-        cells = [row[key] if isinstance(row[key], str) else number(row[key]) for key in columns.values()]
+        cells = [
+            row[key] if isinstance(row[key], str) else number(row[key]) for key in columns.values()
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -246,24 +345,41 @@ def figure(rows: list[Row], path: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "coterie"
     from matplotlib import pyplot as plt
 
-    problems = {name: own for name, own in _of(rows, "seconds").items() if np.isfinite(_best(own, "to 1e-06")[0])}
+    problems = {
+        name: own
+        for name, own in _of(rows, "seconds").items()
+        if np.isfinite(_best(own, "to 1e-06")[0])
+    }
     fig, axes = plt.subplots(figsize=(8, 0.32 * len(problems) + 2.0), layout="constrained")
     axes.axvspan(1 / 3, 1, color="0.93")
     axes.axvline(1, color="0.5", lw=1)
-    solvers = sorted({row["solver"] for own in problems.values() for row in own} - {OURS}, key=str.lower)
+    solvers = sorted(
+        {row["solver"] for own in problems.values() for row in own} - {OURS}, key=str.lower
+    )
     colours = plt.get_cmap("tab20").colors
     for number, name in enumerate(solvers):
         points = [
-            (row["to 1e-06"] / next(mine["to 1e-06"] for mine in own if mine["solver"] == OURS), height)
+            (
+                row["to 1e-06"] / next(mine["to 1e-06"] for mine in own if mine["solver"] == OURS),
+                height,
+            )
             for height, own in enumerate(reversed(problems.values()))
             for row in own
             if row["solver"] == name
         ]
         shown = [point for point in points if np.isfinite(point[0])]
         if shown:
-            style = {"marker": "osD^vPX*<>"[number % 10], "color": colours[2 * number % 20 + 2 * number // 20]}
-            axes.plot(*zip(*shown, strict=True), ls="", ms=7, mec="white", mew=0.5, label=name, **style)
-    axes.set(xscale="log", xlabel="seconds to 1e-6, in units of Coterie's (right of 1: Coterie is faster)")
+            style = {
+                "marker": "osD^vPX*<>"[number % 10],
+                "color": colours[2 * number % 20 + 2 * number // 20],
+            }
+            axes.plot(
+                *zip(*shown, strict=True), ls="", ms=7, mec="white", mew=0.5, label=name, **style
+            )
+    axes.set(
+        xscale="log",
+        xlabel="seconds to 1e-6, in units of Coterie's (right of 1: Coterie is faster)",
+    )
     axes.set_yticks(range(len(problems)), list(problems)[::-1], fontsize=8)
     axes.grid(axis="y", lw=0.4, alpha=0.5)
     if axes.lines[1:]:
@@ -386,9 +502,14 @@ STOPPED = " **Missing below, because the run is not finished: {}.**"
 
 def page(rows: list[Row], quick: bool, unfinished: list[str] | None = None) -> str:
     """The Markdown page."""
-    out = sorted([ABSENT, *((row["problem"], row["solver"]) for row in rows if row["table"] == "out")])
+    out = sorted(
+        [ABSENT, *((row["problem"], row["solver"]) for row in rows if row["table"] == "out")]
+    )
     stopped = [row for row in rows if row["table"] == "stopped"]
-    aside = [f"- {row['problem']}: stopped after {number(row['seconds'])} s, before its end" for row in stopped]
+    aside = [
+        f"- {row['problem']}: stopped after {number(row['seconds'])} s, before its end"
+        for row in stopped
+    ]
     aside += [f"- {name}: {reason}" for name, reason in out]
     fit = {f"fit to {a}": f"fit to {b}" for a, b in (("1e-3", "1e-03"), ("1e-6", "1e-06"))}
     whole = {f"all to {a}": f"all to {b}" for a, b in (("1e-3", "1e-03"), ("1e-6", "1e-06"))}
@@ -405,7 +526,9 @@ def page(rows: list[Row], quick: bool, unfinished: list[str] | None = None) -> s
     return PAGE.format(
         stopped=STOPPED.format(", ".join(unfinished)) if unfinished else "",
         command="make bench-quick" if quick else "make bench",
-        machine=f"{os.cpu_count()} cores ({platform.machine()}, Python {platform.python_version()})",
+        machine=(
+            f"{os.cpu_count()} cores ({platform.machine()}, Python {platform.python_version()})"
+        ),
         targets="\n".join(targets(rows)),
         seconds="\n".join(seconds_table(rows)),
         lost="\n".join(lost(rows)) or "Nowhere.",

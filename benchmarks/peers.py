@@ -1,4 +1,5 @@
-"""Other people's solvers on our objective (1/n) Σ ℓ + g, without intercept: each a function (case, tol) → w.
+"""Other people's solvers on our objective (1/n) Σ ℓ + g, without intercept: each a function (case,
+tol) → w.
 
 `tol` is a tolerance in the solver's own terms. A package that is not installed, or that
 does not import, is left out with its reason.
@@ -50,7 +51,9 @@ def missing(peer: Peer) -> str | None:
     return None
 
 
-def peer(name: str, package: str, *knows: str, cluster: bool = False, dense: bool = False) -> Callable[[Any], Any]:
+def peer(
+    name: str, package: str, *knows: str, cluster: bool = False, dense: bool = False
+) -> Callable[[Any], Any]:
     """Enter a function into the list."""
 
     def enter(fit: Callable[[Case, float], np.ndarray]) -> Callable[[Case, float], np.ndarray]:
@@ -70,7 +73,12 @@ def _scikit_logistic(solver: str, l1_ratio: float) -> Callable[[Case, float], np
 
         C = 1 / (len(case.y) * _strength(case))
         model = LogisticRegression(
-            C=C, l1_ratio=l1_ratio, solver=solver, fit_intercept=False, tol=tol, max_iter=MANY if tol < 1e-3 else 500
+            C=C,
+            l1_ratio=l1_ratio,
+            solver=solver,
+            fit_intercept=False,
+            tol=tol,
+            max_iter=MANY if tol < 1e-3 else 500,
         )
         return model.fit(case.X, case.y).coef_[0]
 
@@ -88,21 +96,33 @@ def _linear_svc(case: Case, tol: float) -> np.ndarray:
     from sklearn.svm import LinearSVC
 
     C = 1 / (len(case.y) * _strength(case))
-    return LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=tol, max_iter=MANY).fit(case.X, case.y).coef_[0]
+    return (
+        LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=tol, max_iter=MANY)
+        .fit(case.X, case.y)
+        .coef_[0]
+    )
 
 
 @peer("scikit-learn Ridge", "sklearn", "squared l2")
 def _ridge(case: Case, tol: float) -> np.ndarray:
     from sklearn.linear_model import Ridge
 
-    return Ridge(alpha=len(case.y) * _strength(case), fit_intercept=False, tol=tol).fit(case.X, case.y).coef_
+    return (
+        Ridge(alpha=len(case.y) * _strength(case), fit_intercept=False, tol=tol)
+        .fit(case.X, case.y)
+        .coef_
+    )
 
 
 @peer("scikit-learn Lasso", "sklearn", "squared l1")
 def _lasso(case: Case, tol: float) -> np.ndarray:
     from sklearn.linear_model import Lasso
 
-    return Lasso(_strength(case), fit_intercept=False, tol=tol, max_iter=MANY).fit(case.X, case.y).coef_
+    return (
+        Lasso(_strength(case), fit_intercept=False, tol=tol, max_iter=MANY)
+        .fit(case.X, case.y)
+        .coef_
+    )
 
 
 @peer("scikit-learn QuantileRegressor", "sklearn", "quantile l1")
@@ -110,7 +130,11 @@ def _highs(case: Case, tol: float) -> np.ndarray:
     from sklearn.linear_model import QuantileRegressor
 
     level = case.problem.loss.level
-    return QuantileRegressor(quantile=level, alpha=_strength(case), fit_intercept=False).fit(case.X, case.y).coef_
+    return (
+        QuantileRegressor(quantile=level, alpha=_strength(case), fit_intercept=False)
+        .fit(case.X, case.y)
+        .coef_
+    )
 
 
 @peer("celer", "celer", "squared l1", "logistic l1")
@@ -119,7 +143,11 @@ def _celer(case: Case, tol: float) -> np.ndarray:
 
     X = sp.csc_matrix(case.X) if sp.issparse(case.X) else np.asfortranarray(case.X)
     if case.problem.loss.name == "squared":
-        return celer.Lasso(_strength(case), fit_intercept=False, tol=tol, max_iter=200).fit(X, case.y).coef_
+        return (
+            celer.Lasso(_strength(case), fit_intercept=False, tol=tol, max_iter=200)
+            .fit(X, case.y)
+            .coef_
+        )
     C = 1 / (len(case.y) * _strength(case))
     return celer.LogisticRegression(C=C, tol=tol, max_iter=200).fit(X, case.y).coef_[0]
 
@@ -134,18 +162,32 @@ def _skglm(case: Case, tol: float) -> np.ndarray:
         case "squared":
             return skglm.Lasso(lam, fit_intercept=False, tol=tol).fit(X, case.y).coef_
         case "logistic":
-            return skglm.SparseLogisticRegression(lam, fit_intercept=False, tol=tol).fit(X, case.y).coef_[0]
-    return skglm.LinearSVC(C=1 / (len(case.y) * lam), tol=tol, fit_intercept=False).fit(X, case.y).coef_[0]
+            return (
+                skglm.SparseLogisticRegression(lam, fit_intercept=False, tol=tol)
+                .fit(X, case.y)
+                .coef_[0]
+            )
+    return (
+        skglm.LinearSVC(C=1 / (len(case.y) * lam), tol=tol, fit_intercept=False)
+        .fit(X, case.y)
+        .coef_[0]
+    )
 
 
 @peer("snapml", "snapml", "logistic l2", "logistic l1", "hinge l2")
 def _snapml(case: Case, tol: float) -> np.ndarray:
     import snapml
 
-    X = sp.csr_matrix(case.X).astype(np.float32) if sp.issparse(case.X) else np.asarray(case.X, np.float32)
+    X = (
+        sp.csr_matrix(case.X).astype(np.float32)
+        if sp.issparse(case.X)
+        else np.asarray(case.X, np.float32)
+    )
     if case.problem.loss.name == "hinge":
         lam = len(case.y) * _strength(case)
-        model = snapml.SupportVectorMachine(regularizer=lam, max_iter=MANY, tol=tol, fit_intercept=False)
+        model = snapml.SupportVectorMachine(
+            regularizer=lam, max_iter=MANY, tol=tol, fit_intercept=False
+        )
     else:
         model = snapml.LogisticRegression(
             regularizer=len(case.y) * _strength(case),
@@ -167,13 +209,21 @@ def _rehline(case: Case, tol: float) -> np.ndarray:
     none = np.empty((0, 0))
     if case.problem.loss.name == "hinge":
         # Σ C max(0, 1 − y x·w) + ½‖w‖²
-        U, V, Tau, S, T = (-y / (n * lam)).reshape(1, -1), np.full((1, n), 1 / (n * lam)), none, none, none
+        U, V, Tau, S, T = (
+            (-y / (n * lam)).reshape(1, -1),
+            np.full((1, n), 1 / (n * lam)),
+            none,
+            none,
+            none,
+        )
     else:
         C, h = np.sqrt(1 / (n * lam)), case.problem.loss.threshold
         U = V = none
         S, T = np.vstack([np.full(n, C), np.full(n, -C)]), np.vstack([-C * y, C * y])
         Tau = np.full((2, n), C * h)
-    return np.asarray(ReHLine_solver(X=X, U=U, V=V, Tau=Tau, S=S, T=T, max_iter=MANY, tol=tol, verbose=0).beta)
+    return np.asarray(
+        ReHLine_solver(X=X, U=U, V=V, Tau=Tau, S=S, T=T, max_iter=MANY, tol=tol, verbose=0).beta
+    )
 
 
 @peer("cyanure", "cyanure", "squared l2", "squared l1", "logistic l2", "logistic l1")
@@ -181,7 +231,13 @@ def _cyanure(case: Case, tol: float) -> np.ndarray:
     from cyanure import estimators
 
     lam, penalty = _strength(case), case.problem.penalty.name
-    options = {"penalty": penalty, "lambda_1": lam, "fit_intercept": False, "tol": tol, "max_iter": 2000}
+    options = {
+        "penalty": penalty,
+        "lambda_1": lam,
+        "fit_intercept": False,
+        "tol": tol,
+        "max_iter": 2000,
+    }
     if case.problem.loss.name == "squared":
         model = estimators.Regression(verbose=False, **options)
     else:
@@ -200,7 +256,13 @@ def _copt(case: Case, tol: float) -> np.ndarray:
     loss = copt.loss.LogLoss(case.X, labels, ridge)
     prox = None if ridge else copt.penalty.L1Norm(_strength(case)).prox
     done = copt.minimize_proximal_gradient(
-        loss.f_grad, np.zeros(case.X.shape[1]), prox, tol=tol, max_iter=MANY, accelerated=True, jac=True
+        loss.f_grad,
+        np.zeros(case.X.shape[1]),
+        prox,
+        tol=tol,
+        max_iter=MANY,
+        accelerated=True,
+        jac=True,
     )
     return done.x
 
@@ -227,7 +289,9 @@ def _dask(case: Case, tol: float, solver: str) -> np.ndarray:
     options |= {"max_iter": 250 if tol > 1e-4 else 1000, "normalize": False}
     lam = len(case.y) * _strength(case)
     return np.asarray(
-        getattr(algorithms, solver)(*blocks, regularizer=case.problem.penalty.name, lamduh=lam, **options)
+        getattr(algorithms, solver)(
+            *blocks, regularizer=case.problem.penalty.name, lamduh=lam, **options
+        )
     )
 
 
@@ -246,7 +310,10 @@ def _mllib(case: Case, tol: float) -> np.ndarray:
     if _FRAMES.get("key") != key:
         csr = sp.csr_matrix(case.X)
         rows = [
-            (float(label > 0), Vectors.sparse(csr.shape[1], csr.indices[a:b].tolist(), csr.data[a:b].tolist()))
+            (
+                float(label > 0),
+                Vectors.sparse(csr.shape[1], csr.indices[a:b].tolist(), csr.data[a:b].tolist()),
+            )
             for label, a, b in zip(case.y, csr.indptr[:-1], csr.indptr[1:], strict=True)
         ]
         frame = spark.createDataFrame(rows, ["label", "features"]).repartition(case.agents).cache()

@@ -1,13 +1,19 @@
 """Personal models: accuracy, updates, bits, seconds and memory, each as its own table.
 
-    python benchmarks/personal.py moons           three readings of Moons, five methods, mean of five seeds (minutes)
-    python benchmarks/personal.py real            HAR, School, Computer Buyers, from the folder COTERIE_DATA (minutes)
-    python benchmarks/personal.py steps           updates to 1e-3: published, pairwise; graph steps to 1e-6
+    python benchmarks/personal.py moons           three readings of Moons, five methods, mean of
+                                                  five seeds (minutes)
+    python benchmarks/personal.py real            HAR, School, Computer Buyers, from the folder
+                                                  COTERIE_DATA (minutes)
+    python benchmarks/personal.py steps           updates to 1e-3: published, pairwise; graph steps
+                                                  to 1e-6
     python benchmarks/personal.py time            CPU seconds of one model step
-    python benchmarks/personal.py scale           seconds and memory with 100, 1,000 and 10,000 users
-    python benchmarks/personal.py pictures DIR    the learned graph, its matrix, accuracy against bits and local rows
+    python benchmarks/personal.py scale           seconds and memory with 100, 1,000 and 10,000
+                                                  users
+    python benchmarks/personal.py pictures DIR    the learned graph, its matrix, accuracy against
+                                                  bits and local rows
 
-β, μ and λ are chosen by cross-validation on training rows, at the users; test rows are looked at once, at the end.
+β, μ and λ are chosen by cross-validation on training rows, at the users; test rows are looked at
+once, at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +49,13 @@ READINGS = {
 }
 METHODS: dict[str, dict[str, Any]] = {
     "dada fixed": {"method": "dada", "local_steps": 5, "max_rounds": 60},
-    "dada learned": {"method": "dada", "local_steps": 3, "max_rounds": 105, "alternations": 3, "revisit": False},
+    "dada learned": {
+        "method": "dada",
+        "local_steps": 3,
+        "max_rounds": 105,
+        "alternations": 3,
+        "revisit": False,
+    },
     "as published": {
         "method": "dada",
         "likeness": "models",
@@ -57,7 +69,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "dada-linear": {"method": "dada-linear", "max_rounds": 40},
     "perso-linear": {"method": "perso-linear", "max_rounds": 80},
 }
-"""Everybody with the true graph but "dada learned", and "as published": learned by (3) and the paper's schedule."""
+"""Everybody with the true graph but "dada learned", and "as published": learned by (3) and the
+paper's schedule.
+"""
 BASELINES = ("local", "global")
 GRIDS = {"beta": (10.0,), "mu": (1.0, 3.0), "lam": (10.0, 30.0)}
 PUBLISHED_GRIDS = {"beta": (10.0,), "mu": (0.3, 1.0), "lam": (1.0, 10.0)}
@@ -65,10 +79,16 @@ LINEAR_GRIDS = {"beta": (1000.0,), "mu": (0.01, 0.1, 1.0, 10.0), "lam": (10.0,)}
 BASELINE_GRIDS = {"beta": (1.0, 10.0, 100.0), "mu": (1.0,), "lam": (10.0,)}
 
 
-def fit(data: Dataset, method: str, graph: Any, count: int | None, seed: int) -> tuple[co.Result, dict[str, float]]:
+def fit(
+    data: Dataset, method: str, graph: Any, count: int | None, seed: int
+) -> tuple[co.Result, dict[str, float]]:
     """Cross-validate on training rows, then fit on all of them."""
     tables = split_table(data.train, "users", data.extras["user_train"])
-    network = graph if graph is not None and method != "dada learned" and method != "as published" else "learned"
+    network = (
+        graph
+        if graph is not None and method != "dada learned" and method != "as published"
+        else "learned"
+    )
     how = {"split": "users", "network": network, "tol": 1e-3, "seed": seed, **METHODS[method]}
     special = {
         "as published": PUBLISHED_GRIDS,
@@ -76,7 +96,9 @@ def fit(data: Dataset, method: str, graph: Any, count: int | None, seed: int) ->
         **dict.fromkeys(BASELINES, BASELINE_GRIDS),
     }
     grids = special.get(method, GRIDS)
-    problem, _ = cross_validated(co.Personal(count=count, beta=grids["beta"][0]), tables, grids, 3, Settings.of(**how))
+    problem, _ = cross_validated(
+        co.Personal(count=count, beta=grids["beta"][0]), tables, grids, 3, Settings.of(**how)
+    )
     result = co.solve(problem, tables, **how)
     return result, {name: getattr(problem, name) for name in GRIDS}
 
@@ -90,7 +112,10 @@ def accuracy(result: co.Result, data: Dataset) -> float:
 
 def moons(seeds: int, only: str | None = None, methods: str | None = None) -> None:
     """Section 6.1 for three readings of the data."""
-    print(f"{'reading':14s} {'method':13s} accuracy    seeds                               bits     inside clusters")
+    print(
+        f"{'reading':14s} {'method':13s} accuracy    seeds                               bits     "
+        "inside clusters"
+    )
     for reading, make in READINGS.items():
         if only is not None and only not in reading:
             continue
@@ -107,14 +132,19 @@ def moons(seeds: int, only: str | None = None, methods: str | None = None) -> No
             each = " ".join(f"{score:.3f}" for score in found)
             share = "" if np.isnan(inside).all() else f"{np.nanmean(inside):.2f} (chance 0.30)"
             print(
-                f"{reading:14s} {method:13s} {np.mean(found):.3f}       {each:35s} {np.mean(bits):.2e} {share}",
+                (
+                    f"{reading:14s} {method:13s} {np.mean(found):.3f}       {each:35s} "
+                    f"{np.mean(bits):.2e} {share}"
+                ),
                 flush=True,
             )
             print(f"{'':29s}beta, mu, lam: {chosen}", flush=True)
 
 
 def real(fold: int, methods: str | None = None) -> None:
-    """HAR, School and Computer Buyers; School also with the graph of the schools' features, as in the paper."""
+    """HAR, School and Computer Buyers; School also with the graph of the schools' features, as in
+    the paper.
+    """
     sets = {
         "har": (datasets.har_stairs(), 1122, None),
         "school": (school_of_students(fold), 112, "features"),
@@ -128,7 +158,10 @@ def real(fold: int, methods: str | None = None) -> None:
                 continue
             result, chosen = fit(data, method, graph, count, 0)
             near = result.model.weights.nnz / len(result.model.users)
-            numbers = f"{accuracy(result, data):.3f}     {result.bill.bits:.2e}  {near:5.1f}       {result.rounds}"
+            numbers = (
+                f"{accuracy(result, data):.3f}     {result.bill.bits:.2e}  {near:5.1f}       "
+                f"{result.rounds}"
+            )
             print(f"{name:10s} {method:13s} {numbers:38s}  {chosen}", flush=True)
 
 
@@ -138,16 +171,23 @@ def steps() -> None:
     tables = split_table(data.train, "users", data.extras["user_train"])
     problem = co.Personal(count=200, beta=10.0, mu=1.0)
     how = {"split": "users", "network": data.extras["graph"], "tol": 1e-9, "check_every": 10}
-    best = co.solve(problem, tables, local_steps=10, max_rounds=800, **{**how, "check_every": 200}).certificate
+    best = co.solve(
+        problem, tables, local_steps=10, max_rounds=800, **{**how, "check_every": 200}
+    ).certificate
     print(f"f* is at least {best.dual:.4f} and at most {best.primal:.4f}")
     for step, most in (("pairwise", 700), ("frank-wolfe", 2000)):
         result = co.solve(problem, tables, step=step, max_rounds=most, **how)
         history = result.history
         error = (history.primal - best.primal) / best.primal_at_zero
-        for name, values in (("suboptimality", error), ("certified gap", history.gap / best.primal_at_zero)):
+        for name, values in (
+            ("suboptimality", error),
+            ("certified gap", history.gap / best.primal_at_zero),
+        ):
             reached = np.flatnonzero(values <= 1e-3)
             when = (
-                f"{100 * history[int(reached[0])].round:7d} updates" if reached.size else f"not in {100 * most} updates"
+                f"{100 * history[int(reached[0])].round:7d} updates"
+                if reached.size
+                else f"not in {100 * most} updates"
             )
             print(f"{step:12s} {name} of 1e-3 of f(0): {when}", flush=True)
     _graph_steps(tables, problem)
@@ -156,7 +196,9 @@ def steps() -> None:
 def graph_learning(
     tables: Any, problem: co.Personal, models: np.ndarray, rounds: int, **options: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Bill]:
-    """Graph steps from the empty graph: h/μ before and after every round, the price matrix, the graph and the bill."""
+    """Graph steps from the empty graph: h/μ before and after every round, the price matrix, the
+    graph and the bill.
+    """
     members = introduced_agents(tables, problem)
     price = prices(members, problem, models)
     graphs = list(islice(learned_graphs(members, models, **options), rounds + 1))
@@ -167,27 +209,53 @@ def graph_learning(
 
 
 def _graph_steps(tables: Any, problem: co.Personal) -> None:
-    """h with the local models, κ = 10, δ = 0.1, from the empty graph; the optimum by many more exact steps."""
-    local = co.solve(problem, tables, split="users", method="local", tol=1e-4, max_rounds=500).model.coef_.toarray()
-    for graph_step, revisit, rounds in (("exact", False, 100), ("exact", True, 100), ("gradient", False, 200)):
-        how = {"graph_step": graph_step, "graph_factor": 1.0, "revisit": revisit, "sample": 10, "likeness": "models"}
+    """h with the local models, κ = 10, δ = 0.1, from the empty graph; the optimum by many more
+    exact steps.
+    """
+    local = co.solve(
+        problem, tables, split="users", method="local", tol=1e-4, max_rounds=500
+    ).model.coef_.toarray()
+    for graph_step, revisit, rounds in (
+        ("exact", False, 100),
+        ("exact", True, 100),
+        ("gradient", False, 200),
+    ):
+        how = {
+            "graph_step": graph_step,
+            "graph_factor": 1.0,
+            "revisit": revisit,
+            "sample": 10,
+            "likeness": "models",
+        }
         values, price, *_ = graph_learning(tables, problem.but(lam=1.0), local, rounds, **how)
         optimum, _ = best_graph(price, 1.0, problem.delta)
         start = values[0]
         for target in (1e-3, 1e-6):
             reached = np.flatnonzero(values - optimum <= target * (start - optimum))
-            when = f"{100 * int(reached[0]):6d} steps" if reached.size else f"not in {100 * rounds} steps"
+            when = (
+                f"{100 * int(reached[0]):6d} steps"
+                if reached.size
+                else f"not in {100 * rounds} steps"
+            )
             went = f"h from {start:.2f} to {values[-1]:.4f}, best {optimum:.4f}"
             which = f"{graph_step}{' + neighbours' if revisit else ''}"
             print(f"graph, {which:18s} to {target:.0e}: {when} ({went})", flush=True)
 
 
 def seconds_per_step() -> None:
-    """CPU time of a wake-up with its messages and its bill, on Moons with the true graph; certificates left out."""
+    """CPU time of a wake-up with its messages and its bill, on Moons with the true graph;
+    certificates left out.
+    """
     data = datasets.moons("paper", "zeros")
     tables = split_table(data.train, "users", data.extras["user_train"])
     for step in ("pairwise", "frank-wolfe"):
-        how = {"split": "users", "network": data.extras["graph"], "step": step, "check_every": 10**6, "tol": 1e-9}
+        how = {
+            "split": "users",
+            "network": data.extras["graph"],
+            "step": step,
+            "check_every": 10**6,
+            "tol": 1e-9,
+        }
         problem = co.Personal(count=200, beta=10.0, mu=1.0)
         co.solve(problem, tables, max_rounds=5, **how)
         spent = []
@@ -196,7 +264,10 @@ def seconds_per_step() -> None:
             co.solve(problem, tables, max_rounds=rounds, **how)
             spent.append(time.process_time() - began)
         each = (spent[1] - spent[0]) / (300 * 100)
-        print(f"{step:12s} {1e6 * each:6.1f} µs of CPU a model step; the public code's 630 µs are {630e-6 / each:.0f}×")
+        print(
+            f"{step:12s} {1e6 * each:6.1f} µs of CPU a model step; the public code's 630 µs are "
+            f"{630e-6 / each:.0f}×"
+        )
 
 
 def many_moons(users: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -217,7 +288,10 @@ def many_moons(users: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def scale(users: int | None) -> None:
     """Each size in a process of its own, so that its memory is its own."""
     if users is None:
-        print("users     wake-ups   CPU s    µs a wake-up   edges     peak MB   (MB above the imports) a user")
+        print(
+            "users     wake-ups   CPU s    µs a wake-up   edges     peak MB   (MB above the "
+            "imports) a user"
+        )
         for K in (100, 1000, 10_000):
             subprocess.run([sys.executable, __file__, "scale", "--users", str(K)], check=True)
         return
@@ -225,12 +299,19 @@ def scale(users: int | None) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     began = time.process_time()
     how = {"split": "users", "sample": 10, "alternations": 1, "local_steps": 10, "max_rounds": 45}
-    result = co.solve(co.Personal(count=200, beta=10.0, mu=1.0, lam=10.0), data, check_every=45, revisit=False, **how)
+    result = co.solve(
+        co.Personal(count=200, beta=10.0, mu=1.0, lam=10.0),
+        data,
+        check_every=45,
+        revisit=False,
+        **how,
+    )
     spent = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     wakes = 45 * users
     print(
-        f"{users:6d} {wakes:10d} {spent:9.1f} {1e6 * spent / wakes:12.1f} {result.model.weights.nnz // 2:10d}"
+        f"{users:6d} {wakes:10d} {spent:9.1f} {1e6 * spent / wakes:12.1f} "
+        f"{result.model.weights.nnz // 2:10d}"
         f" {peak:9.0f}   {peak - before:8.0f} {(peak - before) / users:8.3f}",
         flush=True,
     )
@@ -238,17 +319,23 @@ def scale(users: int | None) -> None:
 
 def pictures(folder: Path) -> None:
     """The four drawings, of Moons with zeros."""
-    from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
+    from papers.personal_figures import (
+        accuracy_by_rows,
+        accuracy_by_traffic,
+        draw_users,
+        weight_matrix,
+    )
 
     folder.mkdir(parents=True, exist_ok=True)
     data = datasets.moons("paper", "zeros")
     fits = {
-        method: fit(data, method, data.extras["graph"], 200, 0)[0] for method in ("dada fixed", "dada learned", "local")
+        method: fit(data, method, data.extras["graph"], 200, 0)[0]
+        for method in ("dada fixed", "dada learned", "local")
     }
     learned = fits["dada learned"].model
-    draw_users(learned, labels=[f"{np.rad2deg(a):.0f}" for a in data.extras["angles"]]).figure.savefig(
-        folder / "users.png", dpi=150
-    )
+    draw_users(
+        learned, labels=[f"{np.rad2deg(a):.0f}" for a in data.extras["angles"]]
+    ).figure.savefig(folder / "users.png", dpi=150)
     weight_matrix(learned, data.extras["clusters"]).figure.savefig(folder / "weights.png", dpi=150)
     assert data.test is not None
     test = data.test.X, data.test.y, data.extras["user_test"]
@@ -264,7 +351,14 @@ def _curve(data: Dataset, method: str, test: Any) -> Iterator[tuple[int, int, fl
     network = data.extras["graph"] if method == "dada fixed" else "learned"
     options = {name: value for name, value in METHODS[method].items() if name != "max_rounds"}
     for rounds in (1, 2, 5, 10, 20, 40, 70, 100, 130):
-        how = {"split": "users", "network": network, "tol": 1e-9, "max_rounds": rounds, "check_every": 1000, **options}
+        how = {
+            "split": "users",
+            "network": network,
+            "tol": 1e-9,
+            "max_rounds": rounds,
+            "check_every": 1000,
+            **options,
+        }
         result = co.solve(co.Personal(count=200, beta=10.0, mu=3.0, lam=10.0), tables, **how)
         scores = result.model.score_per_user(*test)
         yield rounds * 100, result.bill.bits, float(np.mean(list(scores.values())))
@@ -272,7 +366,9 @@ def _curve(data: Dataset, method: str, test: Any) -> Iterator[tuple[int, int, fl
 
 def main() -> None:
     """One table a call."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("table", choices=("moons", "real", "steps", "time", "scale", "pictures"))
     parser.add_argument("folder", nargs="?", type=Path, default=Path("pictures"))
     parser.add_argument("--seeds", type=int, default=5)

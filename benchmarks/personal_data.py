@@ -1,7 +1,9 @@
-"""Data of many users, made by rules that are written down here: what personal models are compared on beside real data.
+"""Data of many users, made by rules that are written down here: what personal models are compared
+on beside real data.
 
-Each rule is a function of a seed that gives rows, labels −1 and +1, and the user of each row. They were written and
-committed before the methods that are measured on them were tuned, and are not to be changed after a measurement.
+Each rule is a function of a seed that gives rows, labels −1 and +1, and the user of each row. They
+were written and committed before the methods that are measured on them were tuned, and are not to
+be changed after a measurement.
 """
 
 from __future__ import annotations
@@ -112,7 +114,11 @@ def rare(seed: int) -> Rows:
     rng = np.random.default_rng([10, seed])
     users = _users(rng, 30, 30, 60)
     X = rng.standard_normal((len(users), 8))
-    return X, _labelled(rng, X @ rng.standard_normal(8) - 3.5 + 1.5 * rng.standard_normal(30)[users]), users
+    return (
+        X,
+        _labelled(rng, X @ rng.standard_normal(8) - 3.5 + 1.5 * rng.standard_normal(30)[users]),
+        users,
+    )
 
 
 def boxes(seed: int) -> Rows:
@@ -127,7 +133,19 @@ def boxes(seed: int) -> Rows:
 
 MADE: dict[str, Generator] = {
     rule.__name__: rule
-    for rule in (alike, levels, deviations, camps, strangers, one_column, wide, uneven, opposed, rare, boxes)
+    for rule in (
+        alike,
+        levels,
+        deviations,
+        camps,
+        strangers,
+        one_column,
+        wide,
+        uneven,
+        opposed,
+        rare,
+        boxes,
+    )
 }
 
 

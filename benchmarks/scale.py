@@ -1,11 +1,14 @@
-"""How far it goes: growth in rows, columns, agents and users, measured; and a thousand organisations, simulated.
+"""How far it goes: growth in rows, columns, agents and users, measured; and a thousand
+organisations, simulated.
 
-    python -m benchmarks.scale            prints the tables of docs/scale.md, in about twenty minutes
-    python -m benchmarks.scale sums       one part: rows, columns, agents, users, wide, wakes, plans or sums
+    python -m benchmarks.scale            prints the tables of docs/scale.md, in about twenty
+                                          minutes
+    python -m benchmarks.scale sums       one part: rows, columns, agents, users, wide, wakes, plans
+                                          or sums
 
-Seconds are processor time of one process. `sums` times a run's Sums on a tree of links with delays of their own: a
-message takes a latency that is drawn anew (lognormal), is sent again after a timeout if it is lost, and every party
-computes for a time that is drawn anew, too.
+Seconds are processor time of one process. `sums` times a run's Sums on a tree of links with delays
+of their own: a message takes a latency that is drawn anew (lognormal), is sent again after a
+timeout if it is lost, and every party computes for a time that is drawn anew, too.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ def made(rows: int, columns: int, seed: int = 0) -> tuple[Any, Any]:
     """Gaussian rows with labels that follow a logistic model."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((rows, columns))
-    return X, np.where(X @ rng.standard_normal(columns) / columns**0.5 + rng.logistic(size=rows) > 0, 1.0, -1.0)
+    return X, np.where(
+        X @ rng.standard_normal(columns) / columns**0.5 + rng.logistic(size=rows) > 0, 1.0, -1.0
+    )
 
 
 def fitted(data: Any, problem: Any = LOGISTIC, **how: Any) -> tuple[co.Result, float]:
@@ -47,7 +52,14 @@ def rows() -> Iterator[Row]:
     for n in (10_000, 100_000, 1_000_000):
         result, seconds = fitted(made(n, 30))
         sent = result.bill.total.bits / 8e6
-        yield f"{n:,}", name(result), result.rounds, f"{seconds:.2f}", f"{1e6 * seconds / n:.1f}", f"{sent:.2f}"
+        yield (
+            f"{n:,}",
+            name(result),
+            result.rounds,
+            f"{seconds:.2f}",
+            f"{1e6 * seconds / n:.1f}",
+            f"{sent:.2f}",
+        )
 
 
 def columns() -> Iterator[Row]:
@@ -56,11 +68,19 @@ def columns() -> Iterator[Row]:
     fitted(made(1000, 30))
     for d in (30, 300, 1000):
         result, seconds = fitted(made(20_000, d))
-        yield f"{d:,}", name(result), result.rounds, f"{seconds:.2f}", f"{result.bill.total.bits / 8e6:.2f}"
+        yield (
+            f"{d:,}",
+            name(result),
+            result.rounds,
+            f"{seconds:.2f}",
+            f"{result.bill.total.bits / 8e6:.2f}",
+        )
 
 
 def agents() -> Iterator[Row]:
-    """Agents of 10 rows and 10 columns: set-up and certificate, and what a round costs, for one agent."""
+    """Agents of 10 rows and 10 columns: set-up and certificate, and what a round costs, for one
+    agent.
+    """
     yield "agents", "method", "set-up and certificate, µs an agent", "µs an agent and round"
     for method in ("newton", "lbfgs-rows"):
         for m in (100, 1000, 10_000):
@@ -74,18 +94,34 @@ def agents() -> Iterator[Row]:
 
 def users() -> Iterator[Row]:
     """Users with 20 rows each, who learn whom to learn from; messages may be lost or late."""
-    yield "users", "lost", "late by rounds", "gap after 100 rounds", "kB sent by a user", "µs a user and round"
+    yield (
+        "users",
+        "lost",
+        "late by rounds",
+        "gap after 100 rounds",
+        "kB sent by a user",
+        "µs a user and round",
+    )
     for count, lost, late in ((100, 0.0, 0.0), (300, 0.0, 0.0), (100, 0.1, 0.0), (100, 0.1, 2.0)):
         X, y = made(20 * count, 2)
         data = (X, y, np.repeat(np.arange(count), 20))
         how = {"split": "users", "method": "dada", "tol": 1e-9, "engine": Local(Gossip(lost, late))}
         result, seconds = fitted(data, co.Personal(mu=1.0, beta=5.0), max_rounds=100, **how)
         sent, a_round = result.bill.total.bits / 8e3 / count, 1e6 * seconds / count / result.rounds
-        yield f"{count:,}", lost, late, f"{result.certificate.relative_gap:.2g}", f"{sent:.1f}", f"{a_round:.0f}"
+        yield (
+            f"{count:,}",
+            lost,
+            late,
+            f"{result.certificate.relative_gap:.2g}",
+            f"{sent:.1f}",
+            f"{a_round:.0f}",
+        )
 
 
 def wide() -> Iterator[Row]:
-    """10,000 and 100,000 users of 10 rows and 5 columns: a common model and deviations, to a gap of 1e-6."""
+    """10,000 and 100,000 users of 10 rows and 5 columns: a common model and deviations, to a gap of
+    1e-6.
+    """
     yield "users", "rounds", "s", "µs a user", "MB", "kB sent by a user"
     for count in (100, 10_000, 100_000):
         X, y = made(10 * count, 5)
@@ -119,20 +155,41 @@ class Timed(Gossip):
 
 
 def wakes() -> Iterator[Row]:
-    """Users with 20 rows of two columns who learn whom to learn from: what a wake-up takes where users are many.
+    """Users with 20 rows of two columns who learn whom to learn from: what a wake-up takes where
+    users are many.
 
     The first ten rounds are of models alone, and all others here are of the graph.
     """
-    yield "users", "rounds", "s", "µs of a wake-up, alone", "of one for the graph", "MB", "kB sent by a user"
+    yield (
+        "users",
+        "rounds",
+        "s",
+        "µs of a wake-up, alone",
+        "of one for the graph",
+        "MB",
+        "kB sent by a user",
+    )
     for count, rounds in ((1000, 30), (10_000, 16), (100_000, 12)):
         X, y = made(20 * count, 2)
         data, gossip = (X, y, np.repeat(np.arange(count), 20)), Timed()
         Path("/proc/self/clear_refs").write_text("5")
         before, how = _memory("VmRSS"), {"split": "users", "method": "dada", "check_every": 10**6}
-        result, seconds = fitted(data, co.Personal(mu=1.0, beta=5.0), max_rounds=rounds, engine=Local(gossip), **how)
-        alone, graph = (1e6 * np.mean(spent) / count for spent in (gossip.spent[1:10], gossip.spent[10:]))
+        result, seconds = fitted(
+            data, co.Personal(mu=1.0, beta=5.0), max_rounds=rounds, engine=Local(gossip), **how
+        )
+        alone, graph = (
+            1e6 * np.mean(spent) / count for spent in (gossip.spent[1:10], gossip.spent[10:])
+        )
         sent, held = result.bill.total.bits / 8e3 / count, _memory("VmHWM") - before
-        yield f"{count:,}", rounds, f"{seconds:.0f}", f"{alone:.0f}", f"{graph:.0f}", f"{held:.0f}", f"{sent:.1f}"
+        yield (
+            f"{count:,}",
+            rounds,
+            f"{seconds:.0f}",
+            f"{alone:.0f}",
+            f"{graph:.0f}",
+            f"{held:.0f}",
+            f"{sent:.1f}",
+        )
 
 
 def _memory(name: str) -> float:
@@ -151,11 +208,25 @@ NETWORKS = {
 
 def plans(parties: int = 1000) -> Iterator[Row]:
     """`co.plan` for a billion rows of 50 columns at 1,000 organisations, 20 ms and 100 Mbit/s."""
-    yield "network", "depth", "method", "rounds", "hops", "MB, busiest party", "GB, all", "s on the wire"
+    yield (
+        "network",
+        "depth",
+        "method",
+        "rounds",
+        "hops",
+        "MB, busiest party",
+        "GB, all",
+        "s on the wire",
+    )
     for place, make in NETWORKS.items():
         network = make(parties)
         for method in ("newton", "lbfgs-rows"):
-            how: dict[str, Any] = {"agents": parties, "network": network, "method": method, "link": (0.02, 1e8)}
+            how: dict[str, Any] = {
+                "agents": parties,
+                "network": network,
+                "method": method,
+                "link": (0.02, 1e8),
+            }
             found = co.plan(LOGISTIC, (10**9, 50), **how)
             busiest, everybody = max(found.bits_per_party) / 8e6, found.bits / 8e9
             yield (
@@ -190,7 +261,8 @@ def sum_seconds(
     total = 0.0
     for _ in range(sums):
         up, down = (
-            latency * rng.lognormal(0.0, tail, len(parents)) + retry * (rng.geometric(1.0 - lost, len(parents)) - 1)
+            latency * rng.lognormal(0.0, tail, len(parents))
+            + retry * (rng.geometric(1.0 - lost, len(parents)) - 1)
             for _ in range(2)
         )
         ready = work * rng.lognormal(0.0, slow, len(parents))
@@ -210,15 +282,22 @@ WEATHER = {
     "stragglers": {"tail": 0.5, "lost": 0.01, "slow": 0.5},
     "worse stragglers": {"tail": 0.5, "lost": 0.01, "slow": 1.5},
 }
-"""What goes wrong on the way, beside 20 ms per hop and 10 s of work before each Sum: a pass over a million rows."""
+"""What goes wrong on the way, beside 20 ms per hop and 10 s of work before each Sum: a pass over a
+million rows.
+"""
 
 
 def sums(parties: int = 1000) -> Iterator[Row]:
-    """Seconds of one Sum at 1,000 organisations, of which 10 are work, if everybody waits for everybody."""
+    """Seconds of one Sum at 1,000 organisations, of which 10 are work, if everybody waits for
+    everybody.
+    """
     networks = {place: make(parties) for place, make in NETWORKS.items()}
     yield "what goes wrong", *networks
     for what, settings in WEATHER.items():
-        took = [sum_seconds(network, 50, 0.02, work=10.0, **settings) / 50 for network in networks.values()]
+        took = [
+            sum_seconds(network, 50, 0.02, work=10.0, **settings) / 50
+            for network in networks.values()
+        ]
         yield what, *(f"{seconds:.1f}" for seconds in took)
 
 

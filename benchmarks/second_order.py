@@ -1,6 +1,8 @@
-"""Rounds, megabytes and CPU seconds of second-order methods beside `proximal-1`: eight agents, one process, tol = 1e-6.
+"""Rounds, megabytes and CPU seconds of second-order methods beside `proximal-1`: eight agents, one
+process, tol = 1e-6.
 
-python benchmarks/second_order.py           Experiment 2 of paper 002, many rare columns; with COTERIE_DATA also others
+python benchmarks/second_order.py           Experiment 2 of paper 002, many rare columns; with
+                                            COTERIE_DATA also others
 """
 
 from __future__ import annotations
@@ -42,7 +44,12 @@ def cases() -> Iterator[Case]:
     )
     for penalty in ("l2", "l1"):
         title = f"logistic {penalty} 3e-5, 30 ones a row, {rare.n} × {rare.d}"
-        yield title, co.Problem("logistic", penalty, 3e-5, intercept=False), (rare.X, rare.y), ["newton", "proximal-1"]
+        yield (
+            title,
+            co.Problem("logistic", penalty, 3e-5, intercept=False),
+            (rare.X, rare.y),
+            ["newton", "proximal-1"],
+        )
     if not os.environ.get("COTERIE_DATA"):
         print("set COTERIE_DATA for the rest")
         return
@@ -74,7 +81,9 @@ def cases() -> Iterator[Case]:
 if __name__ == "__main__":
     for name, problem, data, methods in cases():
         for method in methods:
-            co.solve(problem, (data[0][::100], data[1][::100]), agents=2, method=method, max_rounds=5)  # compile
+            co.solve(
+                problem, (data[0][::100], data[1][::100]), agents=2, method=method, max_rounds=5
+            )  # compile
             began = time.process_time()
             result = co.solve(problem, data, agents=8, method=method, max_rounds=1000)
             seconds, megabytes = time.process_time() - began, result.bill.total.bits / 8e6

@@ -1,9 +1,12 @@
-"""What secure sums cost: rounds of a `Sum` with masks against plain ones, over the same TLS links, in one run.
+"""What secure sums cost: rounds of a `Sum` with masks against plain ones, over the same TLS links,
+in one run.
 
-    python benchmarks/secure_sums.py [--agents 8] [--sizes 500,250000] [--write docs/engines/costs.md]
+    python benchmarks/secure_sums.py [--agents 8] [--sizes 500,250000] [--write
+    docs/engines/costs.md]
 
-Every process says both kinds of words in turns, so that a busy machine disturbs both alike. The median of all rounds
-counts, in microseconds of the clock, and the processor time of all processes together.
+Every process says both kinds of words in turns, so that a busy machine disturbs both alike. The
+median of all rounds counts, in microseconds of the clock, and the processor time of all processes
+together.
 """
 
 from __future__ import annotations
@@ -41,17 +44,25 @@ def say(word):
 
 def network_of(agents: int, tree: bool) -> Network:
     """A server, or a binary tree."""
-    return from_edges([((j - 1) // 2, j) for j in range(1, agents)]) if tree else star(agents, server=True)
+    return (
+        from_edges([((j - 1) // 2, j) for j in range(1, agents)])
+        if tree
+        else star(agents, server=True)
+    )
 
 
 def party(pipe, me: int, names: list[str], keys, sizes: list[int], tree: bool) -> None:
     """One process: open the links, agree on masks, then measure."""
     network, everybody = network_of(len(names), tree), range(len(names))
-    links = GrpcMesh(me, Layout(network, everybody, me).partners, "benchmark", keys, 60.0, names=names)
+    links = GrpcMesh(
+        me, Layout(network, everybody, me).partners, "benchmark", keys, 60.0, names=names
+    )
     pipe.send(links.address)
     links.connect(pipe.recv())
     links.wait()
-    plain, secure = (Driver(Bill(network), PointToPoint(network, links, everybody, me, names)) for _ in range(2))
+    plain, secure = (
+        Driver(Bill(network), PointToPoint(network, links, everybody, me, names)) for _ in range(2)
+    )
     secure.collectives.sums = meet(SignedBroadcast(links, network))
     for driver in (plain, secure):
         driver.collectives.transcript = hashlib.sha256()  # as between organisations
@@ -74,16 +85,27 @@ def party(pipe, me: int, names: list[str], keys, sizes: list[int], tree: bool) -
     links.close()
 
 
-def measure(agents: int, sizes: list[int], tree: bool = False) -> dict[int, tuple[float, float, float]]:
-    """By size: microseconds of a plain round and of a secure one, and the ratio of processor times."""
+def measure(
+    agents: int, sizes: list[int], tree: bool = False
+) -> dict[int, tuple[float, float, float]]:
+    """By size: microseconds of a plain round and of a secure one, and the ratio of processor
+    times.
+    """
     names = [f"party-{j}" for j in range(agents)]
     with tempfile.TemporaryDirectory() as folder:
-        keys = [load_keys(path, name) for name, path in provide_all(Path(folder), "benchmark", names).items()]
+        keys = [
+            load_keys(path, name)
+            for name, path in provide_all(Path(folder), "benchmark", names).items()
+        ]
     context = mp.get_context("spawn")
     pipes, processes = [], []
     for me in range(agents):
         local, there = context.Pipe()
-        processes.append(context.Process(target=party, args=(there, me, names, keys[me], sizes, tree), daemon=True))
+        processes.append(
+            context.Process(
+                target=party, args=(there, me, names, keys[me], sizes, tree), daemon=True
+            )
+        )
         processes[-1].start()
         pipes.append(local)
     addresses = [pipe.recv() for pipe in pipes]
@@ -94,7 +116,9 @@ def measure(agents: int, sizes: list[int], tree: bool = False) -> dict[int, tupl
         for pipe in pipes:
             pipe.send(max(3, min(60, int(SECONDS / (8 * (0.006 + 8e-7 * size))))))
         received = [pipe.recv() for pipe in pipes]
-        plain, secure = (1e6 * float(np.median([clock[which] for clock, _ in received])) for which in range(2))
+        plain, secure = (
+            1e6 * float(np.median([clock[which] for clock, _ in received])) for which in range(2)
+        )
         cpu = [sum(used[which] for _, used in received) for which in range(2)]
         found[size] = plain, secure, cpu[1] / cpu[0]
     for process in processes:
@@ -104,7 +128,9 @@ def measure(agents: int, sizes: list[int], tree: bool = False) -> dict[int, tupl
 
 def table(agents: int, sizes: list[int]) -> str:
     """One line per network and size."""
-    lines = [f"Sum of {agents} parties, median of a round    plain    secure   ratio   processor time"]
+    lines = [
+        f"Sum of {agents} parties, median of a round    plain    secure   ratio   processor time"
+    ]
     for tree in (False, True):
         for size, (plain, secure, cpu) in measure(agents, sizes, tree).items():
             where = "tree" if tree else "server"
@@ -126,7 +152,9 @@ def main() -> None:
     if given.write is not None:
         page = given.write.read_text()
         fenced = f"<!-- secure sums -->\n```text\n{found}\n```"
-        given.write.write_text(re.sub(r"<!-- secure sums -->\n```text\n.*?\n```", lambda _: fenced, page, flags=re.S))
+        given.write.write_text(
+            re.sub(r"<!-- secure sums -->\n```text\n.*?\n```", lambda _: fenced, page, flags=re.S)
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Many classes: certified softmax regression beside scikit-learn's, both to a checked relative gap of 1e-6."""
+"""Many classes: certified softmax regression beside scikit-learn's, both to a checked relative gap
+of 1e-6.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def objective(X: np.ndarray, y: np.ndarray, W: np.ndarray, b: np.ndarray, streng
 
 
 def measured(name: str, turns: int) -> Iterator[dict[str, float | str]]:
-    """A row for us and one for scikit-learn, asked for more and more until it is as near to our lower bound."""
+    """A row for us and one for scikit-learn, asked for more and more until it is as near to our
+    lower bound.
+    """
     make, strength = PROBLEMS[name]
     X, y = make()
     problem = co.Problem("multinomial", "l2", strength, intercept=True)
@@ -61,7 +65,9 @@ def measured(name: str, turns: int) -> Iterator[dict[str, float | str]]:
             began = time.process_time()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model = LogisticRegression(C=1 / (strength * len(y)), tol=tol, max_iter=10_000).fit(X, y)
+                model = LogisticRegression(C=1 / (strength * len(y)), tol=tol, max_iter=10_000).fit(
+                    X, y
+                )
             spent = time.process_time() - began
             value = objective(X, y, model.coef_, model.intercept_, strength)
             if value - proof.dual <= ENOUGH * proof.unit:
@@ -69,4 +75,10 @@ def measured(name: str, turns: int) -> Iterator[dict[str, float | str]]:
         needed = tol
         theirs.append(spent)
     for who, seconds in (("Coterie", min(ours)), ("scikit-learn lbfgs", min(theirs))):
-        yield {"table": "softmax", "problem": name, "solver": who, "seconds": seconds, "ratio": seconds / min(theirs)}
+        yield {
+            "table": "softmax",
+            "problem": name,
+            "solver": who,
+            "seconds": seconds,
+            "ratio": seconds / min(theirs),
+        }

@@ -1,4 +1,5 @@
-"""Fifteen families of Renaissance Florence hold some rows each, and may talk only to families they married into.
+"""Fifteen families of Renaissance Florence hold some rows each, and may talk only to families they
+married into.
 
 The answer does not depend on who talks to whom. The bill and the waiting do.
 
@@ -42,7 +43,10 @@ def main() -> None:
         links = families if network.server else network.n_edges
         minutes = result.bill.seconds(LATENCY, BANDWIDTH) / 60
         sent = result.bill.total.bits / 8e3
-        print(f"{name:10s}  {links:5d}  {network.diameter:4d}  {result.rounds:6d}  {sent:9.0f}  {minutes:.1f}")
+        print(
+            f"{name:10s}  {links:5d}  {network.diameter:4d}  {result.rounds:6d}  {sent:9.0f}  "
+            f"{minutes:.1f}"
+        )
     print("All answers agree to eight digits.")
     if first is not None:
         print(first.certificate.proves)

@@ -1,4 +1,5 @@
-"""A support vector machine on sparse text that is spread over ten machines; nothing is ever made dense.
+"""A support vector machine on sparse text that is spread over ten machines; nothing is ever made
+dense.
 
 python examples/sparse_text.py
 """
@@ -12,7 +13,9 @@ import coterie as co
 
 
 def documents(rows: int, words: int, each: int, seed: int = 0) -> co.Table:
-    """Documents of two kinds that use common words alike and have words of their own, as rows of length 1."""
+    """Documents of two kinds that use common words alike and have words of their own, as rows of
+    length 1.
+    """
     rng = np.random.default_rng(seed)
     y = np.where(rng.random(rows) < 0.3, 1.0, -1.0)
     taste, common = 0.5 * rng.standard_normal(words), 1.0 / (np.arange(words) + 10.0)
@@ -34,7 +37,10 @@ def main() -> None:
     print(f"{train.n} documents, {train.d} words, {share:.1%} of the cells filled.")
 
     result = co.solve(
-        co.Problem(loss="hinge", penalty="l2", strength=1e-3, intercept=False), train, agents=10, tol=1e-3
+        co.Problem(loss="hinge", penalty="l2", strength=1e-3, intercept=False),
+        train,
+        agents=10,
+        tol=1e-3,
     )
     print(f"{result.status}: {result.status.advice}")
     print("round   sent (MB)   at most this far from the best objective")

@@ -1,4 +1,5 @@
-"""Studies: one file per figure or table of the papers, with its settings, its run, its claims and its picture.
+"""Studies: one file per figure or table of the papers, with its settings, its run, its claims and
+its picture.
 
 They are not installed with Coterie. Run them in a checkout: `python -m papers --help`.
 

@@ -22,14 +22,19 @@ app = typer.Typer(add_completion=False, context_settings={"help_option_names": [
 @app.command(epilog="Example: python -m papers 000 fig1 --quick")
 def main(
     which: Annotated[
-        list[str] | None, typer.Argument(help="'all', a paper ('000'), or a study ('000 fig1'). --list shows them.")
+        list[str] | None,
+        typer.Argument(help="'all', a paper ('000'), or a study ('000 fig1'). --list shows them."),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the studies and exit.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Use small problems that take seconds, instead of the paper's.")
+        bool,
+        typer.Option(
+            "--quick", help="Use small problems that take seconds, instead of the paper's."
+        ),
     ] = False,
     gallery: Annotated[
-        Path | None, typer.Option(help="Folder for figures, with a page next to it, e.g. docs/gallery.")
+        Path | None,
+        typer.Option(help="Folder for figures, with a page next to it, e.g. docs/gallery."),
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Output folder for numbers, claims and figures.")
@@ -63,13 +68,18 @@ def main(
         print_json({"studies": records})
     else:
         _conclude(records, output)
-    open_claims = [c for record in records for c in record["claims"] if not (c["holds"] or c["reason"])]
+    open_claims = [
+        c for record in records for c in record["claims"] if not (c["holds"] or c["reason"])
+    ]
     raise typer.Exit(UNEXPLAINED if open_claims else 0)
 
 
 def _list(as_json: bool) -> None:
     if as_json:
-        entries = [{"study": name, "paper": study.paper, "title": study.title} for name, study in STUDIES.items()]
+        entries = [
+            {"study": name, "paper": study.paper, "title": study.title}
+            for name, study in STUDIES.items()
+        ]
         print_json({"studies": entries})
         return
     for name, study in STUDIES.items():
@@ -79,13 +89,22 @@ def _list(as_json: bool) -> None:
 def _show(record: dict[str, Any]) -> None:
     out = console()
     if "skipped" in record:
-        out.print(f"[bold]{record['study']}[/bold]  [yellow]skipped[/yellow]: {escape(record['skipped'])}")
+        out.print(
+            f"[bold]{record['study']}[/bold]  [yellow]skipped[/yellow]: {escape(record['skipped'])}"
+        )
         return
     out.print(f"[bold]{record['study']}[/bold]  {record['title']} ({record['seconds']} s)")
     for claim in record["claims"]:
         mark = "[green]✓[/green]" if claim["holds"] else "[red]✗[/red]"
-        reason = "" if claim["holds"] or not claim["reason"] else f" {claim['cause'].capitalize()}: {claim['reason']}"
-        out.print(f"  {mark} {escape(claim['text'])} [dim]({escape(claim['evidence'])})[/dim]{escape(reason)}")
+        reason = (
+            ""
+            if claim["holds"] or not claim["reason"]
+            else f" {claim['cause'].capitalize()}: {claim['reason']}"
+        )
+        out.print(
+            f"  {mark} {escape(claim['text'])} "
+            f"[dim]({escape(claim['evidence'])})[/dim]{escape(reason)}"
+        )
         out.print(f"    [dim]Fails if {escape(claim['fails_if'])}[/dim]")
 
 
@@ -93,9 +112,14 @@ def _conclude(records: list[dict[str, Any]], output: Path) -> None:
     claims = [claim for record in records for claim in record["claims"]]
     failing = [claim for claim in claims if not claim["holds"]]
     unexplained = sum(not claim["reason"] for claim in failing)
-    reasons = f"{unexplained} of them without a known reason" if unexplained else "for the reasons above"
+    reasons = (
+        f"{unexplained} of them without a known reason" if unexplained else "for the reasons above"
+    )
     rest = f"; {len(failing)} do not, {reasons}" if failing else ""
-    console().print(f"{len(claims) - len(failing)} of {len(claims)} claims hold{rest}. Numbers and figures: {output}")
+    console().print(
+        f"{len(claims) - len(failing)} of {len(claims)} claims hold{rest}. Numbers and figures: "
+        f"{output}"
+    )
 
 
 if __name__ == "__main__":

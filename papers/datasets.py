@@ -1,7 +1,7 @@
 """The data of the papers: public files, by name, and our own seeded generators.
 
-The environment variable COTERIE_DATA names the folder with the files. A file is read only if its SHA-256 is the one
-written here, so a published number can be traced to the bytes it came from.
+The environment variable COTERIE_DATA names the folder with the files. A file is read only if its
+SHA-256 is the one written here, so a published number can be traced to the bytes it came from.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows to learn from, rows kept back if the publisher says which, and what else belongs to the data."""
+    """Rows to learn from, rows kept back if the publisher says which, and what else belongs to the
+    data.
+    """
 
     train: Table
     test: Table | None = None
     extras: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """Arrays such as the user of every row, by name; those that end in _train and _test have one entry per row."""
+    """Arrays such as the user of every row, by name; those that end in _train and _test have one
+    entry per row.
+    """
     source: str = ""
     """Where the data comes from, in words."""
 
@@ -58,16 +62,23 @@ _FILES = {
     ),
     "har_stairs.npz": _File(
         "290d67d932a44c8c9e190905df0222c00cb75bef046a9a56af7e0e8055640984",
-        "UCI's repository, Human Activity Recognition Using Smartphones (Anguita et al. 2013), walking up and down "
+        "UCI's repository, Human Activity Recognition Using Smartphones (Anguita et al. 2013), "
+        "walking up and down "
         "stairs, with features recomputed from the raw recordings",
     ),
     "school.npz": _File(
         "6fb1762f1d9c3b0e1b278d5d4d2d0c62a1e732761d8d8084641b2bceedc9fef1",
-        "the Inner London Education Authority's examination records (Goldstein 1991), as published with MALSAR",
+        (
+            "the Inner London Education Authority's examination records (Goldstein 1991), as "
+            "published with MALSAR"
+        ),
     ),
     "computer_buyers.npz": _File(
         "2fb0cacea132c4c34105ad11970d50f2197b2e74fe1ea429c97dd6cfa83495b2",
-        "the conjoint analysis of personal computers (Lenk et al. 1996), as published with pmtkdata",
+        (
+            "the conjoint analysis of personal computers (Lenk et al. 1996), as published with "
+            "pmtkdata"
+        ),
     ),
     "debian_text.npz": _File(
         "39147c71b5ce35ba61ce6e41545d04abdd52cfbd30cf8c8edaffb427e67573c6",
@@ -84,11 +95,12 @@ _FILES = {
 }
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def a1a() -> Dataset:
-    """UCI Adult as binary features: 1605 × 119 to learn from; the test rows have the same 119 columns.
+    """UCI Adult as binary features: 1605 × 119 to learn from; the test rows have the same 119
+    columns.
 
     The published test part has four more columns (71 ones in all), which no training row uses.
     """
@@ -104,11 +116,15 @@ def a1a() -> Dataset:
 def w8a() -> Dataset:
     """Web pages as binary features: 49749 × 300, of which 4203 rows are empty."""
     arrays = _archive("w8a.npz")
-    return Dataset(Table(_csr(arrays), arrays["y"].astype(float), name="w8a"), source=_FILES["w8a.npz"].source)
+    return Dataset(
+        Table(_csr(arrays), arrays["y"].astype(float), name="w8a"), source=_FILES["w8a.npz"].source
+    )
 
 
 def mnist(digits: Sequence[int] | None = None, dtype: npt.DTypeLike = np.float64) -> Dataset:
-    """Handwritten digits, 28 × 28 pixels in a row, from 0 to 1; all of them, or only those named, in original order."""
+    """Handwritten digits, 28 × 28 pixels in a row, from 0 to 1; all of them, or only those named,
+    in original order.
+    """
     if digits is not None and not set(digits) <= set(range(10)):
         raise InvalidInput(f"digits={digits!r} must be from 0 to 9, e.g. (0, 1).")
     arrays = _archive("mnist.npz")
@@ -124,41 +140,54 @@ def mnist(digits: Sequence[int] | None = None, dtype: npt.DTypeLike = np.float64
 
 
 def har_stairs() -> Dataset:
-    """Walking upstairs (+1) or downstairs (−1): 561 features, 30 people (`user_train`, ...), split as in the paper."""
+    """Walking upstairs (+1) or downstairs (−1): 561 features, 30 people (`user_train`, ...), split
+    as in the paper.
+    """
     arrays = _archive("har_stairs.npz")
     columns = tuple(map(str, arrays["feature_names"]))
-    pooled = Table(arrays["x"].astype(float), arrays["y"].astype(float), columns=columns, name="har")
+    pooled = Table(
+        arrays["x"].astype(float), arrays["y"].astype(float), columns=columns, name="har"
+    )
     train, test = arrays["split_train"].astype(np.intp), arrays["split_test"].astype(np.intp)
     return _by_user(pooled, arrays["subject"], train, test, {}, _FILES["har_stairs.npz"].source)
 
 
 def school(fold: int = 0, threshold: float | None = None) -> Dataset:
-    """Exam scores of 15362 students of 139 schools (`user_train`, `user_test`), in one of ten published splits.
+    """Exam scores of 15362 students of 139 schools (`user_train`, `user_test`), in one of ten
+    published splits.
 
-    `student_features` and `school_features` are the paper's groups of columns. With a threshold (the paper's is 20) the
-    label is +1 for scores above it and −1 for the others.
+    `student_features` and `school_features` are the paper's groups of columns. With a threshold
+    (the paper's is 20) the label is +1 for scores above it and −1 for the others.
     """
     if fold not in range(10):
         raise InvalidInput(f"fold={fold!r} must be from 0 to 9: there are ten published splits.")
     arrays = _archive("school.npz")
     columns = tuple(map(str, arrays["feature_names"]))
-    pooled = Table(arrays["x"].astype(float), _above(arrays["y"], threshold), columns=columns, name="school")
-    train, test = arrays["split_train"][fold].astype(np.intp), arrays["split_test"][fold].astype(np.intp)
+    pooled = Table(
+        arrays["x"].astype(float), _above(arrays["y"], threshold), columns=columns, name="school"
+    )
+    train, test = (
+        arrays["split_train"][fold].astype(np.intp),
+        arrays["split_test"][fold].astype(np.intp),
+    )
     groups = {key: arrays[key].astype(np.intp) for key in ("student_features", "school_features")}
     return _by_user(pooled, arrays["school"], train, test, groups, _FILES["school.npz"].source)
 
 
 def computer_buyers(threshold: float | None = None) -> Dataset:
-    """Ratings, 0 to 10, of 20 computers (14 attributes) by 190 buyers (`user_train`, ...), split as in the paper.
+    """Ratings, 0 to 10, of 20 computers (14 attributes) by 190 buyers (`user_train`, ...), split as
+    in the paper.
 
-    `buyer_covariates` describes the buyers. With a threshold (the paper's is 5) the label is +1 for ratings above it
-    and −1 for the others.
+    `buyer_covariates` describes the buyers. With a threshold (the paper's is 5) the label is +1 for
+    ratings above it and −1 for the others.
     """
     arrays = _archive("computer_buyers.npz")
     buyers, computers = arrays["rating"].shape
     columns = tuple(map(str, arrays["attribute_names"]))
     X = np.tile(arrays["design"].astype(float), (buyers, 1))
-    pooled = Table(X, _above(arrays["rating"].ravel(), threshold), columns=columns, name="computers")
+    pooled = Table(
+        X, _above(arrays["rating"].ravel(), threshold), columns=columns, name="computers"
+    )
     order = np.arange(buyers)[:, None] * computers + arrays["split_permutation"].astype(np.intp)
     learns = np.arange(computers) < arrays["split_n_train"][:, None]
     extras = {"buyer_covariates": arrays["buyer_covariates"].astype(float)}
@@ -168,18 +197,24 @@ def computer_buyers(threshold: float | None = None) -> Dataset:
 
 
 def debian_text() -> Dataset:
-    """Package descriptions for users (+1) or developers (−1): 63440 × 20958 words, tf-idf, rows of length 1."""
+    """Package descriptions for users (+1) or developers (−1): 63440 × 20958 words, tf-idf, rows of
+    length 1.
+    """
     arrays = _archive("debian_text.npz")
     counts = _csr(arrays)
     df = np.bincount(counts.indices, minlength=counts.shape[1])
     counts.data = (1 + np.log(counts.data)) * np.log(counts.shape[0] / df)[counts.indices]
     columns = tuple(map(str, arrays["vocabulary"]))
-    table = Table(_unit_rows(counts), arrays["y"].astype(float), columns=columns, name="debian text")
+    table = Table(
+        _unit_rows(counts), arrays["y"].astype(float), columns=columns, name="debian text"
+    )
     return Dataset(table, source=_FILES["debian_text.npz"].source)
 
 
 def realsim() -> Dataset:
-    """Text of four discussion groups, 72309 × 20958, rows of length 1: the file real-sim or real-sim.bz2 of LIBSVM."""
+    """Text of four discussion groups, 72309 × 20958, rows of length 1: the file real-sim or
+    real-sim.bz2 of LIBSVM.
+    """
     from sklearn.datasets import load_svmlight_file
 
     try:
@@ -187,7 +222,9 @@ def realsim() -> Dataset:
         name = "real-sim" if (folder / "real-sim").is_file() else "real-sim.bz2"
         content = _checked(name)
     except MissingData as missing:
-        raise MissingData(f"{missing} Or use datasets.text_like(), synthetic data of the same outline.") from None
+        raise MissingData(
+            f"{missing} Or use datasets.text_like(), synthetic data of the same outline."
+        ) from None
     if name.endswith(".bz2"):
         import bz2
 
@@ -196,19 +233,23 @@ def realsim() -> Dataset:
     return Dataset(Table(canonical_csr(X), y, name="real-sim"), source=_FILES[name].source)
 
 
-# -- generators --------------------------------------------------------------------------------------------------------
+# -- generators ------------------------------------------------------------------------------------
 
 
-def text_like(rows: int = 72309, columns: int = 20958, nonzeros: int = 3709083, seed: int = 0) -> Dataset:
+def text_like(
+    rows: int = 72309, columns: int = 20958, nonzeros: int = 3709083, seed: int = 0
+) -> Dataset:
     """Synthetic text of two classes with, by default, the outline of real-sim; rows have length 1.
 
-    Rows, columns and the number of positive rows (22238 of 72309, or that share) are exact; the non-zeros are right to
-    about 1 %. Every row draws words from its class's Zipf-like law, p_j ∝ exp(±t_j) / (j + 10) with t_j normal; 1 % of
-    the rows speak like the other class. None of the numbers is real data.
+    Rows, columns and the number of positive rows (22238 of 72309, or that share) are exact; the
+    non-zeros are right to about 1 %. Every row draws words from its class's Zipf-like law, p_j ∝
+    exp(±t_j) / (j + 10) with t_j normal; 1 % of the rows speak like the other class. None of the
+    numbers is real data.
     """
     if not (rows >= 2 and columns >= 2 and rows <= nonzeros <= rows * columns // 2):
         raise InvalidInput(
-            f"text_like({rows}, {columns}, {nonzeros}) must have 2 rows and 2 columns or more, at least one non-zero "
+            f"text_like({rows}, {columns}, {nonzeros}) must have 2 rows and 2 columns or more, at "
+            "least one non-zero "
             "per row, and at most half of the cells not zero."
         )
     rng = np.random.default_rng(seed)
@@ -235,13 +276,21 @@ def text_like(rows: int = 72309, columns: int = 20958, nonzeros: int = 3709083, 
 
 
 def experiment2(
-    n: int = 3000, d: int = 500, agents: int = 30, iid: bool = True, seed: int = 0, *, sparse: bool = False
+    n: int = 3000,
+    d: int = 500,
+    agents: int = 30,
+    iid: bool = True,
+    seed: int = 0,
+    *,
+    sparse: bool = False,
 ) -> Dataset:
-    """y = ⟨x, w*⟩ + N(0, 1), as in Appendix D.1 of the primal-dual paper; w* and the agent of every row are extras.
+    """y = ⟨x, w*⟩ + N(0, 1), as in Appendix D.1 of the primal-dual paper; w* and the agent of every
+    row are extras.
 
-    IID: x ~ N(0, diag(j⁻²)). Otherwise a third of the rows is standard normal, a third Student-t with 5 degrees of
-    freedom, the rest uniform on [−5, 5], and the rows are shuffled. w* is all ones; `sparse` (for ℓ1) keeps the first
-    fifth, 100 of 500, and puts zeros behind. Equal blocks of rows, as `split` makes them, are the agents' data.
+    IID: x ~ N(0, diag(j⁻²)). Otherwise a third of the rows is standard normal, a third Student-t
+    with 5 degrees of freedom, the rest uniform on [−5, 5], and the rows are shuffled. w* is all
+    ones; `sparse` (for ℓ1) keeps the first fifth, 100 of 500, and puts zeros behind. Equal blocks
+    of rows, as `split` makes them, are the agents' data.
     """
     rng = np.random.default_rng(seed)
     if iid:
@@ -258,9 +307,13 @@ def experiment2(
         rng.shuffle(X)
     coefficients = np.where(np.arange(d) < d // 5, 1.0, 0.0) if sparse else np.ones(d)
     y = X @ coefficients + rng.standard_normal(n)
-    agent = np.repeat(np.arange(agents), [len(block) for block in np.array_split(np.arange(n), agents)])
+    agent = np.repeat(
+        np.arange(agents), [len(block) for block in np.array_split(np.arange(n), agents)]
+    )
     extras = {"coefficients": coefficients, "user_train": agent}
-    return Dataset(Table(X, y, name="experiment 2"), extras=extras, source=f"synthetic, seed {seed}")
+    return Dataset(
+        Table(X, y, name="experiment 2"), extras=extras, source=f"synthetic, seed {seed}"
+    )
 
 
 CLUSTERS = {45: 10, 135: 20, 225: 30, 315: 40}
@@ -268,29 +321,41 @@ CLUSTERS = {45: 10, 135: 20, 225: 30, 315: 40}
 NEGLIGIBLE = 1e-3
 
 
-def moons(variant: str = "paper", extra: str = "random", *, columns: int = 20, seed: int = 0) -> Dataset:
-    """Two interleaving moons for 100 users in four clusters, each user's turned by an angle of its own (Section 6.1).
+def moons(
+    variant: str = "paper", extra: str = "random", *, columns: int = 20, seed: int = 0
+) -> Dataset:
+    """Two interleaving moons for 100 users in four clusters, each user's turned by an angle of its
+    own (Section 6.1).
 
-    3 to 15 rows to learn from and 100 to test with per user; angles N(Θ_c, 5°) around 45°, 135°, 225°, 315°; 5 % of the
-    training labels flipped; the other columns `extra`: "random" (normal) as the text says, or "zeros". With
-    variant="code", as in the authors' public program: zeros, an angle spread of 12°, and flipped test labels instead of
-    training ones. The moons' own noise is 0.1, the program's; the text gives none.
+    3 to 15 rows to learn from and 100 to test with per user; angles N(Θ_c, 5°) around 45°, 135°,
+    225°, 315°; 5 % of the training labels flipped; the other columns `extra`: "random" (normal) as
+    the text says, or "zeros". With variant="code", as in the authors' public program: zeros, an
+    angle spread of 12°, and flipped test labels instead of training ones. The moons' own noise is
+    0.1, the program's; the text gives none.
 
-    Extras: `user_train`, `user_test`, `angles` (radians), `clusters`, and the true collaboration `graph`,
-    w_kl = exp((cos(θ_k − θ_l) − 1) / 0.1) without weights below 10⁻³.
+    Extras: `user_train`, `user_test`, `angles` (radians), `clusters`, and the true collaboration
+    `graph`, w_kl = exp((cos(θ_k − θ_l) − 1) / 0.1) without weights below 10⁻³.
     """
     if variant not in ("paper", "code") or extra not in ("random", "zeros"):
-        raise InvalidInput(f"moons({variant!r}, {extra!r}): variant is 'paper' or 'code', extra 'random' or 'zeros'.")
+        raise InvalidInput(
+            f"moons({variant!r}, {extra!r}): variant is 'paper' or 'code', extra 'random' or "
+            "'zeros'."
+        )
     rng = np.random.default_rng(seed)
     clusters = np.repeat(np.arange(len(CLUSTERS)), list(CLUSTERS.values()))
-    angles = np.deg2rad(rng.normal(np.array(list(CLUSTERS))[clusters], 5.0 if variant == "paper" else 12.0))
+    angles = np.deg2rad(
+        rng.normal(np.array(list(CLUSTERS))[clusters], 5.0 if variant == "paper" else 12.0)
+    )
     flipped = (0.05, 0.0) if variant == "paper" else (0.0, 0.05)
     filling = extra if variant == "paper" else "zeros"
-    return _turned_moons(rng, angles, clusters, (3, 15), columns, flipped, filling, f"moons, seed {seed}")
+    return _turned_moons(
+        rng, angles, clusters, (3, 15), columns, flipped, filling, f"moons, seed {seed}"
+    )
 
 
 def moons100(extra: str = "random", *, columns: int = 20, seed: int = 0) -> Dataset:
-    """Two moons for 100 users without clusters (Appendix D.3): each turns them to an axis drawn from a normal law.
+    """Two moons for 100 users without clusters (Appendix D.3): each turns them to an axis drawn
+    from a normal law.
 
     3 to 20 rows to learn from; the rest, and the extras, as in `moons`; `clusters` are all 0.
     """
@@ -298,7 +363,9 @@ def moons100(extra: str = "random", *, columns: int = 20, seed: int = 0) -> Data
     axes = rng.standard_normal((100, 2))
     angles = np.arctan2(axes[:, 1], axes[:, 0])
     clusters = np.zeros(100, np.int64)
-    return _turned_moons(rng, angles, clusters, (3, 20), columns, (0.05, 0.0), extra, f"moons100, seed {seed}")
+    return _turned_moons(
+        rng, angles, clusters, (3, 20), columns, (0.05, 0.0), extra, f"moons100, seed {seed}"
+    )
 
 
 def _turned_moons(
@@ -332,11 +399,17 @@ def _turned_moons(
     graph[graph < NEGLIGIBLE] = 0.0
     np.fill_diagonal(graph, 0.0)
     (train, user_train), (test, user_test) = parts
-    extras = {"user_train": user_train, "user_test": user_test, "angles": angles, "clusters": clusters, "graph": graph}
+    extras = {
+        "user_train": user_train,
+        "user_test": user_test,
+        "angles": angles,
+        "clusters": clusters,
+        "graph": graph,
+    }
     return Dataset(train, test, extras, source=f"synthetic {source}")
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def _folder(name: str) -> Path:
@@ -361,7 +434,8 @@ def _checked(name: str) -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found != _FILES[name].sha256:
         raise CorruptFile(
-            f"{str(path)!r} is not the file that was published: its SHA-256 is {found}, not {_FILES[name].sha256}. "
+            f"{str(path)!r} is not the file that was published: its SHA-256 is {found}, not "
+            f"{_FILES[name].sha256}. "
             "Get it again."
         )
     return content
@@ -375,7 +449,9 @@ def _archive(name: str) -> Arrays:
 def _csr(arrays: Arrays, prefix: str = "") -> Matrix:
     data, indices, indptr = (arrays[prefix + key] for key in ("data", "indices", "indptr"))
     shape = tuple(arrays[f"{prefix}shape"].tolist())
-    return canonical_csr(sp.csr_array((data.astype(float), indices.astype(np.int32), indptr), shape=shape))
+    return canonical_csr(
+        sp.csr_array((data.astype(float), indices.astype(np.int32), indptr), shape=shape)
+    )
 
 
 def _by_user(
@@ -386,7 +462,10 @@ def _by_user(
     extras: Arrays,
     source: str,
 ) -> Dataset:
-    user_of = {"user_train": users[train].astype(np.int64), "user_test": users[test].astype(np.int64)}
+    user_of = {
+        "user_train": users[train].astype(np.int64),
+        "user_test": users[test].astype(np.int64),
+    }
     return Dataset(pooled.take_rows(train), pooled.take_rows(test), {**user_of, **extras}, source)
 
 
@@ -395,14 +474,20 @@ def _above(scores: npt.NDArray[Any], threshold: float | None) -> npt.NDArray[np.
 
 
 def _unit_rows(X: Matrix) -> Matrix:
-    squares = np.bincount(np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.data**2, X.shape[0])
+    squares = np.bincount(
+        np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.data**2, X.shape[0]
+    )
     lengths = np.where(squares > 0, np.sqrt(squares), 1.0)
     X.data /= np.repeat(lengths, np.diff(X.indptr))
     return X
 
 
-def _tokens_for(distinct: npt.NDArray[np.float64], p: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """How many words to draw for that many different ones: Σ_j 1 − (1 − p_j)^m is their expected number among m."""
+def _tokens_for(
+    distinct: npt.NDArray[np.float64], p: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    """How many words to draw for that many different ones: Σ_j 1 − (1 − p_j)^m is their expected
+    number among m.
+    """
     m = np.geomspace(1.0, 20.0 * len(p), 60)
     expected = np.array([-np.expm1(k * np.log1p(-p)).sum() for k in m])
     tokens: npt.NDArray[np.int64] = np.rint(np.interp(distinct, expected, m)).astype(np.int64)

@@ -17,7 +17,20 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from coterie.report.figures import BLUE, GREEN, GREY, INK, OCHRE, PURPLE, QUIET, SKY, STYLE, VERMILION, colour, rendered
+from coterie.report.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    OCHRE,
+    PURPLE,
+    QUIET,
+    SKY,
+    STYLE,
+    VERMILION,
+    colour,
+    rendered,
+)
 from papers.study import Curve, Numbers
 
 LADDER = (SKY, BLUE, GREEN, OCHRE, VERMILION, PURPLE, GREY)
@@ -26,7 +39,9 @@ PALE = "#e5e7eb"
 """What text turns to on a dark ground."""
 PANEL_INCHES = (2.7, 2.15)
 FEW_DECADES, MULTIPLES = 1.7, (range(1, 10), (1, 2, 5), (1, 3))
-"""On a logarithmic axis with fewer decades, as many multiples of a power of ten are labelled as there is room for."""
+"""On a logarithmic axis with fewer decades, as many multiples of a power of ten are labelled as
+there is room for.
+"""
 PLAIN = (0.1, 1000)
 """Between these, powers of ten are written out."""
 FLOOR = 1e-16
@@ -61,15 +76,18 @@ def panels(
     log_y: bool = True,
     key: Mapping[str, Any] | None = None,
 ) -> Figure:
-    """One panel per name, curves in their method's colour or in what `hue` says, and one legend below.
+    """One panel per name, curves in their method's colour or in what `hue` says, and one legend
+    below.
 
-    `key`: names of strokes for the legend below; methods are then beside each row. `log_x`: all panels, or some.
-    `floor`: what is below leaves the frame; an arrow says where to.
+    `key`: names of strokes for the legend below; methods are then beside each row. `log_x`: all
+    panels, or some. `floor`: what is below leaves the frame; an arrow says where to.
     """
     rows = math.ceil(len(names) / columns)
     columns = min(columns, len(names))
     with house_style():
-        figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.5), layout="constrained")
+        figure = Figure(
+            figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.5), layout="constrained"
+        )
         grid = figure.subplots(rows, columns, squeeze=False)
         shown: dict[str, Line2D] = {}
         hue = hue or (lambda curve: colour(curve.method))
@@ -88,19 +106,36 @@ def panels(
                 line = Line2D([], [], color=hue(curve), linestyle=style, linewidth=1.4)
                 shown.setdefault(curve.method if key else curve.label, line)
             if key and place % columns == columns - 1:
-                beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False, "fontsize": 8}
+                beside = {
+                    "loc": "center left",
+                    "bbox_to_anchor": (1.0, 0.5),
+                    "frameon": False,
+                    "fontsize": 8,
+                }
                 ax.legend(shown.values(), shown.keys(), **beside)
                 shown = {}
         if key:
-            shown = {name: Line2D([], [], color=INK, linestyle=style, linewidth=1.4) for name, style in key.items()}
+            shown = {
+                name: Line2D([], [], color=INK, linestyle=style, linewidth=1.4)
+                for name, style in key.items()
+            }
         letters = 13.5 * PANEL_INCHES[0] * columns
         fit = max(1, min(len(shown), int(letters / (max(map(len, shown)) + 6))))
-        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=fit, frameon=False, fontsize=8)
+        figure.legend(
+            shown.values(),
+            shown.keys(),
+            loc="outside lower center",
+            ncols=fit,
+            frameon=False,
+            fontsize=8,
+        )
     return figure
 
 
 def ladder(step: int, steps: int) -> str:
-    """A hue for what is counted: from blue for few through green and ochre to vermilion for many."""
+    """A hue for what is counted: from blue for few through green and ochre to vermilion for
+    many.
+    """
     climb = (
         (SKY, BLUE, GREEN, OCHRE, VERMILION)
         if steps <= 5
@@ -170,11 +205,15 @@ def _scale_heights(ax: Axes, curves: Sequence[Curve], floor: float) -> None:
 
 
 def _point_below(ax: Axes, curve: Curve, floor: float, hue: str) -> None:
-    """An arrow on the lower edge at the first point of a curve below the frame, and how far down it gets."""
+    """An arrow on the lower edge at the first point of a curve below the frame, and how far down it
+    gets.
+    """
     below = np.flatnonzero(curve.y < floor)
     if below.size and floor > FLOOR:
         place, edge = (float(curve.x[below[0]]), 0.0), ax.get_xaxis_transform()
-        ax.plot(*place, marker="v", markersize=5.0, color=hue, transform=edge, clip_on=False, zorder=3.0)
+        ax.plot(
+            *place, marker="v", markersize=5.0, color=hue, transform=edge, clip_on=False, zorder=3.0
+        )
         text = f"{float(np.min(curve.y[below])):.0e}"
         where: dict[str, Any] = {"xytext": (5, 5), "textcoords": "offset points"}
         ax.annotate(text, place, xycoords=edge, size=7, color=hue, **where)
@@ -184,7 +223,9 @@ def _label_decades(axis: Axis, least: float, most: float, ticks: int) -> None:
     """Powers of ten, and where there are few of them, some or all of their multiples as well."""
     decades = math.log10(most / least)
     if decades < FEW_DECADES:
-        multiples = next((some for some in MULTIPLES if decades * len(some) <= ticks), MULTIPLES[-1])
+        multiples = next(
+            (some for some in MULTIPLES if decades * len(some) <= ticks), MULTIPLES[-1]
+        )
         axis.set_major_locator(LogLocator(subs=multiples, numticks=12))
     else:
         axis.set_major_locator(LogLocator(numticks=ticks))
@@ -199,8 +240,13 @@ def _number(value: float) -> str:
 
 
 def themed_svg(figure: Figure) -> bytes:
-    """The figure as an SVG on no ground, whose text is dark in a light theme and pale in a dark one."""
+    """The figure as an SVG on no ground, whose text is dark in a light theme and pale in a dark
+    one.
+    """
     drawing = rendered(figure, "svg", ground="none").decode()
     drawing = drawing.replace(INK, "currentColor")
-    rule = f"svg {{ color: {INK} }} @media screen and (prefers-color-scheme: dark) {{ svg {{ color: {PALE} }} }}"
+    rule = (
+        f"svg {{ color: {INK} }} @media screen and (prefers-color-scheme: dark) {{ svg {{ color: "
+        f"{PALE} }} }}"
+    )
     return re.sub(r"(<svg[^>]*>)", rf"\1<style>{rule}</style>", drawing, count=1).encode()

@@ -34,10 +34,23 @@ class Everything(Study):
     name: ClassVar[str] = "ours methods"
     paper: ClassVar[str] = "Ours: all methods side by side"
     title: ClassVar[str] = "every method that applies, on three problems"
-    quick: ClassVar[Mapping[str, Any]] = {"agents": 6, "rounds": 400, "epochs": 40, "target": 1e-3, "seed": 0}
-    full: ClassVar[Mapping[str, Any]] = {"agents": 6, "rounds": 5000, "epochs": 1000, "target": 1e-5, "seed": 0}
+    quick: ClassVar[Mapping[str, Any]] = {
+        "agents": 6,
+        "rounds": 400,
+        "epochs": 40,
+        "target": 1e-3,
+        "seed": 0,
+    }
+    full: ClassVar[Mapping[str, Any]] = {
+        "agents": 6,
+        "rounds": 5000,
+        "epochs": 1000,
+        "target": 1e-5,
+        "seed": 0,
+    }
     remark: ClassVar[str] = (
-        "As published means ρ = 1 where there is a ρ; methods are accelerated where that is offered. A round of the "
+        "As published means ρ = 1 where there is a ρ; methods are accelerated where that is "
+        "offered. A round of the "
         "diffusion methods is a pass over the data, so compare bits."
     )
 
@@ -75,29 +88,47 @@ class Everything(Study):
         overlaps = {}
         for title in sorted(problems):
             own = [c for c in numbers if c.panel == f"{title}, rounds"]
-            overlaps[title] = max(c.chosen["dual"] for c in own) - min(c.chosen["primal"] for c in own)
-        rules = sorted({c.method for c in numbers if c.label.endswith(TUNED) and c.panel.startswith(SVM)})
-        steps = {rule: [needs(SVM, "rounds", rule, v) for v in (PUBLISHED, TUNED, ACCELERATED)] for rule in rules}
+            overlaps[title] = max(c.chosen["dual"] for c in own) - min(
+                c.chosen["primal"] for c in own
+            )
+        rules = sorted(
+            {c.method for c in numbers if c.label.endswith(TUNED) and c.panel.startswith(SVM)}
+        )
+        steps = {
+            rule: [needs(SVM, "rounds", rule, v) for v in (PUBLISHED, TUNED, ACCELERATED)]
+            for rule in rules
+        }
         sent = {
             title: [
-                needs(title, "bits", m, v) for m, v in (("graph-cp", PUBLISHED), ("graph-cp", TUNED), ("tree", TUNED))
+                needs(title, "bits", m, v)
+                for m, v in (("graph-cp", PUBLISHED), ("graph-cp", TUNED), ("tree", TUNED))
             ]
             for title in VERTICAL
         }
-        rounds = "; ".join(f"{rule}: {', '.join(map(_shown, values))}" for rule, values in steps.items())
-        bits = "; ".join(f"{title}: {', '.join(map(_shown, values))}" for title, values in sent.items())
+        rounds = "; ".join(
+            f"{rule}: {', '.join(map(_shown, values))}" for rule, values in steps.items()
+        )
+        bits = "; ".join(
+            f"{title}: {', '.join(map(_shown, values))}" for title, values in sent.items()
+        )
         return [
             Claim(
                 "No proven lower bound of any method is above a value that another method reached.",
                 max(overlaps.values()) <= 1e-9,
-                f"largest bound less smallest value: {', '.join(f'{t}: {v:.1e}' for t, v in overlaps.items())}",
-                fails_if="one bound is above one value by more than rounding, 1e-9 (our threshold).",
+                (
+                    "largest bound less smallest value: "
+                    f"{', '.join(f'{t}: {v:.1e}' for t, v in overlaps.items())}"
+                ),
+                fails_if=(
+                    "one bound is above one value by more than rounding, 1e-9 (our threshold)."
+                ),
             ),
             Claim(
                 f"On the SVM, self-tuning needs no more rounds to a gap of {level:g} than ρ = 1.",
                 all(tuned <= plain for plain, tuned, _ in steps.values()),
                 f"rounds as published, self-tuned, accelerated (– is more than were run): {rounds}",
-                "For the linearised rules that are behind, ρ = 1 is the better fixed step on these data, as the same "
+                "For the linearised rules that are behind, ρ = 1 is the better fixed step on "
+                "these data, as the same "
                 "numbers show; accelerated, they need fewer rounds than with either.",
                 cause="settings",
                 fails_if="one rule needs more rounds with its own step than with ρ = 1.",
@@ -106,15 +137,24 @@ class Everything(Study):
                 "On the SVM, acceleration needs no more rounds than self-tuning alone.",
                 all(fast <= tuned for _, tuned, fast in steps.values()),
                 "the same numbers; there is a certificate every four rounds",
-                "With kinks in the loss it waits until the active set has settled, and may be late by a look.",
+                (
+                    "With kinks in the loss it waits until the active set has settled, and may be "
+                    "late by a look."
+                ),
                 cause="settings",
                 fails_if="one rule needs more rounds when it is accelerated.",
             ),
             Claim(
-                f"To a gap of {level:g}, graph-cp's default form sends less than the published one, and tree less yet.",
+                (
+                    f"To a gap of {level:g}, graph-cp's default form sends less than the published "
+                    "one, and tree less yet."
+                ),
                 all(tree < own < published for published, own, tree in sent.values()),
                 f"bits of graph-cp as published, of its default, of tree: {bits}",
-                fails_if="on one problem the default sends as much as the published form, or tree as much as it.",
+                fails_if=(
+                    "on one problem the default sends as much as the published form, or tree as "
+                    "much as it."
+                ),
             ),
         ]
 
@@ -137,13 +177,23 @@ def problems(agents: int) -> dict[str, tuple[Problem, Any, dict[str, Any]]]:
     ring = {"split": "features", "agents": agents, "network": "ring"}
     return {
         "vertical logistic": (Problem("logistic", "l2", 0.01, intercept=False), patients, ring),
-        SVM: (Problem("hinge", "l2", 0.01, intercept=False), patients, {"split": "samples", "agents": agents}),
-        "vertical lasso": (Problem("squared", "l1", 0.02, intercept=False), (scale(X), scale(y)), ring),
+        SVM: (
+            Problem("hinge", "l2", 0.01, intercept=False),
+            patients,
+            {"split": "samples", "agents": agents},
+        ),
+        "vertical lasso": (
+            Problem("squared", "l1", 0.02, intercept=False),
+            (scale(X), scale(y)),
+            ring,
+        ),
     }
 
 
 def variants(name: str) -> dict[str, dict[str, Any]]:
-    """How a method is run: as published, with its own choice of steps, and accelerated where that is offered."""
+    """How a method is run: as published, with its own choice of steps, and accelerated where that
+    is offered.
+    """
     parameters = {field.name for field in fields(METHODS[name])}
     if name == "graph-cp":
         return {PUBLISHED: {"variant": "paper"}, TUNED: {}}
@@ -165,10 +215,24 @@ def _curves(result: Result, title: str, variant: str, target: float) -> list[Cur
     method, history = str(result.certificate.settings["method"]["name"]), result.history
     gaps = np.maximum(np.asarray(history.gap) / result.certificate.primal_at_zero, 1e-16)
     known = {"target": target, "primal": result.certificate.primal, "dual": result.certificate.dual}
-    sent = np.append(0, np.cumsum(result.bill.per_round)) * (result.bill.bits / (result.bill.scalars or 1))
-    columns = {"rounds": history["round"], "bits": sent[history["round"]], "seconds": history["seconds"]}
+    sent = np.append(0, np.cumsum(result.bill.per_round)) * (
+        result.bill.bits / (result.bill.scalars or 1)
+    )
+    columns = {
+        "rounds": history["round"],
+        "bits": sent[history["round"]],
+        "seconds": history["seconds"],
+    }
     return [
-        Curve(f"{title}, {axis}", f"{method}, {variant}", method, np.asarray(x, float), gaps, spent(result), known)
+        Curve(
+            f"{title}, {axis}",
+            f"{method}, {variant}",
+            method,
+            np.asarray(x, float),
+            gaps,
+            spent(result),
+            known,
+        )
         for axis, x in columns.items()
     ]
 

@@ -30,9 +30,16 @@ class Bounds(Study):
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "the bounds (15) and (16) above the curves"
     quick: ClassVar[Mapping[str, Any]] = {"n": 60, "d": 12, "agents": 6, "rounds": 1000, "seed": 0}
-    full: ClassVar[Mapping[str, Any]] = {"n": 1024, "d": 128, "agents": 16, "rounds": 2048, "seed": 0}
+    full: ClassVar[Mapping[str, Any]] = {
+        "n": 1024,
+        "d": 128,
+        "agents": 16,
+        "rounds": 2048,
+        "seed": 0,
+    }
     remark: ClassVar[str] = (
-        "The bounds hold everywhere, with room: they are worst cases over all data with these constants. (16), for the "
+        "The bounds hold everywhere, with room: they are worst cases over all data with these "
+        "constants. (16), for the "
         "squared loss, says something only once T is large enough, and starts there."
     )
 
@@ -45,7 +52,15 @@ class Bounds(Study):
         for loss in LOSSES:
             y = np.where(numeric > 0, 1.0, -1.0) if loss == "logistic" else numeric
             problem = Problem(loss, "l2", 0.1, intercept=False)
-            exact = solve(problem, (X, y), agents=2, method="proximal-1", tol=1e-8, max_rounds=20_000, progress=False)
+            exact = solve(
+                problem,
+                (X, y),
+                agents=2,
+                method="proximal-1",
+                tol=1e-8,
+                max_rounds=20_000,
+                progress=False,
+            )
             best, R = exact.certificate.dual, float(np.linalg.norm(exact.model.coef_))
             for graph in (complete(m), ring(m), star(m)):
                 constants: dict[str, Any] = {
@@ -73,18 +88,29 @@ class Bounds(Study):
             found, closest, points, graphs = numbers.panel(loss), math.inf, 0, 0
             for label, limit in found.items():
                 if label.startswith(BOUND):
-                    measured = found[label.removeprefix(BOUND)].y[-len(limit.y) :] if len(limit.y) else np.empty(0)
+                    measured = (
+                        found[label.removeprefix(BOUND)].y[-len(limit.y) :]
+                        if len(limit.y)
+                        else np.empty(0)
+                    )
                     points += len(limit.y)
                     graphs += len(limit.y) > 0
-                    closest = min(closest, float(np.min(limit.y / np.maximum(measured, 1e-300), initial=math.inf)))
+                    closest = min(
+                        closest,
+                        float(np.min(limit.y / np.maximum(measured, 1e-300), initial=math.inf)),
+                    )
             equation = "(16)" if loss == "squared" else "(15)"
             claims.append(
                 Claim(
                     f"Bound {equation} holds for the {loss} loss at every T.",
                     points > 0 and closest >= 1.0,
-                    f"at {points} places on {graphs} of 3 graphs the bound is at least {closest:.3g} times the "
+                    f"at {points} places on {graphs} of 3 graphs the bound is at least "
+                    f"{closest:.3g} times the "
                     "excess risk",
-                    fails_if="the excess risk is above the bound at one T, or the bound says nothing at every T.",
+                    fails_if=(
+                        "the excess risk is above the bound at one T, or the bound says nothing "
+                        "at every T."
+                    ),
                 )
             )
         return claims
@@ -102,16 +128,26 @@ class Bounds(Study):
 
 
 def bound(
-    problem: Problem, graph: Network, n: int, T: FloatArray, best: float, R: float, chi: float, delta: float, D: float
+    problem: Problem,
+    graph: Network,
+    n: int,
+    T: FloatArray,
+    best: float,
+    R: float,
+    chi: float,
+    delta: float,
+    D: float,
 ) -> FloatArray:
     """The right-hand side of (15), or of (16) for the squared loss, +∞ where that says nothing."""
     m, rho = graph.agents, steepness(problem.loss)
     spread = math.sqrt(1 + 2 * chi**2 / delta**2)
-    # 2(χ + D) R ρ √(1 + 2χ²/δ²) / ((n/m)^{1/2} T)                                                            (15)
+    # 2(χ + D) R ρ √(1 + 2χ²/δ²) / ((n/m)^{1/2} T)
+    # (15)
     excess: FloatArray = 2 * (chi + D) * R * rho * spread / (math.sqrt(n / m) * T)
     if problem.loss.name != "squared":
         return best + excess
     sigma = math.sqrt(m) * n**1.5 * rho / ((chi + D) * R * spread)
-    # (1 + 2mnρ²/(Tσ)) (𝓛* + half of that)  for  T ≥ 2mnρ²/σ                                                   (16)
+    # (1 + 2mnρ²/(Tσ)) (𝓛* + half of that)  for  T ≥ 2mnρ²/σ
+    # (16)
     limit: FloatArray = (1 + 2 * m * n * rho**2 / (T * sigma)) * (best + excess / 2)
     return np.where(2 * m * n * rho**2 / sigma > T, np.inf, limit)

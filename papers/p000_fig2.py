@@ -27,7 +27,8 @@ def operations(n: int, d: int, graph: Network) -> float:
     if m == 1:
         return 1.0
     largest = max(len(graph.neighbours(j)) for j in range(m))
-    # (n(4(d/m) + 2Δ(G) + 7) + 5(d/m)) / (n(4d + 1) + 5d)                                                   Fig. 2
+    # (n(4(d/m) + 2Δ(G) + 7) + 5(d/m)) / (n(4d + 1) + 5d)
+    # Fig. 2
     return (n * (4 * d / m + 2 * largest + 7) + 5 * d / m) / (n * (4 * d + 1) + 5 * d)
 
 
@@ -54,8 +55,10 @@ class Figure2(Study):
         "seed": 0,
     }
     remark: ClassVar[str] = (
-        "Work is counted as in the paper, which leaves communication out. With more agents each does less per "
-        "iteration and takes more of them; our default form has the same products and gets further with them."
+        "Work is counted as in the paper, which leaves communication out. With more agents each "
+        "does less per "
+        "iteration and takes more of them; our default form has the same products and gets "
+        "further with them."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
@@ -71,7 +74,8 @@ class Figure2(Study):
                 rounds = math.floor(units / cost)
                 result = data.papers_form(graph, rounds, max(1, rounds // 40))
                 curves.append(data.curve(result, family, f"{m} agents", cost))
-            # Both forms have the same two products; the default has one exchange less, which this count leaves aside.
+            # Both forms have the same two products; the default has one exchange less, which this
+            # count leaves aside.
             ours = data.improved(graph, min(rounds, settings["our_rounds"]), 10)
             curves.append(data.curve(ours, family, f"{OURS}{graph.agents} agents", cost))
         return Numbers(curves, [ROTATED])
@@ -87,15 +91,24 @@ class Figure2(Study):
             ours, alone = (math.log10(found[label].last) for label in (most, "single agent"))
             claims.append(
                 Claim(
-                    f"Per operation, {family} with the most agents (256 in the paper) is comparable to a single agent.",
+                    (
+                        f"Per operation, {family} with the most agents (256 in the paper) is "
+                        "comparable to a single agent."
+                    ),
                     ours <= alone + COMPARABLE,
                     f"log10 error {ours:.2f} with {most}, {alone:.2f} alone",
-                    f"It comes nearer with the size, from {FAR[family][0]} powers of ten apart with 64 agents and 256 "
-                    f"columns to {FAR[family][1]} with the paper's 256 and 2048: with few columns an agent's degree "
-                    "outweighs them in the count of operations. The paper says neither which graphs it drew nor how "
+                    f"It comes nearer with the size, from {FAR[family][0]} powers of ten apart "
+                    "with 64 agents and 256 "
+                    f"columns to {FAR[family][1]} with the paper's 256 and 2048: with few columns "
+                    "an agent's degree "
+                    "outweighs them in the count of operations. The paper says neither which "
+                    "graphs it drew nor how "
                     "near is comparable.",
                     cause="size" if FAR[family][1] <= COMPARABLE else "unsaid",
-                    fails_if=f"it is more than {COMPARABLE:g} powers of ten behind the single agent (our threshold).",
+                    fails_if=(
+                        f"it is more than {COMPARABLE:g} powers of ten behind the single agent "
+                        "(our threshold)."
+                    ),
                 )
             )
         return claims
@@ -111,4 +124,11 @@ class Figure2(Study):
             return PURPLE if curve.label.startswith(OURS) else hues.get(curve.label, INK)
 
         axes = "operations per agent", "relative error"
-        return panels(numbers, SPARSE, axes, columns=2, hue=hue, stroke=dashed(lambda c: c.label == "single agent"))
+        return panels(
+            numbers,
+            SPARSE,
+            axes,
+            columns=2,
+            hue=hue,
+            stroke=dashed(lambda c: c.label == "single agent"),
+        )

@@ -1,4 +1,6 @@
-"""What the studies of paper 001 share: the methods as published and ours beside them, and accuracies by user."""
+"""What the studies of paper 001 share: the methods as published and ours beside them, and
+accuracies by user.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,17 @@ if TYPE_CHECKING:
 
 PAPER = "001: Dada, personalised boosting over a learned graph (Zantedeschi, Bellet, Tommasi)"
 FIXED, LEARNED, LINEAR, OURS = "Dada fixed", "Dada learned", "perso-linear", "ours: Dada learned"
-TUNED, KEPT, NOTEBOOK = "Dada learned, tuned", "Dada learned, first graph kept", "Dada learned, notebook"
+TUNED, KEPT, NOTEBOOK = (
+    "Dada learned, tuned",
+    "Dada learned, first graph kept",
+    "Dada learned, notebook",
+)
 LINEAR_LEARNED = "perso-linear learned"
 PUBLISHED = {"step": "frank-wolfe"}
 ALONE, FIRST = 60, 40
-"""Rounds in which Local converges before the graph starts, and in which a graph that is kept is learned from it."""
+"""Rounds in which Local converges before the graph starts, and in which a graph that is kept is
+learned from it.
+"""
 PUBLISHED_GRAPH = {
     "graph_step": "gradient", "likeness": "models", "schedule": "paper", "alternations": 3, "alone": ALONE,
     "revisit": False,
@@ -45,7 +53,9 @@ METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "global": ("global", {}),
 }
 SETTLED = {"global": 40, "local": 60, OURS: 80}
-"""After so many rounds these are not run on: their curves go on level, as the baselines' in the paper."""
+"""After so many rounds these are not run on: their curves go on level, as the baselines' in the
+paper.
+"""
 HEAD_START = {
     **dict.fromkeys((LEARNED, TUNED, NOTEBOOK), ALONE + 10),
     **dict.fromkeys((KEPT, LINEAR_LEARNED), ALONE + FIRST),
@@ -64,7 +74,9 @@ which is (3) with λμ/8 in the place of λ for half the weights, and models do 
 NOTEBOOK_PRICES = {"mu": 1.0, "lam": 12.5}
 """Of Dada-Learned in its notebook for Moons100, which has μ = 1 and λ = 100."""
 CLEAR = 0.01
-"""By how much an accuracy must be higher to count as higher: less is noise with 100 test rows a user."""
+"""By how much an accuracy must be higher to count as higher: less is noise with 100 test rows a
+user.
+"""
 
 
 def fit(
@@ -76,9 +88,11 @@ def fit(
     checkpoint: str | None = None,
     **changes: float,
 ) -> Result:
-    """One method for so many rounds: as many wake-ups of each user on average. Goes on from the checkpoint, if any.
+    """One method for so many rounds: as many wake-ups of each user on average. Goes on from the
+    checkpoint, if any.
 
-    `settings["graph"]` may have other parameters for learning the graph, `settings["learned"]` other prices.
+    `settings["graph"]` may have other parameters for learning the graph, `settings["learned"]`
+    other prices.
     """
     name, options = METHODS[label]
     learned = "learned" in label or "graph" not in data.extras
@@ -106,13 +120,16 @@ def accuracies(result: Result, data: Dataset, part: str = "test") -> FloatArray:
 
 
 def folds(data: Dataset, count: int = 3, seed: int = 0) -> list[Dataset]:
-    """The training rows of every user in so many parts, class by class, one of which is held out in turn."""
+    """The training rows of every user in so many parts, class by class, one of which is held out in
+    turn.
+    """
     users, labels, rng = data.extras["user_train"], data.train.y, np.random.default_rng(seed)
     assert labels is not None
     part = np.empty(len(users), int)
     for user in np.unique(users):
         rows = rng.permutation(np.flatnonzero(users == user))
-        # Of three rows, two that are left would say the opposite of the third if classes were not dealt out in turn.
+        # Of three rows, two that are left would say the opposite of the third if classes were not
+        # dealt out in turn.
         part[rows[np.argsort(labels[rows], kind="stable")]] = np.arange(len(rows)) % count
     found = []
     for out in range(count):
@@ -123,8 +140,11 @@ def folds(data: Dataset, count: int = 3, seed: int = 0) -> list[Dataset]:
     return found
 
 
-def validated(data: Dataset, label: str, together: int, settings: Mapping[str, Any], **changes: float) -> float:
-    """Three-fold cross-validation at the users, the paper's: their mean accuracy on what was held out.
+def validated(
+    data: Dataset, label: str, together: int, settings: Mapping[str, Any], **changes: float
+) -> float:
+    """Three-fold cross-validation at the users, the paper's: their mean accuracy on what was held
+    out.
 
     `together`: rounds of learning together.
     """
@@ -135,11 +155,16 @@ def validated(data: Dataset, label: str, together: int, settings: Mapping[str, A
 
 
 def progress(
-    make: Callable[[int], Dataset], labels: Sequence[str], settings: Mapping[str, Any], panels: Sequence[str]
+    make: Callable[[int], Dataset],
+    labels: Sequence[str],
+    settings: Mapping[str, Any],
+    panels: Sequence[str],
 ) -> tuple[list[Curve], dict[str, Result]]:
-    """Accuracy on training and test rows after some numbers of rounds, averaged over seeds; and the first seed's ends.
+    """Accuracy on training and test rows after some numbers of rounds, averaged over seeds; and the
+    first seed's ends.
 
-    `panels` names those of training accuracy, test accuracy, test accuracy against bits and, if wanted, neighbours.
+    `panels` names those of training accuracy, test accuracy, test accuracy against bits and, if
+    wanted, neighbours.
     """
     marks, curves = settings["marks"], []
     ends: dict[str, Result] = {}
@@ -161,7 +186,9 @@ def progress(
         count, method = len(settings["seeds"]), METHODS[label][0]
         rounds_axis = np.array(marks, float)
         heights = (train / count, test / count, test / count, near / count)
-        for panel, x, y in zip(panels, (rounds_axis, rounds_axis, bits / count, rounds_axis), heights, strict=False):
+        for panel, x, y in zip(
+            panels, (rounds_axis, rounds_axis, bits / count, rounds_axis), heights, strict=False
+        ):
             curves.append(Curve(panel, label, method, x, y, spent(result)))
     return curves, ends
 
@@ -169,30 +196,41 @@ def progress(
 def densified(near: Mapping[str, Curve], test: Mapping[str, Curve]) -> str:
     """What μ and λ do to the published alternation, in numbers of the same run."""
     return (
-        f"With the μ and λ of the authors' program the learned graph has {near[LEARNED].last:.1f} neighbours and leads "
-        f"to {test[LEARNED].last:.3f}; with those that three-fold cross-validation chooses (001 tuning) models are "
-        f"pulled together before it is updated, and it has {near[TUNED].last:.1f} and leads to {test[TUNED].last:.3f}."
+        f"With the μ and λ of the authors' program the learned graph has {near[LEARNED].last:.1f} "
+        "neighbours and leads "
+        f"to {test[LEARNED].last:.3f}; with those that three-fold cross-validation chooses (001 "
+        "tuning) models are "
+        f"pulled together before it is updated, and it has {near[TUNED].last:.1f} and leads to "
+        f"{test[TUNED].last:.3f}."
     )
 
 
 def common_claims(
-    train: Mapping[str, Curve], test: Mapping[str, Curve], near: Mapping[str, Curve], evidence: str, truth: float
+    train: Mapping[str, Curve],
+    test: Mapping[str, Curve],
+    near: Mapping[str, Curve],
+    evidence: str,
+    truth: float,
 ) -> list[Claim]:
-    """What the paper says of both Moons: of the graph that is given, and of the published learned one.
+    """What the paper says of both Moons: of the graph that is given, and of the published learned
+    one.
 
     `near`: how many neighbours a user has in the learned graphs; `truth`: in the given one.
     """
     over = {label: train[label].last - test[label].last for label in test}
     others = max(test[label].last for label in ("global", LINEAR))
     dense = {"tuned": TUNED, "notebook": NOTEBOOK, "ours": OURS}
-    most = ", ".join(f"{name} {near[label].y.max():.1f}" for name, label in dense.items() if label in near)
+    most = ", ".join(
+        f"{name} {near[label].y.max():.1f}" for name, label in dense.items() if label in near
+    )
     why = densified(near, test)
     higher = f"by less than {CLEAR} (our threshold)."
     return [
         Claim(
             "Dada-Fixed and Dada-Learned reduce the overfitting of Local.",
             max(over[FIXED], over[LEARNED]) <= over["local"] - CLEAR,
-            "training less test accuracy: " + ", ".join(f"{label} {value:.3f}" for label, value in over.items()),
+            "training less test accuracy: "
+            + ", ".join(f"{label} {value:.3f}" for label, value in over.items()),
             fails_if=f"one of them has training less test accuracy below that of Local {higher}",
         ),
         Claim(
@@ -218,7 +256,11 @@ def common_claims(
             fails_if=f"it is above Local {higher}",
         ),
         Claim(
-            "The learned graph is always sparser than the true one (43 against 61 neighbours on the paper's Moons100).",
+            (
+                "The learned graph is always sparser than the true one (43 against 61 neighbours "
+                "on "
+                "the paper's Moons100)."
+            ),
             0 < float(near[LEARNED].y.max()) < truth,
             f"at most {near[LEARNED].y.max():.1f} neighbours ({most}) against {truth:.1f}",
             why,
@@ -228,13 +270,23 @@ def common_claims(
     ]
 
 
-def drawn(numbers: Numbers, axes: Mapping[str, tuple[str, str]], columns: int = 3, log_x: Sequence[str] = ()) -> Figure:
-    """Panels of accuracies: the learned graph as published is dashed or dotted, ours in ink, what solves (3) ochre."""
+def drawn(
+    numbers: Numbers,
+    axes: Mapping[str, tuple[str, str]],
+    columns: int = 3,
+    log_x: Sequence[str] = (),
+) -> Figure:
+    """Panels of accuracies: the learned graph as published is dashed or dotted, ours in ink, what
+    solves (3) ochre.
+    """
     from coterie.report.figures import GREY, INK, OCHRE, PURPLE, colour
     from papers.drawing import DASHED, DOTTED, SOLID, panels
 
     hues = {OURS: INK, NOTEBOOK: GREY, **dict(zip(SOLVED, (OCHRE, PURPLE), strict=True))}
-    strokes = {**dict.fromkeys((LEARNED, NOTEBOOK, LINEAR_LEARNED), DASHED), **dict.fromkeys((TUNED, KEPT), DOTTED)}
+    strokes = {
+        **dict.fromkeys((LEARNED, NOTEBOOK, LINEAR_LEARNED), DASHED),
+        **dict.fromkeys((TUNED, KEPT), DOTTED),
+    }
     return panels(
         numbers, list(axes), axes, columns=columns, log_x=log_x, log_y=False,
         hue=lambda c: hues.get(c.label, colour(c.method)), stroke=lambda c: strokes.get(c.label, SOLID),

@@ -39,10 +39,13 @@ PRICES = {
     BUYERS: {"count": 28, "beta": 1.0, "mu": 10.0, "lam": 1.0},
     SCHOOL: {"count": 112, "beta": 1.0, "mu": 1.0, "lam": 1.25e-4},
 }
-"""Of the authors' program, λ in terms of (3): it has λμ² = 100 for Computer Buyers and 8 λ/μ = 0.001 for School."""
+"""Of the authors' program, λ in terms of (3): it has λμ² = 100 for Computer Buyers and 8 λ/μ =
+0.001 for School.
+"""
 FINISHED = 100
 UNFINISHED = (
-    "After so few rounds models are not finished: after 100, with the first seed, Dada has 0.729 on Computer Buyers "
+    "After so few rounds models are not finished: after 100, with the first seed, Dada has 0.729 "
+    "on Computer Buyers "
     "and 0.721 on School, where the best competitors have 0.685 and 0.707."
 )
 COMPARABLE = 0.02
@@ -67,9 +70,11 @@ class Figure10(Study):
         "own": PRICES, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "β, μ and λ are those of the authors' program, which the paper does not print; the accuracy is also drawn over "
+        "β, μ and λ are those of the authors' program, which the paper does not print; the "
+        "accuracy is also drawn over "
         "λ. A seed is one of the published splits of "
-        "School. The paper says 140 schools, the file has 139; the width of the graph of schools is ours."
+        "School. The paper says 140 schools, the file has 139; the width of the graph of schools "
+        "is ours."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
@@ -81,8 +86,13 @@ class Figure10(Study):
             found, _ = progress(make, SHOWN[name], own, (name + TRAIN, name + TEST))
             curves += found
             data, rounds = make(settings["seeds"][0]), HEAD_START[LEARNED] + settings["marks"][-1]
-            good = [np.mean(accuracies(fit(data, LEARNED, rounds, own, 0, lam=lam), data)) for lam in own["lams"]]
-            curves.append(Curve(name + BY_LAM, LEARNED, "dada", np.array(own["lams"]), np.array(good)))
+            good = [
+                np.mean(accuracies(fit(data, LEARNED, rounds, own, 0, lam=lam), data))
+                for lam in own["lams"]
+            ]
+            curves.append(
+                Curve(name + BY_LAM, LEARNED, "dada", np.array(own["lams"]), np.array(good))
+            )
         return Numbers(curves, ["190 buyers", "139 schools", f"{len(settings['seeds'])} seed(s)"])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
@@ -92,7 +102,9 @@ class Figure10(Study):
             ours = [label for label in (FIXED, LEARNED) if label in shown]
             rivals = [label for label in shown if label not in (*ours, OURS)]
             by_lam = numbers.panel(name + BY_LAM)[LEARNED]
-            listed = ", ".join(f"{label} {test[label].last:.3f} ({train[label].last:.3f})" for label in shown)
+            listed = ", ".join(
+                f"{label} {test[label].last:.3f} ({train[label].last:.3f})" for label in shown
+            )
             dada = min(test[label].last for label in ours)
             best = max(rivals, key=lambda label: test[label].last)
             over = {label: train[label].last - test[label].last for label in shown}
@@ -107,8 +119,10 @@ class Figure10(Study):
             why = (
                 UNFINISHED
                 if few
-                else f"With the program's β and μ the best λ of those drawn, {by_lam.x[top]:g}, chosen on the test "
-                f"rows, gives {by_lam.y[top]:.3f}; the best competitor has {test[best].last:.3f}. The paper's splits "
+                else f"With the program's β and μ the best λ of those drawn, {by_lam.x[top]:g}, "
+                "chosen on the test "
+                f"rows, gives {by_lam.y[top]:.3f}; the best competitor has {test[best].last:.3f}. "
+                "The paper's splits "
                 "are not published."
             )
             claims += [
@@ -118,15 +132,21 @@ class Figure10(Study):
                     f"test accuracy (training): {listed}",
                     why,
                     cause="size" if few else "data",
-                    fails_if=f"Dada is not {CLEAR} above every competitor at the end (our threshold).",
+                    fails_if=(
+                        f"Dada is not {CLEAR} above every competitor at the end (our threshold)."
+                    ),
                 ),
                 Claim(
-                    f"On {name}, the competitors either overfit or fail to capture the local specificities.",
+                    (
+                        f"On {name}, the competitors either overfit or fail to capture the local "
+                        "specificities."
+                    ),
                     "neither" not in verdicts.values(),
                     ", ".join(f"{label}: {verdict}" for label, verdict in verdicts.items()),
                     why,
                     cause="size" if few else "data",
-                    fails_if=f"one has a gap between training and test no {CLEAR} larger than Dada's and a training "
+                    fails_if=f"one has a gap between training and test no {CLEAR} larger than "
+                    "Dada's and a training "
                     f"accuracy no {CLEAR} smaller (our threshold).",
                 ),
             ]
@@ -151,12 +171,19 @@ class Figure10(Study):
 
 
 def school_of_students(fold: int) -> Dataset:
-    """School by the 17 features of students, and the graph of the schools' own: exp((cos − 1) / σ) of their means."""
+    """School by the 17 features of students, and the graph of the schools' own: exp((cos − 1) / σ)
+    of their means.
+    """
     data = datasets.school(fold, 20.0)
-    students, of_school = data.extras["student_features"], data.train.X[:, data.extras["school_features"]]
+    students, of_school = (
+        data.extras["student_features"],
+        data.train.X[:, data.extras["school_features"]],
+    )
     assert data.test is not None
     schools = np.unique(data.extras["user_train"])
-    means: FloatArray = np.array([of_school[data.extras["user_train"] == school].mean(axis=0) for school in schools])
+    means: FloatArray = np.array(
+        [of_school[data.extras["user_train"] == school].mean(axis=0) for school in schools]
+    )
     means /= np.linalg.norm(means, axis=1)[:, None]
     graph = np.exp((means @ means.T - 1) / WIDTH)
     graph[graph < NEGLIGIBLE] = 0.0

@@ -1,4 +1,6 @@
-"""001 Fig. 4, 5 and the right of 7: HAR, accuracy by rounds, bits and local rows, and the learned graph."""
+"""001 Fig. 4, 5 and the right of 7: HAR, accuracy by rounds, bits and local rows, and the learned
+graph.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,13 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TRAIN, TEST, BITS, NEAR, ROWS = "training", "test", "test, by bits", "the learned graph", "by local rows"
+TRAIN, TEST, BITS, NEAR, ROWS = (
+    "training",
+    "test",
+    "test, by bits",
+    "the learned graph",
+    "by local rows",
+)
 SHOWN = (LEARNED, OURS, LINEAR_LEARNED, "local", "global")
 CLEARLY = 0.05
 """By how much an accuracy must be lower for a "clear failure"."""
@@ -54,9 +62,12 @@ class Figure4(Study):
         "count": 1122, "beta": 1.0, **PROGRAM, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "β = 1 is the authors' program's; with its μ = 0.001 there is no edge on these features, and every user is "
-        "alone, so μ and λ are those of its Moons. Marks are rounds of learning together, after Local has converged "
-        "and the first graph is learned, as in 001 fig1. Features are recomputed from the raw recordings; subjects, "
+        "β = 1 is the authors' program's; with its μ = 0.001 there is no edge on these features, "
+        "and every user is "
+        "alone, so μ and λ are those of its Moons. Marks are rounds of learning together, after "
+        "Local has converged "
+        "and the first graph is learned, as in 001 fig1. Features are recomputed from the raw "
+        "recordings; subjects, "
         "rows and the split are the paper's."
     )
 
@@ -75,10 +86,19 @@ class Figure4(Study):
                     first = fit(data, name, HEAD_START[name], settings, settings["seed"])
                     later = fit(data, name, HEAD_START[name] + AFTER, settings, settings["seed"])
                     known[f"{GRAPH_BITS}, {name}"] = float(first.bill.bits)
-                    known[f"{MODEL_BITS}, {name}"] = float(later.bill.bits - first.bill.bits) / AFTER
-            curves.append(Curve(ROWS, label, METHODS[label][0], groups.astype(float), means, {}, known))
+                    known[f"{MODEL_BITS}, {name}"] = (
+                        float(later.bill.bits - first.bill.bits) / AFTER
+                    )
+            curves.append(
+                Curve(ROWS, label, METHODS[label][0], groups.astype(float), means, {}, known)
+            )
         return Numbers(
-            curves, ["HAR, 30 users", f"κ = {settings['graph']['sample']}", f"{len(settings['seeds'])} seed(s)"]
+            curves,
+            [
+                "HAR, 30 users",
+                f"κ = {settings['graph']['sample']}",
+                f"{len(settings['seeds'])} seed(s)",
+            ],
         )
 
     def claims(self, numbers: Numbers) -> list[Claim]:
@@ -90,13 +110,15 @@ class Figure4(Study):
         # Where it sends more from the first mark on, that mark counts, in its favour.
         affordable = bits[LINEAR_LEARNED].x <= max(budget, float(bits[LINEAR_LEARNED].x[0]))
         within = float(np.max(bits[LINEAR_LEARNED].y[affordable]))
-        # Until the first graph is there nothing else is sent; then, while it stays, only models are.
+        # Until the first graph is there nothing else is sent; then, while it stays, only models
+        # are.
         graph, models = (
             [rows[LEARNED].chosen[f"{what}, {label}"] for label in (LINEAR_LEARNED, KEPT)]
             for what in (GRAPH_BITS, MODEL_BITS)
         )
         one_for_all = (
-            f"One model fits everybody on these features, which are recomputed from the recordings: Global has "
+            "One model fits everybody on these features, which are recomputed from the "
+            "recordings: Global has "
             f"{test['global'].last:.3f}, and the paper's own features are not here."
         )
         better = rows[LEARNED].y > rows["local"].y
@@ -136,36 +158,65 @@ class Figure4(Study):
                 dada >= within + CLEAR,
                 f"{dada:.3f} with {budget:.2g} bits, Perso-linear-Learned {within:.3f} with "
                 f"{bits[LINEAR_LEARNED].x[affordable].max():.2g}",
-                "Users learn alone at first, without a bit, and on these features linear models are better already "
-                f"then: {test[LINEAR_LEARNED].y[0]:.3f} after {test[LINEAR_LEARNED].x[0]:g} rounds together. The "
+                "Users learn alone at first, without a bit, and on these features linear models "
+                "are better already "
+                f"then: {test[LINEAR_LEARNED].y[0]:.3f} after {test[LINEAR_LEARNED].x[0]:g} "
+                "rounds together. The "
                 "paper's "
                 "features are not here.",
                 cause="data",
-                fails_if=f"Perso-linear-Learned is within {CLEAR} of it with as many bits (our threshold).",
+                fails_if=(
+                    f"Perso-linear-Learned is within {CLEAR} of it with as many bits (our "
+                    "threshold)."
+                ),
             ),
             Claim(
-                "An iteration of learning models costs Dada 2 to 3 orders of magnitude less than Perso-linear.",
+                (
+                    "An iteration of learning models costs Dada 2 to 3 orders of magnitude less "
+                    "than "
+                    "Perso-linear."
+                ),
                 models[0] >= FEWER * models[1] > 0,
-                f"{models[1]:.2g} against {models[0]:.2g} bits a round, {models[0] / models[1]:.0f} times",
-                fails_if=f"Perso-linear sends less than {FEWER} times as much (two of the paper's orders).",
+                (
+                    f"{models[1]:.2g} against {models[0]:.2g} bits a round, "
+                    f"{models[0] / models[1]:.0f} times"
+                ),
+                fails_if=(
+                    f"Perso-linear sends less than {FEWER} times as much (two of the paper's "
+                    "orders)."
+                ),
             ),
             Claim(
-                "The gap is even larger for learning the graph (10⁶ against 10³ bits in the paper).",
+                (
+                    "The gap is even larger for learning the graph (10⁶ against 10³ bits in the "
+                    "paper)."
+                ),
                 graph[0] / graph[1] >= models[0] / models[1],
-                f"{graph[1]:.2g} against {graph[0]:.2g} bits for the first graph, {graph[0] / graph[1]:.0f} times",
-                "Each model is sent once to each who asks, as Appendix C has it, its degree and loss every time: "
+                (
+                    f"{graph[1]:.2g} against {graph[0]:.2g} bits for the first graph, "
+                    f"{graph[0] / graph[1]:.0f} times"
+                ),
+                "Each model is sent once to each who asks, as Appendix C has it, its degree and "
+                "loss every time: "
                 "beside "
-                f"these a stump is nothing, and Dada's models have {rows['local'].chosen[STUMPS]:.0f}. 10³ bits "
+                "these a stump is nothing, and Dada's models have "
+                f"{rows['local'].chosen[STUMPS]:.0f}. 10³ bits "
                 "would be "
                 "less than one stump for each of 30 users.",
                 cause="unsaid",
                 fails_if="the factor between the two is smaller than for learning models.",
             ),
             Claim(
-                "Dada-Learned generally improves upon Local, whatever the number of local rows (Fig. 7).",
+                (
+                    "Dada-Learned generally improves upon Local, whatever the number of local rows "
+                    "(Fig. 7)."
+                ),
                 bool(2 * better.sum() > len(better)),
                 f"better in {better.sum()} of {len(better)} groups of users with as many rows",
-                fails_if="it is better in half of the groups of users with as many rows, or fewer (our threshold).",
+                fails_if=(
+                    "it is better in half of the groups of users with as many rows, or fewer (our "
+                    "threshold)."
+                ),
             ),
         ]
 

@@ -1,4 +1,6 @@
-"""001, the protocol of Section 6: β, μ and λ by three-fold cross-validation at the users, on Moons."""
+"""001, the protocol of Section 6: β, μ and λ by three-fold cross-validation at the users, on
+Moons.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from papers import datasets
-from papers.p001 import FIXED, HEAD_START, LEARNED, PAPER, PROGRAM, SETTLED, accuracies, fit, validated
+from papers.p001 import (
+    FIXED,
+    HEAD_START,
+    LEARNED,
+    PAPER,
+    PROGRAM,
+    SETTLED,
+    accuracies,
+    fit,
+    validated,
+)
 from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
@@ -35,19 +47,38 @@ class Tuning(Study):
         "count": 200, "beta": 10.0, "mu": 1.0, "lam": 1.0, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "Moons with columns of zeros. A third of every user's rows is held out in turn, dealt out class by class; "
-        "accuracies are means over users. β is asked of Local, Global and Dada-Fixed, μ of Dada-Fixed, and μ with λ of "
-        "Dada-Learned, whose graph is updated as printed. The paper prints the protocol and the grids, not what was "
-        "chosen; the authors' program has β = 10, μ = 1 for the fixed graph, and μ = 0.1 for the learned one."
+        "Moons with columns of zeros. A third of every user's rows is held out in turn, dealt out "
+        "class by class; "
+        "accuracies are means over users. β is asked of Local, Global and Dada-Fixed, μ of "
+        "Dada-Fixed, and μ with λ of "
+        "Dada-Learned, whose graph is updated as printed. The paper prints the protocol and the "
+        "grids, not what was "
+        "chosen; the authors' program has β = 10, μ = 1 for the fixed graph, and μ = 0.1 for the "
+        "learned one."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
-        data, together, curves = datasets.moons("paper", "zeros", seed=settings["seed"]), settings["together"], []
+        data, together, curves = (
+            datasets.moons("paper", "zeros", seed=settings["seed"]),
+            settings["together"],
+            [],
+        )
 
-        def curve(panel: str, label: str, across: str, values: Any, method: str, **fixed: float) -> None:
-            heights = [validated(data, method, together, settings, **fixed, **{across: value}) for value in values]
+        def curve(
+            panel: str, label: str, across: str, values: Any, method: str, **fixed: float
+        ) -> None:
+            heights = [
+                validated(data, method, together, settings, **fixed, **{across: value})
+                for value in values
+            ]
             curves.append(
-                Curve(panel, label, "dada" if "Dada" in method else method, np.array(values), np.array(heights))
+                Curve(
+                    panel,
+                    label,
+                    "dada" if "Dada" in method else method,
+                    np.array(values),
+                    np.array(heights),
+                )
             )
 
         for method in ("local", "global", FIXED):
@@ -56,9 +87,19 @@ class Tuning(Study):
         for mu in settings["learned_mus"]:
             curve(LAM, f"μ = {mu:g}", "lam", settings["lams"], LEARNED, mu=mu)
             ends = [_tested(data, settings, mu=mu, lam=lam) for lam in settings["lams"]]
-            curves.append(Curve(TEST, f"μ = {mu:g}", "dada", np.array(settings["lams"]), np.array(ends)))
+            curves.append(
+                Curve(TEST, f"μ = {mu:g}", "dada", np.array(settings["lams"]), np.array(ends))
+            )
         local = float(np.mean(accuracies(fit(data, "local", SETTLED["local"], settings, 0), data)))
-        curves.append(Curve(TEST, "local", "local", np.array(settings["lams"]), np.full(len(settings["lams"]), local)))
+        curves.append(
+            Curve(
+                TEST,
+                "local",
+                "local",
+                np.array(settings["lams"]),
+                np.full(len(settings["lams"]), local),
+            )
+        )
         return Numbers(curves, ["Moons, 100 users, 3 to 15 rows each", "3 folds"])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
@@ -89,9 +130,12 @@ class Tuning(Study):
                 "It chooses μ = 0.1 for Dada-Learned, the authors' program's.",
                 chosen == theirs,
                 f"on what was held out: {found}; best with {chosen}, λ = {lam[chosen].x[place]:g}",
-                f"With two thirds of so few rows Local has {beta['local'].y.max():.3f} on what was held out, and "
-                "leaning on others pays more than it does with all rows: on the test rows the program's μ has "
-                f"{test[theirs].y[near]:.3f}, Local {local:.3f}, and what was chosen {test[chosen].y[place]:.3f}.",
+                f"With two thirds of so few rows Local has {beta['local'].y.max():.3f} on what "
+                "was held out, and "
+                "leaning on others pays more than it does with all rows: on the test rows the "
+                "program's μ has "
+                f"{test[theirs].y[near]:.3f}, Local {local:.3f}, and what was chosen "
+                f"{test[chosen].y[place]:.3f}.",
                 cause="settings",
                 fails_if="another μ of the grid has a higher accuracy on what was held out.",
             ),

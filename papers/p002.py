@@ -21,13 +21,17 @@ from papers.study import Claim, Curve, Numbers, spent
 PAPER = "002: CoCoA is ADMM (Wu, Liu, Wang, Wang)"
 EXACT, LINEARISED = ("consensus", "proximal-1"), ("lin-consensus", "proximal-2")
 OVERLAPPING = 0.3
-"""Powers of ten that "almost identical" curves may be apart, in the median over the rounds; more is "significantly"."""
+"""Powers of ten that "almost identical" curves may be apart, in the median over the rounds; more is
+"significantly".
+"""
 EXHAUSTED = 1e-11
 """Gaps below it are all the same: a run ends there, and an earlier end is a better one."""
 SAME = 1e-9
 """Relative difference that rounding may leave between duals that are the same."""
 SIMPLER = 0.8
-"""A rule whose rounds take at most this share of the other's processor time is "significantly simpler"."""
+"""A rule whose rounds take at most this share of the other's processor time is "significantly
+simpler".
+"""
 OURS = "ours: "
 RISES = "rises with ρ = "
 """For every step of a grid: by how many powers of ten the gap rises on its way."""
@@ -52,9 +56,18 @@ def gap_curve(result: Result, panel: str, label: str, **chosen: float) -> Curve:
 
 
 def best_of(
-    problem: Problem, data: Any, rule: str, agents: int, rounds: int, grid: Iterable[float], every: int, panel: str
+    problem: Problem,
+    data: Any,
+    rule: str,
+    agents: int,
+    rounds: int,
+    grid: Iterable[float],
+    every: int,
+    panel: str,
 ) -> Curve:
-    """The curve of the ρ of that grid with the least gap at the end, or the earliest end; for consensus β = 1/(ρK)."""
+    """The curve of the ρ of that grid with the least gap at the end, or the earliest end; for
+    consensus β = 1/(ρK).
+    """
     found = []
     for rho in grid:
         step = {"beta": 1.0 / (rho * agents)} if "consensus" in rule else {"rho": rho}
@@ -68,9 +81,17 @@ def best_of(
 
 
 def compared(
-    problem: Problem, data: Any, panel: str, agents: int, rounds: int, grid: Sequence[float], every: int
+    problem: Problem,
+    data: Any,
+    panel: str,
+    agents: int,
+    rounds: int,
+    grid: Sequence[float],
+    every: int,
 ) -> list[Curve]:
-    """All five rules with their best step, and `proximal-1` as one would run it: self-tuned and accelerated."""
+    """All five rules with their best step, and `proximal-1` as one would run it: self-tuned and
+    accelerated.
+    """
     rules = (*EXACT, *LINEARISED)
     curves = [best_of(problem, data, rule, agents, rounds, grid, every, panel) for rule in rules]
     strength = problem.penalty.strong_convexity
@@ -96,8 +117,12 @@ def unrest(curve: Curve) -> float:
     return float(steps[steps > 0].sum())
 
 
-def family_claims(numbers: Numbers, where: Sequence[str], behind: str = "", significantly: bool = False) -> list[Claim]:
-    """What the paper says of Figures 3 and 4 alike; `behind` says why a rule may be behind CoCoA."""
+def family_claims(
+    numbers: Numbers, where: Sequence[str], behind: str = "", significantly: bool = False
+) -> list[Claim]:
+    """What the paper says of Figures 3 and 4 alike; `behind` says why a rule may be behind
+    CoCoA.
+    """
     claims = []
     for pair in (EXACT, LINEARISED):
         distances = {name: apart(*(numbers.panel(name)[rule] for rule in pair)) for name in where}
@@ -106,7 +131,10 @@ def family_claims(numbers: Numbers, where: Sequence[str], behind: str = "", sign
                 f"{pair[0]} and {pair[1]} are almost identical.",
                 max(distances.values()) <= OVERLAPPING,
                 f"powers of ten apart, median over rounds: {_listed(distances)}",
-                fails_if=f"their gaps are more than {OVERLAPPING} powers of ten apart in the median (our threshold).",
+                fails_if=(
+                    f"their gaps are more than {OVERLAPPING} powers of ten apart in the median "
+                    "(our threshold)."
+                ),
             )
         )
     ratios = {}
@@ -117,12 +145,18 @@ def family_claims(numbers: Numbers, where: Sequence[str], behind: str = "", sign
             ratios[name] = math.log10(worst / float(found["cocoa"].least[-1]))
     claims.append(
         Claim(
-            f"All four ADMM variants with a tuned step {'significantly ' * significantly}outperform CoCoA.",
+            (
+                "All four ADMM variants with a tuned step "
+                f"{'significantly ' * significantly}outperform CoCoA."
+            ),
             max(ratios.values()) < -OVERLAPPING * significantly,
             f"log10 of the worst variant's last gap over CoCoA's: {_listed(ratios)}",
             behind,
             cause="size" if behind else "",
-            fails_if=f"the worst of the four is not {OVERLAPPING} powers of ten below CoCoA at the end (our threshold)."
+            fails_if=(
+                f"the worst of the four is not {OVERLAPPING} powers of ten below CoCoA at the end "
+                "(our threshold)."
+            )
             if significantly
             else "the worst of the four ends with a gap as large as CoCoA's.",
         )
@@ -132,12 +166,19 @@ def family_claims(numbers: Numbers, where: Sequence[str], behind: str = "", sign
         Claim(
             "CoCoA is proximal-1 with ρ = 1/λ.",
             max(twins.values()) <= SAME,
-            f"largest relative difference of their duals: {', '.join(f'{n}: {v:.0e}' for n, v in twins.items())}",
-            "Local problems are solved to a tolerance: a difference in the last bit can end the sweeps of one of them "
-            "a little earlier, and from then on they differ by what the tolerance leaves. With exact local solutions "
+            (
+                "largest relative difference of their duals: "
+                f"{', '.join(f'{n}: {v:.0e}' for n, v in twins.items())}"
+            ),
+            "Local problems are solved to a tolerance: a difference in the last bit can end the "
+            "sweeps of one of them "
+            "a little earlier, and from then on they differ by what the tolerance leaves. With "
+            "exact local solutions "
             "the two rules are equal to the last digits (tests/papers/test_002_family.py).",
             cause="settings",
-            fails_if=f"a dual value of the two differs by more than {SAME:g} of itself (our threshold).",
+            fails_if=(
+                f"a dual value of the two differs by more than {SAME:g} of itself (our threshold)."
+            ),
         )
     )
     leads = {}
@@ -145,11 +186,16 @@ def family_claims(numbers: Numbers, where: Sequence[str], behind: str = "", sign
         found = numbers.panel(name)
         rules = [found[rule] for rule in (*EXACT, *LINEARISED)]
         shared = min(len(curve.x) for curve in rules) - 1
-        exact, linear = (min(float(curve.least[shared]) for curve in pair) for pair in (rules[:2], rules[2:]))
+        exact, linear = (
+            min(float(curve.least[shared]) for curve in pair) for pair in (rules[:2], rules[2:])
+        )
         leads[name] = math.log10(exact / linear)
     claims.append(
         Claim(
-            "consensus and proximal-1 reach a smaller gap than lin-consensus and proximal-2 in the same rounds.",
+            (
+                "consensus and proximal-1 reach a smaller gap than lin-consensus and proximal-2 in "
+                "the same rounds."
+            ),
             max(leads.values()) <= 0,
             f"log10 of the gaps' ratio where the first of them ends: {_listed(leads)}",
             fails_if="one of the linearised rules has the smaller gap on one problem.",
@@ -159,8 +205,14 @@ def family_claims(numbers: Numbers, where: Sequence[str], behind: str = "", sign
 
 
 def classification_data(name: str, rows: int | None, seed: int) -> tuple[Table, str]:
-    """One of the paper's three sets, or its outline made by a generator where the file is not here; and a remark."""
-    outline = {"a1a": (1605, 119, 22249), "w8a": (49749, 300, 579586), "real-sim": (72309, 20958, 3709083)}[name]
+    """One of the paper's three sets, or its outline made by a generator where the file is not here;
+    and a remark.
+    """
+    outline = {
+        "a1a": (1605, 119, 22249),
+        "w8a": (49749, 300, 579586),
+        "real-sim": (72309, 20958, 3709083),
+    }[name]
     try:
         if name == "real-sim":
             raise MissingData("real-sim itself is not redistributed")
@@ -170,7 +222,9 @@ def classification_data(name: str, rows: int | None, seed: int) -> tuple[Table, 
         kept = n if rows is None else min(rows, n)
         columns = d if rows is None else min(d, max(kept // 2, 20))
         entries = min(entries * kept // n, kept * columns // 4)
-        return datasets.text_like(kept, columns, entries, seed).train, f"synthetic text in place of {name}"
+        return datasets.text_like(
+            kept, columns, entries, seed
+        ).train, f"synthetic text in place of {name}"
     if rows is None or rows >= table.n:
         return table, remark
     picked = np.sort(np.random.default_rng(seed).choice(table.n, rows, replace=False))

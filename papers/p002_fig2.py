@@ -33,7 +33,8 @@ class Figure2(Study):
     }  # fmt: skip
     quick: ClassVar[Mapping[str, Any]] = full
     remark: ClassVar[str] = (
-        "Above, η₁, η₂ and τ as multiples of the recommended K, Kτ and λmax, with ρ fixed; below, ρ (or 1/(βK)) with "
+        "Above, η₁, η₂ and τ as multiples of the recommended K, Kτ and λmax, with ρ fixed; below, "
+        "ρ (or 1/(βK)) with "
         "the recommended values. The paper does not print its values; these are ours."
     )
 
@@ -53,7 +54,9 @@ class Figure2(Study):
             for share in settings["shares"]:
                 options = {**_step(rule, settings["middle"], K), "eta": share * recommended}
                 result = run_rule(problem, data, rule, K, rounds, every, **options)
-                curves.append(gap_curve(result, f"{rule}, {safety}", f"{share:g} × recommended", share=share))
+                curves.append(
+                    gap_curve(result, f"{rule}, {safety}", f"{share:g} × recommended", share=share)
+                )
         for rule, (_, step) in RULES.items():
             for rho in settings["steps"]:
                 result = run_rule(problem, data, rule, K, rounds, every, **_step(rule, rho, K))
@@ -61,17 +64,24 @@ class Figure2(Study):
         bases = [np.linalg.qr(_dense(table.X[rows]).T)[0] for rows in shards]
         needed = float(np.linalg.norm(np.hstack(bases), 2)) ** 2
         tight = f"Lemma 1 holds from η₁ = {needed / K:.2f} K on"
-        return Numbers(curves, [remark, f"{K} agents", f"ρ = {settings['middle']:g} in the upper row", tight])
+        return Numbers(
+            curves, [remark, f"{K} agents", f"ρ = {settings['middle']:g} in the upper row", tight]
+        )
 
     def claims(self, numbers: Numbers) -> list[Claim]:
         safe, slight, broken, spread = {}, {}, {}, {}
         for rule, (safety, step) in RULES.items():
-            found = {curve.chosen["share"]: curve for curve in numbers.panel(f"{rule}, {safety}").values()}
+            found = {
+                curve.chosen["share"]: curve
+                for curve in numbers.panel(f"{rule}, {safety}").values()
+            }
             recommended, least = found[1.0], found[min(found)]
             safe[rule] = recommended.last / float(recommended.y[0])
             level = float(recommended.least[-1])
             for share in (0.8, 0.5):
-                slight[f"{rule} at {share}"] = found[share].first_below(level) / recommended.first_below(level)
+                slight[f"{rule} at {share}"] = found[share].first_below(
+                    level
+                ) / recommended.first_below(level)
             broken[rule] = least.last / recommended.last
             ends = [float(curve.least[-1]) for curve in numbers.panel(f"{rule}, {step}").values()]
             spread[rule] = math.log10(max(ends) / min(ends))
@@ -84,21 +94,38 @@ class Figure2(Study):
             ),
             Claim(
                 "With smaller values the speed increases only slightly.",
-                all(SLIGHTLY <= ratio <= 1.0 for key, ratio in slight.items() if key.endswith("0.8")),
-                f"share of the rounds needed for the same gap, with 0.8 and 0.5 times the value: {_listed(slight)}",
-                fails_if=f"0.8 times the value needs more rounds, or less than {SLIGHTLY:g} of them (our threshold).",
+                all(
+                    SLIGHTLY <= ratio <= 1.0 for key, ratio in slight.items() if key.endswith("0.8")
+                ),
+                (
+                    "share of the rounds needed for the same gap, with 0.8 and 0.5 times the "
+                    "value: "
+                    f"{_listed(slight)}"
+                ),
+                fails_if=(
+                    f"0.8 times the value needs more rounds, or less than {SLIGHTLY:g} of them "
+                    "(our threshold)."
+                ),
             ),
             Claim(
                 "With values that are too small the algorithms may fail to converge.",
                 max(broken.values()) > 10.0,
-                f"last gap with the smallest over that with the recommended value: {_listed(broken)}",
-                fails_if="with the smallest values no rule's gap ends 10 times as large (our threshold).",
+                (
+                    "last gap with the smallest over that with the recommended value: "
+                    f"{_listed(broken)}"
+                ),
+                fails_if=(
+                    "with the smallest values no rule's gap ends 10 times as large (our threshold)."
+                ),
             ),
             Claim(
                 "ρ and β have a significant impact.",
                 min(spread.values()) >= 1.0,
                 f"powers of ten between the best and the worst last gap: {_listed(spread)}",
-                fails_if="for one rule the best and the worst step end less than 10 times apart (our threshold).",
+                fails_if=(
+                    "for one rule the best and the worst step end less than 10 times apart (our "
+                    "threshold)."
+                ),
             ),
         ]
 
@@ -111,7 +138,14 @@ class Figure2(Study):
             return ladder(values.index(curve.chosen[key]), len(values))
 
         axes = "communication rounds", "relative gap"
-        return panels(numbers, numbers.panels, axes, columns=3, hue=hue, stroke=dashed(lambda c: "share" in c.chosen))
+        return panels(
+            numbers,
+            numbers.panels,
+            axes,
+            columns=3,
+            hue=hue,
+            stroke=dashed(lambda c: "share" in c.chosen),
+        )
 
 
 def _step(rule: str, rho: float, agents: int) -> dict[str, float]:

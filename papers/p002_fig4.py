@@ -1,4 +1,6 @@
-"""002 Fig. 4: support vector machines with l2 and l1 penalties on three data sets, five rules with their best step."""
+"""002 Fig. 4: support vector machines with l2 and l1 penalties on three data sets, five rules with
+their best step.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from coterie.problems.problem import Problem
-from papers.p002 import EXACT, LINEARISED, OURS, PAPER, RISES, classification_data, compared, family_claims, unrest
+from papers.p002 import (
+    EXACT,
+    LINEARISED,
+    OURS,
+    PAPER,
+    RISES,
+    classification_data,
+    compared,
+    family_claims,
+    unrest,
+)
 from papers.study import Claim, Numbers, Study
 
 if TYPE_CHECKING:
@@ -30,8 +42,10 @@ class Figure4(Study):
         "rounds": 500, "every": 10, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "λ = 1/n. The gap is the certificate's, which for l1 scales the dual into its box and is therefore coarser "
-        "than the paper's; real-sim is replaced by synthetic text of its outline. Steps are the best of a grid: at "
+        "λ = 1/n. The gap is the certificate's, which for l1 scales the dual into its box and is "
+        "therefore coarser "
+        "than the paper's; real-sim is replaced by synthetic text of its outline. Steps are the "
+        "best of a grid: at "
         "the paper's size, half decades for a1a and decades for the others."
     )
 
@@ -44,7 +58,9 @@ class Figure4(Study):
                 problem = Problem("hinge", penalty, 1.0 / table.n, intercept=False)
                 data = (table.X, table.y)
                 panel = f"{name}, {penalty}"
-                curves += compared(problem, data, panel, agents, settings["rounds"], grid, settings["every"])
+                curves += compared(
+                    problem, data, panel, agents, settings["rounds"], grid, settings["every"]
+                )
                 if penalty == "l2":
                     remarks.append(f"{remark}, {agents} agents")
         return Numbers(curves, remarks)
@@ -56,28 +72,56 @@ class Figure4(Study):
             float(np.mean([unrest(numbers.panel(name)[rule]) for name in lasso for rule in pair]))
             for pair in (EXACT, LINEARISED)
         )
-        steps = {key for name in lasso for key in numbers.panel(name)[EXACT[0]].chosen if key.startswith(RISES)}
+        steps = {
+            key
+            for name in lasso
+            for key in numbers.panel(name)[EXACT[0]].chosen
+            if key.startswith(RISES)
+        }
         by_step = {
             key: [
-                float(np.mean([numbers.panel(name)[rule].chosen.get(key, np.nan) for name in lasso for rule in pair]))
+                float(
+                    np.mean(
+                        [
+                            numbers.panel(name)[rule].chosen.get(key, np.nan)
+                            for name in lasso
+                            for rule in pair
+                        ]
+                    )
+                )
                 for pair in (LINEARISED, EXACT)
             ]
             for key in sorted(steps, key=lambda key: float(key.removeprefix(RISES)))
         }
-        calm = ", ".join(f"{key.removeprefix(RISES)}: {a:.2f} against {b:.2f}" for key, (a, b) in by_step.items())
+        calm = ", ".join(
+            f"{key.removeprefix(RISES)}: {a:.2f} against {b:.2f}" for key, (a, b) in by_step.items()
+        )
         return [
             *family_claims(
-                numbers, numbers.panels, "With so few rows and rounds only the exact rules do." if small else ""
+                numbers,
+                numbers.panels,
+                "With so few rows and rounds only the exact rules do." if small else "",
             ),
             Claim(
-                "With l1, lin-consensus and proximal-2 are slightly less stable than consensus and proximal-1.",
+                (
+                    "With l1, lin-consensus and proximal-2 are slightly less stable than consensus "
+                    "and proximal-1."
+                ),
                 linear > exact,
-                f"powers of ten by which the gap rises on its way, in all: {linear:.2f} against {exact:.2f}",
-                "It depends on the step, and the paper prints neither its steps nor how its gap is made for l1: with "
+                (
+                    f"powers of ten by which the gap rises on its way, in all: {linear:.2f} "
+                    "against "
+                    f"{exact:.2f}"
+                ),
+                "It depends on the step, and the paper prints neither its steps nor how its gap "
+                "is made for l1: with "
                 "ρ = "
                 f"{calm}.",
                 cause="unsaid",
-                fails_if="the gaps of lin-consensus and proximal-2 rise by no more than those of the other two.",
+                fails_if=(
+                    "the gaps of lin-consensus and proximal-2 rise by no more than those of the "
+                    "other two."
+                ),
             ),
         ]
 

@@ -1,4 +1,6 @@
-"""003 Fig. 3: digits 0 and 1, eight agents; w as a picture beside w*, and convergence for several pipelines."""
+"""003 Fig. 3: digits 0 and 1, eight agents; w as a picture beside w*, and convergence for several
+pipelines.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ class Figure3(Study):
     """PVRD² with pipelines of several lengths."""
 
     name: ClassVar[str] = "003 fig3"
-    paper: ClassVar[str] = "003: An exponentially convergent algorithm for distributed features (Ying, Yuan, Sayed)"
-    title: ClassVar[str] = "digits 0 and 1, eight agents: w as a picture, and convergence by pipeline"
+    paper: ClassVar[str] = (
+        "003: An exponentially convergent algorithm for distributed features (Ying, Yuan, Sayed)"
+    )
+    title: ClassVar[str] = (
+        "digits 0 and 1, eight agents: w as a picture, and convergence by pipeline"
+    )
     quick: ClassVar[Mapping[str, Any]] = {
         "digits": "scikit-learn", "agents": AGENTS, "epochs": 60, "every": 2, "pipelines": (1, 2, 5, 10, 20), "ours": 5,
         "step": 0.33, "small_step": 0.1, "strength": 0.01, "seed": 0,
@@ -47,9 +53,12 @@ class Figure3(Study):
         "step": 0.33, "small_step": 0.1, "strength": 0.01, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "Ring of eight agents, one step for all pipelines. A larger J is faster per gradient, and its messages are J "
-        "numbers long; the Chebyshev pipeline sends what plain J = 5 sends. The full-gradient method makes one step "
-        "for a pass over the data. J = 1 converges with a smaller step only. The line of Theorem 1 has ν = λ, the "
+        "Ring of eight agents, one step for all pipelines. A larger J is faster per gradient, and "
+        "its messages are J "
+        "numbers long; the Chebyshev pipeline sends what plain J = 5 sends. The full-gradient "
+        "method makes one step "
+        "for a pass over the data. J = 1 converges with a smaller step only. The line of Theorem "
+        "1 has ν = λ, the "
         "penalty's."
     )
 
@@ -58,7 +67,9 @@ class Figure3(Study):
         problem = Problem("logistic", "l2", settings["strength"], intercept=False)
         exact = solve(problem, (X, y), agents=1, method="newton", tol=1e-13, progress=False)
         # L_max, the largest curvature of one sample
-        steepest = problem.loss.smoothness * float(np.max(np.sum(X**2, axis=1))) + settings["strength"]
+        steepest = (
+            problem.loss.smoothness * float(np.max(np.sum(X**2, axis=1))) + settings["strength"]
+        )
         step = settings["step"] / steepest
 
         def curve(label: str, method: str, J: int = 0, **options: Any) -> tuple[Curve, Result]:
@@ -70,13 +81,18 @@ class Figure3(Study):
             best, zero = exact.certificate.primal, result.certificate.primal_at_zero
             errors = np.maximum((np.asarray(result.history.primal) - best) / (zero - best), FLOOR)
             epochs = np.append(0.0, np.asarray(result.history.round, float))
-            return Curve(CURVES, label, method, epochs, np.append(1.0, errors), spent(result), {"J": J}), result
+            return Curve(
+                CURVES, label, method, epochs, np.append(1.0, errors), spent(result), {"J": J}
+            ), result
 
         curves, slow = [], 1.0 - ring(settings["agents"]).spectral_gap("metropolis")
         for J in settings["pipelines"]:
             found, result = curve(f"J = {J}", "pvrd2", J, pipeline=J, chebyshev=False, step=step)
-            # ρ = max(1 − (1 − λ^J) / 2N, 1 − μν/4) for one gradient, and N of them are an epoch                  (30)
-            rate = max(1 - (1 - slow**J) / (2 * len(y)), 1 - step * settings["strength"] / 4) ** len(y)
+            # ρ = max(1 − (1 − λ^J) / 2N, 1 − μν/4) for one gradient, and N of them are an epoch
+            # (30)
+            rate = max(
+                1 - (1 - slow**J) / (2 * len(y)), 1 - step * settings["strength"] / 4
+            ) ** len(y)
             curves.append(replace(found, chosen={**found.chosen, "rate": rate}))
             if settings["ours"] == J:
                 falls = rate**found.x
@@ -84,7 +100,9 @@ class Figure3(Study):
         small = settings["small_step"] / steepest
         curves.append(curve(CAREFUL, "pvrd2", 1, pipeline=1, chebyshev=False, step=small)[0])
         J = settings["ours"]
-        curves.append(curve(f"{CHEBYSHEV}{J}", "pvrd2", J, pipeline=J, chebyshev=True, step=step)[0])
+        curves.append(
+            curve(f"{CHEBYSHEV}{J}", "pvrd2", J, pipeline=J, chebyshev=True, step=step)[0]
+        )
         curves.append(curve(FULL_GRADIENT, "dynamic-diffusion")[0])
         pixels = np.arange(X.shape[1], dtype=float)
         pictures = [
@@ -97,14 +115,20 @@ class Figure3(Study):
 
     def claims(self, numbers: Numbers) -> list[Claim]:
         found = numbers.panel(CURVES)
-        plain = {int(c.chosen["J"]): math.log10(c.last) for c in found.values() if c.label.startswith("J =")}
+        plain = {
+            int(c.chosen["J"]): math.log10(c.last)
+            for c in found.values()
+            if c.label.startswith("J =")
+        }
         careful = math.log10(found[CAREFUL].last)
         full = math.log10(found[FULL_GRADIENT].last)
         mine, theirs = (c.y for c in numbers.panel(PICTURES).values())
         parts = zip(np.array_split(mine, AGENTS), np.array_split(theirs, AGENTS), strict=True)
         off = max(float(np.linalg.norm(a - b) / np.linalg.norm(theirs)) for a, b in parts)
         straight = {
-            label: _straightness(c) for label, c in found.items() if label.startswith("J =") and c.chosen["J"] > 1
+            label: _straightness(c)
+            for label, c in found.items()
+            if label.startswith("J =") and c.chosen["J"] > 1
         }
         rates = {
             label: (_rate(c), c.chosen["rate"])
@@ -121,7 +145,10 @@ class Figure3(Study):
                 "Each agent's part of w converges to its part of w*.",
                 off <= 1e-2,
                 f"‖w_k − w_k*‖ / ‖w*‖ is at most {off:.1e} with the longest pipeline",
-                fails_if="one agent's part is more than a hundredth of ‖w*‖ away at the end (our threshold).",
+                fails_if=(
+                    "one agent's part is more than a hundredth of ‖w*‖ away at the end (our "
+                    "threshold)."
+                ),
             ),
             Claim(
                 "It converges exponentially (for J > 1; the title, and Theorem 1).",
@@ -147,13 +174,19 @@ class Figure3(Study):
                 "Without a pipeline it converges for small enough steps, but slowly.",
                 careful < -1 and careful > plain[2],
                 f"log10 error at the end: {every}",
-                fails_if="J = 1 with the small step does not come below a tenth (our threshold), or is ahead of J = 2.",
+                fails_if=(
+                    "J = 1 with the small step does not come below a tenth (our threshold), or is "
+                    "ahead of J = 2."
+                ),
             ),
             Claim(
                 "For the same number of gradients it is faster than the full-gradient method.",
                 max(careful, *(value for J, value in plain.items() if J > 1)) < full,
                 f"log10 error at the end: full gradient {full:.2f}, {every}",
-                fails_if="the full-gradient method is ahead of one J > 1, or of J = 1 with the small step.",
+                fails_if=(
+                    "the full-gradient method is ahead of one J > 1, or of J = 1 with the small "
+                    "step."
+                ),
             ),
         ]
 
@@ -182,7 +215,11 @@ class Figure3(Study):
             left, right = np.ravel(figure.subfigures(1, 2, squeeze=False, width_ratios=(0.85, 1.0)))
             for ax, picture in zip(left.subplots(1, 2), pictures, strict=True):
                 ax.imshow(
-                    picture.y.reshape(side, side), cmap="RdBu", vmin=-largest, vmax=largest, interpolation="nearest"
+                    picture.y.reshape(side, side),
+                    cmap="RdBu",
+                    vmin=-largest,
+                    vmax=largest,
+                    interpolation="nearest",
                 )
                 for j in range(1, AGENTS):
                     ax.axhline(j * side / AGENTS - 0.5, color="#8b95a3", linewidth=0.6)
@@ -194,12 +231,19 @@ class Figure3(Study):
             ax = right.subplots()
             curves = list(numbers.panel(CURVES).values())
             lines(ax, curves, "gradients / N", "relative error", hue, stroke)
-            right.legend(*ax.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
+            right.legend(
+                *ax.get_legend_handles_labels(),
+                loc="outside right center",
+                frameon=False,
+                fontsize=8,
+            )
         return figure
 
 
 def _rate(curve: Curve) -> float:
-    """The factor by which the error falls in an epoch, by a line through its logarithms above the floor."""
+    """The factor by which the error falls in an epoch, by a line through its logarithms above the
+    floor.
+    """
     steady = curve.y > 2 * FLOOR
     return float(np.exp(np.polyfit(curve.x[steady], np.log(curve.y[steady]), 1)[0]))
 
@@ -219,4 +263,8 @@ def _digits(which: str) -> tuple[FloatArray, FloatArray, str]:
     from sklearn.datasets import load_digits
 
     X, y = load_digits(n_class=2, return_X_y=True)
-    return X / 16.0, np.where(y > 0, 1.0, -1.0), "the 8 × 8 digits of scikit-learn in place of MNIST"
+    return (
+        X / 16.0,
+        np.where(y > 0, 1.0, -1.0),
+        "the 8 × 8 digits of scikit-learn in place of MNIST",
+    )

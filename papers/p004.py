@@ -1,4 +1,6 @@
-"""What the studies of paper 004 share: its synthetic matrices, its five methods, and ours beside them."""
+"""What the studies of paper 004 share: its synthetic matrices, its five methods, and ours beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ LARGE = 10_000_000
 """Numbers of X from which on a GPU is worth the way."""
 
 
-def low_rank_data(n: int, d: int, m: int, seed: int, rank: int = 10) -> tuple[FloatArray, FloatArray]:
+def low_rank_data(
+    n: int, d: int, m: int, seed: int, rank: int = 10
+) -> tuple[FloatArray, FloatArray]:
     """X standard normal and W of that rank and trace norm 1, with random singular vectors."""
     rng = np.random.default_rng(seed)
     U, V = (np.linalg.qr(rng.standard_normal((side, rank)))[0] for side in (d, m))
@@ -65,7 +69,14 @@ def located(X: Any) -> list[str]:
 
 
 def run(
-    problem: Problem[Any], data: Any, label: str, agents: int, epochs: int, seed: int, every: int, **more: Any
+    problem: Problem[Any],
+    data: Any,
+    label: str,
+    agents: int,
+    epochs: int,
+    seed: int,
+    every: int,
+    **more: Any,
 ) -> Result:
     """One of the methods for so many epochs."""
     name, options = METHODS[label]
@@ -81,4 +92,11 @@ def objective(result: Result, panel: str, label: str, against: str = "epochs") -
     rounds = np.append(0, np.asarray(result.history.round))
     heights = np.append(1.0, np.asarray(result.history.primal) / result.certificate.primal_at_zero)
     x, begin = (rounds.astype(float), 0) if against == "epochs" else (sent[rounds], 1)
-    return Curve(panel, label, METHODS[label][0], x[begin:], np.maximum(heights[begin:], 1e-12), spent(result))
+    return Curve(
+        panel,
+        label,
+        METHODS[label][0],
+        x[begin:],
+        np.maximum(heights[begin:], 1e-12),
+        spent(result),
+    )

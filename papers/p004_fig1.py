@@ -1,4 +1,6 @@
-"""004 Fig. 1: multi-task least squares in a low and a higher dimension, against epochs and against what was sent."""
+"""004 Fig. 1: multi-task least squares in a low and a higher dimension, against epochs and against
+what was sent.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,14 @@ if TYPE_CHECKING:
 
 LOW, HIGH, SENT = "low dimension", "higher dimension", ", by traffic"
 WELL, CLOSELY, ROUGHLY = 3.0, 1.25, 2.0
-"""Factors between objectives that still count as "well", "closely matches" and "roughly the same"."""
+"""Factors between objectives that still count as "well", "closely matches" and "roughly the same".
+"""
 BANDWIDTH = 1e9
 """Bits a second of the paper's links."""
 MORE_ROWS = 7.6
-"""SVA's factor over naive DFW in the quick size with ten times the rows (n = 20,000), measured once."""
+"""SVA's factor over naive DFW in the quick size with ten times the rows (n = 20,000), measured
+once.
+"""
 
 
 class Figure1(Study):
@@ -37,7 +42,8 @@ class Figure1(Study):
         "n": 100_000, "low": 300, "high": 1000, "agents": 96, "epochs": 100, "every": 5, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "Instead of the seconds of a Spark cluster, the numbers sent. The share of rows per agent and dimension is the "
+        "Instead of the seconds of a Spark cluster, the numbers sent. The share of rows per agent "
+        "and dimension is the "
         "paper's in both sizes. Ours solves a small problem in the span of all atoms so far."
     )
 
@@ -60,8 +66,13 @@ class Figure1(Study):
                 for where, against in ((panel, "epochs"), (panel + SENT, "sent")):
                     curve = objective(result, where, label, against)
                     # One second a turn, and nothing for the bits: how many turns an epoch has.
-                    known = {"error": off, "turns": result.bill.seconds(1.0, np.inf) / result.rounds}
-                    curves.append(Curve(where, label, curve.method, curve.x, curve.y, curve.spent, known))
+                    known = {
+                        "error": off,
+                        "turns": result.bill.seconds(1.0, np.inf) / result.rounds,
+                    }
+                    curves.append(
+                        Curve(where, label, curve.method, curve.x, curve.y, curve.spent, known)
+                    )
         sizes = ", ".join(f"d = m = {settings[key]}" for key in ("low", "high"))
         return Numbers(curves, [sizes, f"{settings['agents']} workers", *located(data[0])])
 
@@ -71,39 +82,64 @@ class Figure1(Study):
         sva = [found["SVA"].last / found["naive"].last for found in (low, high)]
         two = [found["DFW-2"].last / found["naive"].last for found in (low, high)]
         budget = sent["DFW-2"].x[-1]
-        at_budget = {label: float(np.interp(budget, sent[label].x, sent[label].y)) for label in published}
+        at_budget = {
+            label: float(np.interp(budget, sent[label].x, sent[label].y)) for label in published
+        }
         low_sent = numbers.panel(LOW + SENT)
         low_budget = low_sent["DFW-2"].x[-1]
-        in_low = {label: float(np.interp(low_budget, low_sent[label].x, low_sent[label].y)) for label in published}
+        in_low = {
+            label: float(np.interp(low_budget, low_sent[label].x, low_sent[label].y))
+            for label in published
+        }
         least = min(sent[label].x[-1] for label in POWERS)
         same = [float(np.interp(least, sent[label].x, sent[label].y)) for label in POWERS]
-        before = max(abs(low["DFW-log"].y[i] - low["DFW-1"].y[i]) for i in np.flatnonzero(low["DFW-1"].x < 10))
-        order = float(spearmanr([high[p].last for p in published], [high[p].chosen["error"] for p in published])[0])
+        before = max(
+            abs(low["DFW-log"].y[i] - low["DFW-1"].y[i])
+            for i in np.flatnonzero(low["DFW-1"].x < 10)
+        )
+        order = float(
+            spearmanr(
+                [high[p].last for p in published], [high[p].chosen["error"] for p in published]
+            )[0]
+        )
         ends = {label: f"{low[label].last:.3g}, {high[label].last:.3g}" for label in published}
         return [
             Claim(
                 "Naive DFW is best by epochs.",
-                all(found["naive"].last <= min(found[p].last for p in published) for found in (low, high)),
-                "F/F(0) at the end, low and higher: " + "; ".join(f"{label} {text}" for label, text in ends.items()),
+                all(
+                    found["naive"].last <= min(found[p].last for p in published)
+                    for found in (low, high)
+                ),
+                "F/F(0) at the end, low and higher: "
+                + "; ".join(f"{label} {text}" for label, text in ends.items()),
                 fails_if="another published method has a smaller objective after as many epochs.",
             ),
             Claim(
                 "In the low dimension it is also the fastest in time (here: by numbers sent).",
                 in_low["naive"] <= min(in_low.values()),
-                "F/F(0) once DFW-2's whole budget is sent: " + ", ".join(f"{k} {v:.3g}" for k, v in in_low.items()),
-                f"Numbers sent are not seconds, and the paper's cluster is not here: over its link of 1 Gb/s "
-                f"naive is the fastest to DFW-2's end once a turn takes {1e3 * _break_even(low):.3g} ms.",
+                "F/F(0) once DFW-2's whole budget is sent: "
+                + ", ".join(f"{k} {v:.3g}" for k, v in in_low.items()),
+                "Numbers sent are not seconds, and the paper's cluster is not here: over its "
+                "link of 1 Gb/s "
+                "naive is the fastest to DFW-2's end once a turn takes "
+                f"{1e3 * _break_even(low):.3g} ms.",
                 cause="data",
-                fails_if="another published method has a smaller objective after as many numbers sent.",
+                fails_if=(
+                    "another published method has a smaller objective after as many numbers sent."
+                ),
             ),
             Claim(
                 "SVA also performs well in the low dimension.",
                 sva[0] <= WELL,
                 f"{sva[0]:.2f} times naive's objective",
-                f"It takes {1 - low['SVA'].last:.0%} off the objective, naive DFW {1 - low['naive'].last:.0%}. It is "
+                f"It takes {1 - low['SVA'].last:.0%} off the objective, naive DFW "
+                f"{1 - low['naive'].last:.0%}. It is "
                 f"no matter of rows alone: with ten times as many here it is {MORE_ROWS} times.",
                 cause="size",
-                fails_if=f"its objective is more than {WELL:g} times that of naive DFW at the end (our threshold).",
+                fails_if=(
+                    f"its objective is more than {WELL:g} times that of naive DFW at the end (our "
+                    "threshold)."
+                ),
             ),
             Claim(
                 "As the dimension grows, SVA's accuracy drops dramatically.",
@@ -112,10 +148,17 @@ class Figure1(Study):
                 fails_if="its factor over naive DFW does not double (our threshold).",
             ),
             Claim(
-                "In the higher dimension all variants of DFW-TRACE beat the baselines by far (here: by numbers sent).",
+                (
+                    "In the higher dimension all variants of DFW-TRACE beat the baselines by far "
+                    "(here: by numbers sent)."
+                ),
                 max(at_budget[p] for p in POWERS) < min(at_budget["naive"], at_budget["SVA"]),
-                "F/F(0) once DFW-2's whole budget is sent: " + ", ".join(f"{k} {v:.3g}" for k, v in at_budget.items()),
-                fails_if="naive DFW or SVA has a smaller objective than one variant after as many numbers sent.",
+                "F/F(0) once DFW-2's whole budget is sent: "
+                + ", ".join(f"{k} {v:.3g}" for k, v in at_budget.items()),
+                fails_if=(
+                    "naive DFW or SVA has a smaller objective than one variant after as many "
+                    "numbers sent."
+                ),
             ),
             Claim(
                 "Two power iterations closely match the exact solution.",
@@ -124,16 +167,35 @@ class Figure1(Study):
                 fails_if=f"DFW-2 ends above {CLOSELY} times naive's objective (our threshold).",
             ),
             Claim(
-                "DFW-log breaks away from DFW-1 at iteration 10, where it switches to two power iterations.",
+                (
+                    "DFW-log breaks away from DFW-1 at iteration 10, where it switches to two "
+                    "power "
+                    "iterations."
+                ),
                 before <= 1e-9 and low["DFW-log"].last < low["DFW-1"].last,
-                f"{before:.1e} apart before, {low['DFW-log'].last:.3g} against {low['DFW-1'].last:.3g} at the end",
-                fails_if="the two differ before epoch 10 (the paper's), or DFW-log does not end lower.",
+                (
+                    f"{before:.1e} apart before, {low['DFW-log'].last:.3g} against "
+                    f"{low['DFW-1'].last:.3g} at the end"
+                ),
+                fails_if=(
+                    "the two differ before epoch 10 (the paper's), or DFW-log does not end lower."
+                ),
             ),
             Claim(
-                "For the same runtime all variants of DFW-TRACE are about equally far (here: by numbers sent).",
+                (
+                    "For the same runtime all variants of DFW-TRACE are about equally far (here: "
+                    "by "
+                    "numbers sent)."
+                ),
                 max(same) <= ROUGHLY * min(same),
-                "F/F(0): " + ", ".join(f"{label} {value:.3g}" for label, value in zip(POWERS, same, strict=True)),
-                fails_if=f"one is more than {ROUGHLY:g} times another after as many numbers sent (our threshold).",
+                "F/F(0): "
+                + ", ".join(
+                    f"{label} {value:.3g}" for label, value in zip(POWERS, same, strict=True)
+                ),
+                fails_if=(
+                    f"one is more than {ROUGHLY:g} times another after as many numbers sent (our "
+                    "threshold)."
+                ),
             ),
             Claim(
                 "The estimation error behaves like the objective.",
@@ -156,7 +218,9 @@ class Figure1(Study):
 
 
 def _break_even(found: Mapping[str, Curve]) -> float:
-    """Seconds a turn from which on naive DFW reaches the objective of DFW-2's end earlier than DFW-2."""
+    """Seconds a turn from which on naive DFW reaches the objective of DFW-2's end earlier than
+    DFW-2.
+    """
     naive, two = found["naive"], found["DFW-2"]
     epochs = naive.first_below(two.last), float(two.x[-1])
     bits = [curve.spent["bits"] / curve.spent["rounds"] for curve in (naive, two)]

@@ -1,4 +1,6 @@
-"""004 Fig. 3: features like a network's before its last layer, many classes: objective and top-5 error, μ = 30."""
+"""004 Fig. 3: features like a network's before its last layer, many classes: objective and top-5
+error, μ = 30.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ LEVEL = 0.005
 NEAR = 0.02
 """How far from the error of an unconstrained model still counts as the state of the art."""
 NOISE_HELPS = (
-    "With these fixed steps naive DFW, whose directions are exact, is behind DFW-1 as well on these data, and the "
+    "With these fixed steps naive DFW, whose directions are exact, is behind DFW-1 as well on "
+    "these data, and the "
     "paper's are not here."
 )
 
@@ -47,28 +50,39 @@ class Figure3(Study):
         "marks": (10, 30, 100, 200, 600), "baselines": (10, 30, 100), "ours": (8,), "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "ImageNet (1,281,167 × 2048, 1000 classes) is not here: both sizes are synthetic, non-negative features of "
-        "classes around centres of few dimensions. Workers, μ and steps are the paper's; numbers sent stand for its "
-        "seconds. Errors are of new rows, beside those of scikit-learn's logistic regression on all rows. "
-        "How fast errors fall is their mean at all marks. After 150 epochs, tried first, DFW-1 was ahead "
+        "ImageNet (1,281,167 × 2048, 1000 classes) is not here: both sizes are synthetic, "
+        "non-negative features of "
+        "classes around centres of few dimensions. Workers, μ and steps are the paper's; numbers "
+        "sent stand for its "
+        "seconds. Errors are of new rows, beside those of scikit-learn's logistic regression on "
+        "all rows. "
+        "How fast errors fall is their mean at all marks. After 150 epochs, tried first, DFW-1 "
+        "was ahead "
         "by the objective and no variant had converged; the paper runs until convergence."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
-        n, size = settings["n"], (settings["n"] + settings["new"], settings["d"], settings["classes"], settings["seed"])
+        n, size = (
+            settings["n"],
+            (settings["n"] + settings["new"], settings["d"], settings["classes"], settings["seed"]),
+        )
         if n * settings["d"] < ON_A_GPU:
             X, y = picture_features(*size)
         elif gpu():
             X, y = picture_tensors(*size)
         else:
-            raise MissingData("ImageNet's outline takes a GPU with 20 GB; use --quick, or a machine that has one.")
+            raise MissingData(
+                "ImageNet's outline takes a GPU with 20 GB; use --quick, or a machine that has one."
+            )
         new = np.asarray(host(X[n:])), np.asarray(host(y[n:]))
         problem, curves = Problem("multinomial", "traceball", radius=settings["radius"]), []
         for label in METHODS:
             more: dict[str, Any] = {} if label == OURS else {"step": "classic"}
             more |= {"log_factor": 0.5} if label == "DFW-log" else {}
             # The baselines have long sent what DFW-TRACE sends in all when they end.
-            marks = settings["ours" if label == OURS else "baselines" if label in BASELINES else "marks"]
+            marks = settings[
+                "ours" if label == OURS else "baselines" if label in BASELINES else "marks"
+            ]
             result, errors = errors_at(marks, problem, (X[:n], y[:n]), new, label, settings, **more)
             curves.append(objective(result, EPOCHS, label))
             curves.append(objective(result, SENT, label, "sent"))
@@ -78,13 +92,18 @@ class Figure3(Study):
         level, ends = np.full(2, missed.mean()), np.array(settings["marks"], float)[[0, -1]]
         curves.append(Curve(ERROR, "pooled, no constraint", "pooled", ends, level))
         sizes = f"{n} × {settings['d']}, {settings['classes']} classes"
-        return Numbers(curves, [sizes, f"{settings['agents']} workers", f"μ = {settings['radius']:g}", *located(X)])
+        return Numbers(
+            curves,
+            [sizes, f"{settings['agents']} workers", f"μ = {settings['radius']:g}", *located(X)],
+        )
 
     def claims(self, numbers: Numbers) -> list[Claim]:
         epochs, sent, error = (numbers.panel(name) for name in (EPOCHS, SENT, ERROR))
         published = [label for label in METHODS if label != OURS]
         budget = min(sent[label].x[-1] for label in POWERS)
-        there = {label: float(np.interp(budget, sent[label].x, sent[label].y)) for label in published}
+        there = {
+            label: float(np.interp(budget, sent[label].x, sent[label].y)) for label in published
+        }
         ends = ", ".join(f"{label} {epochs[label].last:.3f}" for label in published)
         first = {label: float(np.mean(error[label].y)) for label in POWERS}
         best = error["pooled, no constraint"].last
@@ -94,10 +113,18 @@ class Figure3(Study):
 
         return [
             Claim(
-                "All variants of DFW-TRACE clearly outperform naive DFW and SVA (here: by numbers sent).",
+                (
+                    "All variants of DFW-TRACE clearly outperform naive DFW and SVA (here: by "
+                    "numbers "
+                    "sent)."
+                ),
                 max(there[label] for label in POWERS) < min(there["naive"], there["SVA"]),
-                f"F/F(0) with {budget:.2g} numbers sent: " + ", ".join(f"{k} {v:.3f}" for k, v in there.items()),
-                fails_if="naive DFW or SVA has a smaller objective than one variant after as many numbers sent.",
+                f"F/F(0) with {budget:.2g} numbers sent: "
+                + ", ".join(f"{k} {v:.3f}" for k, v in there.items()),
+                fails_if=(
+                    "naive DFW or SVA has a smaller objective than one variant after as many "
+                    "numbers sent."
+                ),
             ),
             Claim(
                 "DFW-2 reduces the objective faster than DFW-1.",
@@ -118,12 +145,17 @@ class Figure3(Study):
             Claim(
                 "DFW-1 reduces the error slightly faster.",
                 first["DFW-1"] < first["DFW-2"] and first["DFW-1"] <= first["DFW-log"] + LEVEL,
-                "mean top-5 error on the way: " + ", ".join(f"{k} {v:.3f}" for k, v in first.items()),
-                "In which epochs the paper does not say. Until epoch 100 DFW-log is DFW-1, there at "
-                f"{at(100, 'DFW-1'):.3f} against {at(100, 'DFW-2'):.3f} of DFW-2; with its second power iteration "
-                f"it is ahead of DFW-1 at the end, {error['DFW-log'].last:.3f} against {error['DFW-1'].last:.3f}.",
+                "mean top-5 error on the way: "
+                + ", ".join(f"{k} {v:.3f}" for k, v in first.items()),
+                "In which epochs the paper does not say. Until epoch 100 DFW-log is DFW-1, there "
+                "at "
+                f"{at(100, 'DFW-1'):.3f} against {at(100, 'DFW-2'):.3f} of DFW-2; with its second "
+                "power iteration "
+                f"it is ahead of DFW-1 at the end, {error['DFW-log'].last:.3f} against "
+                f"{error['DFW-1'].last:.3f}.",
                 cause="unsaid",
-                fails_if="DFW-2 has a smaller mean error at the marks, or DFW-log, which is DFW-1 until epoch 100, one "
+                fails_if="DFW-2 has a smaller mean error at the marks, or DFW-log, which is DFW-1 "
+                "until epoch 100, one "
                 f"that is smaller by more than {LEVEL} (our threshold).",
             ),
             Claim(
@@ -132,7 +164,10 @@ class Figure3(Study):
                 "top-5 error at the end: "
                 + ", ".join(f"{label} {error[label].last:.3f}" for label in POWERS)
                 + f"; pooled, without a constraint, {best:.3f}",
-                fails_if=f"one is more than {NEAR} above scikit-learn's model of all rows (our threshold).",
+                fails_if=(
+                    f"one is more than {NEAR} above scikit-learn's model of all rows (our "
+                    "threshold)."
+                ),
             ),
         ]
 
@@ -141,7 +176,11 @@ class Figure3(Study):
         from papers.drawing import DASHED, DOTTED, SOLID, panels
 
         strokes = {"DFW-1": DOTTED, "DFW-log": DASHED}
-        axes = {EPOCHS: ("epochs", "F(W) / F(0)"), SENT: ("numbers sent", "F(W) / F(0)"), ERROR: ("epochs", ERROR)}
+        axes = {
+            EPOCHS: ("epochs", "F(W) / F(0)"),
+            SENT: ("numbers sent", "F(W) / F(0)"),
+            ERROR: ("epochs", ERROR),
+        }
         return panels(
             numbers, list(axes), axes, hue=lambda c: OCHRE if c.method == "pooled" else colour(c.method),
             stroke=lambda c: strokes.get(c.label, SOLID), log_x=(SENT,),
@@ -153,7 +192,10 @@ def picture_features(
 ) -> tuple[FloatArray, npt.NDArray[np.intp]]:
     """Non-negative features, as after a rectifier, of classes around centres in few dimensions."""
     rng = np.random.default_rng(seed)
-    centres, mixing = rng.standard_normal((classes, rank)), rng.standard_normal((rank, d)) / np.sqrt(rank)
+    centres, mixing = (
+        rng.standard_normal((classes, rank)),
+        rng.standard_normal((rank, d)) / np.sqrt(rank),
+    )
     y = rng.integers(classes, size=n)
     hidden = (centres[y] + rng.standard_normal((n, rank))) @ mixing
     return np.maximum(hidden + 0.1 * rng.standard_normal((n, d)), 0.0), y
@@ -165,7 +207,10 @@ def picture_tensors(n: int, d: int, classes: int, seed: int, rank: int = 16) -> 
 
     random = torch.Generator(p004.DEVICE).manual_seed(seed)
     where: dict[str, Any] = {"device": p004.DEVICE, "generator": random}
-    centres, mixing = torch.randn((classes, rank), **where), torch.randn((rank, d), **where) / rank**0.5
+    centres, mixing = (
+        torch.randn((classes, rank), **where),
+        torch.randn((rank, d), **where) / rank**0.5,
+    )
     y = torch.randint(classes, (n,), **where)
     X = torch.empty((n, d), dtype=torch.bfloat16, device=p004.DEVICE)
     for rows in _blocks(n):
@@ -176,20 +221,28 @@ def picture_tensors(n: int, d: int, classes: int, seed: int, rank: int = 16) -> 
 
 
 def pooled_scores(X: Any, y: Any, new: Any, iterations: int = 200) -> FloatArray:
-    """Scores of new rows by logistic regression on all rows: scikit-learn's, or on a GPU its formula by L-BFGS."""
+    """Scores of new rows by logistic regression on all rows: scikit-learn's, or on a GPU its
+    formula by L-BFGS.
+    """
     if not is_tensor(X):
         from sklearn.linear_model import LogisticRegression
 
-        scores: FloatArray = LogisticRegression(max_iter=iterations).fit(X, y).decision_function(new)
+        scores: FloatArray = (
+            LogisticRegression(max_iter=iterations).fit(X, y).decision_function(new)
+        )
         return scores
     import torch
 
     W = torch.zeros((X.shape[1], int(y.max()) + 1), device=X.device, requires_grad=True)
     b = torch.zeros(W.shape[1], device=X.device, requires_grad=True)
-    steps: Any = torch.optim.LBFGS([W, b], max_iter=iterations, history_size=10, line_search_fn="strong_wolfe")
+    steps: Any = torch.optim.LBFGS(
+        [W, b], max_iter=iterations, history_size=10, line_search_fn="strong_wolfe"
+    )
 
     def value() -> Any:
-        """½ ‖W‖² + Σ losses, as scikit-learn has it, over the rows; block by block, which saves memory."""
+        """½ ‖W‖² + Σ losses, as scikit-learn has it, over the rows; block by block, which saves
+        memory.
+        """
         steps.zero_grad()
         total: Any = (W * W).sum() / (2 * len(y))
         total.backward()

@@ -1,7 +1,7 @@
 """004 Fig. 4: time per epoch and objective against time for several numbers of workers, DFW-1.
 
-What is measured is the processor time of one worker with its share of the rows, and the bill. The time of an epoch
-follows from
+What is measured is the processor time of one worker with its share of the rows, and the bill. The
+time of an epoch follows from
 
     t(N) = CPU(n/N rows) + turns · latency + bits / bandwidth
 
@@ -53,9 +53,12 @@ class Figure4(Study):
         "epochs": 4, "seconds": 20.0, "drawn": 60, "latency": 1e-4, "bandwidth": 1e9, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "No cluster here: one worker's epoch is measured in processor time, on its share of the rows, and the bill is "
-        "sent through a master's link of 1 Gb/s, the paper's, with 0.1 ms a turn, ours. Data as in 004 fig3; the "
-        "objective was drawn for 8 epochs at first, in which it is still above F(0). The paper has up to 96 cores; "
+        "No cluster here: one worker's epoch is measured in processor time, on its share of the "
+        "rows, and the bill is "
+        "sent through a master's link of 1 Gb/s, the paper's, with 0.1 ms a turn, ours. Data as "
+        "in 004 fig3; the "
+        "objective was drawn for 8 epochs at first, in which it is still above F(0). The paper "
+        "has up to 96 cores; "
         "which numbers of them it drew its text does not say."
     )
 
@@ -63,9 +66,14 @@ class Figure4(Study):
         n, d, classes, seed = (settings[key] for key in ("n", "d", "classes", "seed"))
         large = n * d >= ON_A_GPU
         if large and not gpu():
-            raise MissingData("ImageNet's outline takes a GPU with 20 GB and 60 GB beside it; use --quick otherwise.")
+            raise MissingData(
+                "ImageNet's outline takes a GPU with 20 GB and 60 GB beside it; use --quick "
+                "otherwise."
+            )
         X, y = (picture_tensors if large else picture_features)(n, d, classes, seed)
-        problem: Problem[Task] = Problem("multinomial", "traceball", radius=RADIUS, classes=range(classes))
+        problem: Problem[Task] = Problem(
+            "multinomial", "traceball", radius=RADIUS, classes=range(classes)
+        )
         result = run(problem, (X, y), METHOD, 1, settings["drawn"], seed, 1, step="classic")
         heights = objective(result, OBJECTIVE, METHOD)
         X, y = _on_the_host(X), np.asarray(host(y))
@@ -73,10 +81,17 @@ class Figure4(Study):
         for N in workers:
             rows = -(-n // N)
             with threadpool_limits(1):
-                work.append(epoch_of_one(problem, X[:rows], y[:rows], settings["epochs"], settings["seconds"]))
+                work.append(
+                    epoch_of_one(
+                        problem, X[:rows], y[:rows], settings["epochs"], settings["seconds"]
+                    )
+                )
             # What is sent has nothing to do with the rows.
             few = picture_features(2 * N, d, classes, seed)
-            once, twice = (run(problem, few, METHOD, N, rounds, seed, rounds, step="classic") for rounds in (1, 2))
+            once, twice = (
+                run(problem, few, METHOD, N, rounds, seed, rounds, step="classic")
+                for rounds in (1, 2)
+            )
             travel.append(_seconds(twice, settings) - _seconds(once, settings) if N > 1 else 0.0)
         times = np.array(work) + travel
         for N, each in zip(workers, times, strict=True):
@@ -85,7 +100,9 @@ class Figure4(Study):
         at = np.array(workers, float)
         for label, seconds in ((TOTAL, times), (WORK, np.array(work)), (TRAVEL, np.array(travel))):
             keep = seconds > 0
-            curves.append(Curve(EPOCH, label, "dfw-trace", at[keep], 1e3 * seconds[keep], spent(twice)))
+            curves.append(
+                Curve(EPOCH, label, "dfw-trace", at[keep], 1e3 * seconds[keep], spent(twice))
+            )
         where = [f"the objective on a GPU ({gpu()})"] if large else []
         return Numbers(curves, [f"{n} × {d}, {classes} classes", *where])
 
@@ -109,13 +126,15 @@ class Figure4(Study):
             Claim(
                 "With diminishing returns.",
                 bool(share[-1] < share[1] and share[-1] < 1),
-                "speed-up per worker: " + ", ".join(f"{n:g}: {s:.2f}" for n, s in zip(N, share, strict=True)),
+                "speed-up per worker: "
+                + ", ".join(f"{n:g}: {s:.2f}" for n, s in zip(N, share, strict=True)),
                 fails_if="the most workers have as large a speed-up per worker as two, or as one.",
             ),
             Claim(
                 "More workers have a lower objective after the same time.",
                 bool(np.all(np.diff(there) <= 0)),
-                f"F/F(0) after {end:.3g} ms: " + ", ".join(f"{n:g}: {y:.3f}" for n, y in zip(N, there, strict=True)),
+                f"F/F(0) after {end:.3g} ms: "
+                + ", ".join(f"{n:g}: {y:.3f}" for n, y in zip(N, there, strict=True)),
                 FEW_ROWS,
                 cause="size",
                 fails_if="one more step of workers has a larger objective then.",
@@ -135,8 +154,11 @@ class Figure4(Study):
         return panels(shown, list(axes), axes, columns=2, hue=lambda c: hues[c.label], log_x=True)
 
 
-def epoch_of_one(problem: Problem[Task], X: FloatArray, y: Any, epochs: int, seconds: float) -> float:
-    """Processor seconds of one worker for an epoch (one power iteration and the step): the least of several.
+def epoch_of_one(
+    problem: Problem[Task], X: FloatArray, y: Any, epochs: int, seconds: float
+) -> float:
+    """Processor seconds of one worker for an epoch (one power iteration and the step): the least of
+    several.
 
     At least so many epochs, and for so many seconds.
     """

@@ -1,4 +1,6 @@
-"""004 Tables 1 and 2: what an epoch sends, as the bill measured it, and what it takes with each representation."""
+"""004 Tables 1 and 2: what an epoch sends, as the bill measured it, and what it takes with each
+representation.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,18 @@ class Tables(Study):
         "sides": (100, 300, 1000), "agents": 96, "rows": 300, "epochs": 1, "timed": 40, "repeats": 1, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "Table 1 counts one way for the baselines and both ways for DFW-TRACE; the bill counts both ways for all, and "
-        "two numbers per worker more for the line search. Times and memory are of all workers in one process; at the "
-        "larger size, with one thread on a machine that had other work as well, which a factor of two survives."
+        "Table 1 counts one way for the baselines and both ways for DFW-TRACE; the bill counts "
+        "both ways for all, and "
+        "two numbers per worker more for the line search. Times and memory are of all workers in "
+        "one process; at the "
+        "larger size, with one thread on a machine that had other work as well, which a factor of "
+        "two survives."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
-        N, epochs, timed_over, seed = (settings[key] for key in ("agents", "epochs", "timed", "seed"))
+        N, epochs, timed_over, seed = (
+            settings[key] for key in ("agents", "epochs", "timed", "seed")
+        )
         sides = np.array(settings["sides"], float)
         problem = Problem("squared", "traceball", radius=1.0)
         sent: dict[str, list[float]] = {label: [] for label in ("naive", "SVA", "DFW-1", "DFW-2")}
@@ -67,9 +74,14 @@ class Tables(Study):
                 run(problem, data, "DFW-2", N, 2, seed, 2, information=form)
                 held[form].append(tracemalloc.get_traced_memory()[1] / 1e3)
                 tracemalloc.stop()
-        curves = [Curve(SENT, label, METHODS[label][0], sides, np.array(y), bills[label]) for label, y in sent.items()]
+        curves = [
+            Curve(SENT, label, METHODS[label][0], sides, np.array(y), bills[label])
+            for label, y in sent.items()
+        ]
         for panel, found in ((SECONDS, timed), (MEMORY, held)):
-            curves += [Curve(panel, FORMS[form], form, sides, np.array(y)) for form, y in found.items()]
+            curves += [
+                Curve(panel, FORMS[form], form, sides, np.array(y)) for form, y in found.items()
+            ]
         return Numbers(curves, [f"{N} workers", f"{settings['rows']} rows each"])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
@@ -77,12 +89,18 @@ class Tables(Study):
         N, rows = (int(remark.split()[0]) for remark in numbers.remarks)
         d = sent["naive"].x
         line_search = 4 * N
-        wanted = {"naive": 2 * N * d * d, "SVA": 2 * N * 2 * d, "DFW-1": 2 * N * 2 * d, "DFW-2": 4 * N * 2 * d}
+        wanted = {
+            "naive": 2 * N * d * d,
+            "SVA": 2 * N * 2 * d,
+            "DFW-1": 2 * N * 2 * d,
+            "DFW-2": 4 * N * 2 * d,
+        }
         claims = [
             Claim(
                 f"{label} sends what Table 1 says.",
                 bool(np.all(sent[label].y == formula + line_search)),
-                "per epoch, less the line search: " + ", ".join(f"{v:,.0f}" for v in sent[label].y - line_search),
+                "per epoch, less the line search: "
+                + ", ".join(f"{v:,.0f}" for v in sent[label].y - line_search),
                 fails_if="the bill differs from the formula by one number at one d.",
             )
             for label, formula in wanted.items()
@@ -91,10 +109,16 @@ class Tables(Study):
             found = numbers.panel(panel)
             dense, low = (found[form].y for form in FORMS.values())
             fewer = d > rows
-            listed = ", ".join(f"d = {side:g}: {a:.3g}, {b:.3g}" for side, a, b in zip(d, dense, low, strict=True))
+            listed = ", ".join(
+                f"d = {side:g}: {a:.3g}, {b:.3g}" for side, a, b in zip(d, dense, low, strict=True)
+            )
             claims.append(
                 Claim(
-                    f"The low-rank representation takes less {what} where a worker has fewer rows than min(d, m).",
+                    (
+                        f"The low-rank representation takes less {what} where a worker has fewer "
+                        "rows "
+                        "than min(d, m)."
+                    ),
                     bool(np.all(low[fewer] <= dense[fewer])),
                     f"{rows} rows each; dense and low-rank, {listed}",
                     fails_if="the dense one takes less at one d above the number of rows.",

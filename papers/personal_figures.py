@@ -1,6 +1,7 @@
 """Pictures of personal models: who learns from whom, and what it brings to whom.
 
-Every function draws on new axes (`.figure` saves them) or returns the figure; nothing is shown or written here.
+Every function draws on new axes (`.figure` saves them) or returns the figure; nothing is shown or
+written here.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ SMALLEST, LARGEST = 40.0, 420.0
 
 
 def draw_users(model: PersonalModel, labels: Sequence[str] | None = None) -> Axes:
-    """The collaboration graph: large discs are confident users, green ones have a small loss on their own rows, and
-    the darker an edge, the heavier it is."""
+    """The collaboration graph: large discs are confident users, green ones have a small loss on
+    their own rows, and the darker an edge, the heavier it is.
+    """
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
@@ -38,15 +40,27 @@ def draw_users(model: PersonalModel, labels: Sequence[str] | None = None) -> Axe
     figure = Figure(figsize=(7.5, 7.0), layout="constrained")
     ax = figure.add_subplot()
     shades = [(0.15, 0.15, 0.2, 0.04 + 0.8 * weight / heaviest) for _, _, weight in edges]
-    ax.add_collection(LineCollection([points[[i, j]] for i, j, _ in edges], colors=shades, linewidths=1.0, zorder=1))
+    ax.add_collection(
+        LineCollection(
+            [points[[i, j]] for i, j, _ in edges], colors=shades, linewidths=1.0, zorder=1
+        )
+    )
     sizes = SMALLEST + (LARGEST - SMALLEST) * model.confidence
     discs = ax.scatter(
-        points[:, 0], points[:, 1], s=sizes, c=_relative(model), cmap="RdYlGn_r", edgecolors="0.3", zorder=2
+        points[:, 0],
+        points[:, 1],
+        s=sizes,
+        c=_relative(model),
+        cmap="RdYlGn_r",
+        edgecolors="0.3",
+        zorder=2,
     )
     figure.colorbar(discs, ax=ax, shrink=0.6, label="loss on own rows, relative (green: small)")
     if len(model.users) <= LABELLED_USERS:
         for point, label in zip(points, labels or model.users, strict=True):
-            ax.annotate(str(label), (point[0], point[1]), ha="center", va="center", fontsize=6, zorder=3)
+            ax.annotate(
+                str(label), (point[0], point[1]), ha="center", va="center", fontsize=6, zorder=3
+            )
     ax.set_title(f"{len(model.users)} users, {len(edges)} edges; disc: confidence")
     ax.set_axis_off()
     return ax
@@ -59,7 +73,9 @@ def _relative(model: PersonalModel) -> FloatArray:
 
 
 def weight_matrix(model: PersonalModel, clusters: npt.ArrayLike | None = None) -> Axes:
-    """The weights as a matrix, users ordered by cluster (given, or found from the graph's communities)."""
+    """The weights as a matrix, users ordered by cluster (given, or found from the graph's
+    communities).
+    """
     from matplotlib.figure import Figure
 
     known = _communities(model) if clusters is None else np.asarray(clusters)
@@ -73,7 +89,11 @@ def weight_matrix(model: PersonalModel, clusters: npt.ArrayLike | None = None) -
         ax.axhline(end, color="#c8527c", linewidth=0.8)
         ax.axvline(end, color="#c8527c", linewidth=0.8)
     inside = W[known[order][:, None] == known[order]].sum() / W.sum() if W.sum() else 0.0
-    ax.set(xlabel="user, by cluster", ylabel="user, by cluster", title=f"{inside:.0%} of the weight is inside clusters")
+    ax.set(
+        xlabel="user, by cluster",
+        ylabel="user, by cluster",
+        title=f"{inside:.0%} of the weight is inside clusters",
+    )
     return ax
 
 
@@ -86,7 +106,9 @@ def _communities(model: PersonalModel) -> npt.NDArray[np.intp]:
 
 
 def accuracy_by_traffic(curves: Mapping[str, Sequence[tuple[int, int, float]]]) -> Figure:
-    """Accuracy against wake-ups and against bits; each curve is a list of (wake-ups, bits, accuracy)."""
+    """Accuracy against wake-ups and against bits; each curve is a list of (wake-ups, bits,
+    accuracy).
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 3.8), layout="constrained")
@@ -105,7 +127,9 @@ def accuracy_by_traffic(curves: Mapping[str, Sequence[tuple[int, int, float]]]) 
     return figure
 
 
-def accuracy_by_rows(models: Mapping[str, PersonalModel], X: Any, y: Any, users: Any, bins: int = 5) -> Axes:
+def accuracy_by_rows(
+    models: Mapping[str, PersonalModel], X: Any, y: Any, users: Any, bins: int = 5
+) -> Axes:
     """Accuracy against the number of rows that a user had to learn from, one line per model."""
     from matplotlib.figure import Figure
 

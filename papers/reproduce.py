@@ -1,12 +1,14 @@
-"""Run a study, keep its numbers, and show it: files for whoever wants to look closer, and the gallery's page.
+"""Run a study, keep its numbers, and show it: files for whoever wants to look closer, and the
+gallery's page.
 
     FOLDER/000-fig1/numbers.parquet    one row per point: panel, label, method, x, y
-    FOLDER/000-fig1/study.json         settings with the seed, claims, bills, version, machine, seconds
+    FOLDER/000-fig1/study.json         settings with the seed, claims, bills, version, machine,
+                                       seconds
     FOLDER/000-fig1/figure.svg, .png
     FOLDER/000-fig1-paper/...          the same at the paper's size
 
-A gallery is a folder with one picture and one record per study and size, and a page beside it that is written from all
-of them.
+A gallery is a folder with one picture and one record per study and size, and a page beside it that
+is written from all of them.
 """
 
 from __future__ import annotations
@@ -74,14 +76,24 @@ These were changed after a first look:
 """
 
 
-def reproduce(study: Study, folder: str | Path, quick: bool, gallery: str | Path | None = None) -> dict[str, Any]:
+def reproduce(
+    study: Study, folder: str | Path, quick: bool, gallery: str | Path | None = None
+) -> dict[str, Any]:
     """Run the study in one of its sizes, store everything, and return its record."""
     settings = study.quick if quick else study.full
     wall, processor = time.monotonic(), time.process_time()
     # Quick sizes multiply small matrices, on which the threads of BLAS mostly wait for each other.
     with threadpool_limits(1 if quick else None):
         numbers = study.run(settings)
-    return store(study, numbers, folder, quick, time.monotonic() - wall, time.process_time() - processor, gallery)
+    return store(
+        study,
+        numbers,
+        folder,
+        quick,
+        time.monotonic() - wall,
+        time.process_time() - processor,
+        gallery,
+    )
 
 
 def store(
@@ -97,8 +109,12 @@ def store(
     from coterie.report.figures import rendered
     from papers.drawing import themed_svg
 
-    settings, size = (study.full, "paper") if not quick or study.quick == study.full else (study.quick, "quick")
-    record: dict[str, Any] = _plain(study.record(numbers, settings, size, seconds, processor_seconds))
+    settings, size = (
+        (study.full, "paper") if not quick or study.quick == study.full else (study.quick, "quick")
+    )
+    record: dict[str, Any] = _plain(
+        study.record(numbers, settings, size, seconds, processor_seconds)
+    )
     place = Path(folder) / (study.name.replace(" ", "-") + ("" if quick else PAPER_SIZE))
     write_atomically(place / "numbers.parquet", _parquet(numbers), public=True)
     content = json.dumps(record, indent=1, ensure_ascii=False).encode()
@@ -136,19 +152,28 @@ def write_gallery_page(gallery: str | Path) -> Path:
             raise CorruptFile(
                 f"{path} is no record of a study ({error!r}); delete it and run the study again."
             ) from None
-    parts.insert(0, HEAD.replace("@SUMMARY@", summary([c for record in records.values() for c in record["claims"]])))
+    parts.insert(
+        0,
+        HEAD.replace(
+            "@SUMMARY@", summary([c for record in records.values() for c in record["claims"]])
+        ),
+    )
     return write_atomically(gallery.with_suffix(".md"), "\n".join(parts).encode(), public=True)
 
 
 def _settle(record: dict[str, Any], larger: dict[str, Any] | None) -> None:
-    """Let a record at the paper's size confirm, or refute, that size is why a claim fails at the quick one."""
+    """Let a record at the paper's size confirm, or refute, that size is why a claim fails at the
+    quick one.
+    """
     if larger is None or record["size"] == "paper":
         return
     holds = {claim["text"]: claim["holds"] for claim in larger["claims"]}
     for claim in record["claims"]:
         if claim["cause"] == "size" and not claim["holds"]:
             confirmed = holds.get(claim["text"], False)
-            claim["reason"] = f"{claim['reason']} It holds at the paper's size, below." if confirmed else ""
+            claim["reason"] = (
+                f"{claim['reason']} It holds at the paper's size, below." if confirmed else ""
+            )
 
 
 def summary(claims: list[dict[str, Any]]) -> str:
@@ -158,7 +183,8 @@ def summary(claims: list[dict[str, Any]]) -> str:
     causes = ", ".join(f"{cause} {known.count(cause)}" for cause in CAUSES if cause in known)
     between = len(failing) - len(known)
     return (
-        f"**Of {len(claims)} claims, {len(claims) - len(failing)} hold, {len(known)} fail for a known reason"
+        f"**Of {len(claims)} claims, {len(claims) - len(failing)} hold, {len(known)} fail for a "
+        "known reason"
         f"{f' ({causes})' if causes else ''}, and {between or 'none'} are in between.**"
     )
 
@@ -173,7 +199,11 @@ def _entry(record: dict[str, Any], stem: str) -> str:
     full = "The paper's size" if record["paper"][0].isdigit() else "Full size"
     size = {"quick": "Quick size", "paper": full}[record["size"]]
     elsewhere = any(remark.startswith("on a GPU") for remark in record["remarks"])
-    took = f"{record['seconds']:,.0f} s" if elsewhere else f"{record['processor_seconds']:,.0f} s of processor time"
+    took = (
+        f"{record['seconds']:,.0f} s"
+        if elsewhere
+        else f"{record['processor_seconds']:,.0f} s of processor time"
+    )
     lines = [
         f"![{record['title']}: {size.lower()}]({stem}.svg)\n",
         f"**{size}** *({'; '.join([*record['remarks'], took])}; [record]({stem}.json))*\n",
@@ -181,8 +211,13 @@ def _entry(record: dict[str, Any], stem: str) -> str:
     for claim in record["claims"]:
         mark, reason = "✓", ""
         if not claim["holds"]:
-            mark, reason = "✗", f" **{claim['cause'].capitalize()}:** {claim['reason']}" if claim["reason"] else ""
-        lines.append(f"- {mark} {claim['text']} ({claim['evidence']}){reason} *Fails if {claim['fails_if']}*")
+            mark, reason = (
+                "✗",
+                f" **{claim['cause'].capitalize()}:** {claim['reason']}" if claim["reason"] else "",
+            )
+        lines.append(
+            f"- {mark} {claim['text']} ({claim['evidence']}){reason} *Fails if {claim['fails_if']}*"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -1,9 +1,11 @@
-"""What a study is: settings of two sizes, a run that gives curves, claims about them, and a picture.
+"""What a study is: settings of two sizes, a run that gives curves, claims about them, and a
+picture.
 
     run(settings) → Numbers → claims → draw
 
-A claim is a sentence of the paper, what would falsify it, and whether these numbers bear it out. One that they do not
-stays in the list, with its numbers, the reason and what shows the reason; no setting is chosen to make it true.
+A claim is a sentence of the paper, what would falsify it, and whether these numbers bear it out.
+One that they do not stays in the list, with its numbers, the reason and what shows the reason; no
+setting is chosen to make it true.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Claim:
 
     def __post_init__(self) -> None:
         if bool(self.reason) != bool(self.cause) or (self.cause and self.cause not in CAUSES):
-            raise ValueError(f"{self.text} A reason has a cause, one of {', '.join(CAUSES)}, not {self.cause!r}.")
+            raise ValueError(
+                f"{self.text} A reason has a cause, one of {', '.join(CAUSES)}, not {self.cause!r}."
+            )
 
     @property
     def surprising(self) -> bool:
@@ -125,7 +129,9 @@ class Numbers(Sequence[Curve]):
     def bills(self) -> list[dict[str, Any]]:
         """What the run behind every curve sent."""
         return [
-            {"panel": c.panel, "label": c.label, "method": c.method, **c.spent, **c.chosen} for c in self if c.spent
+            {"panel": c.panel, "label": c.label, "method": c.method, **c.spent, **c.chosen}
+            for c in self
+            if c.spent
         ]
 
 
@@ -145,18 +151,27 @@ class Study(ABC):
 
     @abstractmethod
     def run(self, settings: Mapping[str, Any]) -> Numbers:
-        """The curves. Raises MissingData, which is a reason to skip, where a file is needed that is not here."""
+        """The curves. Raises MissingData, which is a reason to skip, where a file is needed that is
+        not here.
+        """
 
     @abstractmethod
     def claims(self, numbers: Numbers) -> list[Claim]:
-        """What the paper says in words about this figure, and whether these numbers say the same."""
+        """What the paper says in words about this figure, and whether these numbers say the
+        same.
+        """
 
     @abstractmethod
     def draw(self, numbers: Numbers) -> Figure:
         """The figure, in the paper's axes."""
 
     def record(
-        self, numbers: Numbers, settings: Mapping[str, Any], size: str, seconds: float, processor_seconds: float
+        self,
+        numbers: Numbers,
+        settings: Mapping[str, Any],
+        size: str,
+        seconds: float,
+        processor_seconds: float,
     ) -> dict[str, Any]:
         """Everything but the curves, as plain values."""
         return {
@@ -179,7 +194,12 @@ class Study(ABC):
 def spent(result: Result) -> dict[str, int]:
     """What a run sent, everything included, for the record."""
     total = result.bill.total
-    return {"rounds": result.rounds, "messages": total.messages, "scalars": total.scalars, "bits": total.bits}
+    return {
+        "rounds": result.rounds,
+        "messages": total.messages,
+        "scalars": total.scalars,
+        "bits": total.bits,
+    }
 
 
 def machine() -> dict[str, Any]:

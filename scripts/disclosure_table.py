@@ -38,10 +38,18 @@ def declared(protocols: tuple[Any, ...]) -> list[Disclosure]:
 
 def methods() -> str:
     """One line for all methods that say the same."""
-    lines = ["| methods | what you send | what a recipient can compute | with secure sums |", "|---|---|---|---|"]
-    statistics = {method.disclosure: None for method in sorted(METHODS.values(), key=lambda one: (one.split, one.name))}
+    lines = [
+        "| methods | what you send | what a recipient can compute | with secure sums |",
+        "|---|---|---|---|",
+    ]
+    statistics = {
+        method.disclosure: None
+        for method in sorted(METHODS.values(), key=lambda one: (one.split, one.name))
+    }
     for one in statistics:
-        names = ", ".join(f"`{name}`" for name, method in METHODS.items() if method.disclosure == one)
+        names = ", ".join(
+            f"`{name}`" for name, method in METHODS.items() if method.disclosure == one
+        )
         sent = f"{one.sent}. Outside the rounds: {one.setup}" if one.setup else one.sent
         lines.append(f"| {names} | {sent} | {one.learned} | {one.secure} |")
     return "\n".join(lines) + "\n"
@@ -56,11 +64,16 @@ def broadcasts() -> str:
 
 def operations() -> str:
     """One line for every declaration of the operations."""
-    lines = ["| operation | split by | what you send | what a recipient can compute |", "|---|---|---|---|"]
+    lines = [
+        "| operation | split by | what you send | what a recipient can compute |",
+        "|---|---|---|---|",
+    ]
     for operation in OPERATIONS:
         for one in declared(operation.discloses):
             splits = ", ".join(split for split in one.splits if split in operation.splits)
-            lines.append(f"| `coterie {operation.name}` | {splits} | {one.sent} | {one.learned or '–'} |")
+            lines.append(
+                f"| `coterie {operation.name}` | {splits} | {one.sent} | {one.learned or '–'} |"
+            )
     return "\n".join(dict.fromkeys(lines)) + "\n"
 
 
@@ -68,7 +81,10 @@ def fits() -> str:
     """One line for every declaration of the steps of a fit that all methods have in common."""
     lines = ["| step | kinds | what you send | what a recipient can compute |", "|---|---|---|---|"]
     for step, protocols in STEPS.items():
-        of_kind = {kind.name: declared(protocols(kind)) for kind in sorted(kinds(), key=lambda kind: kind.name)}
+        of_kind = {
+            kind.name: declared(protocols(kind))
+            for kind in sorted(kinds(), key=lambda kind: kind.name)
+        }
         for one in dict.fromkeys(one for found in of_kind.values() for one in found):
             names = [name for name, found in of_kind.items() if one in found]
             known = "all" if len(names) == len(of_kind) else ", ".join(names)

@@ -1,4 +1,6 @@
-"""For the website: an estimator's docstring as it is in Python, with what its bases say of their parameters."""
+"""For the website: an estimator's docstring as it is in Python, with what its bases say of their
+parameters.
+"""
 
 from __future__ import annotations
 

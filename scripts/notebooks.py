@@ -2,9 +2,9 @@
 
     python scripts/notebooks.py FOLDER     writes a notebook for each page
 
-Python becomes cells, commands become cells that begin with "!", and a file that a page shows becomes a cell that writes
-it. What a page says is printed is the output of its cell, and so is a picture below it. What tests do not run stays
-text.
+Python becomes cells, commands become cells that begin with "!", and a file that a page shows
+becomes a cell that writes it. What a page says is printed is the output of its cell, and so is a
+picture below it. What tests do not run stays text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
-FENCE = re.compile(r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 PICTURE = re.compile(r"\s*^!\[(?P<words>[^\]]*)\]\((?P<name>[^)/]+\.svg)\)\n", re.MULTILINE)
 Cell = dict[str, Any]
 
@@ -29,14 +32,23 @@ def notebook(page: Path) -> str:
             continue
         before, cell = text[place : match.start()], _cell(match)
         place = match.end() + 1
-        if match["language"] == "text" and not before.strip() and cells and cells[-1]["cell_type"] == "code":
-            cells[-1]["outputs"].append({"output_type": "stream", "name": "stdout", "text": _lines(match["text"])})
+        if (
+            match["language"] == "text"
+            and not before.strip()
+            and cells
+            and cells[-1]["cell_type"] == "code"
+        ):
+            cells[-1]["outputs"].append(
+                {"output_type": "stream", "name": "stdout", "text": _lines(match["text"])}
+            )
         else:
             cells += [*_prose(before), cell]
         if cells[-1]["cell_type"] == "code" and (picture := PICTURE.match(text, place)):
             drawn = (page.parent / picture["name"]).read_text()
             data = {"image/svg+xml": _lines(drawn), "text/plain": [picture["words"]]}
-            cells[-1]["outputs"].append({"output_type": "display_data", "data": data, "metadata": {}})
+            cells[-1]["outputs"].append(
+                {"output_type": "display_data", "data": data, "metadata": {}}
+            )
             place = picture.end()
     cells += _prose(text[place:])
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -55,19 +67,26 @@ def _cell(match: re.Match[str]) -> Cell:
     if language == "python":
         return _code(text)
     if language == "console":
-        # A command goes on where its line ends in a backslash; what does not begin with "$" is what it prints.
+        # A command goes on where its line ends in a backslash; what does not begin with "$" is what
+        # it prints.
         commands = re.findall(r"^\$ ((?:.*\\\n)*.*)\n", text, re.MULTILINE)
         cell = _code("".join(f"!{command}\n" for command in commands))
         printed = re.sub(r"^\$ (?:.*\\\n)*.*\n", "", text, flags=re.MULTILINE)
         if printed:
-            cell["outputs"].append({"output_type": "stream", "name": "stdout", "text": _lines(printed)})
+            cell["outputs"].append(
+                {"output_type": "stream", "name": "stdout", "text": _lines(printed)}
+            )
         return cell
     return _markdown(f"```{language}\n{text}```")
 
 
 def _prose(text: str) -> list[Cell]:
     """Text between blocks; links to other pages lead nowhere from a notebook, and become words."""
-    words = re.sub(r"\[([^\]]*)\]\((?![a-z]+:)[^)]*\)", r"\1", re.sub(r"^<!--.*?-->\n", "", text, flags=re.MULTILINE))
+    words = re.sub(
+        r"\[([^\]]*)\]\((?![a-z]+:)[^)]*\)",
+        r"\1",
+        re.sub(r"^<!--.*?-->\n", "", text, flags=re.MULTILINE),
+    )
     return [_markdown(words)] if words.strip() else []
 
 
@@ -77,7 +96,13 @@ def _markdown(text: str) -> Cell:
 
 def _code(text: str) -> Cell:
     source = _lines(text.rstrip("\n"))
-    return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source}
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "source": source,
+    }
 
 
 def _lines(text: str) -> list[str]:

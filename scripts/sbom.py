@@ -1,9 +1,10 @@
-"""A software bill of materials: what an installed Coterie is made of, as CycloneDX 1.5 JSON on standard output.
+"""A software bill of materials: what an installed Coterie is made of, as CycloneDX 1.5 JSON on
+standard output.
 
     python scripts/sbom.py [extra ...]
 
-Lists Coterie, everything it depends on, and everything that those depend on, as installed here, with versions, licences
-and who needs whom. Extras (`peers`, `spark`, ...) add what they need.
+Lists Coterie, everything it depends on, and everything that those depend on, as installed here,
+with versions, licences and who needs whom. Extras (`peers`, `spark`, ...) add what they need.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def needed(found: Distribution, extras: set[str]) -> dict[str, set[str]]:
     wanted: dict[str, set[str]] = {}
     for line in found.requires or ():
         one = Requirement(line)
-        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras | {""}):
+        if one.marker is None or any(
+            one.marker.evaluate({"extra": extra}) for extra in extras | {""}
+        ):
             wanted.setdefault(name_of(one.name), set()).update(one.extras)
     return wanted
 
@@ -49,14 +52,22 @@ def closure(root: str, extras: set[str]) -> tuple[dict[str, Distribution], dict[
         wanted = needed(found[name], asked[name])
         needs.setdefault(name, set()).update(set(wanted) - {name})
         waiting += wanted.items()
-    return found, {name: {other for other in others if other in found} for name, others in needs.items()}
+    return found, {
+        name: {other for other in others if other in found} for name, others in needs.items()
+    }
 
 
 def component(name: str, found: Distribution) -> dict[str, object]:
     """One entry of the list."""
     licence = found.metadata.get("License-Expression") or found.metadata.get("License") or "unknown"
     purl = f"pkg:pypi/{name}@{found.version}"
-    kind = {"type": "library", "bom-ref": purl, "name": name, "version": found.version, "purl": purl}
+    kind = {
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": found.version,
+        "purl": purl,
+    }
     return {**kind, "licenses": [{"license": {"name": licence.splitlines()[0][:100]}}]}
 
 

@@ -1,7 +1,8 @@
-"""What mkdocs needs beyond the pages in docs/: their order, and the files of the repository that they cite.
+"""What mkdocs needs beyond the pages in docs/: their order, and the files of the repository that
+they cite.
 
-CONTRIBUTING.md and CHANGELOG.md become pages, and so does each program of examples/. Tutorials become notebooks, too.
-A page that nobody put in order below still appears, under "More".
+CONTRIBUTING.md and CHANGELOG.md become pages, and so does each program of examples/. Tutorials
+become notebooks, too. A page that nobody put in order below still appears, under "More".
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-sys.path.append(str(Path(__file__).parent))  # mkdocs reads this file as a hook, and not as part of a folder
+sys.path.append(
+    str(Path(__file__).parent)
+)  # mkdocs reads this file as a hook, and not as part of a folder
 
 from notebooks import TUTORIALS, notebook
 
@@ -35,7 +38,13 @@ ORDER = {
     "Between organisations": ["peers.md", "firewalls.md", "disclosure.md", "threat-model.md"],
     "Engines": ["engines", "gpu.md"],
     "Papers": "papers",
-    "Results": ["benchmarks.md", "scale.md", "cluster-benchmarks.md", "gallery.md", "second-order.md"],
+    "Results": [
+        "benchmarks.md",
+        "scale.md",
+        "cluster-benchmarks.md",
+        "gallery.md",
+        "second-order.md",
+    ],
     "Extend": [
         "add-a-loss.md",
         "add-a-method.md",
@@ -47,7 +56,11 @@ ORDER = {
     "Decisions": "decisions",
     "Reference": ["reference.md", "errors.md", "examples.md"],
 }
-CITED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "examples": "examples.md"}
+CITED = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "examples": "examples.md",
+}
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -56,7 +69,9 @@ def on_files(files: Files, config: Any) -> Files:
         content = _examples() if source == "examples" else (ROOT / source).read_text()
         files.append(File.generated(config, page, content=content))
     for tutorial in sorted(TUTORIALS.glob("*.md")):
-        made = File.generated(config, f"tutorials/{tutorial.stem}.ipynb", content=notebook(tutorial))
+        made = File.generated(
+            config, f"tutorials/{tutorial.stem}.ipynb", content=notebook(tutorial)
+        )
         files.append(made)
     known = sorted(file.src_uri for file in files.documentation_pages())
     config["nav"] = _nav(known)
@@ -64,10 +79,15 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links to files of the repository lead to the pages made of them; those to code become plain text."""
+    """Let links to files of the repository lead to the pages made of them; those to code become
+    plain text.
+    """
     local = page.file.src_uri
     if local.startswith("tutorials/"):
-        link = f"[Download this page as a notebook]({posixpath.basename(local)[:-3]}.ipynb){{ download }}"
+        link = (
+            f"[Download this page as a notebook]({posixpath.basename(local)[:-3]}.ipynb){{ "
+            "download }"
+        )
         markdown = markdown.replace("\n", f"\n\n{link}\n", 1)
     made_of = {made: source for source, made in CITED.items()}
     folder = posixpath.dirname(made_of.get(local, "docs/" + local))
@@ -79,7 +99,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match[0]
         target = posixpath.normpath(posixpath.join(folder, name))
         if target.startswith("examples"):
-            target, anchor = "examples.md", _anchor(posixpath.basename(target)) if target.endswith(".py") else ""
+            target, anchor = (
+                "examples.md",
+                _anchor(posixpath.basename(target)) if target.endswith(".py") else "",
+            )
         elif target in CITED:
             target = CITED[target]
         elif target.startswith("docs") and (ROOT / target).is_dir():
@@ -99,7 +122,12 @@ def _nav(pages: list[str]) -> list[dict[str, Any]]:
     placed: set[str] = set()
     for title, entries in ORDER.items():
         wanted = [entries] if isinstance(entries, str) else entries
-        chosen = [page for entry in wanted for page in pages if page == entry or page.startswith(f"{entry}/")]
+        chosen = [
+            page
+            for entry in wanted
+            for page in pages
+            if page == entry or page.startswith(f"{entry}/")
+        ]
         placed |= set(chosen)
         if chosen:
             nav.append({title: chosen})
@@ -110,7 +138,9 @@ def _nav(pages: list[str]) -> list[dict[str, Any]]:
 def _examples() -> str:
     parts = ["# Examples\n\nSmall programs to run and change; they are in `examples/`.\n"]
     for path in sorted((ROOT / "examples").glob("*.py")):
-        parts.append(f"## {path.name} {{ #{_anchor(path.name)} }}\n\n```python\n{path.read_text()}```\n")
+        parts.append(
+            f"## {path.name} {{ #{_anchor(path.name)} }}\n\n```python\n{path.read_text()}```\n"
+        )
     return "\n".join(parts)
 
 

@@ -1,9 +1,11 @@
-"""Go the way of somebody new: a clone in an empty folder, `make demo`, then README from top to bottom.
+"""Go the way of somebody new: a clone in an empty folder, `make demo`, then README from top to
+bottom.
 
     python scripts/strangers_path.py [EMPTY_FOLDER]
 
-Every command of README is run with what `make demo` installed there, and every number that it prints is compared with
-the one on the page. Without a folder it uses one that is removed at the end.
+Every command of README is run with what `make demo` installed there, and every number that it
+prints is compared with the one on the page. Without a folder it uses one that is removed at the
+end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What all tests share: quiet, reproducible hypothesis settings, and which of them run in one process."""
+"""What all tests share: quiet, reproducible hypothesis settings, and which of them run in one
+process.
+"""
 
 import functools
 import os
@@ -14,7 +16,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "coterie", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "coterie",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("coterie")
 
@@ -27,22 +33,33 @@ ROTATIONS = 4
 
 
 def pytest_configure(config):
-    """Choose the part of the rotating tests that runs, once for all processes: they inherit the environment."""
+    """Choose the part of the rotating tests that runs, once for all processes: they inherit the
+    environment.
+    """
     os.environ.setdefault("ROTATION", str(date.today().toordinal() % ROTATIONS))
 
 
 def pytest_report_header(config):
-    return f"rotation {os.environ['ROTATION']} of {ROTATIONS}: repeat it with ROTATION=n, run all with ROTATION=all"
+    return (
+        f"rotation {os.environ['ROTATION']} of {ROTATIONS}: repeat it with ROTATION=n, run all "
+        "with ROTATION=all"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Leave out the rotating tests of other days, unless a test is asked for by its name (a::b, or -k).
+    """Leave out the rotating tests of other days, unless a test is asked for by its name (a::b, or
+    -k).
 
-    The tests of each file are dealt out on their own: a number stands for the same tests when only some files run.
+    The tests of each file are dealt out on their own: a number stands for the same tests when only
+    some files run.
     """
     chosen = os.environ["ROTATION"]
-    if chosen == "all" or config.option.keyword or any("::" in argument for argument in config.args):
+    if (
+        chosen == "all"
+        or config.option.keyword
+        or any("::" in argument for argument in config.args)
+    ):
         return
     rotating = defaultdict(list)
     for item in items:
@@ -50,7 +67,9 @@ def pytest_collection_modifyitems(config, items):
             rotating[item.path].append(item)
     left_out = set()
     for path, found in rotating.items():
-        first = (int(chosen) + crc32(path.name.encode())) % ROTATIONS  # so that files of one test have different days
+        first = (
+            int(chosen) + crc32(path.name.encode())
+        ) % ROTATIONS  # so that files of one test have different days
         left_out |= {*found} - {*found[first::ROTATIONS]}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
@@ -58,7 +77,9 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture
 def shell(monkeypatch, capsys, tmp_path):
-    """The command line, in this process and an empty folder: its exit code, its output and its errors."""
+    """The command line, in this process and an empty folder: its exit code, its output and its
+    errors.
+    """
     from coterie import cli
 
     monkeypatch.chdir(tmp_path)
@@ -108,7 +129,9 @@ def uses_clusters(item):
 
 @functools.cache
 def group_of(file):
-    """The group that a file of tests is marked with; the file itself if fixtures serve all of it; or none."""
+    """The group that a file of tests is marked with; the file itself if fixtures serve all of it;
+    or none.
+    """
     text = (ROOT / file).read_text("utf-8")
     if named := re.search(r'xdist_group\("(\w+)"\)', text):
         return named[1]
@@ -117,8 +140,9 @@ def group_of(file):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Let processes take whole groups: pytest-xdist 3.8 does not see the marks of pytest 9.2 (its issue 1386), so that
-    each process started a Ray, a Spark and an MPI of its own, at the same time.
+    """Let processes take whole groups: pytest-xdist 3.8 does not see the marks of pytest 9.2 (its
+    issue 1386), so that each process started a Ray, a Spark and an MPI of its own, at the same
+    time.
     """
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -133,7 +157,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(autouse=True)
 def same_numbers_in_any_order(request):
-    """Set the `RNG` of a file back before each test, so that its numbers depend on no test that ran before."""
+    """Set the `RNG` of a file back before each test, so that its numbers depend on no test that ran
+    before.
+    """
     generator = getattr(request.module, "RNG", None) if request.module else None
     if isinstance(generator, np.random.Generator):
         bits = generator.bit_generator

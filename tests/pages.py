@@ -1,22 +1,27 @@
 """Pages that are run: what their blocks print must be what stands below them.
 
-    python -m tests.pages                    runs every page, and writes what is printed now where numbers differ
+    python -m tests.pages                    runs every page, and writes what is printed now where
+                                             numbers differ
     python -m tests.pages docs/inference.md  only that page
 
 For whoever writes a page:
 
-- ```python blocks of one page run in order, in one namespace and an empty folder. A ```text block right behind one is
-  what it prints.
-- In ```console and ```bash blocks, lines that start with "$ coterie" run in the same folder; the lines below are what
-  is printed. Other commands are not run.
-- Words must be the same, and whole numbers too; other numbers to the digits that are printed, one in the last place
-  aside. "..." stands for anything. Numbers below 1e-12 are what rounding left, and may differ.
-- A comment on the line before a block changes that: `<!-- not run: reason -->`; `<!-- exits 3 -->` for a command that
-  ends so; `<!-- times differ -->` for measured seconds; `<!-- numbers differ: reason -->` for all numbers;
-  `<!-- file: PATH -->` writes the block to that file; `<!-- insert into PATH before: TEXT -->` puts it there.
-- A picture that a page saves is shown below its block: `figure.savefig("name.svg")`, then `![words](name.svg)`.
+- ```python blocks of one page run in order, in one namespace and an empty folder. A ```text block
+  right behind one is what it prints.
+- In ```console and ```bash blocks, lines that start with "$ coterie" run in the same folder; the
+  lines below are what is printed. Other commands are not run.
+- Words must be the same, and whole numbers too; other numbers to the digits that are printed, one
+  in the last place aside. "..." stands for anything. Numbers below 1e-12 are what rounding left,
+  and may differ.
+- A comment on the line before a block changes that: `<!-- not run: reason -->`; `<!-- exits 3 -->`
+  for a command that ends so; `<!-- times differ -->` for measured seconds; `<!-- numbers differ:
+  reason -->` for all numbers; `<!-- file: PATH -->` writes the block to that file; `<!-- insert
+  into PATH before: TEXT -->` puts it there.
+- A picture that a page saves is shown below its block: `figure.savefig("name.svg")`, then
+  `![words](name.svg)`.
 - `<!-- slow: reason -->` anywhere on a page: it runs in `make test-slow` only.
-- A page that adds files to src/ runs in a copy of the repository, and there "$ pytest" lines run too.
+- A page that adds files to src/ runs in a copy of the repository, and there "$ pytest" lines run
+  too.
 """
 
 from __future__ import annotations
@@ -49,7 +54,9 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it begins, its language, its text, and the comment on the line before."""
+    """A fenced block: where it begins, its language, its text, and the comment on the line
+    before.
+    """
 
     line: int
     language: str
@@ -66,7 +73,9 @@ class Block:
     def exempt(self) -> str:
         """A pattern of the numbers that may differ."""
         differ = {"numbers differ": NUMBER, "times differ": NUMBER + SECONDS}
-        return next((pattern for words, pattern in differ.items() if self.note.startswith(words)), NOTHING)
+        return next(
+            (pattern for words, pattern in differ.items() if self.note.startswith(words)), NOTHING
+        )
 
     @property
     def exit_code(self) -> int:
@@ -105,7 +114,7 @@ def commands(block: Block) -> Iterator[tuple[str, str]]:
         yield command.partition("  #")[0].strip(), printed
 
 
-# -- comparing what is printed -----------------------------------------------------------------------------------------
+# -- comparing what is printed ---------------------------------------------------------------------
 
 
 def plain(text: str) -> str:
@@ -114,7 +123,9 @@ def plain(text: str) -> str:
 
 
 def match(printed: str, expected: str) -> re.Match[str] | None:
-    """The printed text against the words of the expected one: "..." is anything, every number a group."""
+    """The printed text against the words of the expected one: "..." is anything, every number a
+    group.
+    """
     pattern = ""
     for part in re.split(rf"({NUMBER}|\.\.\.)", plain(expected)):
         if part == "...":
@@ -128,7 +139,9 @@ def match(printed: str, expected: str) -> re.Match[str] | None:
 
 def same_number(printed: str, expected: str) -> bool:
     """Whole numbers exactly; others as far as both are printed, one in the last place aside."""
-    value, told = (float(re.sub("[,_]", "", text.replace("−", "-"))) for text in (printed, expected))
+    value, told = (
+        float(re.sub("[,_]", "", text.replace("−", "-"))) for text in (printed, expected)
+    )
     if max(abs(value), abs(told)) < ROUNDING:
         return True
     digits = re.search(r"\.(\d+)", expected)
@@ -146,7 +159,9 @@ def prints(printed: str, expected: str, exempt: str = NOTHING) -> bool:
 
 
 def refreshed(printed: str, expected: str, exempt: str = NOTHING) -> str | None:
-    """The expected text with the numbers that were printed; None where the words differ around a "..."."""
+    """The expected text with the numbers that were printed; None where the words differ around a
+    "...".
+    """
     found = match(printed, expected)
     if found is None:
         return None if "..." in expected else re.sub(r"\x1b\[[\d;]*m", "", printed).rstrip() + "\n"
@@ -155,15 +170,18 @@ def refreshed(printed: str, expected: str, exempt: str = NOTHING) -> str | None:
 
 
 def _numbers(found: re.Match[str], expected: str, exempt: str) -> list[str]:
-    """The numbers of a page as they should stand there: as they do where they may, otherwise as they were printed."""
+    """The numbers of a page as they should stand there: as they do where they may, otherwise as
+    they were printed.
+    """
     told = list(re.finditer(NUMBER, expected))
     pairs = zip(found.groups(), told, strict=True)
     return [
-        old[0] if re.match(exempt, expected[old.start() :]) or same_number(new, old[0]) else new for new, old in pairs
+        old[0] if re.match(exempt, expected[old.start() :]) or same_number(new, old[0]) else new
+        for new, old in pairs
     ]
 
 
-# -- running a page ----------------------------------------------------------------------------------------------------
+# -- running a page --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -179,7 +197,9 @@ class Outcome:
     @property
     def as_told(self) -> bool:
         right = self.exit_code == self.block.exit_code
-        return right and (not self.expected or prints(self.printed, self.expected, self.block.exempt))
+        return right and (
+            not self.expected or prints(self.printed, self.expected, self.block.exempt)
+        )
 
 
 def changes_the_source(page: Path) -> bool:
@@ -200,7 +220,9 @@ def put_in_place(block: Block, folder: Path) -> bool:
     if match := re.fullmatch(r"insert into (\S+) before: (.*)", block.note):
         path = folder / match[1]
         text = path.read_text()
-        lines = [line for line in text.splitlines(keepends=True) if line.lstrip().startswith(match[2])]
+        lines = [
+            line for line in text.splitlines(keepends=True) if line.lstrip().startswith(match[2])
+        ]
         assert len(lines) == 1, f"{match[1]} has {len(lines)} lines that begin with {match[2]}"
         path.write_text(text.replace(lines[0], block.text + lines[0]))
         return True
@@ -241,7 +263,9 @@ def pictures_closed() -> Iterator[None]:
 
 def pictures(page: Path) -> list[str]:
     """The names of the pictures that a page saves."""
-    return re.findall(r'\.savefig\("([^"]+)"\)', "".join(block.text for block in blocks(page) if block.runs))
+    return re.findall(
+        r'\.savefig\("([^"]+)"\)', "".join(block.text for block in blocks(page) if block.runs)
+    )
 
 
 def run_command(command: str) -> tuple[int, str]:
@@ -262,16 +286,24 @@ def run_command(command: str) -> tuple[int, str]:
 
 
 def refresh(page: Path) -> list[str]:
-    """Run a page and write what is printed now; what was changed, and what a person has to look at."""
+    """Run a page and write what is printed now; what was changed, and what a person has to look
+    at.
+    """
     said = []
     with tempfile.TemporaryDirectory() as folder:
         for outcome in run(page, Path(folder)):
-            where = f"{page.relative_to(ROOT)}, line {outcome.block.line} {outcome.command}".rstrip()
+            where = (
+                f"{page.relative_to(ROOT)}, line {outcome.block.line} {outcome.command}".rstrip()
+            )
             if outcome.as_told:
                 continue
             new = refreshed(outcome.printed, outcome.expected, outcome.block.exempt)
             text = page.read_text()
-            if new is None or outcome.exit_code != outcome.block.exit_code or text.count(outcome.expected) != 1:
+            if (
+                new is None
+                or outcome.exit_code != outcome.block.exit_code
+                or text.count(outcome.expected) != 1
+            ):
                 said.append(f"{where}: look at it, this was printed:\n{outcome.printed}")
             else:
                 page.write_text(text.replace(outcome.expected, new))

@@ -1,7 +1,9 @@
-"""Methods that others published, written from their papers for our words: honest baselines for rounds and bits.
+"""Methods that others published, written from their papers for our words: honest baselines for
+rounds and bits.
 
-Each is a class with `start(agent)` and `round(agent, state, t)`, conversations as everywhere, and `model(states)`.
-They are not in the catalogue: they bring no certificate. `run` counts their rounds and bits.
+Each is a class with `start(agent)` and `round(agent, state, t)`, conversations as everywhere, and
+`model(states)`. They are not in the catalogue: they bring no certificate. `run` counts their rounds
+and bits.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ def run(
     max_seconds: float = np.inf,
     limit: dict[str, float] | None = None,
 ) -> list[tuple[float, float]]:
-    """(rounds, megabytes) to each relative suboptimality of the mean model; infinite where it is not reached.
+    """(rounds, megabytes) to each relative suboptimality of the mean model; infinite where it is
+    not reached.
 
-    Patience ends after `max_seconds` of CPU time, or up to four times as many until there were `limit["least"]` rounds;
-    `limit["limit"]` is told how many there were.
+    Patience ends after `max_seconds` of CPU time, or up to four times as many until there were
+    `limit["least"]` rounds; `limit["limit"]` is told how many there were.
     """
     began, least = time.process_time(), (limit or {}).get("least", 0.0)
     tables = split(Table(case.X, case.y), baseline.split, network.agents)
@@ -56,7 +59,9 @@ def run(
     states = transport.converse([baseline.start(agent) for agent in members], "setup")
     reached = [(np.inf, np.inf)] * len(targets)
     for t in range(1, max_rounds + 1):
-        protocols = [baseline.round(agent, state, t) for agent, state in zip(members, states, strict=True)]
+        protocols = [
+            baseline.round(agent, state, t) for agent, state in zip(members, states, strict=True)
+        ]
         states = transport.converse(protocols, "rounds")
         transport.bill.end_round()
         if limit is not None:
@@ -74,14 +79,24 @@ def run(
 
 
 def local_slope(agent: Agent, w: np.ndarray) -> np.ndarray:
-    """K ∇f_k, for P = (1/K) Σ_k K f_k: the agent's share of the loss, and the whole of a smooth penalty."""
+    """K ∇f_k, for P = (1/K) Σ_k K f_k: the agent's share of the loss, and the whole of a smooth
+    penalty.
+    """
     problem = agent.problem
     gradients = problem.loss.gradient(agent.design.forward(w), agent.labels)
-    return agent.count / agent.total * agent.design.adjoint(gradients) + problem.penalty.strong_convexity * w
+    return (
+        agent.count / agent.total * agent.design.adjoint(gradients)
+        + problem.penalty.strong_convexity * w
+    )
 
 
 def local_smoothness(agent: Agent) -> float:
     """The Lipschitz constant of `local_slope`."""
     smoothness = agent.problem.loss.smoothness
-    data = agent.count / agent.total * agent.design.squared_norm() * (smoothness if np.isfinite(smoothness) else 1.0)
+    data = (
+        agent.count
+        / agent.total
+        * agent.design.squared_norm()
+        * (smoothness if np.isfinite(smoothness) else 1.0)
+    )
     return float(data + agent.problem.penalty.strong_convexity)

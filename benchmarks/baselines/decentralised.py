@@ -1,11 +1,14 @@
-"""Three ways to agree on a graph: distributed subgradients, EXTRA and gradient tracking. Rows apart, one `Mix` a round.
+"""Three ways to agree on a graph: distributed subgradients, EXTRA and gradient tracking. Rows
+apart, one `Mix` a round.
 
-    subgradient (A. Nedić, A. Ozdaglar, 2009)    w⁺ = A w − (c/√t) ∇f(w)                         any loss
+    subgradient (A. Nedić, A. Ozdaglar, 2009)    w⁺ = A w − (c/√t) ∇f(w)                         any
+                                                 loss
     EXTRA (W. Shi, Q. Ling, G. Wu, W. Yin, 2015) w⁺⁺ = (I + A) w⁺ − ½(I + A) w − c(∇f(w⁺) − ∇f(w))
-    tracking (A. Nedić, A. Olshevsky, W. Shi, 2017, "DIGing")   w⁺ = A w − c y,   y⁺ = A y + ∇f(w⁺) − ∇f(w)
+    tracking (A. Nedić, A. Olshevsky, W. Shi, 2017, "DIGing")   w⁺ = A w − c y,   y⁺ = A y + ∇f(w⁺)
+    − ∇f(w)
 
-A are Metropolis weights; the steps are c = factor / L, L the largest smoothness of an agent. Penalties: l2, and l1 by
-its prox in the first two (PG-EXTRA).
+A are Metropolis weights; the steps are c = factor / L, L the largest smoothness of an agent.
+Penalties: l2, and l1 by its prox in the first two (PG-EXTRA).
 """
 
 from __future__ import annotations
@@ -69,7 +72,12 @@ class Extra(Decentralised):
         if t == 1:
             half = mixed - c * slope
         else:
-            half = state["half"] + mixed - 0.5 * (state["before"] + state["mixed"]) - c * (slope - state["slope"])
+            half = (
+                state["half"]
+                + mixed
+                - 0.5 * (state["before"] + state["mixed"])
+                - c * (slope - state["slope"])
+            )
         smooth = agent.problem.penalty.strong_convexity > 0
         after = half if smooth else agent.problem.prox(half, c)
         return {"w": after, "c": c, "half": half, "before": w, "mixed": mixed, "slope": slope}

@@ -4,9 +4,9 @@ import coterie as co
 result = co.solve(co.Problem(loss="logistic", penalty="l2", strength=1e-3), (X, y), agents=8)
 print(result)
 
-Public names, and the modules of this package, are imported when they are first asked for: `import coterie`, and a
-command that was misspelt, wait neither for numpy nor for compilers. So `co.solve` and `co.losses.LOSSES` are names that
-any module may use without importing anything but `coterie`.
+Public names, and the modules of this package, are imported when they are first asked for: `import
+coterie`, and a command that was misspelt, wait neither for numpy nor for compilers. So `co.solve`
+and `co.losses.LOSSES` are names that any module may use without importing anything but `coterie`.
 """
 
 from __future__ import annotations
@@ -205,7 +205,9 @@ if not typing.TYPE_CHECKING:
         elif name in _MODULES:
             value = import_module(f"coterie.{_MODULES[name]}")
         else:
-            raise AttributeError(f"module 'coterie' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+            raise AttributeError(
+                f"module 'coterie' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+            )
         globals()[name] = value
         return value
 

@@ -1,12 +1,13 @@
 """What is known by name: the files of a folder, and what extensions register.
 
-`Catalogue("coterie.numerics.losses", Loss, "loss")` imports every module of that package. It collects the concrete
-subclasses of `Loss` by their `name`. The command line, the documentation table and the law tests all read from here, so
-a new file is the only change a new loss, penalty or method needs.
+`Catalogue("coterie.numerics.losses", Loss, "loss")` imports every module of that package. It
+collects the concrete subclasses of `Loss` by their `name`. The command line, the documentation
+table and the law tests all read from here, so a new file is the only change a new loss, penalty or
+method needs.
 
-Outside this repository `co.register(MyLoss)` does the same. A package that names a module, or a function, which
-registers its classes in the entry point group `coterie.extensions` is found by itself: when a catalogue is listed for
-the first time, or asked for a name that it does not have.
+Outside this repository `co.register(MyLoss)` does the same. A package that names a module, or a
+function, which registers its classes in the entry point group `coterie.extensions` is found by
+itself: when a catalogue is listed for the first time, or asked for a name that it does not have.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ E = TypeVar("E")
 
 
 class Entries(Mapping[str, E], Generic[E]):
-    """Entries of one kind by name, sorted: those that a package's modules define, and those that were registered."""
+    """Entries of one kind by name, sorted: those that a package's modules define, and those that
+    were registered.
+    """
 
     def __init__(self, package: str, kind: str):
         self._package = package
@@ -53,14 +56,16 @@ class Entries(Mapping[str, E], Generic[E]):
         self._added: dict[str, E] = {}
         _CATALOGUES.append(self)
 
-    # -- which things are entries; a subclass says it ----------------------------------------------------------------
+    # -- which things are entries; a subclass says it ----------------------------------------------
 
     def takes(self, thing: object) -> bool:
         """Whether that thing is of this kind, complete or not."""
         raise NotImplementedError
 
     def is_entry(self, thing: Any) -> bool:
-        """Whether a thing of this kind in one of the package's modules is an entry, not a base of entries."""
+        """Whether a thing of this kind in one of the package's modules is an entry, not a base of
+        entries.
+        """
         raise NotImplementedError
 
     def name_of(self, entry: Any) -> object:
@@ -71,7 +76,7 @@ class Entries(Mapping[str, E], Generic[E]):
         """What has to be done before it can be registered."""
         raise NotImplementedError
 
-    # -- what is there -----------------------------------------------------------------------------------------------
+    # -- what is there -----------------------------------------------------------------------------
 
     @cached_property
     def _own(self) -> dict[str, E]:
@@ -80,7 +85,11 @@ class Entries(Mapping[str, E], Generic[E]):
         for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(module_info.name)
             for thing in vars(module).values():
-                if self.takes(thing) and thing.__module__ == module.__name__ and self.is_entry(thing):
+                if (
+                    self.takes(thing)
+                    and thing.__module__ == module.__name__
+                    and self.is_entry(thing)
+                ):
                     found[str(self.name_of(thing))] = thing
         return found
 
@@ -96,7 +105,9 @@ class Entries(Mapping[str, E], Generic[E]):
 
     def unknown(self, name: object, also: Iterable[str] = ()) -> UnknownName:
         """The error for a name that is not there, nor among these other ones."""
-        return UnknownName(self._kind, name, {*self, *also}, REGISTER, " ".join(EXTENSIONS.failures))
+        return UnknownName(
+            self._kind, name, {*self, *also}, REGISTER, " ".join(EXTENSIONS.failures)
+        )
 
     def __contains__(self, name: object) -> bool:
         if name not in self._own and name not in self._added:
@@ -116,23 +127,27 @@ class Entries(Mapping[str, E], Generic[E]):
         EXTENSIONS.load()
         return len(self._own) + len(self._added)
 
-    # -- registration ------------------------------------------------------------------------------------------------
+    # -- registration ------------------------------------------------------------------------------
 
     def add(self, entry: E) -> None:
         """Make it known; refused if it is incomplete, or if its name means something else."""
         if wanted := list(self.lacks(entry)):
-            raise InvalidInput(f"{_full_name(entry)} cannot be registered as a {self._kind}: {'; '.join(wanted)}.")
+            raise InvalidInput(
+                f"{_full_name(entry)} cannot be registered as a {self._kind}: {'; '.join(wanted)}."
+            )
         name = self.name_of(entry)
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED:
             raise InvalidInput(
-                f"{name!r} cannot be the name of a {self._kind}: use small letters and digits, joined by '-' or '_', "
+                f"{name!r} cannot be the name of a {self._kind}: use small letters and digits, "
+                "joined by '-' or '_', "
                 f"from a letter on, and not {' or '.join(map(repr, RESERVED))}."
             )
         known = self._own.get(name, self._added.get(name))
         # Run a second time, a cell of a notebook defines the same class again.
         if known is not None and (name in self._own or _full_name(known) != _full_name(entry)):
             raise InvalidInput(
-                f"there is a {self._kind} called {name!r} already, {_full_name(known)}: give {_full_name(entry)} "
+                f"there is a {self._kind} called {name!r} already, {_full_name(known)}: give "
+                f"{_full_name(entry)} "
                 "another name."
             )
         self._added[name] = entry
@@ -145,8 +160,8 @@ class Entries(Mapping[str, E], Generic[E]):
 class Catalogue(Entries[type[T]], Generic[T]):
     """The concrete subclasses of `base` in that package, by their `name`.
 
-    What every class must state is annotated in `base` as a ClassVar without a value; `allowed` has the values of those
-    that have a choice.
+    What every class must state is annotated in `base` as a ClassVar without a value; `allowed` has
+    the values of those that have a choice.
     """
 
     def __init__(self, package: str, base: Any, what: str, /, **allowed: Sequence[str]):
@@ -178,7 +193,11 @@ class Catalogue(Entries[type[T]], Generic[T]):
     def _facts(self) -> dict[str, str]:
         """What every class must state, and as what."""
         annotated = inspect.get_annotations(self._base).items()
-        return {fact: text for fact, text in annotated if "ClassVar" in text and not hasattr(self._base, fact)}
+        return {
+            fact: text
+            for fact, text in annotated
+            if "ClassVar" in text and not hasattr(self._base, fact)
+        }
 
 
 def _is_frozen_dataclass(cls: Any) -> bool:
@@ -190,15 +209,19 @@ def _full_name(entry: Any) -> str:
 
 
 _CATALOGUES: list[Entries[Any]] = []
-"""Every catalogue whose package has been imported; a subclass of `Loss` has imported that of losses."""
+"""Every catalogue whose package has been imported; a subclass of `Loss` has imported that of
+losses.
+"""
 
 
 def register(entry: E) -> E:
-    """Make a loss, penalty, method, engine or task, or a function that makes a network, known by its name.
+    """Make a loss, penalty, method, engine or task, or a function that makes a network, known by
+    its name.
 
-    `co.Problem`, `co.solve`, `co.verify`, saved results and the command line then know it as they know those of
-    Coterie. Returns its argument, so that it can stand above a class: @co.register. Whoever loads a result needs the
-    same registration; a package that is installed does it by an entry point of the group `coterie.extensions`.
+    `co.Problem`, `co.solve`, `co.verify`, saved results and the command line then know it as they
+    know those of Coterie. Returns its argument, so that it can stand above a class: @co.register.
+    Whoever loads a result needs the same registration; a package that is installed does it by an
+    entry point of the group `coterie.extensions`.
     """
     _catalogue_of(entry).add(entry)
     return entry
@@ -216,18 +239,26 @@ def _catalogue_of(entry: object) -> Entries[Any]:
         if catalogue.takes(entry):
             return catalogue
     what = getattr(entry, "__qualname__", None)
-    given = repr(what) if what else f"an object of {type(entry).__name__}: register the class itself"
+    given = (
+        repr(what) if what else f"an object of {type(entry).__name__}: register the class itself"
+    )
     raise InvalidInput(
-        "co.register takes a subclass of Loss, Penalty, Method, Engine, Task or Kind, or a function (agents, ...) -> "
+        "co.register takes a subclass of Loss, Penalty, Method, Engine, Task or Kind, or a "
+        "function (agents, ...) -> "
         f"Network; it was given {given}."
     )
 
 
-REGISTER = "If it is your own or another package's, install that package, or register it: co.register(...)."
+REGISTER = (
+    "If it is your own or another package's, install that package, or register it: "
+    "co.register(...)."
+)
 
 
 class _Extensions:
-    """What installed packages register by entry points; one that fails is named, and the others stay."""
+    """What installed packages register by entry points; one that fails is named, and the others
+    stay.
+    """
 
     def __init__(self) -> None:
         self.failures: tuple[str, ...] = ()
@@ -254,9 +285,16 @@ def _failure(point: EntryPoint) -> str | None:
         elif not inspect.ismodule(found):
             found()
     except Exception as error:  # whatever somebody else's code may raise
-        package = "a package without a name" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+        package = (
+            "a package without a name"
+            if point.dist is None
+            else f"{point.dist.name} {point.dist.version}"
+        )
         reason = f"{type(error).__name__}: {error}".rstrip(".")
-        return f"The extension {point.name!r} ({point.value}) of {package} could not be loaded ({reason})."
+        return (
+            f"The extension {point.name!r} ({point.value}) of {package} could not be loaded "
+            f"({reason})."
+        )
     return None
 
 
@@ -264,10 +302,16 @@ EXTENSIONS = _Extensions()
 
 
 def names_in(folder: str, file: str = "*") -> tuple[str, ...]:
-    """The names in that folder, sorted, read from the text of its files: a help text does not wait for imports."""
+    """The names in that folder, sorted, read from the text of its files: a help text does not wait
+    for imports.
+    """
     pattern = re.compile(ENTRY.get(folder, r'^    name: ClassVar\[str\] = "([^"]+)"'), re.MULTILINE)
     local = Path(__file__).parent
-    files = [*(local / folder).rglob(f"{file}.py")] if "*" not in folder else [*local.glob(f"{folder}/{file}.py")]
+    files = (
+        [*(local / folder).rglob(f"{file}.py")]
+        if "*" not in folder
+        else [*local.glob(f"{folder}/{file}.py")]
+    )
     if file == "*":
         files += [*local.glob(f"problems/*/{folder}.py"), *local.glob(f"problems/*/{folder}/*.py")]
     found = [name for path in files for name in pattern.findall(path.read_text("utf-8"))]

@@ -1,12 +1,13 @@
 """The `coterie` command: the door to `coterie.commands`.
 
-A command is a file of its name in `commands/` with a function of that name, and perhaps an `EXAMPLE`, the last line of
-its help; it is found by itself, and imported when it is asked for. It imports nothing that is slow, but says
-`co.solve`: a wrong flag is refused at once. Options that several commands share are in `commands/options.py`.
-`@taking_question()` in `commands/question.py` gives a command all options of a problem and its data. What is printed is
-in `commands/output.py`. Every command has `--json` with stable keys, and `--config` (a TOML file) if it has options; it
-ends with a number from `commands/exit_codes.py`, and lets `CoterieError`s pass: they are printed here, without a
-traceback.
+A command is a file of its name in `commands/` with a function of that name, and perhaps an
+`EXAMPLE`, the last line of its help; it is found by itself, and imported when it is asked for. It
+imports nothing that is slow, but says `co.solve`: a wrong flag is refused at once. Options that
+several commands share are in `commands/options.py`. `@taking_question()` in `commands/question.py`
+gives a command all options of a problem and its data. What is printed is in `commands/output.py`.
+Every command has `--json` with stable keys, and `--config` (a TOML file) if it has options; it ends
+with a number from `commands/exit_codes.py`, and lets `CoterieError`s pass: they are printed here,
+without a traceback.
 """
 
 from __future__ import annotations
@@ -33,7 +34,15 @@ from coterie import __version__, commands
 from coterie.commands.exit_codes import BUG, EXIT_CODES, REFUSED, USAGE, VERIFICATION_FAILED
 from coterie.commands.output import console, print_json
 from coterie.commands.shell_words import in_shell_words
-from coterie.errors import CorruptFile, CoterieError, DataWarning, InvalidInput, MissingExtra, NotRegistered, PartyLost
+from coterie.errors import (
+    CorruptFile,
+    CoterieError,
+    DataWarning,
+    InvalidInput,
+    MissingExtra,
+    NotRegistered,
+    PartyLost,
+)
 from coterie.run.statuses import Status
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
@@ -50,14 +59,20 @@ class _Commands(Mapping[str, Any]):
 
     @cached_property
     def _files(self) -> dict[str, str]:
-        files = [found.name for found in pkgutil.iter_modules(commands.__path__) if found.name not in HELPERS]
+        files = [
+            found.name
+            for found in pkgutil.iter_modules(commands.__path__)
+            if found.name not in HELPERS
+        ]
         return {file.replace("_", "-"): file for file in files}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._known:
             module = importlib.import_module(f"{commands.__name__}.{self._files[name]}")
             alone = typer.Typer(add_completion=False)
-            alone.command(epilog=getattr(module, "EXAMPLE", None))(getattr(module, self._files[name]))
+            alone.command(epilog=getattr(module, "EXAMPLE", None))(
+                getattr(module, self._files[name])
+            )
             self._known[name] = typer.main.get_command(alone)
             self._known[name].name = name
         return self._known[name]
@@ -89,7 +104,9 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
     if version:
         print(__version__)
         raise typer.Exit
@@ -107,7 +124,8 @@ def main() -> None:
     except BaseException as ended:
         if not pressed.is_set() or (isinstance(ended, SystemExit) and ended.code in _ENDINGS):
             raise
-        # Whatever was interrupted, e.g. an import, may have ended in another exception, and may be half done.
+        # Whatever was interrupted, e.g. an import, may have ended in another exception, and may be
+        # half done.
         code = _complain("stopped by hand before the end", Status.INTERRUPTED.exit_code)
         _flush()
         sys.stderr.flush()
@@ -117,7 +135,9 @@ def main() -> None:
 
 
 def _shown_once(otherwise: Callable[..., None]) -> Callable[..., None]:
-    """Prints every warning about data once, on stderr, without a place in the program; others as they are."""
+    """Prints every warning about data once, on stderr, without a place in the program; others as
+    they are.
+    """
     known: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
@@ -136,7 +156,9 @@ _ENDINGS = {code for code, _, _ in EXIT_CODES} - {BUG}
 
 
 def _watch_ctrl_c() -> threading.Event:
-    """Let Ctrl-C raise KeyboardInterrupt as usual, and remember it; one that was swallowed is raised again."""
+    """Let Ctrl-C raise KeyboardInterrupt as usual, and remember it; one that was swallowed is
+    raised again.
+    """
     pressed = threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -156,7 +178,9 @@ def _watch_ctrl_c() -> threading.Event:
 
 
 def _flush() -> None:
-    """Write what is left to be written, unless nobody reads any more: then the end of Python must not try again."""
+    """Write what is left to be written, unless nobody reads any more: then the end of Python must
+    not try again.
+    """
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -187,7 +211,10 @@ def _guarded(command: Callable[[], Any]) -> Any:
     except OSError as error:
         return _complain(f"{error}. Check the path and its permissions.", REFUSED)
     except MemoryError as error:
-        return _complain(f"memory is out ({error}). Parquet and Arrow files stay on disk with on_disk=True.", REFUSED)
+        return _complain(
+            f"memory is out ({error}). Parquet and Arrow files stay on disk with on_disk=True.",
+            REFUSED,
+        )
     except KeyboardInterrupt:
         return _complain("stopped by hand before the end", Status.INTERRUPTED.exit_code)
 
@@ -213,7 +240,9 @@ def _complain(error: object, code: int) -> int:
 def _flags() -> dict[str, str]:
     """The long flags of the command that was asked for, by the names of what they set."""
     asked = _Commands().get(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
-    found = [] if asked is None else [param for param in asked.params if param.opts[0].startswith("--")]
+    found = (
+        [] if asked is None else [param for param in asked.params if param.opts[0].startswith("--")]
+    )
     return {param.name: param.opts[0] for param in found}
 
 

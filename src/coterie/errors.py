@@ -5,18 +5,18 @@
     │   ├── InvalidData                    a party's data: names party, column and count
     │   ├── InvalidNetwork                 not connected, asymmetric, negative, ...
     │   ├── InvalidProblem                 settings that do not fit together
-    │   ├── Refused                        a party's policy forbids it; the others hear that, and not which rule
-    │   ├── MissingData                    a public data file is not here; says where it is published and what to set
+    │   ├── Refused                        a party's policy forbids it
+    │   ├── MissingData                    a public data file is missing; says where it is published
     │   └── UnknownName                    no such loss, method, ...; suggests close names
     ├── MissingExtra (also an ImportError) an optional dependency is not installed
-    ├── NotRegistered                      a file names a loss, penalty or method that an extension defines
-    ├── CorruptFile                        a model, certificate or checkpoint that was changed or truncated
-    ├── ProtocolError                      two agents said different words at the same step
+    ├── NotRegistered                      an extension defines the loss that a file names
+    ├── CorruptFile                        a stored file that was changed or truncated
+    ├── ProtocolError                      two agents sent different messages at the same step
     ├── NumericalError                     a message was not finite
     └── PartyLost                          an agent stopped answering
 
-Each class carries the `Status` with which a run ends because of it. `DataWarning` is a warning, not an error: data that
-can be used, and that probably holds a mistake.
+Each class carries the `Status` with which a run ends because of it. `DataWarning` is a warning, not
+an error: data that can be used, and that probably holds a mistake.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from coterie.run.statuses import Status
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "absolute": (
-        "absolute_error", "l1_loss", "lad", "laplace", "least_absolute_deviations", "mae", "mean_absolute_error",
-        "median", "median_regression", "robust_regression",
+        "absolute_error", "l1_loss", "lad", "laplace", "least_absolute_deviations", "mae",
+        "mean_absolute_error", "median", "median_regression", "robust_regression",
     ),
     "box": ("bounded", "bounds", "constraints"),
     "consensus": ("admm",),
     "cox": (
-        "coxnet", "cph", "coxph", "coxphfitter", "coxphsurvivalanalysis", "hazard", "partial_likelihood", "ph", "phreg",
-        "proportional_hazards", "stcox", "survival",
+        "coxnet", "cph", "coxph", "coxphfitter", "coxphsurvivalanalysis", "hazard",
+        "partial_likelihood", "ph", "phreg", "proportional_hazards", "stcox", "survival",
     ),
     "elasticnet": ("elastic", "elastic_net", "enet", "glmnet", "l1_l2", "l1l2"),
     "features": ("columns", "vertical"),
@@ -52,14 +52,15 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "l1ball": ("l1_ball", "l1_constraint"),
     "l2": ("l2_penalty", "ridge", "squared_l2", "tikhonov", "weight_decay"),
     "logistic": (
-        "bce", "bernoulli", "binary", "binary_cross_entropy", "binary_crossentropy", "binomial", "cross_entropy",
-        "crossentropy", "glm_binomial", "log_loss", "logit", "logloss", "logistic_regression", "logreg", "probit",
+        "bce", "bernoulli", "binary", "binary_cross_entropy", "binary_crossentropy", "binomial",
+        "cross_entropy", "crossentropy", "glm_binomial", "log_loss", "logit", "logloss",
+        "logistic_regression", "logreg", "probit",
     ),
     "max_rounds": ("max_iter", "max_iterations", "maxiter", "n_iter"),
     "max_seconds": ("timeout", "time_limit"),
     "multinomial": (
-        "categorical", "categorical_crossentropy", "mlogit", "mnlogit", "multiclass", "multilogit", "multinom",
-        "nll_loss", "softmax",
+        "categorical", "categorical_crossentropy", "mlogit", "mnlogit", "multiclass", "multilogit",
+        "multinom", "nll_loss", "softmax",
     ),
     "none": ("no_penalty", "null", "unpenalised", "unpenalized"),
     "nonnegative": ("nnls", "non_negative", "positive"),
@@ -68,17 +69,25 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "samples": ("horizontal", "rows"),
     "seed": ("random_state", "rng", "set_seed"),
     "squared": (
-        "aov", "gaussian", "least_squares", "linear", "linear_regression", "lm", "mean_squared_error", "mse", "normal",
-        "ols", "quadratic", "regress", "rmse", "squared_error", "squared_loss",
+        "aov", "gaussian", "least_squares", "linear", "linear_regression", "lm",
+        "mean_squared_error", "mse", "normal", "ols", "quadratic", "regress", "rmse",
+        "squared_error", "squared_loss",
     ),
     "squared_hinge": ("l2svm", "l2_svm", "smooth_hinge"),
     "strength": ("alpha", "lam", "lambda", "lambda1", "reg", "reg_param", "regparam"),
     "tol": ("eps", "epsilon", "tolerance"),
     "traceball": ("low_rank", "lowrank", "nuclear", "nuclear_norm", "trace", "trace_norm"),
 }  # fmt: skip
-"""Names here, and what the same thing is called in R, Stata, scikit-learn, statsmodels, Spark and PyTorch, where no
-spelling leads from one to the other."""
-BOTH = {"l1": "absolute", "l2": "squared", "lasso": "squared", "ridge": "squared", "elasticnet": "squared"}
+"""Names here, and what the same thing is called in R, Stata, scikit-learn, statsmodels, Spark and
+PyTorch, where no spelling leads from one to the other.
+"""
+BOTH = {
+    "l1": "absolute",
+    "l2": "squared",
+    "lasso": "squared",
+    "ridge": "squared",
+    "elasticnet": "squared",
+}
 """Names of penalties that stand for a loss where a loss is asked for."""
 ABSENT = {
     "loss": (
@@ -87,21 +96,43 @@ ABSENT = {
             "'poisson' models the same mean, and robust standard errors allow for more variance.",
         ),
         (("tweedie",), "Use 'poisson' for counts, or 'gamma' for amounts above 0."),
-        (("glm",), "Name the family: 'squared' (gaussian), 'logistic' (binomial), 'poisson' or 'gamma'."),
-        (("classification", "classifier"), "Use 'logistic' for two classes, or 'multinomial' for more."),
-        (("regression", "regressor"), "Use 'squared', or 'huber' and 'absolute' where a few labels are far off."),
+        (
+            ("glm",),
+            "Name the family: 'squared' (gaussian), 'logistic' (binomial), 'poisson' or 'gamma'.",
+        ),
+        (
+            ("classification", "classifier"),
+            "Use 'logistic' for two classes, or 'multinomial' for more.",
+        ),
+        (
+            ("regression", "regressor"),
+            "Use 'squared', or 'huber' and 'absolute' where a few labels are far off.",
+        ),
         (("lasso",), "The lasso is the loss 'squared' with penalty='l1'."),
         (("ridge",), "Ridge regression is the loss 'squared' with penalty='l2'."),
-        (("enet", "elastic_net", "elasticnet"), "The elastic net is the loss 'squared' with penalty='elasticnet'."),
-        (("tv",), "That is a penalty, and it is not here: none of the penalties is on differences of coefficients."),
+        (
+            ("enet", "elastic_net", "elasticnet"),
+            "The elastic net is the loss 'squared' with penalty='elasticnet'.",
+        ),
+        (
+            ("tv",),
+            (
+                "That is a penalty, and it is not here: none of the penalties is on differences of "
+                "coefficients."
+            ),
+        ),
     ),
     "penalty": (
         (
             ("tv", "fused", "fused_lasso", "total_variation", "trend"),
-            "None of the penalties is on differences of coefficients. 'group' keeps columns together, and 'l1' sets "
+            "None of the penalties is on differences of coefficients. 'group' keeps columns "
+            "together, and 'l1' sets "
             "single ones to 0.",
         ),
-        (("l0", "mcp", "scad"), "That penalty is not convex, so no certificate is possible. Use 'l1'."),
+        (
+            ("l0", "mcp", "scad"),
+            "That penalty is not convex, so no certificate is possible. Use 'l1'.",
+        ),
     ),
 }
 """What to use for losses and penalties that are not here, in one sentence."""
@@ -112,7 +143,9 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     plain = {one.lower(): one for one in sorted(known)}
     asked = _underscored(name)
     meant = [local for local, others in ELSEWHERE.items() if asked in others and local in plain]
-    meant = meant or [local for local in (BOTH.get(asked),) if local in plain and asked not in plain]
+    meant = meant or [
+        local for local in (BOTH.get(asked),) if local in plain and asked not in plain
+    ]
     near = meant or difflib.get_close_matches(str(name).lower(), plain, n=3, cutoff=0.6)
     close = [plain[one] for one in near]
     return f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
@@ -158,7 +191,9 @@ class InvalidData(InvalidInput):
 
 @dataclass(frozen=True)
 class WrongValue:
-    """A value that cannot be used: its place in the table of a party, and the message around the place."""
+    """A value that cannot be used: its place in the table of a party, and the message around the
+    place.
+    """
 
     party: str
     row: int
@@ -184,7 +219,9 @@ class WrongValue:
 
 
 class DataWarning(UserWarning):
-    """A party's data can be used, but it probably holds a mistake; the message names party, column and fix."""
+    """A party's data can be used, but it probably holds a mistake; the message names party, column
+    and fix.
+    """
 
 
 class InvalidNetwork(InvalidInput):
@@ -196,7 +233,9 @@ class InvalidProblem(InvalidInput):
 
 
 class MissingData(InvalidInput):
-    """A public data file is not here; the message says which, where it is published, and what to set."""
+    """A public data file is not here; the message says which, where it is published, and what to
+    set.
+    """
 
 
 class Refused(InvalidInput):
@@ -208,9 +247,13 @@ class Refused(InvalidInput):
 
 
 class UnknownName(InvalidInput):
-    """No such name in a catalogue; the message lists the close ones, or all with the advice, and what went wrong."""
+    """No such name in a catalogue; the message lists the close ones, or all with the advice, and
+    what went wrong.
+    """
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], advice: str = "", wrong: str = ""):
+    def __init__(
+        self, kind: str, name: object, known: Iterable[str], advice: str = "", wrong: str = ""
+    ):
         known = sorted(known)
         instead = instead_of(kind, name)
         hint = " ".join(filter(None, [did_you_mean(name, known), instead]))
@@ -224,18 +267,26 @@ class MissingExtra(CoterieError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str):
-        super().__init__(f"{what} needs an optional dependency. Install it with: {extra_command(extra)}")
+        super().__init__(
+            f"{what} needs an optional dependency. Install it with: {extra_command(extra)}"
+        )
 
 
 class NotRegistered(CoterieError):
-    """A file is about a loss, penalty or method that is not known here: an extension has to register it."""
+    """A file is about a loss, penalty or method that is not known here: an extension has to
+    register it.
+    """
 
     def __init__(self, unknown: UnknownName):
-        super().__init__(f"the {unknown.kind} {unknown.name!r} is not known here. {unknown.advice}".rstrip())
+        super().__init__(
+            f"the {unknown.kind} {unknown.name!r} is not known here. {unknown.advice}".rstrip()
+        )
 
 
 class CorruptFile(CoterieError):
-    """A model, certificate or checkpoint file that was changed, truncated, or is of another kind."""
+    """A model, certificate or checkpoint file that was changed, truncated, or is of another
+    kind.
+    """
 
 
 class ProtocolError(CoterieError):
@@ -251,7 +302,9 @@ class NumericalError(CoterieError):
 
 
 def as_numerical(error: BaseException) -> NumericalError | None:
-    """What numpy, scipy or Python says of numbers that left their range, as a `NumericalError`; None for the rest."""
+    """What numpy, scipy or Python says of numbers that left their range, as a `NumericalError`;
+    None for the rest.
+    """
     if isinstance(error, NumericalError):
         return error
     told = str(error)
@@ -261,7 +314,8 @@ def as_numerical(error: BaseException) -> NumericalError | None:
     if isinstance(error, CoterieError) or not (algebra or isinstance(error, ArithmeticError)):
         return None
     return NumericalError(
-        f"the computation left the range of numbers ({type(error).__name__}: {told}). Scale the columns, e.g. with "
+        f"the computation left the range of numbers ({type(error).__name__}: {told}). Scale the "
+        "columns, e.g. with "
         "prepare='standardise', or add a penalty."
     )
 
@@ -278,7 +332,9 @@ def arithmetic() -> Iterator[None]:
 
 
 class PartyLost(CoterieError):
-    """An agent stopped answering; `party` is its name, where it is known, and `told` what the others hear of it."""
+    """An agent stopped answering; `party` is its name, where it is known, and `told` what the
+    others hear of it.
+    """
 
     status = Status.PARTY_LOST
 

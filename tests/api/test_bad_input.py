@@ -40,13 +40,38 @@ def nothing_is_sent(monkeypatch):
 
 
 BAD = {
-    "nan": (RIDGE, parties(("bank", X, Y), ("shop", spoiled(np.nan), Y)), {}, ["shop", "height", "1 value", "row 7"]),
-    "inf": (RIDGE, parties(("bank", X, Y), ("shop", spoiled(np.inf), Y)), {}, ["shop", "height", "1 value"]),
-    "sparse nan": (RIDGE, (sp.csr_matrix(spoiled(np.nan)), Y), {"agents": 2}, ["party 'data'", "column 1", "1 value"]),
-    "object": (RIDGE, parties(("shop", X.astype(object).astype(str).astype(object), Y)), {}, ["shop"]),
+    "nan": (
+        RIDGE,
+        parties(("bank", X, Y), ("shop", spoiled(np.nan), Y)),
+        {},
+        ["shop", "height", "1 value", "row 7"],
+    ),
+    "inf": (
+        RIDGE,
+        parties(("bank", X, Y), ("shop", spoiled(np.inf), Y)),
+        {},
+        ["shop", "height", "1 value"],
+    ),
+    "sparse nan": (
+        RIDGE,
+        (sp.csr_matrix(spoiled(np.nan)), Y),
+        {"agents": 2},
+        ["party 'data'", "column 1", "1 value"],
+    ),
+    "object": (
+        RIDGE,
+        parties(("shop", X.astype(object).astype(str).astype(object), Y)),
+        {},
+        ["shop"],
+    ),
     "complex": (RIDGE, parties(("shop", X + 1j, Y)), {}, ["shop", "complex"]),
     "labels nan": (RIDGE, parties(("shop", X, np.where(Y > 0, np.nan, Y))), {}, ["shop", "label"]),
-    "weight zero": (RIDGE, [co.Table(X, Y, np.zeros(20), name="shop")], {}, ["shop", "weight", "20"]),
+    "weight zero": (
+        RIDGE,
+        [co.Table(X, Y, np.zeros(20), name="shop")],
+        {},
+        ["shop", "weight", "20"],
+    ),
     "weight negative": (RIDGE, [co.Table(X, Y, -np.ones(20), name="shop")], {}, ["shop", "weight"]),
     "all empty": (RIDGE, [(X[:0], Y[:0]), (X[:0], Y[:0])], {}, ["no party has any rows"]),
     "rows differ": (RIDGE, [(X, Y), X[:-1]], {"split": "features"}, ["20", "19"]),
@@ -61,14 +86,24 @@ BAD = {
         {"agents": 4, "network": np.kron(np.eye(2), [[0, 1], [1, 0]])},
         ["{0, 1}", "{2, 3}"],
     ),
-    "asymmetric": (RIDGE, (X, Y), {"agents": 2, "network": np.array([[0.0, 1], [2, 0]])}, ["symmetric"]),
+    "asymmetric": (
+        RIDGE,
+        (X, Y),
+        {"agents": 2, "network": np.array([[0.0, 1], [2, 0]])},
+        ["symmetric"],
+    ),
     "negative edge": (
         RIDGE,
         (X, Y),
         {"agents": 2, "network": np.array([[0.0, -1], [-1, 0]])},
         ["positive", "(0, 1) is -1"],
     ),
-    "network size": (RIDGE, (X, Y), {"agents": 3, "network": co.networks.ring(4)}, ["4 agents", "3 parties"]),
+    "network size": (
+        RIDGE,
+        (X, Y),
+        {"agents": 3, "network": co.networks.ring(4)},
+        ["4 agents", "3 parties"],
+    ),
     "network name": (RIDGE, (X, Y), {"network": "rign"}, ["ring"]),
     "method name": (RIDGE, (X, Y), {"method": "proximal2"}, ["proximal-2"]),
     "method option": (RIDGE, (X, Y), {"method": "proximal-2", "roh": 1.0}, ["roh"]),
@@ -81,8 +116,18 @@ BAD = {
     "no problem": ("ridge", (X, Y), {}, ["co.Problem"]),
     "seed": (RIDGE, (X, Y), {"seed": -1}, ["seed"]),
     "max_rounds": (RIDGE, (X, Y), {"max_rounds": None}, ["max_rounds"]),
-    "labels that vanish": (RIDGE, parties(("shop", X, Y * 1e-170)), {}, ["shop", "the labels", "e-170", "Multiply"]),
-    "labels that overflow": (RIDGE, parties(("shop", X, Y * 1e170)), {}, ["shop", "the labels", "e+170", "Divide"]),
+    "labels that vanish": (
+        RIDGE,
+        parties(("shop", X, Y * 1e-170)),
+        {},
+        ["shop", "the labels", "e-170", "Multiply"],
+    ),
+    "labels that overflow": (
+        RIDGE,
+        parties(("shop", X, Y * 1e170)),
+        {},
+        ["shop", "the labels", "e+170", "Divide"],
+    ),
     "tol as text": (RIDGE, (X, Y), {"tol": "1e-6"}, ["tol"]),
     "box of another width": (
         co.Problem("squared", "box", lower=(0.0,) * 5, upper=1.0, intercept=False),
@@ -90,7 +135,12 @@ BAD = {
         {},
         ["3 columns"],
     ),
-    "a penalty for matrices": (co.Problem("squared", "traceball", radius=1.0), (X, Y), {}, ["traceball"]),
+    "a penalty for matrices": (
+        co.Problem("squared", "traceball", radius=1.0),
+        (X, Y),
+        {},
+        ["traceball"],
+    ),
     "agents with a list": (RIDGE, [(X, Y), (X, Y)], {"agents": 3}, ["2 parties"]),
 }
 
@@ -106,7 +156,9 @@ def test_bad_input_is_refused_before_any_message(name, nothing_is_sent):
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("split", ["samples", "features"])
-@pytest.mark.parametrize(("factor", "precision"), [(1e-170, float), (1e-200, float), (1e170, float), (1e-30, "f4")])
+@pytest.mark.parametrize(
+    ("factor", "precision"), [(1e-170, float), (1e-200, float), (1e170, float), (1e-30, "f4")]
+)
 def test_squares_that_vanish_or_overflow_are_refused_with_party_column_and_factor(
     kind, split, factor, precision, nothing_is_sent
 ):
@@ -124,7 +176,12 @@ def test_squares_that_vanish_or_overflow_are_refused_with_party_column_and_facto
 
 def test_columns_of_zeros_or_constants_and_numbers_that_are_tiny_at_one_party_only_are_valid():
     flat = X * [1.0, 0.0, 1.0] + [0.0, 0.0, 7.0]
-    for data in ((flat, Y), (sp.csr_array(flat), Y), [(X, Y), (X * 1e-200, Y)], [(X, Y), (X, 0 * Y)]):
+    for data in (
+        (flat, Y),
+        (sp.csr_array(flat), Y),
+        [(X, Y), (X * 1e-200, Y)],
+        [(X, Y), (X, 0 * Y)],
+    ):
         assert co.solve(RIDGE, data).status == "optimal"
 
 
@@ -146,8 +203,12 @@ COUNTS = {
     "max_rounds of an estimator": lambda bad: LinearRegressor(max_rounds=bad).fit(X, Y),
     "agents of an estimator": lambda bad: LinearRegressor(agents=bad).fit(X, Y),
     "random_state": lambda bad: LinearRegressor(random_state=bad).fit(X, Y),
-    "cv of an estimator": lambda bad: PersonalizedClassifier(cv=bad).fit(X, SIGNS, np.arange(20) % 2),
-    "local_steps": lambda bad: PersonalizedClassifier(local_steps=bad).fit(X, SIGNS, np.arange(20) % 2),
+    "cv of an estimator": lambda bad: PersonalizedClassifier(cv=bad).fit(
+        X, SIGNS, np.arange(20) % 2
+    ),
+    "local_steps": lambda bad: PersonalizedClassifier(local_steps=bad).fit(
+        X, SIGNS, np.arange(20) % 2
+    ),
     "workers": lambda bad: Ray(workers=bad),
     "restarts": lambda bad: Peers(restarts=bad),
 }
@@ -156,7 +217,12 @@ COUNTS = {
 @pytest.mark.parametrize(
     ("argument", "bad"),
     # scikit-learn has words of its own for text as a random state
-    [(argument, bad) for argument in COUNTS for bad in NO_COUNTS if (argument, bad) != ("random_state", "3")],
+    [
+        (argument, bad)
+        for argument in COUNTS
+        for bad in NO_COUNTS
+        if (argument, bad) != ("random_state", "3")
+    ],
 )
 def test_what_is_no_whole_number_is_refused_by_name(argument, bad, nothing_is_sent):
     with pytest.raises(CoterieError) as refusal:
@@ -168,7 +234,14 @@ def test_what_is_no_whole_number_is_refused_by_name(argument, bad, nothing_is_se
 def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path):
     two = np.int64(2)
     result = co.solve(
-        RIDGE, (X, Y), agents=two, seed=two, max_rounds=two, check_every=two, method="newton", products=two
+        RIDGE,
+        (X, Y),
+        agents=two,
+        seed=two,
+        max_rounds=two,
+        check_every=two,
+        method="newton",
+        products=two,
     )
     result.save(tmp_path / "result")
     assert type(result.certificate.settings["limits"]["max_rounds"]) is int

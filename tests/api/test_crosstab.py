@@ -68,7 +68,9 @@ def test_the_counts_are_those_of_pooled_rows():
 
 
 def recoded(values, minimum):
-    """A party's column with its rare values among the others, so that no number of rows is small; row by row."""
+    """A party's column with its rare values among the others, so that no number of rows is small;
+    row by row.
+    """
     values = values.fillna("(missing)").astype(str)
     rows = values.value_counts()
     rare = values.map(rows) < minimum
@@ -133,11 +135,15 @@ def test_a_party_with_few_rows_and_one_without_any():
 
 def test_labels_and_columns_without_names():
     X, y = FRAME[["stage", "age"]].round(-1).to_numpy(), FRAME.ill
-    assert co.crosstab((X, y), "x0", "label").column_totals == tuple(FRAME.ill.value_counts().sort_index())
+    assert co.crosstab((X, y), "x0", "label").column_totals == tuple(
+        FRAME.ill.value_counts().sort_index()
+    )
 
 
 def test_what_cannot_be_counted_is_refused():
-    with pytest.raises(InvalidData, match=r"'age' has 600 different values, and a table at most 50\. Put them into"):
+    with pytest.raises(
+        InvalidData, match=r"'age' has 600 different values, and a table at most 50\. Put them into"
+    ):
         co.crosstab(FRAME, "city", "age")
     with pytest.raises(InvalidData, match="no column called 'town'"):
         co.crosstab(FRAME, "town", "stage")
@@ -147,18 +153,20 @@ def test_what_cannot_be_counted_is_refused():
         co.crosstab(FRAME, "city", "city")
 
 
-# -- engines -----------------------------------------------------------------------------------------------------------
+# -- engines ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.cluster
 def test_on_a_cluster_the_same(on_ray):
-    there = co.crosstab([functools.partial(pd.DataFrame, part) for part in PARTS], *BY, minimum=5, engine=on_ray)
+    there = co.crosstab(
+        [functools.partial(pd.DataFrame, part) for part in PARTS], *BY, minimum=5, engine=on_ray
+    )
     here = co.crosstab(PARTS, *BY, minimum=5)
     assert str(there) == str(here)
     assert there.bill == here.bill
 
 
-# -- doors -------------------------------------------------------------------------------------------------------------
+# -- doors -----------------------------------------------------------------------------------------
 
 
 def test_the_command_and_the_file(tmp_path):
@@ -171,7 +179,9 @@ def test_the_command_and_the_file(tmp_path):
     assert ran.exit_code == 0, ran.output
     expected = co.crosstab(PARTS, *BY, minimum=5)
     told = json.loads(ran.output)
-    assert told["counts"] == [[None if np.isnan(x) else x for x in row] for row in expected.counts.tolist()]
+    assert told["counts"] == [
+        [None if np.isnan(x) else x for x in row] for row in expected.counts.tolist()
+    ]
     assert str(co.Crosstab.load(file)) == str(expected)
     assert str(expected) in SHELL.invoke(app, ["crosstab", *paths, *options]).output
     file.write_text("{}")
@@ -179,7 +189,7 @@ def test_the_command_and_the_file(tmp_path):
         co.Crosstab.load(file)
 
 
-# -- between organisations ---------------------------------------------------------------------------------------------
+# -- between organisations -------------------------------------------------------------------------
 
 
 def write_parts(folder, **settings):
@@ -203,7 +213,10 @@ def test_organisations_come_to_the_same(tmp_path):
     assert str(co.Crosstab.load(tmp_path / "ada" / "result" / "crosstab.json")) == str(here)
     # The budget is of all columns, and all tables count: in the end there is none left.
     file.write_text(file.read_text() + "policy.budget = 0.2\n")
-    more = [together(tmp_path, work=crosstab_together, rows="ill", columns=other) for other in ("city", "stage")]
+    more = [
+        together(tmp_path, work=crosstab_together, rows="ill", columns=other)
+        for other in ("city", "stage")
+    ]
     assert not isinstance(more[0][0], Exception)
     assert any(isinstance(one, PartyLost) for one in more[1])
 
@@ -225,13 +238,20 @@ def test_the_page_says_what_a_table_sends(tmp_path):
     own, study = load_party(tmp_path / "ada" / "party.toml")
     page = disclosure(study, "ada", read_own(own, study))
     sentence = two_way.disclosures[0].sent
-    assert sentence in page.partition("Sent to crosstab, by `coterie crosstab`:")[2].partition("Sent to evaluate")[0]
+    assert (
+        sentence
+        in page.partition("Sent to crosstab, by `coterie crosstab`:")[2].partition(
+            "Sent to evaluate"
+        )[0]
+    )
 
 
 def test_columns_at_several_parties_are_refused(tmp_path):
     write_parts(tmp_path, split="features")
     own, study = load_party(tmp_path / "ada" / "party.toml")
-    with pytest.raises(InvalidInput, match=r"split by features\. Count the rows of one file: coterie crosstab"):
+    with pytest.raises(
+        InvalidInput, match=r"split by features\. Count the rows of one file: coterie crosstab"
+    ):
         crosstab_together(own, study, *BY)
     page = disclosure(study, "ada", co.Table(np.ones((3, 1)), np.ones(3)))
     assert "coterie crosstab" not in page
@@ -241,7 +261,17 @@ def test_columns_at_several_parties_are_refused(tmp_path):
 def test_agents_of_a_study_count_over_tls(tmp_path):
     """A process for each party, started by one command, as in a rehearsal."""
     write_parts(tmp_path, policy=ANYTHING)
-    command = [sys.executable, "-m", "coterie", "crosstab", str(tmp_path), "--rows", "city", "--columns", "stage"]
+    command = [
+        sys.executable,
+        "-m",
+        "coterie",
+        "crosstab",
+        str(tmp_path),
+        "--rows",
+        "city",
+        "--columns",
+        "stage",
+    ]
     ran = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)["parties"]

@@ -93,7 +93,10 @@ def test_small_groups_are_not_looked_into():
 
 def test_columns_without_missing_values_and_other_forms_of_data():
     X = FRAME[["age", "pressure"]].to_numpy()
-    found = co.describe([(X[:100], FRAME.visits[:100]), (sp.csr_array(X[100:]), FRAME.visits[100:])], target="visits")
+    found = co.describe(
+        [(X[:100], FRAME.visits[:100]), (sp.csr_array(X[100:]), FRAME.visits[100:])],
+        target="visits",
+    )
     assert found["x0"].mean == pytest.approx(FRAME.age.mean())
     assert found.labels == {str(k): v for k, v in sorted(FRAME.visits.value_counts().items())}
     np.testing.assert_allclose(found.correlation, np.corrcoef(X.T), atol=1e-12)
@@ -110,8 +113,13 @@ def test_columns_without_missing_values_and_other_forms_of_data():
 
 def test_an_empty_party_and_other_columns():
     empty = FRAME[:0]
-    assert co.describe([*PARTS, empty], target="ill").columns == co.describe(PARTS, target="ill").columns
-    turned = co.describe([PARTS[0], *(part[part.columns[::-1]] for part in PARTS[1:])], target="ill")
+    assert (
+        co.describe([*PARTS, empty], target="ill").columns
+        == co.describe(PARTS, target="ill").columns
+    )
+    turned = co.describe(
+        [PARTS[0], *(part[part.columns[::-1]] for part in PARTS[1:])], target="ill"
+    )
     check(turned, FRAME)
     with pytest.raises(InvalidData, match="no column 'dose', which party 'party 0' has"):
         co.describe([PARTS[0], PARTS[1].drop(columns="dose")])
@@ -148,7 +156,7 @@ def test_with_secure_sums_the_same():
     assert secure["city"].categories == plain["city"].categories
 
 
-# -- doors -------------------------------------------------------------------------------------------------------------
+# -- doors -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -161,14 +169,20 @@ def files(tmp_path):
 def test_the_command_and_the_file(files):
     paths = [str(files / f"{name}.csv") for name in ("north", "south", "west")]
     options = ["--target", "ill", "--leave-out", "name", "--per-party"]
-    ran = SHELL.invoke(app, ["describe", *paths, *options, "--json", "-o", str(files / "found.json")])
+    ran = SHELL.invoke(
+        app, ["describe", *paths, *options, "--json", "-o", str(files / "found.json")]
+    )
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.output)
-    assert [column["name"] for column in told["columns"]] == [name for name in FRAME.columns if name != "name"]
+    assert [column["name"] for column in told["columns"]] == [
+        name for name in FRAME.columns if name != "name"
+    ]
     saved = co.Description.load(files / "found.json")
     assert str(saved) == str(co.describe(paths, target="ill", leave_out=["name"], per_party=True))
     assert list(saved.parties) == ["north", "south", "west"]
-    text = SHELL.invoke(app, ["describe", *paths, "--target", "ill", "--quantiles", "0.5", "--no-correlation"]).output
+    text = SHELL.invoke(
+        app, ["describe", *paths, "--target", "ill", "--quantiles", "0.5", "--no-correlation"]
+    ).output
     assert "50%" in text
     assert "Correlation" not in text
     assert SHELL.invoke(app, ["describe", *paths, "--quantiles", "half"]).exit_code == 2
@@ -177,7 +191,7 @@ def test_the_command_and_the_file(files):
         co.Description.load(files / "found.json")
 
 
-# -- between organisations ---------------------------------------------------------------------------------------------
+# -- between organisations -------------------------------------------------------------------------
 
 
 def write_parts(folder, **settings):
@@ -202,17 +216,25 @@ def test_parties_are_described_together(tmp_path):
         assert one.bill == here.bill
         assert list(one.parties) == ["bea"]
         assert one.parties["bea"]["age"].mean == pytest.approx(parts[1].age.mean())
-    assert co.Description.load(tmp_path / "ada" / "result" / "description.json").columns == here.columns
+    assert (
+        co.Description.load(tmp_path / "ada" / "result" / "description.json").columns
+        == here.columns
+    )
     # A policy of few numbers leaves things out, and another one refuses.
     file.write_text(file.read_text().replace("policy.budget = inf", "policy.budget = 0.05"))
     short = together(tmp_path, work=describe_together)
     assert any("left out" in note for note in short[0].notes)
     assert short[0]["age"].mean == here["age"].mean
-    file.write_text(file.read_text().replace("policy.minimum-rows = 0", "policy.minimum-rows = 1000"))
+    file.write_text(
+        file.read_text().replace("policy.minimum-rows = 0", "policy.minimum-rows = 1000")
+    )
     assert all(isinstance(one, Refused) for one in together(tmp_path, work=describe_together))
-    # So few that not even sums may be told. Those that were told before are known, unless the party forgets them.
+    # So few that not even sums may be told. Those that were told before are known, unless the party
+    # forgets them.
     shutil.rmtree(tmp_path / "bea" / "told")
-    file.write_text(file.read_text().replace("minimum-rows = 1000", "minimum-rows = 0").replace("0.05", "0.001"))
+    file.write_text(
+        file.read_text().replace("minimum-rows = 1000", "minimum-rows = 0").replace("0.05", "0.001")
+    )
     assert any(isinstance(one, PartyLost) for one in together(tmp_path, work=describe_together))
 
 
@@ -242,14 +264,15 @@ def test_the_command_with_a_party(tmp_path):
     PARTS[0].drop(columns="name").to_csv(own.data, index=False)
     with ThreadPoolExecutor(2) as pool:
         others = [
-            pool.submit(describe_together, *load_party(tmp_path / n / "party.toml"), consent=True) for n in NAMES[1:]
+            pool.submit(describe_together, *load_party(tmp_path / n / "party.toml"), consent=True)
+            for n in NAMES[1:]
         ]
         ran = SHELL.invoke(app, ["describe", party, "--yes", "--json"])
         assert others[0].result().rows == N
     assert json.loads(ran.stdout.splitlines()[-1])["rows"] == N
 
 
-# -- quantiles of few rows ---------------------------------------------------------------------------------------------
+# -- quantiles of few rows -------------------------------------------------------------------------
 
 
 def few_rows(seed, n):
@@ -271,7 +294,9 @@ def printed_cells(found, name):
     """The quantiles of a column as they are printed, each as its two ends."""
     line = next(line for line in str(found).splitlines() if line.startswith(name))
     cells = re.findall(r"(-?[\d.e+]+) to (-?[\d.e+]+)|(-?[\d.e+]+)", line.removeprefix(name))
-    ends = [(float(low), float(high)) if low else (float(one), float(one)) for low, high, one in cells]
+    ends = [
+        (float(low), float(high)) if low else (float(one), float(one)) for low, high, one in cells
+    ]
     return ends[4:]
 
 
@@ -283,7 +308,9 @@ def test_a_quantile_that_is_not_known_well_is_printed_as_an_interval(n):
         found = co.describe([frame[: n // 3], frame[n // 3 :]], minimum=5, correlation=False)
         for name in frame:
             exact, column = frame[name].quantile(list(found.probabilities)), found[name]
-            for true, (low, high), value in zip(exact, printed_cells(found, name), column.quantiles, strict=True):
+            for true, (low, high), value in zip(
+                exact, printed_cells(found, name), column.quantiles, strict=True
+            ):
                 near = 1e-4 * max(abs(true), column.std)
                 if low == high:
                     assert abs(low - true) <= 0.01 * abs(true) + near
@@ -292,7 +319,9 @@ def test_a_quantile_that_is_not_known_well_is_printed_as_an_interval(n):
                     wide += 1
                     assert low - near <= true <= high + near
                     assert np.isnan(value)
-        assert ("the quantile lies between" in str(found)) == (" to " in str(found).partition("a to b")[0])
+        assert ("the quantile lies between" in str(found)) == (
+            " to " in str(found).partition("a to b")[0]
+        )
     assert wide
 
 
@@ -304,7 +333,11 @@ def test_intervals_are_the_same_in_text_json_and_files(tmp_path):
     assert any(math.isnan(value) for value in plain["quantiles"])
     assert str(co.Description.load(found.save(tmp_path / "description.json"))) == str(found)
     frame.to_csv(tmp_path / "few.csv", index=False)
-    told = json.loads(SHELL.invoke(app, ["describe", str(tmp_path / "few.csv"), "--minimum", "5", "--json"]).output)
+    told = json.loads(
+        SHELL.invoke(
+            app, ["describe", str(tmp_path / "few.csv"), "--minimum", "5", "--json"]
+        ).output
+    )
     column = told["columns"][0]
     unknown = [k for k, value in enumerate(column["quantiles"]) if value is None]
     assert unknown

@@ -34,7 +34,9 @@ LABELS = {
     "logistic": np.where(RNG.random(N) < 1 / (1 + np.exp(-SCORES)), "yes", "no"),
     "poisson": RNG.poisson(np.exp(0.5 * SCORES)),
     "gamma": RNG.gamma(2.0, np.exp(0.5 * SCORES) / 2.0),
-    "multinomial": np.array(["a", "b", "c"])[(X[:, :3] + RNG.standard_normal((N, 3))).argmax(axis=1)],
+    "multinomial": np.array(["a", "b", "c"])[
+        (X[:, :3] + RNG.standard_normal((N, 3))).argmax(axis=1)
+    ],
 }
 LABELS |= dict.fromkeys(("huber", "absolute", "quantile"), LABELS["squared"])
 LABELS |= dict.fromkeys(("hinge", "squared_hinge"), LABELS["logistic"])
@@ -49,9 +51,13 @@ COEF = np.array([0.9, -0.6, 0.3, 0.1])
 @functools.cache
 def model(loss):
     """As if it had been fitted."""
-    problem = co.Problem(loss, "l2", 1e-2, intercept=True, **({"level": 0.8} if loss == "quantile" else {}))
+    problem = co.Problem(
+        loss, "l2", 1e-2, intercept=True, **({"level": 0.8} if loss == "quantile" else {})
+    )
     if loss == "multinomial":
-        return co.MulticlassModel(np.eye(3, 4), np.array([0.1, 0.0, -0.1]), problem, np.array(["a", "b", "c"]))
+        return co.MulticlassModel(
+            np.eye(3, 4), np.array([0.1, 0.0, -0.1]), problem, np.array(["a", "b", "c"])
+        )
     steep = 0.5 if problem.loss.steep else 1.0
     classes = np.array(["no", "yes"]) if problem.loss.kind == "classification" else None
     return co.LinearModel(steep * COEF, 0.2, problem, classes)
@@ -69,7 +75,12 @@ def evaluated(loss, weights=None, **options):
 def pooled(loss, weights=None):
     """Rows, labels, weights, predictions."""
     held = X[HALF:]
-    return held, LABELS[loss][HALF:], None if weights is None else weights[HALF:], model(loss).predict(held)
+    return (
+        held,
+        LABELS[loss][HALF:],
+        None if weights is None else weights[HALF:],
+        model(loss).predict(held),
+    )
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weights"])
@@ -90,14 +101,22 @@ def test_two_classes(weights):
         "f1": metrics.f1_score(y, predicted, pos_label="yes", sample_weight=s),
     }
     assert {name: found.scores[name] for name in expected} == pytest.approx(expected, rel=1e-9)
-    assert found.scores["auc"] == pytest.approx(metrics.roc_auc_score(yes, p, sample_weight=s), abs=found.auc_bound)
+    assert found.scores["auc"] == pytest.approx(
+        metrics.roc_auc_score(yes, p, sample_weight=s), abs=found.auc_bound
+    )
     assert 0 < found.auc_bound <= 1e-3
-    np.testing.assert_array_equal(found.confusion, metrics.confusion_matrix(y, predicted, sample_weight=s))
+    np.testing.assert_array_equal(
+        found.confusion, metrics.confusion_matrix(y, predicted, sample_weight=s)
+    )
     ones = np.ones(len(y)) if s is None else s
     place = np.minimum((10 * p).astype(int), 9)
-    assert [one.weight for one in found.calibration] == np.bincount(place, ones, minlength=10).tolist()
+    assert [one.weight for one in found.calibration] == np.bincount(
+        place, ones, minlength=10
+    ).tolist()
     seen = [one.weight * one.observed for one in found.calibration if one.weight]
-    assert seen == pytest.approx(np.bincount(place, ones * yes, minlength=10)[np.bincount(place, minlength=10) > 0])
+    assert seen == pytest.approx(
+        np.bincount(place, ones * yes, minlength=10)[np.bincount(place, minlength=10) > 0]
+    )
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weights"])
@@ -113,10 +132,14 @@ def test_several_classes(weights):
         "brier": np.average(((p - (y[:, None] == ["a", "b", "c"])) ** 2).sum(axis=1), weights=s),
     }
     assert {name: found.scores[name] for name in expected} == pytest.approx(expected, rel=1e-9)
-    areas = [metrics.roc_auc_score(y == label, p[:, k], sample_weight=s) for k, label in enumerate("abc")]
+    areas = [
+        metrics.roc_auc_score(y == label, p[:, k], sample_weight=s) for k, label in enumerate("abc")
+    ]
     assert found.scores["auc"] == pytest.approx(np.mean(areas), abs=found.auc_bound)
     assert found.auc_bound <= 1e-3
-    np.testing.assert_array_equal(found.confusion, metrics.confusion_matrix(y, predicted, sample_weight=s))
+    np.testing.assert_array_equal(
+        found.confusion, metrics.confusion_matrix(y, predicted, sample_weight=s)
+    )
     assert set(found.roc) == {"a", "b", "c"}
     assert sum(one.weight for one in found.calibration) == found.weight
 
@@ -136,8 +159,12 @@ def test_numbers(loss, weights):
     total = len(y) if s is None else s.sum()
     power = {"squared": 0, "poisson": 1, "gamma": 2}.get(loss)
     if power is not None:
-        expected["deviance"] = total * metrics.mean_tweedie_deviance(y, predicted, power=power, sample_weight=s)
-        expected["explained_deviance"] = metrics.d2_tweedie_score(y, predicted, power=power, sample_weight=s)
+        expected["deviance"] = total * metrics.mean_tweedie_deviance(
+            y, predicted, power=power, sample_weight=s
+        )
+        expected["explained_deviance"] = metrics.d2_tweedie_score(
+            y, predicted, power=power, sample_weight=s
+        )
     if loss == "quantile":
         expected["mean_loss"] = metrics.mean_pinball_loss(y, predicted, alpha=0.8, sample_weight=s)
         expected["share_below"] = np.average(y <= predicted, weights=s)
@@ -170,13 +197,15 @@ def test_an_offset_belongs_to_the_scores():
     with pytest.raises(InvalidData, match="the model has an offset, but the data has none"):
         co.evaluate(fitted, (X, counts))
     expected = plain.predict(X) * exposure
-    assert found.scores["deviance"] == pytest.approx(N * metrics.mean_poisson_deviance(counts, expected), rel=1e-9)
+    assert found.scores["deviance"] == pytest.approx(
+        N * metrics.mean_poisson_deviance(counts, expected), rel=1e-9
+    )
     constant = exposure * counts.sum() / exposure.sum()
     null = N * metrics.mean_poisson_deviance(counts, constant)
     assert found.scores["null_deviance"] == pytest.approx(null, rel=1e-9)
 
 
-# -- odd data ----------------------------------------------------------------------------------------------------------
+# -- odd data --------------------------------------------------------------------------------------
 
 
 def test_one_class_only():
@@ -191,7 +220,10 @@ def test_one_class_only():
 
 def test_constant_scores_are_ties():
     flat = co.LinearModel(
-        np.zeros(4), 0.25, co.Problem("logistic", "l2", 1.0, intercept=False), np.array(["no", "yes"])
+        np.zeros(4),
+        0.25,
+        co.Problem("logistic", "l2", 1.0, intercept=False),
+        np.array(["no", "yes"]),
     )
     found = co.evaluate(flat, parties("logistic"))
     assert found.scores["auc"] == 0.5
@@ -202,7 +234,9 @@ def test_constant_scores_are_ties():
 
 
 def test_few_different_scores_are_exact():
-    stepped = co.LinearModel(np.array([1.0]), 0.0, co.Problem("logistic", "l2", 1.0, intercept=False), np.array([0, 1]))
+    stepped = co.LinearModel(
+        np.array([1.0]), 0.0, co.Problem("logistic", "l2", 1.0, intercept=False), np.array([0, 1])
+    )
     x = RNG.integers(0, 3, 200).astype(float)[:, None]
     y = RNG.integers(0, 2, 200)
     found = co.evaluate(stepped, (x, y), agents=3)
@@ -236,7 +270,9 @@ def test_labels_and_columns_that_the_model_does_not_know():
         co.evaluate(3, (X, LABELS["logistic"]))
     with pytest.raises(UnknownName, match="split"):
         ask((X, LABELS["logistic"]), split="users")
-    low_rank = co.solve(co.Problem("squared", "traceball", radius=1.0), (X, X[:, :2]), max_rounds=3, progress=False)
+    low_rank = co.solve(
+        co.Problem("squared", "traceball", radius=1.0), (X, X[:, :2]), max_rounds=3, progress=False
+    )
     with pytest.raises(InvalidProblem, match="of another kind"):
         co.evaluate(low_rank, (X, X[:, :2]))
 
@@ -244,7 +280,9 @@ def test_labels_and_columns_that_the_model_does_not_know():
 def test_columns_are_found_by_name_and_sparse_rows_are_rows():
     frame = pd.DataFrame(X, columns=list("abcd"))
     fitted = co.solve(
-        co.Problem("squared", "l2", 0.1, intercept=False), (frame, LABELS["squared"]), progress=False
+        co.Problem("squared", "l2", 0.1, intercept=False),
+        (frame, LABELS["squared"]),
+        progress=False,
     ).model
     turned = co.evaluate(fitted, (frame[list("dcba")], LABELS["squared"]))
     assert turned.scores == pytest.approx(co.evaluate(fitted, (frame, LABELS["squared"])).scores)
@@ -267,22 +305,43 @@ def test_a_model_with_a_preparation_takes_raw_columns(files, shelled):
     assert found.scores["brier"] == pytest.approx(metrics.brier_score_loss(y[HALF:] == "yes", p))
     one = co.evaluate(fitted, (frame[HALF:], y[HALF:]), agents=3)
     there = co.evaluate(fitted, [functools.partial(tuple, [frame[HALF:], y[HALF:]])])
-    assert one.scores["brier"] == pytest.approx(there.scores["brier"]) == pytest.approx(found.scores["brier"])
+    assert (
+        one.scores["brier"]
+        == pytest.approx(there.scores["brier"])
+        == pytest.approx(found.scores["brier"])
+    )
     if not shelled:
         return
     fitted.save(files / "model.npz")
     frame.assign(ill=y, ward="w")[HALF:].to_csv(files / "raw.csv", index=False)
-    told = json.loads(shell("evaluate", files / "model.npz", files / "raw.csv", "--target", "ill", "--json").output)
+    told = json.loads(
+        shell(
+            "evaluate", files / "model.npz", files / "raw.csv", "--target", "ill", "--json"
+        ).output
+    )
     assert told["scores"]["brier"] == pytest.approx(found.scores["brier"])
     frame.assign(ill=y)[:HALF].to_csv(files / "train.csv", index=False)
-    options = ["--target", "ill", "--loss", "logistic", "--strength", "0.01", "--intercept", "--json"]
+    options = [
+        "--target",
+        "ill",
+        "--loss",
+        "logistic",
+        "--strength",
+        "0.01",
+        "--intercept",
+        "--json",
+    ]
     options += [part for recipe in recipes for part in ("--prepare", recipe)]
     options += ["-o", files / "prepared"]
-    ran = shell("fit", files / "train.csv", *options, "--columns", "age,city", "--test", files / "raw.csv")
-    assert json.loads(ran.output)["evaluation"]["scores"]["brier"] == pytest.approx(found.scores["brier"], abs=1e-4)
+    ran = shell(
+        "fit", files / "train.csv", *options, "--columns", "age,city", "--test", files / "raw.csv"
+    )
+    assert json.loads(ran.output)["evaluation"]["scores"]["brier"] == pytest.approx(
+        found.scores["brier"], abs=1e-4
+    )
 
 
-# -- where parties are -------------------------------------------------------------------------------------------------
+# -- where parties are -----------------------------------------------------------------------------
 
 
 def test_with_secure_sums_the_same():
@@ -298,7 +357,9 @@ def test_columns_at_several_parties():
     whole = evaluated("logistic")
     assert found.scores == pytest.approx(whole.scores, abs=1e-9)
     named = co.read(pd.DataFrame(X, columns=list("abcd")).assign(y=LABELS["squared"]), target="y")
-    fitted = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), named, progress=False).model
+    fitted = co.solve(
+        co.Problem("squared", "l2", 0.1, intercept=False), named, progress=False
+    ).model
     first, second = named.take_columns(np.array([3, 1])), named.take_columns(np.array([0, 2]))
     parts = [first, co.Table(second.X, columns=second.columns)]
     with pytest.raises(InvalidData, match="same_order=True"):
@@ -333,12 +394,14 @@ def test_a_ray_dataset_of_fewer_blocks_than_agents_leaves_some_empty():
     assert _Part([], co.Rows(None, target="ill"))().n == 0
 
 
-# -- the grid ----------------------------------------------------------------------------------------------------------
+# -- the grid --------------------------------------------------------------------------------------
 
 
 @settings(max_examples=20)
 @given(
-    st.lists(st.tuples(st.floats(-1e6, 1e6), st.booleans(), st.integers(1, 3)), min_size=2, max_size=40),
+    st.lists(
+        st.tuples(st.floats(-1e6, 1e6), st.booleans(), st.integers(1, 3)), min_size=2, max_size=40
+    ),
     st.sampled_from([1, 5]),
 )
 def test_the_area_is_within_its_bound(rows, minimum):
@@ -353,7 +416,9 @@ def test_the_area_is_within_its_bound(rows, minimum):
     ]
     (curve,), other = InProcess(network, Bill(network)).converse(protocols, "rounds")
     assert curve.auc == other[0].auc
-    assert curve.auc == pytest.approx(metrics.roc_auc_score(yes, u, sample_weight=s), abs=curve.bound + 1e-12)
+    assert curve.auc == pytest.approx(
+        metrics.roc_auc_score(yes, u, sample_weight=s), abs=curve.bound + 1e-12
+    )
     if minimum == 1:
         assert curve.bound <= 1e-3
 
@@ -375,7 +440,7 @@ def test_many_scores_need_few_numbers():
     assert len(curve.edges) < 3000
 
 
-# -- doors -------------------------------------------------------------------------------------------------------------
+# -- doors -----------------------------------------------------------------------------------------
 
 
 def test_it_is_saved_printed_and_read_again(tmp_path):
@@ -403,18 +468,41 @@ def shell(*arguments):
 @pytest.fixture
 def files(tmp_path):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(ill=LABELS["logistic"], ward="w")
-    for name, rows in {"north": slice(0, 150), "south": slice(150, 300), "new": slice(300, 600)}.items():
+    for name, rows in {
+        "north": slice(0, 150),
+        "south": slice(150, 300),
+        "new": slice(300, 600),
+    }.items():
         frame[rows].to_csv(tmp_path / f"{name}.csv", index=False)
     return tmp_path
 
 
 def test_fit_and_evaluate_from_the_shell(files):
-    options = ["--target", "ill", "--loss", "logistic", "--strength", "0.01", "--intercept", "--columns", "a,b,c,d"]
+    options = [
+        "--target",
+        "ill",
+        "--loss",
+        "logistic",
+        "--strength",
+        "0.01",
+        "--intercept",
+        "--columns",
+        "a,b,c,d",
+    ]
     north, south, new = (files / f"{name}.csv" for name in ("north", "south", "new"))
     ran = shell("fit", north, south, *options, "--test", new, "-o", files / "answer", "--json")
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.output)["evaluation"]
-    ran = shell("evaluate", files / "answer/model.npz", new, "--target", "ill", "--json", "-o", files / "new.json")
+    ran = shell(
+        "evaluate",
+        files / "answer/model.npz",
+        new,
+        "--target",
+        "ill",
+        "--json",
+        "-o",
+        files / "new.json",
+    )
     assert json.loads(ran.output)["scores"] == pytest.approx(told["scores"])
     assert (
         co.Evaluation.load(files / "new.json").confusion.tolist()
@@ -424,19 +512,44 @@ def test_fit_and_evaluate_from_the_shell(files):
     assert "Held-out rows" in page
     assert "Held out: AUC" in page
     assert "Confusion matrix" in page
-    text = shell("evaluate", files / "answer/model.npz", new, south, "--target", "ill", "--per-party").output
+    text = shell(
+        "evaluate", files / "answer/model.npz", new, south, "--target", "ill", "--per-party"
+    ).output
     assert "AUC" in text
     assert "south: 150 rows" in text
 
 
 @pytest.mark.slow
 def test_a_report_is_written_again(files):
-    options = ["--target", "ill", "--loss", "logistic", "--strength", "0.01", "--columns", "a,b,c,d", "--json"]
+    options = [
+        "--target",
+        "ill",
+        "--loss",
+        "logistic",
+        "--strength",
+        "0.01",
+        "--columns",
+        "a,b,c,d",
+        "--json",
+    ]
     answer = files / "answer"
-    told = shell("fit", files / "north.csv", *options, "--test", files / "new.csv", "-o", answer, "--figures", "svg")
+    told = shell(
+        "fit",
+        files / "north.csv",
+        *options,
+        "--test",
+        files / "new.csv",
+        "-o",
+        answer,
+        "--figures",
+        "svg",
+    )
     assert {"roc.svg", "calibration.svg"} <= {path.name for path in (answer / "figures").iterdir()}
     again = shell("report", answer, "--json")
-    assert json.loads(again.output)["evaluation"]["scores"] == json.loads(told.output)["evaluation"]["scores"]
+    assert (
+        json.loads(again.output)["evaluation"]["scores"]
+        == json.loads(told.output)["evaluation"]["scores"]
+    )
     assert "Held-out rows" in (answer / "report.html").read_text()
     shell("fit", files / "south.csv", *options, "-o", answer)
     assert "evaluation" not in json.loads(shell("report", answer, "--json").output)
@@ -444,15 +557,39 @@ def test_a_report_is_written_again(files):
 
 
 def test_a_share_is_held_out(files):
-    options = ["--target", "ill", "--loss", "logistic", "--strength", "0.01", "--columns", "a,b,c,d", "--json"]
-    ran = shell("fit", files / "north.csv", files / "south.csv", *options, "--test", "0.2", "-o", files / "answer")
+    options = [
+        "--target",
+        "ill",
+        "--loss",
+        "logistic",
+        "--strength",
+        "0.01",
+        "--columns",
+        "a,b,c,d",
+        "--json",
+    ]
+    ran = shell(
+        "fit",
+        files / "north.csv",
+        files / "south.csv",
+        *options,
+        "--test",
+        "0.2",
+        "-o",
+        files / "answer",
+    )
     told = json.loads(ran.output)
     assert told["evaluation"]["rows"] == 60
-    held = [participant.rows for participant in co.Certificate.load(files / "answer/certificate.json").participants]
+    held = [
+        participant.rows
+        for participant in co.Certificate.load(files / "answer/certificate.json").participants
+    ]
     assert held == [120, 120]
     wrong = shell("fit", files / "north.csv", *options, "--test", "2", "-o", files / "answer")
     assert "between 0 and 1" in str(wrong.exception)
-    wrong = shell("fit", files / "north.csv", *options, "--test", "nowhere.csv", "-o", files / "answer")
+    wrong = shell(
+        "fit", files / "north.csv", *options, "--test", "nowhere.csv", "-o", files / "answer"
+    )
     assert "does not exist" in str(wrong.exception)
     wrong = shell("fit", files / "north.csv", "--target", "ill", "--users", "ward", "--test", "0.2")
     assert "leave it out for a model per user" in str(wrong.exception)

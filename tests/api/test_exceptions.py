@@ -31,7 +31,9 @@ EVERY = [*LOSSES, "multinomial", "cox"]
 
 
 def extreme_rows(random, loss):
-    """Columns of all sizes, some constant or far from 0; labels that suit the loss, some huge; weights near 0."""
+    """Columns of all sizes, some constant or far from 0; labels that suit the loss, some huge;
+    weights near 0.
+    """
     n, d = int(random.choice([3, 12, 40])), 4
     X = random.standard_normal((n, d)) * 10.0 ** random.choice([-8, -3, 0, 3, 8], d)
     X = X + random.choice([0, 1e5, 1e8], d) * (random.random(d) < 0.3)
@@ -65,13 +67,20 @@ def attempt(seed):
     limits = {"tol": float(random.choice([1e-6, 1e-12])), "max_rounds": 15, "progress": False}
     try:
         if split == "users":
-            problem = co.Shared(loss, penalty, mu=10.0 ** random.integers(-4, 2), **PENALTIES[penalty])
+            problem = co.Shared(
+                loss, penalty, mu=10.0 ** random.integers(-4, 2), **PENALTIES[penalty]
+            )
             data, agents = (*data[:2], np.arange(len(data[0])) % 3), None
         else:
             intercept = bool(random.random() < 0.5) and loss != "cox"
             more = {"agent_strata": True} if loss == "cox" else {}
-            problem, agents = co.Problem(loss, penalty, intercept=intercept, **PENALTIES[penalty], **more), 3
-        return str(co.solve(problem, data, split=split, method=method, agents=agents, **limits).status)
+            problem, agents = (
+                co.Problem(loss, penalty, intercept=intercept, **PENALTIES[penalty], **more),
+                3,
+            )
+        return str(
+            co.solve(problem, data, split=split, method=method, agents=agents, **limits).status
+        )
     except co.CoterieError as error:
         return type(error).__name__
 
@@ -90,7 +99,9 @@ def test_many_numbers_of_any_size_end_in_a_status_or_in_words(block):
         attempt(seed)
 
 
-@pytest.mark.parametrize("error", [OverflowError("too large"), ZeroDivisionError(), np.linalg.LinAlgError("singular")])
+@pytest.mark.parametrize(
+    "error", [OverflowError("too large"), ZeroDivisionError(), np.linalg.LinAlgError("singular")]
+)
 def test_arithmetic_ends_in_words(error):
     with pytest.raises(NumericalError, match="left the range of numbers"), arithmetic():
         raise error
@@ -119,13 +130,19 @@ def test_the_steps_of_the_paper_need_a_bounded_slope(loss):
     random = np.random.default_rng(0)
     data = random.normal(size=(20, 4)), random.poisson(2, 20) + 1.0
     problem = co.Problem(loss, "l2", 0.1, intercept=False)
-    how = {"split": "features", "agents": 2, "network": "path", "method": "graph-cp", "max_rounds": 5}
+    how = {
+        "split": "features",
+        "agents": 2,
+        "network": "path",
+        "method": "graph-cp",
+        "max_rounds": 5,
+    }
     with pytest.raises(co.CoterieError, match=f"that of {loss} is not. Use variant='improved'"):
         co.solve(problem, data, variant="paper", **how)
     assert co.solve(problem, data, **how).error is None
 
 
-# -- Ctrl-C ------------------------------------------------------------------------------------------------------------
+# -- Ctrl-C ----------------------------------------------------------------------------------------
 
 
 class Pressed:
@@ -147,21 +164,29 @@ def ended(calls, data, **how):
     press = Pressed(calls)
     sys.setprofile(press)
     try:
-        return str(co.solve(co.Problem("logistic", "l1", 0.01, intercept=True), data, **how).status), press.total
+        return str(
+            co.solve(co.Problem("logistic", "l1", 0.01, intercept=True), data, **how).status
+        ), press.total
     except KeyboardInterrupt:
         return "KeyboardInterrupt", press.total
     finally:
         sys.setprofile(None)
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(),
+    reason="signals reach the main thread",
+)
 @pytest.mark.parametrize("how", [{}, {"split": "features", "network": "ring"}])
 def test_ctrl_c_at_any_moment_is_a_status_or_an_interrupt(how, monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
     handler = signal.getsignal(signal.SIGINT)
     random = np.random.default_rng(1)
     X = random.normal(size=(40, 4))
-    data, how = (X, np.sign(X[:, 0] + random.normal(size=40))), {"agents": 2, "max_rounds": 6, "tol": 1e-12, **how}
+    data, how = (
+        (X, np.sign(X[:, 0] + random.normal(size=40))),
+        {"agents": 2, "max_rounds": 6, "tol": 1e-12, **how},
+    )
     whole, calls = ended(-1, data, **how)
     assert whole in ("optimal", "iteration_limit")
     moments = np.random.default_rng(2).integers(1, calls, 25).tolist()
@@ -188,10 +213,25 @@ main()
 
 @pytest.mark.parametrize("moment", [30, pytest.param(2500, marks=pytest.mark.slow)])
 def test_the_shell_says_that_it_was_stopped(moment, tmp_path):
-    """Ctrl-C during an import may end in another exception; the shell knows why, and leaves no traceback."""
+    """Ctrl-C during an import may end in another exception; the shell knows why, and leaves no
+    traceback.
+    """
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{k % 7},{k % 2}\n" for k in range(40)))
-    command = [sys.executable, "-c", STOPPED, str(moment), "fit", "a.csv", "--target", "y", "--loss", "logistic"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ}, timeout=280)
+    command = [
+        sys.executable,
+        "-c",
+        STOPPED,
+        str(moment),
+        "fit",
+        "a.csv",
+        "--target",
+        "y",
+        "--loss",
+        "logistic",
+    ]
+    run = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ}, timeout=280
+    )
     assert run.returncode == co.Status.INTERRUPTED.exit_code
     assert "Traceback" not in run.stderr
     assert "stopped by hand before the end" in run.stderr

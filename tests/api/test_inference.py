@@ -1,4 +1,6 @@
-"""Standard errors, tests and intervals: those of statsmodels, wherever the agents live, or refused with the reason."""
+"""Standard errors, tests and intervals: those of statsmodels, wherever the agents live, or refused
+with the reason.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ LABELS = {
     "poisson": RNG.poisson(np.exp(SCORES)),
     "gamma": RNG.gamma(2.0, np.exp(SCORES) / 2.0),
     "multinomial": np.array(["a", "b", "c"])[
-        (RNG.random(N)[:, None] > np.cumsum(np.ones(3) / 3) + 0.1 * SCORES[:, None]).sum(axis=1).clip(0, 2)
+        (RNG.random(N)[:, None] > np.cumsum(np.ones(3) / 3) + 0.1 * SCORES[:, None])
+        .sum(axis=1)
+        .clip(0, 2)
     ],
 }
 FAMILIES = {
@@ -47,7 +51,11 @@ SHELL = CliRunner()
 
 def solved(loss, data=None, **settings):
     problem = co.Problem(loss, "none", intercept=True)
-    return co.solve(problem, (X, LABELS[loss]) if data is None else data, **{"agents": 4, "tol": 1e-10, **settings})
+    return co.solve(
+        problem,
+        (X, LABELS[loss]) if data is None else data,
+        **{"agents": 4, "tol": 1e-10, **settings},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +72,9 @@ def reference(loss, kind):
         numbers = np.searchsorted(["a", "b", "c"], labels)
         return sm.MNLogit(numbers, columns).fit(disp=0, tol=1e-10, maxiter=100, **OPTIONS[kind])
     numbers = (labels == "yes").astype(int) if loss == "logistic" else labels
-    return sm.GLM(numbers, columns, family=FAMILIES[loss]).fit(tol=1e-14, maxiter=200, **OPTIONS[kind])
+    return sm.GLM(numbers, columns, family=FAMILIES[loss]).fit(
+        tol=1e-14, maxiter=200, **OPTIONS[kind]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,7 +104,9 @@ def test_several_classes_are_compared_with_the_first(fits):
 def test_a_weight_counts_as_that_many_rows(loss, kind):
     times = np.arange(N) % 3 + 1
     weighted = solved(loss, (X, LABELS[loss], times.astype(float))).inference(kind)
-    repeated = solved(loss, (np.repeat(X, times, axis=0), np.repeat(LABELS[loss], times))).inference(kind)
+    repeated = solved(
+        loss, (np.repeat(X, times, axis=0), np.repeat(LABELS[loss], times))
+    ).inference(kind)
     np.testing.assert_allclose(weighted.covariance, repeated.covariance, rtol=1e-6, atol=1e-12)
 
 
@@ -106,7 +118,8 @@ def test_clusters_at_one_party_and_at_several_are_the_same_clusters():
     there = apart.inference(kind, [CLUSTERS[rows] for rows in at_one])
     mixed = solved("poisson").inference(kind, CLUSTERS)
     np.testing.assert_allclose(there.covariance, mixed.covariance, rtol=1e-6)
-    # Four parties have rows of all 30 clusters: of each, 4 scores are told; in order, only products are.
+    # Four parties have rows of all 30 clusters: of each, 4 scores are told; in order, only products
+    # are.
     numbers = [found.bill.per_purpose["rounds"].scalars for found in (there, mixed)]
     triangle, counts = 10, 4
     each = 2 * triangle + 4 + 1 + 2 + counts
@@ -132,7 +145,7 @@ def test_processes_find_the_same_bits(secure):
     assert here.bill.table() == there.bill.table()
 
 
-# -- what the table is about -------------------------------------------------------------------------------------------
+# -- what the table is about -----------------------------------------------------------------------
 
 
 def test_the_table_says_which_class_is_modelled_and_how_many_events_there_are(fits):
@@ -141,7 +154,9 @@ def test_the_table_says_which_class_is_modelled_and_how_many_events_there_are(fi
     assert f"events: {(LABELS['logistic'] == 'yes').sum()} of 240" in shown
     assert "change of the log odds per unit of the column" in shown
     case = np.where(LABELS["logistic"] == "yes", "case", "control")
-    found = co.LinearClassifier("logistic", penalty="none", agents=2).fit(X, case).result_.inference()
+    found = (
+        co.LinearClassifier("logistic", penalty="none", agents=2).fit(X, case).result_.inference()
+    )
     assert "modelled class: control (reference: case)" in str(found)
     assert f"events: {(case == 'control').sum()} of 240" in str(found)
     several = str(fits["multinomial"].inference())
@@ -199,7 +214,10 @@ def test_classes_of_prepared_columns_have_coefficients_in_raw_units(fits):
 def test_degrees_of_freedom_are_those_of_raw_units():
     few = CLUSTERS % 7
     problem, y = co.Problem("squared", "none", intercept=True), LABELS["squared"]
-    fits = [co.solve(problem, (X, y), agents=2, tol=1e-12, **more) for more in ({}, {"prepare": "standardise"})]
+    fits = [
+        co.solve(problem, (X, y), agents=2, tol=1e-12, **more)
+        for more in ({}, {"prepare": "standardise"})
+    ]
     with pytest.warns(UserWarning, match="only 7 clusters"):
         raw, prepared = (fit.inference("clustered", few) for fit in fits)
     np.testing.assert_allclose(prepared.degrees, raw.degrees, rtol=1e-6)
@@ -214,15 +232,25 @@ def test_coefficients_per_standard_deviation_are_a_column_on_request(tmp_path):
     per_sd = [row["per SD"] for row in found.table()]
     np.testing.assert_allclose(per_sd[:3], found.estimates[:3] * X.std(axis=0), rtol=1e-9)
     assert "per SD" in str(found)
-    assert co.Inference.load(plain.save(tmp_path / "inference.json")).with_per_sd().table() == found.table()
+    assert (
+        co.Inference.load(plain.save(tmp_path / "inference.json")).with_per_sd().table()
+        == found.table()
+    )
     with pytest.raises(InvalidProblem, match="prepare='standardise'"):
         co.solve(problem, (X, y), agents=2).inference(per_sd=True)
 
 
 def test_reference_levels_are_named():
-    frame = pd.DataFrame({"age": X[:, 0], "ward": np.array(["north", "south", "west"])[CLUSTERS % 3]})
+    frame = pd.DataFrame(
+        {"age": X[:, 0], "ward": np.array(["north", "south", "west"])[CLUSTERS % 3]}
+    )
     problem = co.Problem("squared", "none", intercept=True)
-    fit = co.solve(problem, (frame, LABELS["squared"]), prepare=["standardise", "one-hot(5, drop-first)"], agents=2)
+    fit = co.solve(
+        problem,
+        (frame, LABELS["squared"]),
+        prepare=["standardise", "one-hot(5, drop-first)"],
+        agents=2,
+    )
     assert "reference levels: ward = north" in str(fit.inference())
 
 
@@ -235,20 +263,30 @@ def test_without_an_intercept_the_constant_of_centred_columns_is_named():
     np.testing.assert_allclose(X[:5] @ found.estimates + constant, fit.model.predict(X[:5]))
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 def test_problems_without_a_likelihood_are_refused():
     y = LABELS["squared"]
     for problem, reason in (
-        (co.Problem("squared", "l2", 0.1, intercept=False), "the l2 penalty biases the coefficients"),
-        (co.Problem("huber", "none", intercept=False), "the huber loss is no likelihood.* Use kind='robust'"),
+        (
+            co.Problem("squared", "l2", 0.1, intercept=False),
+            "the l2 penalty biases the coefficients",
+        ),
+        (
+            co.Problem("huber", "none", intercept=False),
+            "the huber loss is no likelihood.* Use kind='robust'",
+        ),
     ):
         with pytest.raises(InvalidProblem, match=reason):
             co.solve(problem, (X, y), max_rounds=3).inference()
     with pytest.raises(InvalidProblem, match="split by features"):
         co.solve(
-            co.Problem("squared", "none", intercept=False), (X, y), split="features", agents=2, max_rounds=3
+            co.Problem("squared", "none", intercept=False),
+            (X, y),
+            split="features",
+            agents=2,
+            max_rounds=3,
         ).inference()
 
 
@@ -289,7 +327,11 @@ def test_one_column_that_separates_a_few_rows_is_refused(loss):
     few = np.arange(N) < 5
     y = np.where(few, "no" if loss == "logistic" else 0, LABELS[loss])
     with pytest.raises(InvalidData, match="the best coefficients are infinite"):
-        solved(loss, (np.column_stack([X, few]), y if loss == "logistic" else y.astype(float)), tol=1e-6).inference()
+        solved(
+            loss,
+            (np.column_stack([X, few]), y if loss == "logistic" else y.astype(float)),
+            tol=1e-6,
+        ).inference()
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
@@ -306,13 +348,15 @@ def test_too_few_rows_and_perfect_fits_are_refused():
 
 def test_a_rough_fit_is_refused_with_a_tolerance_that_is_enough():
     rough = solved("logistic", method="consensus", tol=0.05)
-    with pytest.raises(InvalidData, match=r"standard errors from the best one. Fit again with tol=.e-") as refusal:
+    with pytest.raises(
+        InvalidData, match=r"standard errors from the best one. Fit again with tol=.e-"
+    ) as refusal:
         rough.inference()
     enough = float(str(refusal.value).rpartition("tol=")[2].rstrip("."))
     assert solved("logistic", tol=enough).inference().distance < 0.1
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def test_a_loaded_result_takes_the_data(fits, tmp_path):
@@ -344,7 +388,7 @@ def test_it_is_saved_and_loaded(fits, tmp_path):
         co.Inference.load(tmp_path / "other.json")
 
 
-# -- the shell ---------------------------------------------------------------------------------------------------------
+# -- the shell -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -352,7 +396,9 @@ def patients(tmp_path_factory):
     """A file with ids, text clusters that look like formulas, and labels."""
     rows = [["who", "age", "dose", "ward", "ill"]]
     for k in range(N):
-        rows.append([f"{k:03}", *map(repr, X[k, :2].tolist()), f"={CLUSTERS[k]}", LABELS["logistic"][k]])
+        rows.append(
+            [f"{k:03}", *map(repr, X[k, :2].tolist()), f"={CLUSTERS[k]}", LABELS["logistic"][k]]
+        )
     file = tmp_path_factory.mktemp("patients") / "patients.csv"
     file.write_text("\n".join(",".join(row) for row in rows) + "\n")
     return file
@@ -373,7 +419,9 @@ def fitted(patients):
 def test_fit_tells_saves_and_reports_it(fitted):
     output, told = fitted
     known = sm.GLM(
-        (LABELS["logistic"] == "yes").astype(int), sm.add_constant(X[:, :2], prepend=False), sm.families.Binomial()
+        (LABELS["logistic"] == "yes").astype(int),
+        sm.add_constant(X[:, :2], prepend=False),
+        sm.families.Binomial(),
     ).fit(tol=1e-14, **OPTIONS["clustered"])
     np.testing.assert_allclose([row["std err"] for row in told["inference"]], known.bse, rtol=1e-6)
     assert co.Inference.load(output / "inference.json").table() == told["inference"]
@@ -400,7 +448,10 @@ def test_fit_refuses_before_it_begins(patients, tmp_path):
 def test_fit_takes_the_meaning_of_weights_and_corrections(patients, tmp_path):
     rows = [line.split(",") for line in patients.read_text().splitlines()]
     weights = np.linspace(0.5, 3.0, N)
-    rows = [[*rows[0], "share"], *([*row, repr(s)] for row, s in zip(rows[1:], weights.tolist(), strict=True))]
+    rows = [
+        [*rows[0], "share"],
+        *([*row, repr(s)] for row, s in zip(rows[1:], weights.tolist(), strict=True)),
+    ]
     file = tmp_path / "weighted.csv"
     file.write_text("\n".join(map(",".join, rows)) + "\n")
     fit = ["fit", str(file), *FIT, "--weight", "share", "-o", str(tmp_path / "fit")]
@@ -409,9 +460,20 @@ def test_fit_takes_the_meaning_of_weights_and_corrections(patients, tmp_path):
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.stdout)
     errors = [row["std err"] for row in told["inference"]]
-    np.testing.assert_allclose(errors, known.inference("robust", weights="sampling").standard_errors, rtol=1e-4)
+    np.testing.assert_allclose(
+        errors, known.inference("robust", weights="sampling").standard_errors, rtol=1e-4
+    )
     assert "modelled class: yes (reference: no)" in told["inference_notes"]
-    few = ["--inference", "clustered", "--cluster", "ward", "--correction", "CR1", "--weights", "precision"]
+    few = [
+        "--inference",
+        "clustered",
+        "--cluster",
+        "ward",
+        "--correction",
+        "CR1",
+        "--weights",
+        "precision",
+    ]
     shown = SHELL.invoke(app, [*fit, *few])
     assert "clustered standard errors (CR1) by 30 clusters, n = 240" in shown.stdout
     assert "weights: precision" in shown.stdout
@@ -419,20 +481,37 @@ def test_fit_takes_the_meaning_of_weights_and_corrections(patients, tmp_path):
         (["--inference", "robust"], "weights='sampling'"),
         (["--inference", "robust", "--weights", "sampel"], "Did you mean 'sampling'"),
         (["--weights", "sampling"], "--weights is for standard errors"),
-        (["--inference", "robust", "--weights", "sampling", "--correction", "CR2"], "is not for kind='robust'"),
-        (["--inference", "robust", "--weights", "sampling", "--per-sd"], "--per-sd is for standardised columns"),
+        (
+            ["--inference", "robust", "--weights", "sampling", "--correction", "CR2"],
+            "is not for kind='robust'",
+        ),
+        (
+            ["--inference", "robust", "--weights", "sampling", "--per-sd"],
+            "--per-sd is for standardised columns",
+        ),
     ):
         ran = SHELL.invoke(app, [*fit, *flags])
         assert isinstance(ran.exception, InvalidInput), ran.output
         assert reason in str(ran.exception)
 
 
-def test_fit_warns_of_few_clusters_and_shows_coefficients_per_standard_deviation(patients, tmp_path):
+def test_fit_warns_of_few_clusters_and_shows_coefficients_per_standard_deviation(
+    patients, tmp_path
+):
     rows = [line.split(",") for line in patients.read_text().splitlines()]
     rows = [rows[0], *([*row[:3], f"w{k % 7}", row[4]] for k, row in enumerate(rows[1:]))]
     file = tmp_path / "few.csv"
     file.write_text("\n".join(map(",".join, rows)) + "\n")
-    fit = ["fit", str(file), *FIT, "-o", str(tmp_path / "fit"), "--prepare", "standardise", "--per-sd"]
+    fit = [
+        "fit",
+        str(file),
+        *FIT,
+        "-o",
+        str(tmp_path / "fit"),
+        "--prepare",
+        "standardise",
+        "--per-sd",
+    ]
     ran = SHELL.invoke(app, [*fit, "--inference", "clustered", "--cluster", "ward"])
     assert ran.exit_code == 0, ran.output
     assert "warning: there are only 7 clusters (CR2" in ran.stdout
@@ -444,7 +523,15 @@ def test_a_fit_without_standard_errors_is_written_all_the_same(patients, tmp_pat
     rows = [line.split(",") for line in patients.read_text().splitlines()]
     rows[1:] = [[*row[:-1], "yes" if float(row[1]) > 50 else "no"] for row in rows[1:]]
     (tmp_path / "data.csv").write_text("\n".join(map(",".join, rows)) + "\n")
-    command = ["fit", str(tmp_path / "data.csv"), *FIT, "--inference", "model", "-o", str(tmp_path / "fit")]
+    command = [
+        "fit",
+        str(tmp_path / "data.csv"),
+        *FIT,
+        "--inference",
+        "model",
+        "-o",
+        str(tmp_path / "fit"),
+    ]
     ran = SHELL.invoke(app, command)
     assert "the best coefficients are infinite" in str(ran.exception)
     assert co.Result.load(tmp_path / "fit").status.success
@@ -453,7 +540,18 @@ def test_a_fit_without_standard_errors_is_written_all_the_same(patients, tmp_pat
 
 def test_predict_writes_probabilities_scores_ids_and_kept_columns(patients, fitted, tmp_path):
     output = tmp_path / "predictions.csv"
-    flags = ["--proba", "--score", "--id", "who", "--keep", "ward", "--keep", "ill", "-o", str(output)]
+    flags = [
+        "--proba",
+        "--score",
+        "--id",
+        "who",
+        "--keep",
+        "ward",
+        "--keep",
+        "ill",
+        "-o",
+        str(output),
+    ]
     ran = SHELL.invoke(app, ["predict", str(fitted[0] / "model.npz"), str(patients), *flags])
     assert ran.exit_code == 0, ran.output
     head, *lines = output.read_text().splitlines()
@@ -472,7 +570,10 @@ def test_predict_with_several_classes(fits, tmp_path):
     names = tuple("uvw")
     replace(fits["multinomial"].model, columns=names).save(tmp_path / "model.npz")
     np.savetxt(tmp_path / "new.csv", X[:3], delimiter=",", header=",".join(names), comments="")
-    ran = SHELL.invoke(app, ["predict", str(tmp_path / "model.npz"), str(tmp_path / "new.csv"), "--proba", "--json"])
+    ran = SHELL.invoke(
+        app,
+        ["predict", str(tmp_path / "model.npz"), str(tmp_path / "new.csv"), "--proba", "--json"],
+    )
     told = json.loads(ran.stdout)
     probabilities = np.array([told["columns"][f"probability {label}"] for label in "abc"])
     np.testing.assert_allclose(probabilities.T, fits["multinomial"].model.predict_proba(X[:3]))

@@ -43,12 +43,15 @@ def labels(loss):
 
 
 def rows_file(folder, y, name="rows.csv"):
-    lines = [",".join([*(f"{value:.17g}" for value in row), str(label)]) for row, label in zip(X, y, strict=True)]
+    lines = [
+        ",".join([*(f"{value:.17g}" for value in row), str(label)])
+        for row, label in zip(X, y, strict=True)
+    ]
     (folder / name).write_text("\n".join(["a,b,c,d,y", *lines]) + "\n")
     return str(folder / name)
 
 
-# -- the default -------------------------------------------------------------------------------------------------------
+# -- the default -----------------------------------------------------------------------------------
 
 
 def test_each_kind_has_its_default_and_it_is_a_bool():
@@ -69,7 +72,11 @@ def test_each_kind_has_its_default_and_it_is_a_bool():
 
 
 def test_settings_state_it_and_come_back():
-    for problem in (co.Problem("squared", "l2", 0.1), co.Problem("squared", intercept=False), co.Problem("cox")):
+    for problem in (
+        co.Problem("squared", "l2", 0.1),
+        co.Problem("squared", intercept=False),
+        co.Problem("cox"),
+    ):
         assert problem.settings()["intercept"] is problem.intercept
         assert co.Problem.from_settings(problem.settings()) == problem
         assert problem.changed(offset=True).intercept is problem.intercept
@@ -77,13 +84,19 @@ def test_settings_state_it_and_come_back():
 
 @pytest.mark.parametrize("split", ["samples", "features"])
 @pytest.mark.parametrize(
-    "loss", [pytest.param(loss, marks=[pytest.mark.slow] * (loss not in ("squared", "hinge"))) for loss in LOSSES]
+    "loss",
+    [
+        pytest.param(loss, marks=[pytest.mark.slow] * (loss not in ("squared", "hinge")))
+        for loss in LOSSES
+    ],
 )
 def test_auto_fits_every_loss_and_penalty_with_it(loss, split):
     for penalty, given in PENALTIES.items():
         if (penalty, split) == ("l1ball", "features"):
             continue
-        result = co.solve(co.Problem(loss, penalty, **given), (X, labels(loss)), agents=2, split=split, tol=1e-4)
+        result = co.solve(
+            co.Problem(loss, penalty, **given), (X, labels(loss)), agents=2, split=split, tol=1e-4
+        )
         assert result.status.success, (loss, penalty, str(result))
         assert result.model.problem.intercept
 
@@ -101,11 +114,22 @@ def test_it_is_the_model_of_scikit_learn():
 def test_the_shell_fits_diabetes(shell, tmp_path):
     table = load_diabetes()
     lines = [
-        ",".join(map(repr, map(float, [*row, label]))) for row, label in zip(table.data, table.target, strict=True)
+        ",".join(map(repr, map(float, [*row, label])))
+        for row, label in zip(table.data, table.target, strict=True)
     ]
-    (tmp_path / "diabetes.csv").write_text("\n".join([",".join([*table.feature_names, "target"]), *lines]))
+    (tmp_path / "diabetes.csv").write_text(
+        "\n".join([",".join([*table.feature_names, "target"]), *lines])
+    )
     printed = shell(
-        "fit", tmp_path / "diabetes.csv", "--target", "target", "--test", "0.3", "--json", "-o", tmp_path / "a"
+        "fit",
+        tmp_path / "diabetes.csv",
+        "--target",
+        "target",
+        "--test",
+        "0.3",
+        "--json",
+        "-o",
+        tmp_path / "a",
     )[1]
     told = json.loads(printed)
     assert told["intercept"] is True
@@ -128,11 +152,16 @@ def test_the_shell_has_three_answers(shell, tmp_path):
 
 
 def test_a_study_has_it_unless_it_says_otherwise(tmp_path):
-    for name, problem in {"none": {}, "yes": {"intercept": True}, "no": {"intercept": False}}.items():
+    for name, problem in {
+        "none": {},
+        "yes": {"intercept": True},
+        "no": {"intercept": False},
+    }.items():
         write_study(tmp_path / name, problem=RIDGE | problem, split="samples")
     studies = {name: load_study(tmp_path / name / "study.toml") for name in ("none", "yes", "no")}
     assert [study.make_problem().intercept for study in studies.values()] == [True, True, False]
-    # The default is a line of what all parties agree on, so that a version with another default is found out.
+    # The default is a line of what all parties agree on, so that a version with another default is
+    # found out.
     assert "problem.intercept = true" in studies["none"].agreement
     assert "problem.intercept = false" in studies["no"].agreement
 
@@ -149,29 +178,36 @@ def test_parties_fit_it_together(tmp_path):
         assert result.model.intercept_ == pytest.approx(local.model.intercept_)
 
 
-# -- methods without one -----------------------------------------------------------------------------------------------
+# -- methods without one ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["cocoa", "relay"])
 def test_methods_without_an_intercept_say_how_to_leave_it_out(method, tmp_path, shell):
     y = LABELS["regression"]
     with pytest.raises(
-        InvalidProblem, match=f"{method} fits no intercept.* Use intercept=False, or method='proximal-1'"
+        InvalidProblem,
+        match=f"{method} fits no intercept.* Use intercept=False, or method='proximal-1'",
     ):
         co.solve(co.Problem(**RIDGE), (X, y), agents=2, method=method)
-    assert co.solve(co.Problem(**RIDGE, intercept=False), (X, y), agents=2, method=method, tol=1e-3).status.success
+    assert co.solve(
+        co.Problem(**RIDGE, intercept=False), (X, y), agents=2, method=method, tol=1e-3
+    ).status.success
     with pytest.raises(InvalidProblem, match="Use fit_intercept=False"):
         co.LinearRegressor(method=method).fit(X, y)
-    said = shell("fit", rows_file(tmp_path, y), "--target", "y", "--strength", "0.1", "--method", method)[2]
+    said = shell(
+        "fit", rows_file(tmp_path, y), "--target", "y", "--strength", "0.1", "--method", method
+    )[2]
     assert "Use --no-intercept, or --method proximal-1." in " ".join(said.split())
     said = r'study.toml: .* Use intercept = false, or method = "proximal-1"'
     with pytest.raises(InvalidInput, match=said):
         write_study(tmp_path / "study", problem=RIDGE, split="samples", method=method)
-    write_study(tmp_path / "without", problem=RIDGE | {"intercept": False}, split="samples", method=method)
+    write_study(
+        tmp_path / "without", problem=RIDGE | {"intercept": False}, split="samples", method=method
+    )
     assert load_study(tmp_path / "without" / "study.toml").method == method
 
 
-# -- outputs say which -------------------------------------------------------------------------------------------------
+# -- outputs say which -----------------------------------------------------------------------------
 
 
 def test_every_output_says_whether_there_is_one(shell, tmp_path):
@@ -203,7 +239,9 @@ def test_and_whether_there_is_none(shell, tmp_path):
     result = co.Result.load(answer)
     assert "without an intercept" in str(result)
     assert "intercept=False," in solve_call(result)
-    checked = shell("verify", answer / "certificate.json", answer / "model.npz", file, "--target", "y")
+    checked = shell(
+        "verify", answer / "certificate.json", answer / "model.npz", file, "--target", "y"
+    )
     assert "penalty without an intercept;" in " ".join(checked[1].split())
     evaluated = shell("evaluate", answer / "model.npz", file, "--target", "y")
     assert "squared model without an intercept on 80 rows" in evaluated[1]
@@ -211,14 +249,24 @@ def test_and_whether_there_is_none(shell, tmp_path):
 
 KINDS = {
     "classes": (co.Problem("multinomial", "l2", 0.1), np.arange(80) % 3, {}, "with an intercept"),
-    "survival": (co.Problem("cox"), co.survival_labels(np.arange(80) + 1.0, np.ones(80)), {}, "without an intercept"),
+    "survival": (
+        co.Problem("cox"),
+        co.survival_labels(np.arange(80) + 1.0, np.ones(80)),
+        {},
+        "without an intercept",
+    ),
     "low rank": (
         co.Problem("squared", "traceball", radius=1.0),
         np.column_stack([SCORES, -SCORES]),
         {},
         "without an intercept",
     ),
-    "shared": (co.Shared(mu=0.1), LABELS["classification"], {"split": "users"}, "with an intercept"),
+    "shared": (
+        co.Shared(mu=0.1),
+        LABELS["classification"],
+        {"split": "users"},
+        "with an intercept",
+    ),
     "stumps": (co.Personal(), LABELS["classification"], {"split": "users"}, "without an intercept"),
     "stumps and a constant": (
         co.Personal(constant=True),
@@ -226,7 +274,12 @@ KINDS = {
         {"split": "users"},
         "with an intercept",
     ),
-    "linear": (co.Personal("linear"), LABELS["classification"], {"split": "users"}, "with an intercept"),
+    "linear": (
+        co.Personal("linear"),
+        LABELS["classification"],
+        {"split": "users"},
+        "with an intercept",
+    ),
 }
 
 
@@ -241,7 +294,10 @@ def test_every_kind_says_whether_there_is_one(kind, tmp_path):
 
 
 def test_the_call_of_a_report_makes_the_same_problem():
-    for problem in (co.Problem("squared", "l2", 0.1), co.Problem("squared", "l2", 0.1, intercept=False)):
+    for problem in (
+        co.Problem("squared", "l2", 0.1),
+        co.Problem("squared", "l2", 0.1, intercept=False),
+    ):
         result = co.solve(problem, (X, LABELS["regression"]), agents=2)
         found: dict = {}
         exec(solve_call(result).partition("# data")[0], found)

@@ -1,4 +1,6 @@
-"""Every output says what is modelled: the class, the intercept, the levels that are left out, and units."""
+"""Every output says what is modelled: the class, the intercept, the levels that are left out, and
+units.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ PREPARATION = co.Preparation("standardise", text="one-hot(10, drop-first)")
 @pytest.fixture(scope="module")
 def result():
     problem = co.Problem("logistic", "l2", 0.01, intercept=True)
-    return co.solve(problem, (FRAME.drop(columns="group"), FRAME.group), agents=2, prepare=PREPARATION)
+    return co.solve(
+        problem, (FRAME.drop(columns="group"), FRAME.group), agents=2, prepare=PREPARATION
+    )
 
 
 def test_the_modelled_class_and_the_reference_levels_are_printed(result):
@@ -39,13 +43,19 @@ def test_the_report_shows_coefficients_per_unit_of_the_raw_columns(result, tmp_p
     coef, constant = result.model.in_raw_units()
     X = np.column_stack([FRAME.age, FRAME.dose, FRAME.sex == "male"])
     features = FRAME.drop(columns="group")
-    np.testing.assert_allclose(X @ coef + constant, result.model.decision_function(features), atol=1e-10)
+    np.testing.assert_allclose(
+        X @ coef + constant, result.model.decision_function(features), atol=1e-10
+    )
     assert f"{coef[1]:.6g}".replace("-", "−") in page
 
 
 def test_scores_of_several_classes_name_them_all():
     labels = RNG.integers(0, 3, 60).astype(float)
-    found = co.solve(co.Problem("multinomial", "l2", 0.1, intercept=True), (RNG.normal(size=(60, 2)), labels), agents=2)
+    found = co.solve(
+        co.Problem("multinomial", "l2", 0.1, intercept=True),
+        (RNG.normal(size=(60, 2)), labels),
+        agents=2,
+    )
     assert "classes: 3 (0, 1, 2)" in str(found)
 
 
@@ -57,7 +67,16 @@ def test_a_threshold_has_a_unit():
 
 def test_the_shell_says_it_too(tmp_path):
     FRAME.drop(columns="sex").to_csv(tmp_path / "rows.csv", index=False)
-    ask = ["fit", str(tmp_path / "rows.csv"), "--target", "group", "--loss", "logistic", "-o", str(tmp_path / "out")]
+    ask = [
+        "fit",
+        str(tmp_path / "rows.csv"),
+        "--target",
+        "group",
+        "--loss",
+        "logistic",
+        "-o",
+        str(tmp_path / "out"),
+    ]
     assert "modelled class: control (reference: case)" in CliRunner().invoke(app, ask).output
     told = json.loads(CliRunner().invoke(app, [*ask, "--json"]).output.splitlines()[-1])
     events = f"events: {(FRAME.group == 'control').sum()} of 120"
@@ -84,7 +103,10 @@ def test_the_number_of_events_is_in_every_output(labels, intercept, tmp_path):
     assert COUNTED in str(fit)
     again = co.Result.load(fit.save(tmp_path / "fit"))
     assert COUNTED in str(again)
-    assert COUNTED.removeprefix("events: ") in co.report.write_report(again, tmp_path / "report.html").read_text()
+    assert (
+        COUNTED.removeprefix("events: ")
+        in co.report.write_report(again, tmp_path / "report.html").read_text()
+    )
     assert co.verify(again.certificate, again.model, (NUMBERS, y)).holds
 
 
@@ -101,7 +123,9 @@ def test_a_run_without_counts_says_so():
     y = LABELS["text"]
     by_columns = [NUMBERS[:, :1], (NUMBERS[:, 1:], y)]
     problem = co.Problem("logistic", "l2", 0.1, intercept=False)
-    assert "rows per class: not counted" in str(co.solve(problem, by_columns, split="features", same_order=True))
+    assert "rows per class: not counted" in str(
+        co.solve(problem, by_columns, split="features", same_order=True)
+    )
 
 
 def test_a_path_says_what_is_modelled():
@@ -122,12 +146,15 @@ def test_events_of_survival_times_and_rows_of_classes_are_counted():
 
 def test_events_of_weighted_rows_are_sums_of_weights():
     weights, y = RNG.integers(1, 4, 120) + 0.5, LABELS["numbers"]
-    fit = co.solve(co.Problem("logistic", "l2", 0.1), co.Table(NUMBERS, y, weights=weights), agents=2)
+    fit = co.solve(
+        co.Problem("logistic", "l2", 0.1), co.Table(NUMBERS, y, weights=weights), agents=2
+    )
     assert f"events: {weights[y == 1].sum():g} of {weights.sum():g} (sums of weights)" in str(fit)
 
 
 @pytest.mark.parametrize(
-    ("loss", "meaning"), [("logistic", "log odds"), ("poisson", "logarithm of the mean"), ("squared", "mean")]
+    ("loss", "meaning"),
+    [("logistic", "log odds"), ("poisson", "logarithm of the mean"), ("squared", "mean")],
 )
 def test_outputs_say_the_unit_of_a_coefficient(loss, meaning):
     y = LABELS["numbers"]
@@ -135,7 +162,9 @@ def test_outputs_say_the_unit_of_a_coefficient(loss, meaning):
     assert f"coefficients: change of the {meaning}" in str(fit)
     assert "per unit of the column" in str(fit)
     scaled = co.solve(co.Problem(loss, "l2", 0.1), (NUMBERS, y), agents=2, prepare="standardise")
-    assert "per unit of the scaled column in coef_, per unit of the raw column in tables" in str(scaled)
+    assert "per unit of the scaled column in coef_, per unit of the raw column in tables" in str(
+        scaled
+    )
 
 
 @pytest.mark.parametrize("split", ["samples", "features"])
@@ -149,7 +178,10 @@ def test_counts_of_events_are_summed_in_every_output(split, intercept, tmp_path)
         assert "events: not counted" in str(found)
         return
     assert told in str(found)
-    assert told.removeprefix("events: ") in co.report.write_report(found, tmp_path / "report.html").read_text()
+    assert (
+        told.removeprefix("events: ")
+        in co.report.write_report(found, tmp_path / "report.html").read_text()
+    )
     assert co.verify(found.certificate, found.model, (X_OF_COUNTS, counts)).holds
     forged = replace(found.certificate, counts=(counts.sum() + 1,))
     assert not co.verify(forged, found.model, (X_OF_COUNTS, counts)).holds

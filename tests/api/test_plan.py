@@ -21,7 +21,11 @@ SIGNS = np.where(NUMBERS > 0, 1.0, -1.0)
     ("problem", "y", "settings"),
     [
         (co.Problem("squared", "l2", 0.01, intercept=False), NUMBERS, {"method": "proximal-2"}),
-        (co.Problem("logistic", "l1", 0.01, intercept=False), SIGNS, {"method": "proximal-2", "agents": 5}),
+        (
+            co.Problem("logistic", "l1", 0.01, intercept=False),
+            SIGNS,
+            {"method": "proximal-2", "agents": 5},
+        ),
         (co.Problem("hinge", "l2", 0.1, intercept=False), SIGNS, {"method": "cocoa", "tol": 1e-4}),
         (
             co.Problem("squared", "l2", 0.1, intercept=False),
@@ -60,7 +64,11 @@ SMALL = {
     "low rank": (co.Problem("squared", **TRACE), (X[:900], TASKS), {}),
     "classes": (co.Problem("multinomial", **TRACE), (X[:900], KINDS), {"method": "dfw-trace"}),
     "completion": (co.Problem("completion", shape=(20, 15), **TRACE), (ENTRIES, TASKS[:, 0]), {}),
-    "personal": (co.Personal(count=12), (X[:900], SIGNS[:900], np.arange(900) % 5), {"split": "users"}),
+    "personal": (
+        co.Personal(count=12),
+        (X[:900], SIGNS[:900], np.arange(900) % 5),
+        {"split": "users"},
+    ),
 }
 
 
@@ -97,11 +105,15 @@ def test_low_rank_data_is_not_made_up(loss):
 
 def test_links_and_engines_cost_time():
     problem, data = co.Problem("squared", "l2", 0.1, intercept=False), (2_000, 10)
-    near, far = (co.plan(problem, data, method="proximal-2", link=(latency, 1e8)) for latency in (0.001, 0.1))
+    near, far = (
+        co.plan(problem, data, method="proximal-2", link=(latency, 1e8)) for latency in (0.001, 0.1)
+    )
     assert near.rounds == far.rounds
     assert far.wire_seconds - near.wire_seconds == pytest.approx(far.turns * 0.099)
     slow = co.plan(problem, data, method="proximal-2", link=(0.001, 1e4))
-    assert slow.wire_seconds - near.wire_seconds == pytest.approx(max(slow.bits_per_party) * (1e-4 - 1e-8))
+    assert slow.wire_seconds - near.wire_seconds == pytest.approx(
+        max(slow.bits_per_party) * (1e-4 - 1e-8)
+    )
     assert co.plan(problem, data, engine="spark").engine_seconds > near.engine_seconds == 0.0
     assert near.seconds == pytest.approx(near.wire_seconds + near.computing_seconds)
 
@@ -126,7 +138,11 @@ def test_links_that_cannot_be_are_refused():
 def test_the_command(shell, tmp_path):
     file = tmp_path / "patients.csv"
     np.savetxt(
-        file, np.column_stack([X[:300], NUMBERS[:300]]), delimiter=",", header=",".join("abcdefghijklm"), comments=""
+        file,
+        np.column_stack([X[:300], NUMBERS[:300]]),
+        delimiter=",",
+        header=",".join("abcdefghijklm"),
+        comments="",
     )
     command = ["plan", file, "--target", "m", "--strength", "0.1", "--agents", "3"]
     code, text, _ = shell(*command)
@@ -142,7 +158,9 @@ def test_the_command(shell, tmp_path):
 def test_a_billion_rows_are_planned_without_being_made():
     """Split by samples messages do not grow with the rows; split by features they do."""
     problem = co.Problem("squared", "l2", 0.1, intercept=False)
-    small, large = (co.plan(problem, (rows, 8), agents=20, method="lbfgs-rows") for rows in (8000, 10**9))
+    small, large = (
+        co.plan(problem, (rows, 8), agents=20, method="lbfgs-rows") for rows in (8000, 10**9)
+    )
     assert large.bits_per_party == small.bits_per_party
     assert "4,000 of 1,000,000,000 rows" in large.basis
     thin, long = (co.plan(problem, (rows, 8), split="features", agents=4) for rows in (8000, 10**8))

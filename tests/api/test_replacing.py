@@ -1,4 +1,6 @@
-"""A result gives way to a better one of the same question, and never to a failure; every ending says why."""
+"""A result gives way to a better one of the same question, and never to a failure; every ending
+says why.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,16 @@ def rough():
 
 
 def failed(result, status):
-    error = PartyLost("bea has not been heard for 8 seconds.", "bea") if status is Status.PARTY_LOST else None
-    error = NumericalError("ada: a message was not finite.") if status is Status.NUMERICAL_ERROR else error
+    error = (
+        PartyLost("bea has not been heard for 8 seconds.", "bea")
+        if status is Status.PARTY_LOST
+        else None
+    )
+    error = (
+        NumericalError("ada: a message was not finite.")
+        if status is Status.NUMERICAL_ERROR
+        else error
+    )
     return replace(result, status=status, error=error)
 
 
@@ -89,7 +99,9 @@ def test_the_place_of_what_does_not_replace(good, tmp_path):
     good.save(place_for(tmp_path, "it is worse"))
     assert (tmp_path / LAST / "model.npz").is_file()
     assert place_for(tmp_path, None) == tmp_path
-    assert not (tmp_path / LAST).exists(), "what did not replace the earlier result is of no use beside a new one"
+    assert not (tmp_path / LAST).exists(), (
+        "what did not replace the earlier result is of no use beside a new one"
+    )
 
 
 def test_a_path_with_a_failure_does_not_replace_one_without(tmp_path):
@@ -100,7 +112,9 @@ def test_a_path_with_a_failure_does_not_replace_one_without(tmp_path):
     assert "party_lost" in why_path_kept(tmp_path, lost)
     assert why_path_kept(tmp_path, path) is None
     assert why_path_kept(tmp_path, co.path(RIDGE, (X, Y), [0.1, 0.02], tol=1e-2, **HOW)) is None
-    assert "its gap" in why_path_kept(tmp_path, co.path(RIDGE, (X, Y), [0.1, 0.01], max_rounds=2, **HOW))
+    assert "its gap" in why_path_kept(
+        tmp_path, co.path(RIDGE, (X, Y), [0.1, 0.01], max_rounds=2, **HOW)
+    )
     assert "strength 0.01: bea has not been heard" in str(lost)
 
 
@@ -109,7 +123,18 @@ def test_the_shell_keeps_the_better_result(shell, tmp_path):
     (tmp_path / "data.csv").write_text("\n".join(lines))
 
     def fit(*more):
-        base = ["data.csv", "--target", "y", "--strength", "0.1", "--intercept", "--method", "proximal-2", "-o", "out"]
+        base = [
+            "data.csv",
+            "--target",
+            "y",
+            "--strength",
+            "0.1",
+            "--intercept",
+            "--method",
+            "proximal-2",
+            "-o",
+            "out",
+        ]
         return shell("fit", *base, "--agents", "2", *more)[:2]
 
     assert fit("--tol", "1e-8")[0] == 0
@@ -149,4 +174,6 @@ def test_every_output_says_why_a_run_ended(status, good, tmp_path, capsys):
     if status is not Status.OPTIMAL:
         shown.append(page.read_text())
     for text in shown:
-        assert reason.replace("'", "") in text.replace("'", "").replace("&#x27;", "").replace("&#39;", "")
+        assert reason.replace("'", "") in text.replace("'", "").replace("&#x27;", "").replace(
+            "&#39;", ""
+        )

@@ -50,14 +50,22 @@ def test_tensorboard_event_files_hold_the_history(tmp_path):
     (file,) = tmp_path.iterdir()
     expected = [(row.round, np.float32(row.gap)) for row in result.history]
     found, until = [], time.monotonic() + 200.0
-    while found != expected and time.monotonic() < until:  # a thread of tensorboardX writes, when it finds the time
+    while (
+        found != expected and time.monotonic() < until
+    ):  # a thread of tensorboardX writes, when it finds the time
         content, found = file.read_bytes(), []
-        while len(content) >= 16:  # a record is its length, a checksum, the event, and another checksum
+        while (
+            len(content) >= 16
+        ):  # a record is its length, a checksum, the event, and another checksum
             (length,) = struct.unpack("<Q", content[:8])
             if len(content) < 16 + length:
                 break
             event = Event.FromString(content[12 : 12 + length])
-            found += [(event.step, value.simple_value) for value in event.summary.value if value.tag == "gap"]
+            found += [
+                (event.step, value.simple_value)
+                for value in event.summary.value
+                if value.tag == "gap"
+            ]
             content = content[16 + length :]
         time.sleep(0.01)
     assert found == expected
@@ -65,13 +73,17 @@ def test_tensorboard_event_files_hold_the_history(tmp_path):
 
 def test_mlflow_runs_hold_the_history(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install 'coterie[tracking]'")
+    mlflow = pytest.importorskip(
+        "mlflow", reason="mlflow is not installed: pip install 'coterie[tracking]'"
+    )
     mlflow.set_tracking_uri(tmp_path.as_uri())
     mlflow.set_experiment("coterie")
     with mlflow.start_run() as run:
         result = co.solve(PROBLEM, (X, y), agents=3, callback=sinks.mlflow())
     kept = mlflow.MlflowClient().get_metric_history(run.info.run_id, "gap")
-    assert [(metric.step, metric.value) for metric in kept] == [(row.round, row.gap) for row in result.history]
+    assert [(metric.step, metric.value) for metric in kept] == [
+        (row.round, row.gap) for row in result.history
+    ]
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):

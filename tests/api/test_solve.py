@@ -1,4 +1,6 @@
-"""Whatever reasonable problem is given to `solve`: no exception, no divergence, and a bound that holds."""
+"""Whatever reasonable problem is given to `solve`: no exception, no divergence, and a bound that
+holds.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_no_exception_no_divergence(
     assert result.status.success or result.status == "iteration_limit"
     assert np.isfinite(result.model.coef_).all()
     saturated = -problem.loss.conjugate(np.zeros(30), y) / 30
-    assert result.certificate.gap <= result.certificate.primal - saturated + 1e-9, "v = 0 proves that much for nothing"
+    assert result.certificate.gap <= result.certificate.primal - saturated + 1e-9, (
+        "v = 0 proves that much for nothing"
+    )
     assert co.verify(result.certificate, result.model, data).holds
 
 
@@ -66,7 +70,9 @@ def test_no_exception_no_divergence(
 def test_centred_columns_and_an_intercept(loss):
     """∇P(0) vanishes by symmetry here, so it tells no length."""
     X, y = load_diabetes(return_X_y=True)
-    result = co.solve(co.Problem(loss, "l2", 0.01, intercept=True), (scale(X), y), tol=1e-4, max_rounds=2000)
+    result = co.solve(
+        co.Problem(loss, "l2", 0.01, intercept=True), (scale(X), y), tol=1e-4, max_rounds=2000
+    )
     assert result.status == "optimal"
 
 
@@ -88,11 +94,17 @@ def test_frames_with_numbered_columns_and_frames_at_predict_time():
     import pandas as pd
 
     X, y = load_diabetes(return_X_y=True)
-    model = co.solve(co.Problem("squared", "l2", 0.01, intercept=False), (pd.DataFrame(X), y), agents=2).model
+    model = co.solve(
+        co.Problem("squared", "l2", 0.01, intercept=False), (pd.DataFrame(X), y), agents=2
+    ).model
     assert len(model.coef_) == X.shape[1]
     frame = load_diabetes(as_frame=True)
-    named = co.solve(co.Problem("squared", "l2", 0.01, intercept=False), (frame.data, frame.target), agents=2).model
-    np.testing.assert_allclose(named.predict(frame.data[frame.data.columns[::-1]]), named.predict(X))
+    named = co.solve(
+        co.Problem("squared", "l2", 0.01, intercept=False), (frame.data, frame.target), agents=2
+    ).model
+    np.testing.assert_allclose(
+        named.predict(frame.data[frame.data.columns[::-1]]), named.predict(X)
+    )
     spoiled = X.copy()
     spoiled[0, 0] = np.nan
     with pytest.raises(co.CoterieError, match="not finite"):
@@ -111,16 +123,23 @@ def test_data_in_one_piece_is_checked_in_one_piece_and_comes_to_the_same(split, 
     problem = co.Problem("hinge", "l2", 0.1, intercept=False)
     apart, classes = prepare_tables(gather(data, split, agents), problem, split)
     together, same_classes = split_and_prepare(data, problem, split, agents)
-    assert [(t.name, t.digest(), t.X.dtype) for t in together] == [(t.name, t.digest(), t.X.dtype) for t in apart]
+    assert [(t.name, t.digest(), t.X.dtype) for t in together] == [
+        (t.name, t.digest(), t.X.dtype) for t in apart
+    ]
     assert list(same_classes) == list(classes) == ["ham", "spam"]
     for table in together:
-        assert sp.issparse(table.X) or table.X.flags["F_CONTIGUOUS" if split == "features" else "C_CONTIGUOUS"]
+        assert (
+            sp.issparse(table.X)
+            or table.X.flags["F_CONTIGUOUS" if split == "features" else "C_CONTIGUOUS"]
+        )
 
 
 def test_bad_data_in_one_piece_is_named_by_its_own_row():
     X = np.ones((24, 2))
     X[17, 1] = np.nan
-    with pytest.raises(co.CoterieError, match="column 1 has 1 value that is not finite \\(first at row 17\\)"):
+    with pytest.raises(
+        co.CoterieError, match="column 1 has 1 value that is not finite \\(first at row 17\\)"
+    ):
         co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, np.ones(24)), agents=3)
 
 
@@ -133,5 +152,6 @@ def test_parts_lie_in_memory_as_methods_walk_over_them(split, order):
     parties = [(frame.data[:200], frame.target[:200]), (frame.data[200:], frame.target[200:])]
     if split == "samples":
         assert all(
-            table.X.flags.c_contiguous for table in prepare_tables(gather(parties, split, None), problem, split)[0]
+            table.X.flags.c_contiguous
+            for table in prepare_tables(gather(parties, split, None), problem, split)[0]
         )

@@ -1,4 +1,6 @@
-"""The benchmark's own parts: the baselines are what their papers say, the tables count, losing rows are explained."""
+"""The benchmark's own parts: the baselines are what their papers say, the tables count, losing rows
+are explained.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,18 @@ from benchmarks.baselines.dual_extra import DualExtra
 from benchmarks.bench import Cell, Store, cells
 from benchmarks.bench import run as run_cell
 from benchmarks.measures import Settings, Worker, rounds, solvers
-from benchmarks.page import PAGE, WHY, WHY_ROUNDS, lost, lost_rounds, number, page, rounds_table, seconds_table, targets
+from benchmarks.page import (
+    PAGE,
+    WHY,
+    WHY_ROUNDS,
+    lost,
+    lost_rounds,
+    number,
+    page,
+    rounds_table,
+    seconds_table,
+    targets,
+)
 from benchmarks.peers import PEERS, Peer, missing
 from benchmarks.problems import Case
 
@@ -30,7 +43,9 @@ NUMBERS = X @ RNG.standard_normal(10) + RNG.standard_normal(200)
 
 def case(loss, penalty, **parameters):
     problem = co.Problem(loss, penalty, 0.05, **{"intercept": False, **parameters})
-    return Case("x", problem, X, NUMBERS if problem.loss.kind == "regression" else np.sign(NUMBERS), 4)
+    return Case(
+        "x", problem, X, NUMBERS if problem.loss.kind == "regression" else np.sign(NUMBERS), 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,10 +64,16 @@ def case(loss, penalty, **parameters):
 def test_baselines_come_to_the_pooled_optimum(baseline, loss, penalty):
     one = case(loss, penalty)
     best = pooled_optimum(one.problem, X, one.y)[2]
-    (near, _), (nearer, megabytes) = run(baseline, one, network("ring", 4), best, (1e-3, 1e-6), 3000)
+    (near, _), (nearer, megabytes) = run(
+        baseline, one, network("ring", 4), best, (1e-3, 1e-6), 3000
+    )
     assert 1 < near < nearer < 3000
-    sent = {"EXTRA": 10, "gradient tracking": 20, "CoLA": 200, "EXTRA on the dual": 200}[baseline.name]
-    assert megabytes == pytest.approx(nearer * 2 * 4 * sent * 8 / 1e6), "both directions of every edge of the ring"
+    sent = {"EXTRA": 10, "gradient tracking": 20, "CoLA": 200, "EXTRA on the dual": 200}[
+        baseline.name
+    ]
+    assert megabytes == pytest.approx(nearer * 2 * 4 * sent * 8 / 1e6), (
+        "both directions of every edge of the ring"
+    )
 
 
 def test_subgradients_are_slow_but_sure():
@@ -61,7 +82,9 @@ def test_subgradients_are_slow_but_sure():
     assert np.isfinite(run(Subgradient(10.0), one, network("ring", 4), best, (0.1,), 500)[0][0])
 
 
-@pytest.mark.parametrize("peer", [peer for peer in PEERS if peer.package == "sklearn"], ids=lambda peer: peer.name)
+@pytest.mark.parametrize(
+    "peer", [peer for peer in PEERS if peer.package == "sklearn"], ids=lambda peer: peer.name
+)
 def test_scikit_learn_solves_our_objective(peer):
     for kind in peer.knows:
         loss, penalty = kind.split()
@@ -84,7 +107,14 @@ def test_a_peer_that_is_not_there_is_left_out_with_its_reason():
 def test_tables_and_losing_rows():
     problem = "hinge l2, a set"
     rows = [
-        {"table": "seconds", "problem": problem, "solver": name, "to 1e-03": a, "to 1e-06": b, "megabytes": 1.0}
+        {
+            "table": "seconds",
+            "problem": problem,
+            "solver": name,
+            "to 1e-03": a,
+            "to 1e-06": b,
+            "megabytes": 1.0,
+        }
         | {"proven": 1e-12, "agreement": 1e-10}
         for name, a, b in (("Coterie", 2.0, 4.0), ("fast", 1.0, 1.0), ("slow", 6.0, np.inf))
     ]
@@ -92,7 +122,12 @@ def test_tables_and_losing_rows():
     assert "| fast | 1 | 1 | 0.5 | 0.25 | 1 |" in table
     assert "| slow | 6 | – | 3 | – | 1 |" in table
     assert lost(rows) == [f"- {problem}: fast is 4 times faster: {WHY['hinge l2']}."]
-    counted = {"rounds to 1e-03": 3, "MB to 1e-03": 0.5, "rounds to 1e-06": np.inf, "MB to 1e-06": np.inf}
+    counted = {
+        "rounds to 1e-03": 3,
+        "MB to 1e-03": 0.5,
+        "rounds to 1e-06": np.inf,
+        "MB to 1e-06": np.inf,
+    }
     rows.append({"table": "rounds", "problem": problem, "solver": "ours", **counted})
     assert rounds_table(rows[-1:])[-1] == f"| {problem} | ours | 3 | 0.5 | – | – |"
     rows[-1]["limit"] = 70
@@ -109,12 +144,24 @@ def test_tables_and_losing_rows():
 def test_targets_are_judged_by_the_rows():
     counted = [("Coterie (auto)", 4, 6), ("CoCoA", 3, np.inf), ("EXTRA, ring", 50, 11)]
     rows = [
-        {"table": "rounds", "problem": "hinge l2, x", "solver": name, "rounds to 1e-03": a, "rounds to 1e-06": b}
+        {
+            "table": "rounds",
+            "problem": "hinge l2, x",
+            "solver": name,
+            "rounds to 1e-03": a,
+            "rounds to 1e-06": b,
+        }
         for name, a, b in counted
     ]
     told = "\n".join(targets(rows))
-    assert "| rounds to 1e-6, rows apart: at most half of the best other | 0 of 1 | hinge l2, x (0.55×) |" in told
-    assert "| rounds to 1e-3, rows apart: at most 1.1 × the best other | 0 of 1 | hinge l2, x (1.3×) |" in told
+    assert (
+        "| rounds to 1e-6, rows apart: at most half of the best other | 0 of 1 | hinge l2, x "
+        "(0.55×) |"
+    ) in told
+    assert (
+        "| rounds to 1e-3, rows apart: at most 1.1 × the best other | 0 of 1 | hinge l2, x (1.3×) |"
+        in told
+    )
     assert lost_rounds(rows) == [
         f"- hinge l2, x: to 1e-3 CoCoA needs 3 rounds, Coterie 4: {WHY_ROUNDS['hinge']}.",
         f"- hinge l2, x: to 1e-6 EXTRA, ring needs 11 rounds, Coterie 6: {WHY_ROUNDS['hinge']}.",
@@ -127,7 +174,13 @@ def test_targets_are_judged_by_the_rows():
 
 def test_many_rare_columns_are_judged_by_rounds_megabytes_and_seconds():
     ours = {"rounds": 5.0, "megabytes": 150.0, "proven": 5e-5, "excess": 1e-6, "seconds": 0.8}
-    theirs = {"rounds": np.nan, "megabytes": np.nan, "proven": np.nan, "excess": 5e-5, "seconds": 0.3}
+    theirs = {
+        "rounds": np.nan,
+        "megabytes": np.nan,
+        "proven": np.nan,
+        "excess": 5e-5,
+        "seconds": 0.3,
+    }
     row = {"table": "wide", "problem": "logistic l1, x"}
     rows = [row | {"solver": "Coterie"} | ours, row | {"solver": "scikit-learn liblinear"} | theirs]
     wanted = "8 × the seconds of liblinear"
@@ -165,7 +218,11 @@ def test_cells_have_names_of_their_own_and_the_rows_of_a_stopped_run_stay(tmp_pa
     assert len(names) == len(set(names))
     monkeypatch.setattr("benchmarks.bench.ROOT", tmp_path)
     (tmp_path / "docs").mkdir()
-    first = Cell("rounds: small", lambda settings, out: rounds("quantile l1, 1500 × 60", 8, Settings(rounds=50)), True)
+    first = Cell(
+        "rounds: small",
+        lambda settings, out: rounds("quantile l1, 1500 × 60", 8, Settings(rounds=50)),
+        True,
+    )
     store = Store(True)
     for row in run_cell(first, True):
         store.add(row | {"cell": first.name, "quick": True})

@@ -31,12 +31,33 @@ def patients(tmp_path):
 
 
 OURS = {"fit", "predict", "verify", "compare", "report", "users", "demo", "doctor", "exit-codes"}
-FIT = ["--target", "ill", "--id", "patient", "--loss", "logistic", "--penalty", "l2", "--strength", "0.01"]
+FIT = [
+    "--target",
+    "ill",
+    "--id",
+    "patient",
+    "--loss",
+    "logistic",
+    "--penalty",
+    "l2",
+    "--strength",
+    "0.01",
+]
 
 
 def test_a_deadline_is_for_parties_in_other_processes(shell, patients, tmp_path):
     code, out, _ = shell(
-        "fit", "patients.csv", *FIT, "--agents", 2, "--engine", "peers", "--deadline", 20, "-o", "answer"
+        "fit",
+        "patients.csv",
+        *FIT,
+        "--agents",
+        2,
+        "--engine",
+        "peers",
+        "--deadline",
+        20,
+        "-o",
+        "answer",
     )
     assert code == 0, out
     assert find_engine("peers", 20).deadline == 20
@@ -45,7 +66,9 @@ def test_a_deadline_is_for_parties_in_other_processes(shell, patients, tmp_path)
         ("peers", 0, "a number of seconds above 0"),
         ("peers", "inf", "a number of seconds above 0"),
     ):
-        code, _, err = shell("fit", "patients.csv", *FIT, "--engine", engine, "--deadline", deadline, "-o", "other")
+        code, _, err = shell(
+            "fit", "patients.csv", *FIT, "--engine", engine, "--deadline", deadline, "-o", "other"
+        )
         assert code == 3
         assert fix in " ".join(err.split())
         assert not (tmp_path / "other").exists()
@@ -63,7 +86,9 @@ def test_fit_predict_verify(shell, patients, tmp_path):
         "report.html",
     }
 
-    code, out, _ = shell("verify", "answer/certificate.json", "answer/model.npz", "patients.csv", *FIT[:4])
+    code, out, _ = shell(
+        "verify", "answer/certificate.json", "answer/model.npz", "patients.csv", *FIT[:4]
+    )
     assert code == 0
     assert "holds" in out
 
@@ -96,7 +121,9 @@ def test_verify_rejects_what_was_changed(shell, patients, tmp_path):
 def test_several_files_are_several_parties(shell, patients):
     patients.iloc[:90].to_parquet("north.parquet")
     patients.iloc[90:].to_parquet("south.parquet")
-    code, out, _ = shell("fit", "north.parquet", "south.parquet", *FIT, "--method", "proximal-1", "--json")
+    code, out, _ = shell(
+        "fit", "north.parquet", "south.parquet", *FIT, "--method", "proximal-1", "--json"
+    )
     assert code == 0
     summary = json.loads(out)
     assert summary["status"] == "optimal"
@@ -112,7 +139,19 @@ def test_json_everywhere(shell, patients):
         ["predict", "answer/model.npz", "patients.csv"],
         ["verify", "answer/certificate.json", "answer/model.npz", "patients.csv", *FIT[:4]],
         ["report", "answer"],
-        ["compare", "patients.csv", *FIT, "-m", "newton", "-m", "proximal-2", "--turns", "1", "-o", "both"],
+        [
+            "compare",
+            "patients.csv",
+            *FIT,
+            "-m",
+            "newton",
+            "-m",
+            "proximal-2",
+            "--turns",
+            "1",
+            "-o",
+            "both",
+        ],
         ["report", "both"],
         ["doctor", "--quick"],
         ["demo", "-o", "demo"],
@@ -125,12 +164,15 @@ def test_json_everywhere(shell, patients):
 
 def test_a_toml_file_in_place_of_flags(shell, patients, tmp_path):
     (tmp_path / "study.toml").write_text(
-        "target = 'ill'\nid = 'patient'\nloss = 'logistic'\npenalty = 'l1'\nstrength = 0.01\nmax-rounds = 3\n"
+        "target = 'ill'\nid = 'patient'\nloss = 'logistic'\npenalty = 'l1'\nstrength = "
+        "0.01\nmax-rounds = 3\n"
     )
     code, out, _ = shell("fit", "patients.csv", "--config", "study.toml", "--json")
     assert code == co.Status.ITERATION_LIMIT.exit_code
     assert json.loads(out)["rounds"] == 3
-    code, out, _ = shell("fit", "patients.csv", "--config", "study.toml", "--max-rounds", 5, "--json")
+    code, out, _ = shell(
+        "fit", "patients.csv", "--config", "study.toml", "--max-rounds", 5, "--json"
+    )
     assert json.loads(out)["rounds"] == 5, "a flag wins over the file"
     (tmp_path / "study.toml").write_text("stength = 0.01\n")
     code, _, err = shell("fit", "patients.csv", "--config", "study.toml")
@@ -143,12 +185,20 @@ def test_a_toml_file_in_place_of_flags(shell, patients, tmp_path):
     [
         (["fit", "nowhere.csv", "--target", "ill"], 3, ["nowhere.csv"]),
         (["fit", "patients.csv", "--target", "il", "--strength", "1"], 3, ["ill"]),
-        (["fit", "patients.csv", *FIT[:4], "--loss", "logistik", "--strength", "1"], 3, ["logistic"]),
+        (
+            ["fit", "patients.csv", *FIT[:4], "--loss", "logistik", "--strength", "1"],
+            3,
+            ["logistic"],
+        ),
         (["fit", "patients.csv", *FIT[:4], "--penalty", "l1"], 3, ["strength"]),
         (["fit", "patients.csv", *FIT, "--method", "proximal"], 3, ["proximal-2"]),
         (["fit", "patients.csv", *FIT, "--network", "rng"], 3, ["ring"]),
         (["fit", "patients.csv", "--target", "ill", *FIT[4:], "--tol", "0"], 3, ["1e-6"]),
-        (["verify", "patients.csv", "patients.csv", "patients.csv"], 4, ["not a readable certificate"]),
+        (
+            ["verify", "patients.csv", "patients.csv", "patients.csv"],
+            4,
+            ["not a readable certificate"],
+        ),
         (["predict", "patients.csv", "patients.csv"], 4, ["not a readable model"]),
         (["fit", "patients.csv", *FIT, "--max-rounds", "2"], 10, []),
         (["frobnicate"], 2, ["frobnicate"]),
@@ -166,7 +216,9 @@ def test_help_teaches(shell):
     code, out, _ = shell("--help")
     assert code == 0
     commands = typer.main.get_command(cli.app).commands
-    assert {"fit", "predict", "verify", "compare", "report", "demo", "doctor", "exit-codes"} <= set(commands)
+    assert {"fit", "predict", "verify", "compare", "report", "demo", "doctor", "exit-codes"} <= set(
+        commands
+    )
     for name, command in commands.items():
         assert name in out
         assert shell(name, "--help")[0] == 0
@@ -180,7 +232,9 @@ def test_help_teaches(shell):
 
 def test_version_and_module(shell):
     assert shell("--version")[1].strip() == co.__version__
-    answer = subprocess.run([sys.executable, "-m", "coterie", "--version"], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-m", "coterie", "--version"], capture_output=True, text=True, check=True
+    )
     assert answer.stdout.strip() == co.__version__
 
 
@@ -201,7 +255,16 @@ def test_svmlight_parties_that_do_not_use_the_last_column(shell, tmp_path):
             rows.append(f"{int(x[0] > 0)} " + " ".join(f"{j}:{value}" for j, value in enumerate(x)))
         (tmp_path / f"{name}.svm").write_text("\n".join(rows) + "\n")
     code, _, err = shell(
-        "fit", "north.svm", "south.svm", "--loss", "logistic", "--strength", "0.1", "--json", "-o", "a"
+        "fit",
+        "north.svm",
+        "south.svm",
+        "--loss",
+        "logistic",
+        "--strength",
+        "0.1",
+        "--json",
+        "-o",
+        "a",
     )
     assert code == 0, err
     assert len(co.LinearModel.load("a/model.npz").coef_) == 4
@@ -220,7 +283,18 @@ def test_weights_bounds_and_acceleration_from_the_shell(shell, patients):
     patients["times"] = np.arange(200) % 3 + 1.0
     patients.to_csv("weighted.csv", index=False)
     weighted = ["weighted.csv", *FIT[:4], "--weight", "times"]
-    box = ["--loss", "logistic", "--penalty", "box", "--lower", "-0.5", "--upper", "0.5", "--acceleration", "none"]
+    box = [
+        "--loss",
+        "logistic",
+        "--penalty",
+        "box",
+        "--lower",
+        "-0.5",
+        "--upper",
+        "0.5",
+        "--acceleration",
+        "none",
+    ]
     code, _, err = shell("fit", *weighted, *box, "--tol", "1e-3", "-o", "boxed")
     assert code == 0, err
     model = co.LinearModel.load("boxed/model.npz")
@@ -233,7 +307,9 @@ def test_weights_bounds_and_acceleration_from_the_shell(shell, patients):
 
 def test_exit_codes_are_explained(shell):
     entries = json.loads(shell("exit-codes", "--json")[1])["exit_codes"]
-    assert {(entry["name"], entry["code"]) for entry in entries} >= {(s.value, s.exit_code) for s in co.Status}
+    assert {(entry["name"], entry["code"]) for entry in entries} >= {
+        (s.value, s.exit_code) for s in co.Status
+    }
     failures = [entry["code"] for entry in entries if entry["code"]]
     assert len(set(failures)) == len(failures)
     assert all(entry["advice"] for entry in entries)
@@ -250,12 +326,17 @@ def test_an_error_is_json_where_json_was_asked_for(shell, patients):
 
 def test_compare_names_the_winners(shell, patients, tmp_path):
     methods = ["-m", "consensus", "-m", "newton", "-m", "proximal-2"]
-    code, out, err = shell("compare", "patients.csv", *FIT, *methods, "--figures", "pdf", "--json", "-o", "c")
+    code, out, err = shell(
+        "compare", "patients.csv", *FIT, *methods, "--figures", "pdf", "--json", "-o", "c"
+    )
     assert code == 0, err
     answer = json.loads(out)
     by_name = {entry["method"]: entry for entry in answer["methods"]}
     assert list(by_name) == ["consensus", "newton", "proximal-2"]
-    for measure, of in {"rounds": lambda e: e["rounds"], "bits": lambda e: e["total"]["bits"]}.items():
+    for measure, of in {
+        "rounds": lambda e: e["rounds"],
+        "bits": lambda e: e["total"]["bits"],
+    }.items():
         assert min(by_name, key=lambda name: of(by_name[name])) in answer["winners"][measure]
     assert all(len(entry["seconds_of_runs"]) == 3 for entry in by_name.values())
     files = {file.name for file in (tmp_path / "c").iterdir()}
@@ -296,7 +377,10 @@ def test_a_report_is_made_again_from_what_was_saved(shell, patients, tmp_path):
     code, _, err = shell("report", "answer", "-o", "again.html", "--figures", "svg")
     assert code == 0, err
     assert (tmp_path / "again.html").read_text() == page
-    assert {file.stem for file in (tmp_path / "answer" / "figures").iterdir()} >= {"gap-rounds", "network"}
+    assert {file.stem for file in (tmp_path / "answer" / "figures").iterdir()} >= {
+        "gap-rounds",
+        "network",
+    }
     shell("fit", "patients.csv", *FIT, "--agents", 3, "--strength", "0.1", "-o", "other")
     (tmp_path / "other" / "run.json").replace(tmp_path / "answer" / "run.json")
     code, _, err = shell("report", "answer")
@@ -310,7 +394,9 @@ def test_a_report_is_made_again_from_what_was_saved(shell, patients, tmp_path):
 
 def test_parameters_columns_and_groups(shell, patients):
     settings = ["--method", "consensus", "--option", "rho=2.5"]
-    code, _, err = shell("fit", "patients.csv", *FIT, *settings, "--columns", "mean radius, mean area", "-o", "a")
+    code, _, err = shell(
+        "fit", "patients.csv", *FIT, *settings, "--columns", "mean radius, mean area", "-o", "a"
+    )
     assert code == 0, err
     assert co.Certificate.load("a/certificate.json").settings["method"]["rho"] == 2.5
     assert co.LinearModel.load("a/model.npz").columns == ("mean radius", "mean area")
@@ -320,7 +406,9 @@ def test_parameters_columns_and_groups(shell, patients):
     assert co.LinearModel.load("b/model.npz").problem.penalty.groups == (0, 0, 0, 1, 1, 1)
     code, _, err = shell("fit", *base, "--option", "groups=[0, 0, 0, 1, 1, 1]", "-o", "c")
     assert code == 0, err
-    assert co.LinearModel.load("c/model.npz").digest() == co.LinearModel.load("b/model.npz").digest()
+    assert (
+        co.LinearModel.load("c/model.npz").digest() == co.LinearModel.load("b/model.npz").digest()
+    )
     for wrong, word in (["--groups", "a,b"], "whole number"), (["--option", "rho"], "name=value"):
         code, _, err = shell("fit", *base, *wrong)
         assert code == 2
@@ -348,7 +436,8 @@ def test_columns_of_several_parties(shell, patients):
 
 def test_a_toml_file_for_every_command_with_tables_and_arguments(shell, patients, tmp_path):
     (tmp_path / "fit.toml").write_text(
-        "data = ['patients.csv']\ntarget = 'ill'\nid = 'patient'\nloss = 'logistic'\nstrength = 0.01\n"
+        "data = ['patients.csv']\ntarget = 'ill'\nid = 'patient'\nloss = 'logistic'\nstrength = "
+        "0.01\n"
         "output = 'answer'\njson = true\nmethod = 'consensus'\n[option]\nrho = 3.0\n"
     )
     code, out, err = shell("fit", "--config", "fit.toml")
@@ -357,7 +446,12 @@ def test_a_toml_file_for_every_command_with_tables_and_arguments(shell, patients
     assert co.Certificate.load("answer/certificate.json").settings["method"]["rho"] == 3.0
     (tmp_path / "verify.toml").write_text("target = 'ill'\nid = 'patient'\njson = true\n")
     code, out, _ = shell(
-        "verify", "answer/certificate.json", "answer/model.npz", "patients.csv", "--config", "verify.toml"
+        "verify",
+        "answer/certificate.json",
+        "answer/model.npz",
+        "patients.csv",
+        "--config",
+        "verify.toml",
     )
     assert code == 0
     assert json.loads(out)["holds"] is True
@@ -367,7 +461,9 @@ def test_personal_models_from_a_column_of_users(shell, tmp_path):
     rng = np.random.default_rng(0)
     X, users = rng.normal(size=(240, 3)), np.repeat(["ada", "bob", "cyd", "dee"], 60)
     flipped = np.where(np.isin(users, ["ada", "bob"]), 1, -1)
-    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(user=users, likes=np.where(X[:, 0] * flipped > 0, "y", "n"))
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(
+        user=users, likes=np.where(X[:, 0] * flipped > 0, "y", "n")
+    )
     frame.to_csv("phones.csv", index=False)
     personal = ["phones.csv", "--target", "likes", "--users", "user"]
     options = ["--network", "learned", "--option", "mu=0.5", "--tol", "0.05", "--max-rounds", "100"]
@@ -377,7 +473,9 @@ def test_personal_models_from_a_column_of_users(shell, tmp_path):
     assert model.users == ("ada", "bob", "cyd", "dee")
     assert model.problem.mu == 0.5
     assert shell("report", "p")[0] == 0
-    code, _, err = shell("predict", "p/model.npz", "phones.csv", "--users", "user", "-o", "said.csv")
+    code, _, err = shell(
+        "predict", "p/model.npz", "phones.csv", "--users", "user", "-o", "said.csv"
+    )
     assert code == 0, err
     assert np.mean(pd.read_csv("said.csv")["prediction"] == frame["likes"]) > 0.85
     assert shell("verify", "p/certificate.json", "p/model.npz", *personal)[0] == 0
@@ -395,21 +493,26 @@ def test_a_low_rank_model_from_the_shell(shell, tmp_path):
     code, out, err = shell("predict", "l/model.npz", "iris.csv", "--json")
     assert code == 0, err
     assert np.mean(np.array(json.loads(out)["predictions"]) == data.target_names[data.target]) > 0.8
-    assert shell("verify", "l/certificate.json", "l/model.npz", "iris.csv", "--target", "kind")[0] == 0
+    assert (
+        shell("verify", "l/certificate.json", "l/model.npz", "iris.csv", "--target", "kind")[0] == 0
+    )
 
 
 def test_the_shell_completes_names(tmp_path):
     words = "coterie fit --method prox"
     settings = {"_COTERIE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
     command = Path(sys.executable).with_name("coterie")
-    answer = subprocess.run([command], env={**os.environ, **settings}, capture_output=True, text=True, cwd=tmp_path)
+    answer = subprocess.run(
+        [command], env={**os.environ, **settings}, capture_output=True, text=True, cwd=tmp_path
+    )
     assert set(answer.stdout.split()) == {"proximal-1", "proximal-2"}
 
 
-# -- errors in the words of the shell ----------------------------------------------------------------------------------
+# -- errors in the words of the shell --------------------------------------------------------------
 
 FLAGS = {
-    name: f"--{name.replace('_', '-')}" for name in ("target", "penalty", "lower", "columns", "option", "id", "cv")
+    name: f"--{name.replace('_', '-')}"
+    for name in ("target", "penalty", "lower", "columns", "option", "id", "cv")
 }
 FLAGS["inference"] = "--inference"
 
@@ -422,7 +525,10 @@ FLAGS["inference"] = "--inference"
         ("target='il': no such column", "--target il: no such column"),
         ("e.g. Problem(penalty='box', lower=...).", "e.g. --penalty box --lower LOWER."),
         ("name their column with read(..., id=...).", "name their column with --id ID."),
-        ("Give it (X, y), or name the label column with target=.", "Name the label column with --target."),
+        (
+            "Give it (X, y), or name the label column with target=.",
+            "Name the label column with --target.",
+        ),
         ("Use kind='robust', or fewer", "Use --inference robust, or fewer"),
         ("use hessian='full' if", "use --option hessian=full if"),
         ("w = 0, |q| <= 1 and a == b stay", "w = 0, |q| <= 1 and a == b stay"),
@@ -444,7 +550,11 @@ def test_errors_of_the_shell_name_flags(shell, patients, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["age;dose;ill\n1,5;2;0\n2,25;1;1\n3;3;1\n", "age\tdose\till\n1.5\t2\t0\n2.25\t1\t1\n3\t3\t1\n"]
+    "text",
+    [
+        "age;dose;ill\n1,5;2;0\n2,25;1;1\n3;3;1\n",
+        "age\tdose\till\n1.5\t2\t0\n2.25\t1\t1\n3\t3\t1\n",
+    ],
 )
 def test_a_file_without_commas_is_read_all_the_same(tmp_path, text):
     (tmp_path / "rows.csv").write_text(text)
@@ -461,7 +571,13 @@ def test_a_closed_pipe_ends_quietly(line):
 
 
 @pytest.mark.parametrize(
-    "line", ["ft --json", "fit --json", "fit rows.csv --los squared --json", "fit rows.csv --agents two --json"]
+    "line",
+    [
+        "ft --json",
+        "fit --json",
+        "fit rows.csv --los squared --json",
+        "fit rows.csv --agents two --json",
+    ],
 )
 def test_a_wrong_command_line_is_answered_in_json(shell, line):
     code, out, err = shell(*line.split())

@@ -1,4 +1,6 @@
-"""`coterie doctor`: what is there works, what is missing is named with its fix, and a missing extra is no illness."""
+"""`coterie doctor`: what is there works, what is missing is named with its fix, and a missing extra
+is no illness.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,14 @@ OPTIONAL = ("ray", "pyspark", "mpi4py", "grpc", "cryptography")
 
 
 def command(*arguments, without=()):
-    """The command in a Python in which those packages cannot be imported: exit code, output, errors."""
+    """The command in a Python in which those packages cannot be imported: exit code, output,
+    errors.
+    """
     script = WITHOUT.format(missing=without, arguments=arguments)
     environment = {**os.environ, **MPI_ENVIRONMENT}
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=280)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=280
+    )
     return found.returncode, found.stdout, found.stderr
 
 
@@ -48,7 +54,11 @@ def findings(*arguments, without=()):
 
 def test_without_extras_it_is_healthy_and_tells_what_to_install():
     found = findings(without=OPTIONAL)
-    assert {*PACKAGES, *(f"engine {name}" for name in ENGINES), *(f"extra {name}" for name in EXTRAS)} <= set(found)
+    assert {
+        *PACKAGES,
+        *(f"engine {name}" for name in ENGINES),
+        *(f"extra {name}" for name in EXTRAS),
+    } <= set(found)
     assert found["engine local"]["works"]
     assert "a tiny fit ended optimal" in found["engine local"]["detail"]
     for name in set(ENGINES) - {"local"}:
@@ -63,10 +73,19 @@ def test_it_says_which_line_to_type():
     assert "For a first fit, type coterie demo" in " ".join(out.split())
     there = Finding("numpy", True, "numpy 2", fix="")
     pip = f"{sys.executable} -m pip install"
-    gone = [Finding(name, False, "", needed, f"{pip} {name}") for name, needed in (("scipy", True), ("x", False))]
+    gone = [
+        Finding(name, False, "", needed, f"{pip} {name}")
+        for name, needed in (("scipy", True), ("x", False))
+    ]
     assert lines_to_type([there]) == {"For a first fit": "coterie demo"}
-    assert lines_to_type([there, *gone]) == {"To mend it": f"{pip} scipy", "For what is optional": f"{pip} x"}
-    assert lines_to_type([gone[1], Finding("y", False, "", False, f"{pip} y")])["For what is optional"] == f"{pip} x y"
+    assert lines_to_type([there, *gone]) == {
+        "To mend it": f"{pip} scipy",
+        "For what is optional": f"{pip} x",
+    }
+    assert (
+        lines_to_type([gone[1], Finding("y", False, "", False, f"{pip} y")])["For what is optional"]
+        == f"{pip} x y"
+    )
 
 
 def test_an_engine_that_is_not_installed_is_refused(tmp_path):
@@ -101,8 +120,12 @@ def test_the_command_is_right_for_a_clone_and_for_an_installed_package(tmp_path,
 
 
 def test_every_message_names_the_interpreter():
-    """No message says `pip` alone, which may be that of another Python; and every named extra is there."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    """No message says `pip` alone, which may be that of another Python; and every named extra is
+    there.
+    """
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     for path in sorted((ROOT / "src").rglob("*.py")):
         text = path.read_text()
         assert path.name == "installation.py" or "pip install" not in text, path
@@ -113,7 +136,9 @@ def test_every_message_names_the_interpreter():
 
 
 def test_what_make_demo_installs_is_what_readme_and_tutorials_need():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert "--editable '.[tutorials]'" in (ROOT / "Makefile").read_text()
     assert "coterie[peers]" in extras["tutorials"]
     assert any(line.startswith("pandas") for line in extras["tutorials"])

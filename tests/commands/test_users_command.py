@@ -24,7 +24,9 @@ def phones(seed, sizes):
     of = np.repeat(np.arange(USERS), sizes)
     X = rng.normal(size=(len(of), 2))
     likes = np.where(X[:, 0] * np.where(of % 2, -1, 1) > 0, "yes", "no")
-    return pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "phone": [f"p{k:02d}" for k in of], "likes": likes})
+    return pd.DataFrame(
+        {"a": X[:, 0], "b": X[:, 1], "phone": [f"p{k:02d}" for k in of], "likes": likes}
+    )
 
 
 @pytest.fixture
@@ -56,7 +58,9 @@ def test_accuracies_are_those_of_the_model_and_every_form_says_the_same(run):
     scores = [row["test"] for row in told["users"]]
     assert told["accuracy"]["test"]["mean"] == pytest.approx(np.mean(scores))
     assert told["accuracy"]["test"]["least"] == min(scores)
-    assert told["accuracy"]["train"]["median"] == pytest.approx(np.median([row["train"] for row in told["users"]]))
+    assert told["accuracy"]["train"]["median"] == pytest.approx(
+        np.median([row["train"] for row in told["users"]])
+    )
     assert told["accuracy"]["test"]["mean"] > 0.7
     assert told["output"] == "users.parquet"
     table = pd.read_parquet("users.parquet")
@@ -90,7 +94,20 @@ def test_a_long_list_is_shortened_and_begins_with_whom_it_serves_worst(run):
 
 
 def test_parameters_are_chosen_at_the_users(run):
-    how = ["train.csv", *ASKED, *FAST, "--cv", "3", "--network", "ring", "--beta", "0.01,10", "--mu", "0.5", "--json"]
+    how = [
+        "train.csv",
+        *ASKED,
+        *FAST,
+        "--cv",
+        "3",
+        "--network",
+        "ring",
+        "--beta",
+        "0.01,10",
+        "--mu",
+        "0.5",
+        "--json",
+    ]
     _, out, err = run(*how)
     told = json.loads(out)
     tried = {trial["beta"]: trial["score"] for trial in told["trials"]}
@@ -102,7 +119,17 @@ def test_parameters_are_chosen_at_the_users(run):
 
 
 def test_linear_models_are_chosen_at_the_users(run):
-    code, out, err = run("train.csv", *ASKED, "--method", "shared", "--test", "test.csv", "--json", "--save", "fitted")
+    code, out, err = run(
+        "train.csv",
+        *ASKED,
+        "--method",
+        "shared",
+        "--test",
+        "test.csv",
+        "--json",
+        "--save",
+        "fitted",
+    )
     told = json.loads(out)
     assert code == told["exit_code"] == 0, err
     assert {trial["choice"] for trial in told["trials"]} == {"pooled", "levels", "shared", "alone"}
@@ -112,14 +139,21 @@ def test_linear_models_are_chosen_at_the_users(run):
 
 
 def test_the_default_is_a_choice_and_says_so(run):
-    code, out, err = run("train.csv", *ASKED, "-p", "count=6", "-p", "alternations=1", "--json", "--save", "fitted")
+    code, out, err = run(
+        "train.csv", *ASKED, "-p", "count=6", "-p", "alternations=1", "--json", "--save", "fitted"
+    )
     told = json.loads(out)
     assert code == told["exit_code"] == 0, err
-    assert {"pooled", "shared", "global", "local", "dada-linear"} <= {trial["choice"] for trial in told["trials"]}
+    assert {"pooled", "shared", "global", "local", "dada-linear"} <= {
+        trial["choice"] for trial in told["trials"]
+    }
     result = co.Result.load("fitted")
     assert "was chosen by cross-validation at the users (pooled 0." in result.explanation
     assert "as asked for" not in result.explanation
-    assert "was chosen by cross-validation at the users" in write_report(result, "page.html").read_text()
+    assert (
+        "was chosen by cross-validation at the users"
+        in write_report(result, "page.html").read_text()
+    )
     code, _, err = run("train.csv", *ASKED, "-p", "step=frank-wolfe")
     assert code == 3
     assert "--method auto takes no 'step'; name the method that does" in " ".join(err.split())
@@ -129,7 +163,9 @@ def test_one_file_per_user_and_settings_from_a_file(run, tmp_path):
     for user, rows in pd.read_csv("train.csv").groupby("phone"):
         if user in ("p00", "p01", "p02"):
             rows.drop(columns="phone").to_csv(f"{user}.csv", index=False)
-    (tmp_path / "how.toml").write_text("target = 'likes'\nmethod = 'local'\nmax-rounds = 20\njson = true\n")
+    (tmp_path / "how.toml").write_text(
+        "target = 'likes'\nmethod = 'local'\nmax-rounds = 20\njson = true\n"
+    )
     _, out, err = run("p00.csv", "p01.csv", "p02.csv", "--config", "how.toml", "--test", "p01.csv")
     rows = json.loads(out)["users"]
     assert [row["user"] for row in rows] == ["p00", "p01", "p02"], err
@@ -142,12 +178,36 @@ def test_one_file_per_user_and_settings_from_a_file(run, tmp_path):
         ([], "there is nothing to fit"),
         (["--model", "fitted/model.npz"], "there are no rows to test the model on"),
         (["train.csv", *ASKED, "--beta", "1,10"], "--beta 1,10 has several values: add --cv 3"),
-        (["train.csv", *ASKED, "-o", "users.xls"], "no kind of table called '.xls'. Known: .csv, .parquet"),
+        (
+            ["train.csv", *ASKED, "-o", "users.xls"],
+            "no kind of table called '.xls'. Known: .csv, .parquet",
+        ),
         (["train.csv", "--target", "likes"], "--users"),
-        (["--model", "fitted/model.npz", "--users", "phone", "--target", "a", "--test", "test.csv"], "column 'a'"),
-        (["--model", "fitted/model.npz", *ASKED, "--test", "strangers.csv"], "user 'stranger' was not among the 24"),
-        (["--model", "fitted/model.npz", *ASKED, "--test", "maybe.csv"], "has labels ['maybe'], and the model knows"),
-        (["--model", "one.npz", *ASKED, "--test", "test.csv"], "one model for all users, not one per user"),
+        (
+            [
+                "--model",
+                "fitted/model.npz",
+                "--users",
+                "phone",
+                "--target",
+                "a",
+                "--test",
+                "test.csv",
+            ],
+            "column 'a'",
+        ),
+        (
+            ["--model", "fitted/model.npz", *ASKED, "--test", "strangers.csv"],
+            "user 'stranger' was not among the 24",
+        ),
+        (
+            ["--model", "fitted/model.npz", *ASKED, "--test", "maybe.csv"],
+            "has labels ['maybe'], and the model knows",
+        ),
+        (
+            ["--model", "one.npz", *ASKED, "--test", "test.csv"],
+            "one model for all users, not one per user",
+        ),
     ],
 )
 def test_refusals_name_the_fix(run, arguments, match):
@@ -156,7 +216,9 @@ def test_refusals_name_the_fix(run, arguments, match):
     frame = pd.read_csv("test.csv")
     frame.assign(phone="stranger").to_csv("strangers.csv", index=False)
     frame.assign(likes="maybe").to_csv("maybe.csv", index=False)
-    co.solve(co.Problem("squared", "l2", 1.0, intercept=False), (np.eye(4), np.ones(4))).model.save("one.npz")
+    co.solve(co.Problem("squared", "l2", 1.0, intercept=False), (np.eye(4), np.ones(4))).model.save(
+        "one.npz"
+    )
     code, _, err = run(*arguments)
     assert code == 3
     assert match in " ".join(err.split())
@@ -166,16 +228,32 @@ def test_refusals_name_the_fix(run, arguments, match):
 def test_strangers_take_the_average_where_that_is_asked_for(run):
     run("train.csv", *ASKED, "--method", "local", "--max-rounds", "2", "--save", "fitted")
     pd.read_csv("test.csv").assign(phone="stranger").to_csv("strangers.csv", index=False)
-    saved = ["--model", "fitted/model.npz", *ASKED, "--test", "strangers.csv", "--unknown", "neighbours", "--json"]
+    saved = [
+        "--model",
+        "fitted/model.npz",
+        *ASKED,
+        "--test",
+        "strangers.csv",
+        "--unknown",
+        "neighbours",
+        "--json",
+    ]
     row = json.loads(run(*saved)[1])["users"][-1]
-    assert (row["user"], row["test_rows"], row["rows"], row["confidence"]) == ("stranger", 30 * USERS, None, None)
+    assert (row["user"], row["test_rows"], row["rows"], row["confidence"]) == (
+        "stranger",
+        30 * USERS,
+        None,
+        None,
+    )
     assert 0 < row["test"] < 1
     predict = ["predict", "fitted/model.npz", "strangers.csv", "--users", "phone"]
     code, _, err = run(*predict)
     assert code == 3
     assert "or use --unknown common for what all have in common" in " ".join(err.split())
     answers = run(*predict, "--unknown", "common")[1].split()
-    assert np.mean(np.array(answers) == pd.read_csv("strangers.csv")["likes"]) == pytest.approx(row["test"])
+    assert np.mean(np.array(answers) == pd.read_csv("strangers.csv")["likes"]) == pytest.approx(
+        row["test"]
+    )
 
 
 def test_users_with_one_or_two_rows_have_models(run):
@@ -186,7 +264,9 @@ def test_users_with_one_or_two_rows_have_models(run):
     Path("few.csv").write_text("\n".join(rows) + "\n")
     quick = ["-p", "alternations=1", "--max-rounds", "20"]
     for method in ("local", "dada-linear"):
-        code, out, err = run("few.csv", *ASKED, "--method", method, *quick, "--test", "few.csv", "--json")
+        code, out, err = run(
+            "few.csv", *ASKED, "--method", method, *quick, "--test", "few.csv", "--json"
+        )
         assert code in (0, co.Status.ITERATION_LIMIT.exit_code), err
         assert {row["user"]: row["rows"] for row in json.loads(out)["users"]}["one"] == 1
     code, _, err = run("few.csv", *ASKED, "--method", "shared", "--network", "ring")

@@ -1,4 +1,6 @@
-"""`coterie verify` says what it compared with the data, and refuses files whose names were forged."""
+"""`coterie verify` says what it compared with the data, and refuses files whose names were
+forged.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,21 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit")
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3))
-    frame = pd.DataFrame(X, columns=COLUMNS).assign(ill=np.where(X @ [1, -2, 0.5] > 0.2, "yes", "no"))
+    frame = pd.DataFrame(X, columns=COLUMNS).assign(
+        ill=np.where(X @ [1, -2, 0.5] > 0.2, "yes", "no")
+    )
     frame[:30].to_csv(folder / "north.csv", index=False)
     frame[30:].to_csv(folder / "south.csv", index=False)
     ended = coterie(
-        *("fit", folder / "north.csv", folder / "south.csv", "--target", "ill", "--loss", "logistic"),
+        *(
+            "fit",
+            folder / "north.csv",
+            folder / "south.csv",
+            "--target",
+            "ill",
+            "--loss",
+            "logistic",
+        ),
         *("--penalty", "l2", "--strength", "0.01", "--intercept", "-o", folder / "answer"),
     )
     assert ended.exit_code == 0, ended.output
@@ -43,7 +55,11 @@ def folder(tmp_path_factory):
 
 
 def verified(folder, answer="answer", files=("north.csv", "south.csv"), *more):
-    names = [folder / answer / "certificate.json", folder / answer / "model.npz", *(folder / file for file in files)]
+    names = [
+        folder / answer / "certificate.json",
+        folder / answer / "model.npz",
+        *(folder / file for file in files),
+    ]
     return coterie("verify", *names, "--target", "ill", *more)
 
 
@@ -53,7 +69,9 @@ def forge(folder, to, model=None, **changes):
     held = held if model is None else replace(held, **model)
     (folder / to).mkdir(exist_ok=True)
     held.save(folder / to / "model.npz")
-    replace(certificate, model_digest=held.digest(), **changes).save(folder / to / "certificate.json")
+    replace(certificate, model_digest=held.digest(), **changes).save(
+        folder / to / "certificate.json"
+    )
     return verified(folder, to)
 
 
@@ -89,7 +107,9 @@ def test_forged_names_are_refused(folder):
     assert ended.exit_code == 4
     assert "the model has the classes yes, no, but the data has no, yes" in said(ended)
     assert forge(folder, "columns", {"columns": ("dose", "age", "height")}).exit_code == 4
-    ended = forge(folder, "rows", participants=(replace(participants[0], rows=30_000), participants[1]))
+    ended = forge(
+        folder, "rows", participants=(replace(participants[0], rows=30_000), participants[1])
+    )
     assert ended.exit_code == 4
     assert "north has 30 rows, but the certificate says 30000" in said(ended)
     names = replace(participants[0], name="south"), replace(participants[1], name="north")

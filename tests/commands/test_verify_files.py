@@ -1,4 +1,6 @@
-"""`verify` compares everything that a fit writes: no field of run.json or inference.json can be forged alone."""
+"""`verify` compares everything that a fit writes: no field of run.json or inference.json can be
+forged alone.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,16 @@ def fits(tmp_path_factory):
         asked = more or ("--inference", "model")
         columns = () if kind == "clustered" else ("--columns", "age,dose")
         ended = coterie(
-            *("fit", folder / "rows.csv", "--target", "ill", "--loss", "logistic", *columns, *asked),
+            *(
+                "fit",
+                folder / "rows.csv",
+                "--target",
+                "ill",
+                "--loss",
+                "logistic",
+                *columns,
+                *asked,
+            ),
             *("-o", folder / kind),
         )
         assert ended.exit_code == 0, ended.output
@@ -138,7 +149,10 @@ def changes_of(content):
     yield "method", {"explanation": "Method cocoa, as asked for."}
     yield "network", {"network": more}
     yield "model", {"model": "0" * 64}
-    yield "bill of fewer bits", {"history": {**history, "bits": [value * 1000 for value in history["bits"]]}}
+    yield (
+        "bill of fewer bits",
+        {"history": {**history, "bits": [value * 1000 for value in history["bits"]]}},
+    )
     yield "history", {"history": {**history, "round": [value + 99 for value in history["round"]]}}
 
 
@@ -164,7 +178,7 @@ def test_a_file_that_is_not_checked_is_named(fits, tmp_path, name):
     assert f"{name}, which `coterie fit` does not write" in said
 
 
-# -- scores ------------------------------------------------------------------------------------------------------------
+# -- scores ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +212,11 @@ def test_scores_are_computed_again_from_the_held_out_rows(scored, tmp_path, kind
     for name, value in honest.items():
         if name in ("coterie_evaluation", "held_out") or value in ({}, [], None):
             continue
-        changed = {key: forged(one) for key, one in value.items()} if isinstance(value, dict) else forged(value)
+        changed = (
+            {key: forged(one) for key, one in value.items()}
+            if isinstance(value, dict)
+            else forged(value)
+        )
         if name == "calibration":
             changed = [{**one, "observed": 0.123} for one in value]
         (folder / "evaluation.json").write_text(json.dumps({**honest, name: changed}))
@@ -221,7 +239,10 @@ def test_scores_of_rows_that_nobody_knows_are_named(scored, tmp_path):
     honest = json.loads((folder / "evaluation.json").read_text())
     gone = {**honest, "held_out": {"files": [str(tmp_path / "gone.csv")]}}
     unknown = {name: value for name, value in honest.items() if name != "held_out"}
-    for content, why in ((gone, "its held-out rows are not here"), (unknown, "it does not say which rows")):
+    for content, why in (
+        (gone, "its held-out rows are not here"),
+        (unknown, "it does not say which rows"),
+    ):
         (folder / "evaluation.json").write_text(json.dumps(content))
         code, said = verified(scored, folder, "--columns", "age,dose")
         assert code == 0, said
@@ -231,11 +252,13 @@ def test_scores_of_rows_that_nobody_knows_are_named(scored, tmp_path):
         code, said = verified(scored, folder, "--columns", "age,dose")
         assert code == 4
         assert "evaluation.json is about another model" in said
-    (folder / "evaluation.json").write_text(json.dumps({**honest, "held_out": {"files": [str(scored / "rows.csv")]}}))
+    (folder / "evaluation.json").write_text(
+        json.dumps({**honest, "held_out": {"files": [str(scored / "rows.csv")]}})
+    )
     assert verified(scored, folder, "--columns", "age,dose")[0] == 4
 
 
-# -- a path ------------------------------------------------------------------------------------------------------------
+# -- a path ----------------------------------------------------------------------------------------
 
 
 def resealed_path(folder, **changes):
@@ -254,7 +277,10 @@ def half_the_gap(folder):
 def other_model(folder):
     """A model that is not the best one, with a digest in every file that has one."""
     place = folder / "strength-000"
-    certificate, model = co.Certificate.load(place / "certificate.json"), co.models.load_model(place / "model.npz")
+    certificate, model = (
+        co.Certificate.load(place / "certificate.json"),
+        co.models.load_model(place / "model.npz"),
+    )
     changed = replace(model, coef_=model.coef_ * 1.5)
     changed.save(place / "model.npz")
     replace(certificate, model_digest=changed.digest()).save(place / "certificate.json")
@@ -274,11 +300,19 @@ FORGED_PATHS = {
         lambda folder: resealed_path(folder, strengths=strengths_of(folder)[::-1]),
         "its certificate is about",
     ),
-    "scores": (lambda folder: resealed_path(folder, scores=[[3.0, 2.0, 1.0]] * 3), "chooses another strength"),
-    "fewer scores": (lambda folder: resealed_path(folder, scores=[[1.0]] * 3), "another number of strengths"),
+    "scores": (
+        lambda folder: resealed_path(folder, scores=[[3.0, 2.0, 1.0]] * 3),
+        "chooses another strength",
+    ),
+    "fewer scores": (
+        lambda folder: resealed_path(folder, scores=[[1.0]] * 3),
+        "another number of strengths",
+    ),
     "no scores": (lambda folder: resealed_path(folder, scores=None), "has no scores"),
     "run": (
-        lambda folder: rewritten(folder / "strength-000" / "run.json", explanation="Method cocoa, as asked for."),
+        lambda folder: rewritten(
+            folder / "strength-000" / "run.json", explanation="Method cocoa, as asked for."
+        ),
         "run.json explains another method",
     ),
     "seal": (lambda folder: (folder / "path.json").write_text("{}"), "path/ was changed"),
@@ -303,7 +337,10 @@ def test_a_forged_path_is_refused(scored, tmp_path, what):
 
 
 def test_in_python_the_other_files_are_given(fits, tmp_path):
-    result, table = co.Result.load(fits / "model"), co.Inference.load(fits / "model" / "inference.json")
+    result, table = (
+        co.Result.load(fits / "model"),
+        co.Inference.load(fits / "model" / "inference.json"),
+    )
     data = FRAME[["age", "dose"]], FRAME.ill
     found = co.verify(result.certificate, result.model, data, result=result, inference=table)
     assert found.holds

@@ -1,4 +1,6 @@
-"""Data that cannot be learned from is refused at the door: the error names party, column, count and fix."""
+"""Data that cannot be learned from is refused at the door: the error names party, column, count and
+fix.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Y = np.array([1.0, -1.0, 1.0])
 
 def table(X=None, y=Y, **fields) -> Table:
     X = np.ones((3, 2)) if X is None else X
-    return Table(X=X, y=y, **{"columns": ("age", "pay")[: np.shape(X)[1]], "name": "shop", **fields})
+    return Table(
+        X=X, y=y, **{"columns": ("age", "pay")[: np.shape(X)[1]], "name": "shop", **fields}
+    )
 
 
 def with_value(value, dtype=float) -> np.ndarray:
@@ -43,46 +47,103 @@ def says(text: str, *parts: object) -> None:
     assert not missing, f"{text!r} does not say {missing}"
 
 
-# -- row 1: values, types and weights ----------------------------------------------------------------------------------
+# -- row 1: values, types and weights --------------------------------------------------------------
 
 BAD_TABLES = {
     "nan": (table(with_value(np.nan)), ["column 'pay'", "2 values", "row 1", "Drop or impute"]),
     "inf": (table(with_value(-np.inf)), ["column 'pay'", "2 values", "row 1", "Drop or impute"]),
     "nan float32": (table(with_value(np.nan, np.float32)), ["column 'pay'", "2 values", "impute"]),
-    "nan fortran": (table(np.asfortranarray(with_value(np.nan))), ["column 'pay'", "2 values", "row 1"]),
-    "nan sparse": (table(sp.csc_matrix(with_value(np.nan))), ["column 'pay'", "2 values", "row 1", "impute"]),
+    "nan fortran": (
+        table(np.asfortranarray(with_value(np.nan))),
+        ["column 'pay'", "2 values", "row 1"],
+    ),
+    "nan sparse": (
+        table(sp.csc_matrix(with_value(np.nan))),
+        ["column 'pay'", "2 values", "row 1", "impute"],
+    ),
     "nan in two": (table(np.full((3, 2), np.nan)), ["column 'age'", "3 values", "1 other column"]),
     "no names": (table(with_value(np.nan), columns=None), ["column 1", "2 values", "impute"]),
-    "longdouble": (table(with_value(np.longdouble("1e400"), np.longdouble)), ["column 'pay'", "2 values"]),
-    "object text": (table(with_value("x", object)), ["column 'pay'", "2 values of 3", "row 1: 'x'", "Encode"]),
-    "object None": (table(with_value(None, object)), ["column 'pay'", "2 values of 3", "None", "drop"]),
-    "object numbers": (table(np.ones((3, 2), object)), ["6 numbers as objects", "'age'", "astype(float)"]),
+    "longdouble": (
+        table(with_value(np.longdouble("1e400"), np.longdouble)),
+        ["column 'pay'", "2 values"],
+    ),
+    "object text": (
+        table(with_value("x", object)),
+        ["column 'pay'", "2 values of 3", "row 1: 'x'", "Encode"],
+    ),
+    "object None": (
+        table(with_value(None, object)),
+        ["column 'pay'", "2 values of 3", "None", "drop"],
+    ),
+    "object numbers": (
+        table(np.ones((3, 2), object)),
+        ["6 numbers as objects", "'age'", "astype(float)"],
+    ),
     "text": (table(np.array([["1", "2"]] * 3)), ["column 'age'", "3 values of 3", "astype(float)"]),
     "complex": (table(np.ones((3, 2), complex)), ["column 'age'", "complex", "3 rows", "X.real"]),
-    "complex sparse": (table(sp.csr_array(np.ones((3, 2), complex))), ["column 'age'", "complex", "X.real"]),
+    "complex sparse": (
+        table(sp.csr_array(np.ones((3, 2), complex))),
+        ["column 'age'", "complex", "X.real"],
+    ),
     "dates": (table(np.zeros((3, 2), "M8[s]")), ["column 'age'", "datetime64", "3 rows", "astype"]),
-    "masked": (table(np.ma.masked_equal(with_value(9.0), 9)), ["column 'pay'", "2 masked", "impute"]),
+    "masked": (
+        table(np.ma.masked_equal(with_value(9.0), 9)),
+        ["column 'pay'", "2 masked", "impute"],
+    ),
     "names": (table(columns=("a", "b", "c")), ["2 columns", "3 column names"]),
     "labels nan": (table(y=np.array([1, np.nan, np.inf])), ["2 labels", "row 1", "Drop or impute"]),
     "label nan": (table(y=np.array([1, np.nan, 2])), ["1 label is", "row 1"]),
-    "labels None": (table(y=np.array([1, None, 2], object)), ["1 label is", "row 1: None", "Drop or impute"]),
-    "labels mixed": (table(y=np.array([1, "a", 2], object)), ["1 label is text", "2 labels are a number", "one type"]),
+    "labels None": (
+        table(y=np.array([1, None, 2], object)),
+        ["1 label is", "row 1: None", "Drop or impute"],
+    ),
+    "labels mixed": (
+        table(y=np.array([1, "a", 2], object)),
+        ["1 label is text", "2 labels are a number", "one type"],
+    ),
     "labels short": (table(y=np.ones(2)), ["3 rows", "labels is 2", "one label per row"]),
     "labels 2-D": (table(y=np.ones((3, 1))), ["shape (3, 1)", "y.ravel()"]),
     "labels complex": (table(y=np.ones(3, complex)), ["3 labels", "complex", "astype"]),
-    "labels text": (table(y=np.array(["a", "b", "a"])), ["3 labels are text", "'a'", "classification loss"]),
-    "labels large": (table(np.ones((3, 2), np.float32), np.full(3, 1e60)), ["3 labels", "float32", "float64"]),
-    "weights zero": (table(weights=np.array([1.0, 0, 0])), ["2 weights", "zero or negative", "row 1", "positive"]),
-    "weights negative": (table(weights=np.array([1, 1, -2])), ["1 weight is", "row 2: -2.0", "Drop"]),
-    "weights nan": (table(weights=np.array([1, 1, np.nan])), ["1 weight is", "not finite", "row 2", "Drop"]),
+    "labels text": (
+        table(y=np.array(["a", "b", "a"])),
+        ["3 labels are text", "'a'", "classification loss"],
+    ),
+    "labels large": (
+        table(np.ones((3, 2), np.float32), np.full(3, 1e60)),
+        ["3 labels", "float32", "float64"],
+    ),
+    "weights zero": (
+        table(weights=np.array([1.0, 0, 0])),
+        ["2 weights", "zero or negative", "row 1", "positive"],
+    ),
+    "weights negative": (
+        table(weights=np.array([1, 1, -2])),
+        ["1 weight is", "row 2: -2.0", "Drop"],
+    ),
+    "weights nan": (
+        table(weights=np.array([1, 1, np.nan])),
+        ["1 weight is", "not finite", "row 2", "Drop"],
+    ),
     "weights short": (table(weights=np.ones(2)), ["3 rows", "weights is 2", "one weight per row"]),
     "weights text": (table(weights=np.array(["1", "2", "3"])), ["weights", "Give numbers"]),
-    "offset infinite": (table(offset=np.array([0.0, 1.0, np.inf])), ["1 offset is not finite", "row 2", "Drop"]),
-    "offset missing": (table(offset=np.array([0.0, np.nan, np.nan])), ["2 offsets are not finite", "row 1"]),
+    "offset infinite": (
+        table(offset=np.array([0.0, 1.0, np.inf])),
+        ["1 offset is not finite", "row 2", "Drop"],
+    ),
+    "offset missing": (
+        table(offset=np.array([0.0, np.nan, np.nan])),
+        ["2 offsets are not finite", "row 1"],
+    ),
     "offset short": (table(offset=np.ones(2)), ["3 rows", "offsets is 2", "one offset per row"]),
     "offset text": (table(offset=np.array(["1", "2", "3"])), ["offsets", "Give numbers"]),
-    "offset alone": (table(y=None, offset=np.ones(3)), ["3 offsets but no labels", "the party with the labels"]),
-    "weights alone": (table(y=None, weights=np.ones(3)), ["3 weights but no labels", "the party with the labels"]),
+    "offset alone": (
+        table(y=None, offset=np.ones(3)),
+        ["3 offsets but no labels", "the party with the labels"],
+    ),
+    "weights alone": (
+        table(y=None, weights=np.ones(3)),
+        ["3 weights but no labels", "the party with the labels"],
+    ),
     "ids short": (table(ids=np.arange(2)), ["3 rows", "ids is 2"]),
     "ids float": (table(ids=np.ones(3)), ["3 ids", "float64", "integers or to text"]),
 }
@@ -93,13 +154,22 @@ def test_bad_values_are_named(case):
     bad, parts = BAD_TABLES[case]
     says(message(validated, bad, classification=False, error=InvalidData), "party 'shop'", *parts)
     other = Table(X=np.ones((1, 2)), y=np.ones(1), name="stall")
-    says(message(validated_all, [other, bad], split="samples", classification=False), "party 'shop'", *parts)
+    says(
+        message(validated_all, [other, bad], split="samples", classification=False),
+        "party 'shop'",
+        *parts,
+    )
 
 
 def test_wrong_dimensions():
     for X, fix in ((np.ones(3), "reshape(-1, 1)"), (np.ones((3, 2, 2)), "one row per sample")):
         bad = Table(X=X, y=Y, name="shop")
-        says(message(validated, bad, classification=False), "party 'shop'", f"{X.ndim} dimension", fix)
+        says(
+            message(validated, bad, classification=False),
+            "party 'shop'",
+            f"{X.ndim} dimension",
+            fix,
+        )
 
 
 FRAME = {"age": [1.0, 2.0, 3.0], "town": ["a", "b", "a"], "price": [1.0, 2.0, 3.0]}
@@ -112,17 +182,33 @@ def test_frames(make, tmp_path):
     holes = {**FRAME, "age": [1.0, None, None]}
     text = message(read, make(holes), columns=["age"], name="shop", error=InvalidData)
     says(text, "party 'shop'", "column 'age'", "2 missing values", "row 1", "Drop or impute")
-    text = message(read, make({**FRAME, "price": [1, 2, None]}), columns=["age"], target="price", name="shop")
+    text = message(
+        read, make({**FRAME, "price": [1, 2, None]}), columns=["age"], target="price", name="shop"
+    )
     says(text, "party 'shop'", "column 'price'", "1 missing value ", "row 2")
     text = message(read, make(FRAME), target="prize", name="shop", error=InvalidData)
     says(text, "party 'shop'", "target='prize'", "Did you mean 'price'?")
-    says(message(read, make(FRAME), columns=["ages"], name="shop"), "party 'shop'", "Did you mean 'age'?")
-    says(message(read, make(FRAME), columns=["age"], id="age", name="shop"), "column 'age'", "also the id")
+    says(
+        message(read, make(FRAME), columns=["ages"], name="shop"),
+        "party 'shop'",
+        "Did you mean 'age'?",
+    )
+    says(
+        message(read, make(FRAME), columns=["age"], id="age", name="shop"),
+        "column 'age'",
+        "also the id",
+    )
 
 
 def test_odd_frames():
     category = pd.DataFrame({"town": pd.Categorical(["a", "b"])})
-    says(message(read, category, name="shop"), "party 'shop'", "column 'town'", "Categorical", "one-hot")
+    says(
+        message(read, category, name="shop"),
+        "party 'shop'",
+        "column 'town'",
+        "Categorical",
+        "one-hot",
+    )
     twice = pd.DataFrame(np.ones((2, 3)), columns=["a", "a", "b"])
     says(message(read, twice, name="shop"), "party 'shop'", "1 column name", "'a'", "Rename")
     dates = pl.DataFrame({"day": pl.Series([1, 2]).cast(pl.Date)})
@@ -130,21 +216,42 @@ def test_odd_frames():
 
 
 def test_files(tmp_path):
-    says(message(read, tmp_path / "no.csv", error=InvalidData), str(tmp_path / "no.csv"), "does not exist")
+    says(
+        message(read, tmp_path / "no.csv", error=InvalidData),
+        str(tmp_path / "no.csv"),
+        "does not exist",
+    )
     says(message(read, tmp_path), "is a folder")
     (tmp_path / "odd.doc").write_text("")
     says(message(read, tmp_path / "odd.doc"), "odd.doc", ".parquet", ".svmlight")
-    for name, kind in (("x.parquet", "Parquet"), ("x.svm", "svmlight"), ("x.npz", "plain arrays"), ("x.csv", "CSV")):
+    for name, kind in (
+        ("x.parquet", "Parquet"),
+        ("x.svm", "svmlight"),
+        ("x.npz", "plain arrays"),
+        ("x.csv", "CSV"),
+    ):
         (tmp_path / name).write_bytes(b"" if kind == "CSV" else b"PK\x03\x04 nothing")
-        says(message(read, tmp_path / name, name="shop", error=InvalidData), "party 'shop'", name, kind)
+        says(
+            message(read, tmp_path / name, name="shop", error=InvalidData),
+            "party 'shop'",
+            name,
+            kind,
+        )
     (tmp_path / "cut.svm.gz").write_bytes(gzip.compress(b"1 1:2\n" * 1000)[:-12])
     says(message(read, tmp_path / "cut.svm.gz", error=InvalidData), "cut.svm.gz", "svmlight")
     np.savez(tmp_path / "pickled.npz", X=np.array([[None]], object))
     says(message(read, tmp_path / "pickled.npz", error=InvalidData), "pickled.npz", "plain arrays")
     np.savez(tmp_path / "other.npz", Z=np.ones(2))
-    says(message(read, tmp_path / "other.npz", error=InvalidData), "other.npz", "neither X", "but Z")
+    says(
+        message(read, tmp_path / "other.npz", error=InvalidData), "other.npz", "neither X", "but Z"
+    )
     (tmp_path / "t.csv").write_text("a,town\n1,x\n,y\n")
-    says(message(read, tmp_path / "t.csv", columns=["a"], name="shop"), "column 'a'", "1 missing value ", "line 3 of")
+    says(
+        message(read, tmp_path / "t.csv", columns=["a"], name="shop"),
+        "column 'a'",
+        "1 missing value ",
+        "line 3 of",
+    )
 
 
 def test_arguments_that_do_not_fit():
@@ -153,7 +260,7 @@ def test_arguments_that_do_not_fit():
     says(message(read, (pd.DataFrame(FRAME), Y), target="price"), "in the tuple and in target=")
 
 
-# -- row 2: empty parties ----------------------------------------------------------------------------------------------
+# -- row 2: empty parties --------------------------------------------------------------------------
 
 EMPTY = {"no rows": np.ones((0, 2)), "nothing": np.ones((0, 0)), "sparse": sp.csr_array((0, 2))}
 
@@ -182,24 +289,48 @@ def test_all_parties_empty_is_refused(split_by):
     text = message(validated_all, empty, split=split_by, classification=False, error=InvalidData)
     says(text, "no party has any rows", "'a'", "'b'", "Give")
     narrow = [Table(X=np.ones((2, 0)), y=np.ones(2), name="a")]
-    says(message(validated_all, narrow, split=split_by, classification=False), "no party has any columns", "'a'")
+    says(
+        message(validated_all, narrow, split=split_by, classification=False),
+        "no party has any columns",
+        "'a'",
+    )
     says(message(validated_all, [], split=split_by, classification=False), "no parties")
 
 
-# -- row 3: rows that do not match -------------------------------------------------------------------------------------
+# -- row 3: rows that do not match -----------------------------------------------------------------
 
 
 def by_features(*parties: Table) -> str:
-    return message(validated_all, parties, split="features", classification=False, error=InvalidData)
+    return message(
+        validated_all, parties, split="features", classification=False, error=InvalidData
+    )
 
 
 def test_rows_that_do_not_match():
     shop = table(ids=np.array([1, 2, 3]))
-    says(by_features(shop, Table(np.ones((2, 1)), name="bank")), "party 'bank'", "2 rows", "'shop' has 3", "align")
+    says(
+        by_features(shop, Table(np.ones((2, 1)), name="bank")),
+        "party 'bank'",
+        "2 rows",
+        "'shop' has 3",
+        "align",
+    )
     shuffled = Table(np.ones((3, 1)), ids=np.array([1, 3, 2]), name="bank")
-    says(by_features(shop, shuffled), "party 'bank'", "2 ids", "'shop'", "row 1: 3 here and 2 there", "align(tables)")
+    says(
+        by_features(shop, shuffled),
+        "party 'bank'",
+        "2 ids",
+        "'shop'",
+        "row 1: 3 here and 2 there",
+        "align(tables)",
+    )
     texts = Table(np.ones((3, 1)), ids=np.array(["1", "2", "3"]), name="bank")
-    says(by_features(shop, texts), "3 ids of party 'bank' are text", "'shop' are integers", "astype(str)")
+    says(
+        by_features(shop, texts),
+        "3 ids of party 'bank' are text",
+        "'shop' are integers",
+        "astype(str)",
+    )
     third = Table(np.ones((3, 1)), name="club")
     says(by_features(third, shop, shuffled), "party 'bank'", "align(tables)")
     same = Table(np.ones((3, 1)), ids=np.array([1, 2, 3], np.int16), name="bank")
@@ -228,17 +359,26 @@ def test_ids_that_do_not_match():
 def test_columns_that_do_not_match():
     def refused(columns, X=None):
         parties = [table(), table(X, columns=columns, name="b")]
-        return message(validated_all, parties, split="samples", classification=False, error=InvalidData)
+        return message(
+            validated_all, parties, split="samples", classification=False, error=InvalidData
+        )
 
     says(refused(None, np.ones((3, 3))), "party 'b'", "3 columns", "'shop' has 2", "same")
     says(refused(("pay", "age")), "party 'b'", "different order", "column 0 is 'pay'", "columns=")
     says(refused(("age", "sum")), "party 'b'", "1 only at party 'b'", "'sum'", "'pay'")
     twins = [Table(np.ones((3, 2)), Y), Table(np.ones((3, 3)), Y)]
-    says(message(validated_all, twins, split="users", classification=False), "'data 1'", "'data 0' has 2")
-    says(message(validated_all, twins, split="sample", classification=False), "Did you mean 'samples'?")
+    says(
+        message(validated_all, twins, split="users", classification=False),
+        "'data 1'",
+        "'data 0' has 2",
+    )
+    says(
+        message(validated_all, twins, split="sample", classification=False),
+        "Did you mean 'samples'?",
+    )
 
 
-# -- row 4: labels at the wrong place ----------------------------------------------------------------------------------
+# -- row 4: labels at the wrong place --------------------------------------------------------------
 
 
 def test_labels_at_no_party_or_at_two():
@@ -246,7 +386,9 @@ def test_labels_at_no_party_or_at_two():
     bare = [Table(np.ones((3, 1)), name=name) for name in "ab"]
     says(by_features(*bare), "labels at no party", "exactly one party")
     says(by_features(a, b, bare[1]), "labels at 2 parties: a, b", "exactly one party")
-    text = message(validated_all, [c, *bare], split="samples", classification=False, error=InvalidData)
+    text = message(
+        validated_all, [c, *bare], split="samples", classification=False, error=InvalidData
+    )
     says(text, "no labels at party 'a' (3 rows), party 'b' (3 rows)", "target=")
 
 
@@ -261,11 +403,14 @@ def test_labels_at_no_party_or_at_two():
     ],
 )
 def test_classes(labels, parts):
-    parties = [Table(np.ones((len(y), 1)), np.array(y), name=name) for y, name in zip(labels, "ab", strict=True)]
+    parties = [
+        Table(np.ones((len(y), 1)), np.array(y), name=name)
+        for y, name in zip(labels, "ab", strict=True)
+    ]
     says(message(encode_labels, parties, True, error=InvalidData), *parts)
 
 
-# -- splits that are no partition --------------------------------------------------------------------------------------
+# -- splits that are no partition ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -296,17 +441,24 @@ def test_splits_that_are_no_partition(by, agents, parts):
 
 
 def test_split_options_that_do_not_fit():
-    says(message(split, table(), "samples", [[0, 1], [2]], shuffle=True), "shuffle=True", "Leave one out")
+    says(
+        message(split, table(), "samples", [[0, 1], [2]], shuffle=True),
+        "shuffle=True",
+        "Leave one out",
+    )
     says(message(split, table(), "features", 2, labels_at=2), "labels_at=2", "0 to 1")
 
 
-# -- svmlight files leave their last columns out -----------------------------------------------------------------------
+# -- svmlight files leave their last columns out ---------------------------------------------------
 
 
 def svmlight_parties(folder) -> list[Table]:
     (folder / "wide.svm").write_text("1 1:1 2:2 3:3\n-1 1:2 3:1\n1 2:1\n")
     (folder / "narrow.svm").write_text("-1 1:1 2:2\n1 1:2\n1 2:1\n")
-    return [read(folder / "wide.svm", zero_based=False), read(folder / "narrow.svm", zero_based=False)]
+    return [
+        read(folder / "wide.svm", zero_based=False),
+        read(folder / "narrow.svm", zero_based=False),
+    ]
 
 
 def test_columns_that_an_svmlight_file_leaves_out_are_zero(tmp_path):
@@ -326,16 +478,24 @@ def test_other_tables_are_never_padded(tmp_path):
         replace(narrow, X=narrow.X.toarray(), open_ended=False),
         narrow.take_columns(np.arange(2)),
     ):
-        text = message(validated_all, [wide, bare], split="samples", classification=False, error=InvalidData)
+        text = message(
+            validated_all, [wide, bare], split="samples", classification=False, error=InvalidData
+        )
         says(text, "2 columns", "has 3", "same columns")
     dense = Table(np.ones((3, 2)), Y, name="dense")
-    text = message(validated_all, [dense, wide], split="samples", classification=False, error=InvalidData)
+    text = message(
+        validated_all, [dense, wide], split="samples", classification=False, error=InvalidData
+    )
     says(text, "wide", "3 columns", "'dense' has 2")
-    both = validated_all([Table(np.ones((3, 3)), Y, name="dense"), narrow], split="samples", classification=False)
+    both = validated_all(
+        [Table(np.ones((3, 3)), Y, name="dense"), narrow], split="samples", classification=False
+    )
     assert both[1].d == 3
 
 
 def test_numbers_of_labels_per_row_must_agree():
     two = Table(np.ones((3, 2)), np.ones((3, 2)), name="two")
-    text = message(validated_all, [table(), two], split="samples", classification=None, error=InvalidData)
+    text = message(
+        validated_all, [table(), two], split="samples", classification=None, error=InvalidData
+    )
     says(text, "party 'two'", "labels have 2 columns", "'shop' have 1", "same")

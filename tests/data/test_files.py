@@ -1,4 +1,6 @@
-"""Parquet and Arrow files: a few rows at a time into one matrix, which may be larger than memory."""
+"""Parquet and Arrow files: a few rows at a time into one matrix, which may be larger than
+memory.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ from coterie.data.on_disk import is_on_disk
 from coterie.errors import InvalidData
 from coterie.run.stages import listening
 
-METHODS = [("gram", "squared"), ("newton", "logistic"), ("proximal-2", "logistic"), ("lbfgs-rows", "logistic")]
+METHODS = [
+    ("gram", "squared"),
+    ("newton", "logistic"),
+    ("proximal-2", "logistic"),
+    ("lbfgs-rows", "logistic"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +48,9 @@ def frame(rows=300):
     known = {f"x{j}": rng.standard_normal(rows) for j in range(6)}
     known |= {"count": rng.integers(0, 9, rows), "flag": rng.random(rows) > 0.5}
     known["price"] = pd.Series([Decimal(f"{value:.2f}") for value in rng.random(rows)])
-    return pd.DataFrame({**known, "y": (known["x0"] + rng.logistic(size=rows) > 0) * 1.0, "person": np.arange(rows)})
+    return pd.DataFrame(
+        {**known, "y": (known["x0"] + rng.logistic(size=rows) > 0) * 1.0, "person": np.arange(rows)}
+    )
 
 
 def write(table, path):
@@ -63,7 +72,9 @@ def test_a_file_is_read_as_its_frame_is(ending, single, by_columns, tmp_path):
     table = frame()
     roles = {"target": "y", "id": "person", "weight": "count"}
     if single:
-        table = table.astype({f"x{j}": np.float32 for j in range(6)}).drop(columns=["flag", "price"])
+        table = table.astype({f"x{j}": np.float32 for j in range(6)}).drop(
+            columns=["flag", "price"]
+        )
     table["count"] += 1
     whole = co.read(pa.Table.from_pandas(table, preserve_index=False), **roles)
     streamed = co.read(write(table, tmp_path / f"all{ending}"), by_columns=by_columns, **roles)
@@ -86,27 +97,50 @@ def vectors(kind, rows=300):
     if kind == "tensors":
         return pa.FixedShapeTensorArray.from_numpy_ndarray(X), X
     parts = {"size": pa.int32(), "indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32())}
-    rows = [{"size": 30, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()} for row in X]
+    rows = [
+        {"size": 30, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()}
+        for row in X
+    ]
     return pa.array(rows, pa.struct(parts)), X.astype(np.float32)
 
 
 @pytest.mark.parametrize("ending", [".parquet"])
 @pytest.mark.parametrize("kind", ["lists", "tensors", "sparse"])
-def test_columns_of_vectors_are_matrices_and_sparse_ones_stay_sparse(kind, ending, tmp_path, monkeypatch):
+def test_columns_of_vectors_are_matrices_and_sparse_ones_stay_sparse(
+    kind, ending, tmp_path, monkeypatch
+):
     monkeypatch.setattr(streams, "VECTORS", 64)
     column, X = vectors(kind)
     y = (X[:, 0] + X[:, 1] > 0) * 1.0
     path = write(pa.table({"features": column, "age": X[:, 0], "y": y}), tmp_path / f"all{ending}")
     table = co.read(path, target="y", columns=["features"])
-    assert (table.X.format if kind == "sparse" else type(table.X)) == ("csr" if kind == "sparse" else np.ndarray)
+    assert (table.X.format if kind == "sparse" else type(table.X)) == (
+        "csr" if kind == "sparse" else np.ndarray
+    )
     assert table.X.dtype == X.dtype
     np.testing.assert_array_equal(table.X.toarray() if kind == "sparse" else table.X, X)
     both = co.read(path, target="y").X
-    np.testing.assert_array_equal(both.toarray() if kind == "sparse" else both, np.column_stack([X, X[:, 0]]))
+    np.testing.assert_array_equal(
+        both.toarray() if kind == "sparse" else both, np.column_stack([X, X[:, 0]])
+    )
     monkeypatch.chdir(tmp_path)
     new = write(pa.table({"features": column, "age": X[:, 0]}), tmp_path / f"new{ending}")
-    fit = ["fit", path.name, "--target", "y", "--loss", "logistic", "--penalty", "l2", "--strength", "0.1"]
-    for command in ([*fit, "--output", "run"], ["predict", "run/model.npz", new.name, "--output", "p.csv"]):
+    fit = [
+        "fit",
+        path.name,
+        "--target",
+        "y",
+        "--loss",
+        "logistic",
+        "--penalty",
+        "l2",
+        "--strength",
+        "0.1",
+    ]
+    for command in (
+        [*fit, "--output", "run"],
+        ["predict", "run/model.npz", new.name, "--output", "p.csv"],
+    ):
         ran = CliRunner().invoke(app, command)
         assert ran.exit_code == 0, ran.output
     model = co.Result.load("run").model
@@ -119,7 +153,9 @@ def test_vectors_of_different_lengths_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "VECTORS", 2)
     for lengths in ([3, 2, 3, 3], [3, 3, 2, 2]):
         column = pa.array([[1.0] * length for length in lengths])
-        path = write(pa.table({"x": column, "y": [0.0, 1.0, 2.0, 3.0]}), tmp_path / "ragged.parquet")
+        path = write(
+            pa.table({"x": column, "y": [0.0, 1.0, 2.0, 3.0]}), tmp_path / "ragged.parquet"
+        )
         with pytest.raises(InvalidData, match=r"numbers\. Give all the same"):
             co.read(path, target="y")
 
@@ -130,7 +166,9 @@ def test_errors_are_about_all_rows_of_the_first_wrong_column(tmp_path):
     table.loc[3, "x5"] = np.nan
     path = write(pa.Table.from_pandas(table, preserve_index=False), tmp_path / "shop.parquet")
     assert pq.read_table(path)["x1"].null_count == 3
-    with pytest.raises(InvalidData, match=r"'shop'.*'x1' has 3 missing values \(first at row 250\)"):
+    with pytest.raises(
+        InvalidData, match=r"'shop'.*'x1' has 3 missing values \(first at row 250\)"
+    ):
         co.read(path, target="y")
     with pytest.raises(InvalidData, match=r"'shop'.*'x1' has 3 missing values"):
         co.read(path, target="x1")
@@ -169,7 +207,9 @@ def test_rows_are_told_while_they_are_read_and_checked(tmp_path):
 
 def test_the_line_names_rows(tmp_path, monkeypatch):
     shown = StringIO()
-    monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=shown, force_terminal=True, width=100))
+    monkeypatch.setattr(
+        progress, "Console", lambda stderr: Console(file=shown, force_terminal=True, width=100)
+    )
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
     path = write(frame(), tmp_path / "shop.parquet")
     clock = iter(range(10**6))
@@ -182,7 +222,9 @@ def test_the_line_names_rows(tmp_path, monkeypatch):
 
 def test_the_line_names_what_is_compiled(monkeypatch):
     shown = StringIO()
-    monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=shown, force_terminal=True, width=100))
+    monkeypatch.setattr(
+        progress, "Console", lambda stderr: Console(file=shown, force_terminal=True, width=100)
+    )
     with progress.progress_watch(None, "newton"):
         with event.trigger_event("numba:compile"):
             assert "compiling" not in shown.getvalue(), "not for what is over at once"
@@ -194,7 +236,7 @@ def test_the_line_names_what_is_compiled(monkeypatch):
         assert shown.getvalue() == told
 
 
-# -- larger than memory ------------------------------------------------------------------------------------------------
+# -- larger than memory ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -204,7 +246,12 @@ def little_memory(monkeypatch):
 
 @pytest.mark.parametrize(
     ("method", "loss"),
-    [("gram", "squared"), ("newton", "logistic"), ("proximal-2", "logistic"), ("lbfgs-rows", "huber")],
+    [
+        ("gram", "squared"),
+        ("newton", "logistic"),
+        ("proximal-2", "logistic"),
+        ("lbfgs-rows", "huber"),
+    ],
 )
 def test_on_disk_a_run_has_the_same_bits(method, loss, tmp_path, little_memory):
     path = write(frame(), tmp_path / "shop.arrow")
@@ -225,7 +272,11 @@ def test_by_features_agents_share_the_file(tmp_path, little_memory):
     path = write(frame(), tmp_path / "shop.parquet")
     table = co.read(path, target="y", id="person", by_columns=True)
     result = co.solve(
-        co.Problem("squared", "l2", 1e-2, intercept=False), table, split="features", agents=3, progress=False
+        co.Problem("squared", "l2", 1e-2, intercept=False),
+        table,
+        split="features",
+        agents=3,
+        progress=False,
     )
     assert result.status == "optimal"
     assert all(is_on_disk(agent.data.X) for agent in result.parties.sites)
@@ -245,7 +296,9 @@ def test_a_full_disk_names_the_variable_to_set(tmp_path, little_memory, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(on_disk.os, "posix_fallocate", full)
-    with pytest.raises(InvalidData, match=r"2\.4e-05 GB as numbers.*Set TMPDIR to a folder on a larger disk"):
+    with pytest.raises(
+        InvalidData, match=r"2\.4e-05 GB as numbers.*Set TMPDIR to a folder on a larger disk"
+    ):
         co.read(write(frame(), tmp_path / "shop.parquet"), target="y")
 
 
@@ -261,8 +314,12 @@ def test_what_is_left_is_the_least_of_all_limits(monkeypatch):
     assert on_disk.memory_left() == 300_000 - 204_800
 
 
-@pytest.mark.parametrize(("flags", "said"), [([], None), (["--on-disk"], True), (["--in-memory"], False)])
-def test_a_command_says_where_data_goes_and_what_to_do_without_memory(flags, said, tmp_path, monkeypatch, shell):
+@pytest.mark.parametrize(
+    ("flags", "said"), [([], None), (["--on-disk"], True), (["--in-memory"], False)]
+)
+def test_a_command_says_where_data_goes_and_what_to_do_without_memory(
+    flags, said, tmp_path, monkeypatch, shell
+):
     seen = []
 
     def out(*given, on_disk, **how):
@@ -274,10 +331,12 @@ def test_a_command_says_where_data_goes_and_what_to_do_without_memory(flags, sai
     code, _, shown = shell("fit", path, "--target", "y", *flags)
     assert code == 3
     assert seen == [said]
-    assert "memory is out (8 GB). Parquet and Arrow files stay on disk with --on-disk." in " ".join(shown.split())
+    assert "memory is out (8 GB). Parquet and Arrow files stay on disk with --on-disk." in " ".join(
+        shown.split()
+    )
 
 
-# -- in processes of their own -----------------------------------------------------------------------------------------
+# -- in processes of their own ---------------------------------------------------------------------
 
 PEAK = """
 import gc, resource, sys
@@ -308,8 +367,8 @@ print(result.status.value, is_on_disk(result.parties.sites[0].data.X), high - be
 
 
 def fitted(folder, rows, columns, loss, method, limit=0, before=2000):
-    """The bytes of a file's numbers, and what a fit of it in another process says: status, on disk, peak, and how much
-    that is above the peak of so many rows before.
+    """The bytes of a file's numbers, and what a fit of it in another process says: status, on disk,
+    peak, and how much that is above the peak of so many rows before.
     """
     rng, weights = np.random.default_rng(0), np.random.default_rng(1).standard_normal(columns)
     for name, count in (("small.parquet", before), ("big.parquet", rows)):
@@ -318,20 +377,36 @@ def fitted(folder, rows, columns, loss, method, limit=0, before=2000):
             X = rng.standard_normal((min(50_000, count - start), columns))
             y = (X @ weights + rng.logistic(size=len(X)) > 0) * 1.0
             table = pa.table([*X.T, y], names=[*(f"x{j}" for j in range(columns)), "y"])
-            writer = writer or pq.ParquetWriter(folder / name, table.schema, compression="none", use_dictionary=False)
+            writer = writer or pq.ParquetWriter(
+                folder / name, table.schema, compression="none", use_dictionary=False
+            )
             writer.write_table(table)
         writer.close()
     size = 8 * rows * (columns + 1)
-    line = [sys.executable, "-c", PEAK, folder / "small.parquet", folder / "big.parquet", loss, method]
+    line = [
+        sys.executable,
+        "-c",
+        PEAK,
+        folder / "small.parquet",
+        folder / "big.parquet",
+        loss,
+        method,
+    ]
     done = subprocess.run(
-        [*map(str, line), str(int(limit * size))], check=True, capture_output=True, text=True, env={**os.environ}
+        [*map(str, line), str(int(limit * size))],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ},
     )
     status, mapped, peak, above = done.stdout.split()
     return size, status, mapped == "True", int(peak), int(above)
 
 
 def test_a_file_is_not_in_memory_twice(tmp_path):
-    """Of two sizes: what decoding and linear algebra take, whatever the file's size, is no part of the difference."""
+    """Of two sizes: what decoding and linear algebra take, whatever the file's size, is no part of
+    the difference.
+    """
     size, status, mapped, _, above = fitted(tmp_path, 250_000, 50, "squared", "gram", before=50_000)
     assert (status, mapped) == ("optimal", False)
     assert above <= 1.75 * (1 - 50_000 / 250_000) * size
@@ -347,9 +422,16 @@ def test_the_peak_is_the_data_and_a_third(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "loss"),
-    [("gram", "squared"), ("newton", "logistic"), ("proximal-2", "logistic"), ("lbfgs-rows", "logistic")],
+    [
+        ("gram", "squared"),
+        ("newton", "logistic"),
+        ("proximal-2", "logistic"),
+        ("lbfgs-rows", "logistic"),
+    ],
 )
 def test_a_limit_below_the_data_is_kept(method, loss, tmp_path):
-    """Private memory is limited to half of the data; what is mapped from the file is no part of it."""
+    """Private memory is limited to half of the data; what is mapped from the file is no part of
+    it.
+    """
     _, status, mapped, _, _ = fitted(tmp_path, 250_000, 200, loss, method, limit=0.5)
     assert (status, mapped) == ("optimal", True)

@@ -1,4 +1,6 @@
-"""Digests of large tables are those of their leaves, whatever the memory layout and the number of threads."""
+"""Digests of large tables are those of their leaves, whatever the memory layout and the number of
+threads.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ def test_a_large_table_is_known_by_its_leaves(dtype, monkeypatch):
     monkeypatch.setattr(leaves, "LARGE", 1 << 20)
     monkeypatch.setattr(leaves, "PIECE", 1 << 17)
     data = rows.astype(rows.dtype.newbyteorder("<")).tobytes()
-    each = b"".join(hashlib.sha256(data[at : at + 65536]).digest() for at in range(0, len(data), 65536))
+    each = b"".join(
+        hashlib.sha256(data[at : at + 65536]).digest() for at in range(0, len(data), 65536)
+    )
     kind = rows.dtype.newbyteorder("<").str
-    assert leaves.fingerprint(rows) == f"leaves:{kind}:{rows.shape}:{hashlib.sha256(each).hexdigest()}"
+    assert (
+        leaves.fingerprint(rows) == f"leaves:{kind}:{rows.shape}:{hashlib.sha256(each).hexdigest()}"
+    )
     large = Table(rows).digest()
     assert large != small
     for threads in (1, 3):
@@ -37,7 +43,8 @@ def test_a_large_table_is_known_by_its_leaves(dtype, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("shape", "scale"), [((700, 400), 1.0), ((700, 400), 1e-170), ((400, 700), 1e170), ((400, 700), 0.0)]
+    ("shape", "scale"),
+    [((700, 400), 1.0), ((700, 400), 1e-170), ((400, 700), 1e170), ((400, 700), 0.0)],
 )
 def test_the_norm_of_a_large_gradient_is_bounded_from_above(shape, scale):
     G = scale * np.random.default_rng(2).standard_normal(shape)

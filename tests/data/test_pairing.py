@@ -1,4 +1,6 @@
-"""Rows that belong together: matched by id, or by position on request; and columns that look like keys."""
+"""Rows that belong together: matched by id, or by position on request; and columns that look like
+keys.
+"""
 
 from __future__ import annotations
 
@@ -45,20 +47,27 @@ def run(shell):
     return command
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 FRAMES = {
     "pandas": lambda frame: frame,
     "polars": lambda frame: pytest.importorskip("polars").from_pandas(frame),
-    "arrow": lambda frame: pytest.importorskip("pyarrow").Table.from_pandas(frame, preserve_index=False),
+    "arrow": lambda frame: pytest.importorskip("pyarrow").Table.from_pandas(
+        frame, preserve_index=False
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_frames_are_paired_by_position_only_on_request(kind):
     bank, shop = (FRAMES[kind](frame) for frame in ALONE)
-    for data in ([co.read(bank, target="y"), shop], [(FRAMES[kind](ALONE[0][["a", "b"]]), Y), shop]):
-        with pytest.raises(InvalidData, match=r"'party 0' and of party 'party 1' .*id=.*same_order=True"):
+    for data in (
+        [co.read(bank, target="y"), shop],
+        [(FRAMES[kind](ALONE[0][["a", "b"]]), Y), shop],
+    ):
+        with pytest.raises(
+            InvalidData, match=r"'party 0' and of party 'party 1' .*id=.*same_order=True"
+        ):
             co.solve(RIDGE, data, split="features")
         assert co.solve(RIDGE, data, split="features", same_order=True).status == "optimal"
 
@@ -86,11 +95,17 @@ def test_so_are_files_of_every_kind(ending, tmp_path):
 def test_arrays_and_pieces_of_one_table_need_no_request():
     pooled = co.solve(RIDGE, (X, Y), tol=1e-9).model.coef_
     sparse = sp.csr_array(X[:, 2:])
-    for data in ([(X[:, :2], Y), X[:, 2:]], [(X[:, :2], Y), sparse], [co.Table(X[:, :2], Y), co.Table(X[:, 2:])]):
+    for data in (
+        [(X[:, :2], Y), X[:, 2:]],
+        [(X[:, :2], Y), sparse],
+        [co.Table(X[:, :2], Y), co.Table(X[:, 2:])],
+    ):
         found = co.solve(RIDGE, data, split="features", tol=1e-9)
         np.testing.assert_allclose(found.model.coef_, pooled, atol=1e-4)
     whole = co.read(ALONE[0], target="y")
-    assert co.solve(RIDGE, co.data.split(whole, "features", 2), split="features").status == "optimal"
+    assert (
+        co.solve(RIDGE, co.data.split(whole, "features", 2), split="features").status == "optimal"
+    )
     assert co.solve(RIDGE, whole, split="features", agents=2).status == "optimal"
 
 
@@ -104,16 +119,25 @@ def test_ids_match_rows_in_any_order():
 
 
 def test_a_column_at_two_parties_is_refused():
-    for other in (SHOP, SHOP.rename(columns={"c": "a", "id": "key"}), SHOP.rename(columns={"d": "y", "id": "key"})):
+    for other in (
+        SHOP,
+        SHOP.rename(columns={"c": "a", "id": "key"}),
+        SHOP.rename(columns={"d": "y", "id": "key"}),
+    ):
         twice = next(name for name in other.columns if name in BANK.columns)
         data = [co.read(BANK, target="y", name="bank"), co.read(other, name="shop")]
         for request in (False, True):
-            with pytest.raises(InvalidData, match=rf"column '{twice}' is at party 'bank' and at party 'shop'.*id="):
+            with pytest.raises(
+                InvalidData, match=rf"column '{twice}' is at party 'bank' and at party 'shop'.*id="
+            ):
                 co.solve(RIDGE, data, split="features", same_order=request)
     same = [co.read(BANK, target="y", name="shop"), co.read(SHOP, name="shop")]
     with pytest.raises(InvalidData, match="column 'id' is at party 'shop 0' and at party 'shop 1'"):
         co.solve(RIDGE, same, split="features")
-    aligned = [co.read(BANK, target="y", id="id"), co.read(SHOP.rename(columns={"c": "a"}), id="id")]
+    aligned = [
+        co.read(BANK, target="y", id="id"),
+        co.read(SHOP.rename(columns={"c": "a"}), id="id"),
+    ]
     with pytest.raises(InvalidData, match="column 'a' is at"):
         co.solve(RIDGE, co.align(aligned)[0], split="features")
 
@@ -133,7 +157,10 @@ def test_paths_plans_and_preparations_refuse_the_same():
 
 def test_tables_at_workers_are_refused_from_what_is_known_of_them():
     prepare = partial(prepare_tables, problem=RIDGE, split="features")
-    sources = [lambda: co.read(ALONE[0], target="y", name="bank"), lambda: co.read(ALONE[1], name="shop")]
+    sources = [
+        lambda: co.read(ALONE[0], target="y", name="bank"),
+        lambda: co.read(ALONE[1], name="shop"),
+    ]
     with pytest.raises(InvalidData, match=r"'bank' and of party 'shop'.*same_order=True"):
         remote_tables(sources, Local(), prepare, "features", RIDGE)
     tables, _ = remote_tables(sources, Local(), prepare, "features", RIDGE, same_order=True)
@@ -153,13 +180,22 @@ def test_the_shell_asks_for_an_id_or_for_the_order(run):
     assert code == 3
     assert "--id" in err
     assert "--same-order" in err
-    code, _, err = run("fit", "bare-bank.csv", "bare-shop.csv", *fit, "--same-order", "-o", "by-position")
+    code, _, err = run(
+        "fit", "bare-bank.csv", "bare-shop.csv", *fit, "--same-order", "-o", "by-position"
+    )
     assert code == 0, err
     code, _, err = run("fit", "bank.csv", "shop.csv", *fit, "--id", "id", "-o", "by-id")
     assert code == 0, err
-    found = [co.LinearModel.load(f"{folder}/model.npz").coef_ for folder in ("by-position", "by-id")]
+    found = [
+        co.LinearModel.load(f"{folder}/model.npz").coef_ for folder in ("by-position", "by-id")
+    ]
     np.testing.assert_allclose(*found, atol=1e-4)
-    model = ["by-position/certificate.json", "by-position/model.npz", "bare-bank.csv", "bare-shop.csv"]
+    model = [
+        "by-position/certificate.json",
+        "by-position/model.npz",
+        "bare-bank.csv",
+        "bare-shop.csv",
+    ]
     for request in ([], ["--same-order"]):
         assert run("verify", *model, "--target", "y", *request)[0] == 0
     scored = ["evaluate", *model[1:], "--target", "y", "--split", "features"]
@@ -180,7 +216,9 @@ def test_a_study_of_columns_names_an_id_or_the_order(tmp_path):
     file = tmp_path / "study.toml"
 
     def study(line, split="features"):
-        file.write_text(f'name = "s"\nsplit = "{split}"\n{line}\n[problem]\nloss = "squared"\n{parties}')
+        file.write_text(
+            f'name = "s"\nsplit = "{split}"\n{line}\n[problem]\nloss = "squared"\n{parties}'
+        )
         return load_study(file)
 
     assert study('id = "patient"').id == "patient"
@@ -195,7 +233,7 @@ def test_a_study_of_columns_names_an_id_or_the_order(tmp_path):
         study("same-order = true", "samples")
 
 
-# -- keys --------------------------------------------------------------------------------------------------------------
+# -- keys ------------------------------------------------------------------------------------------
 
 KEYS = {
     "whole numbers": (IDS, "whole numbers"),
@@ -219,7 +257,9 @@ def test_a_column_with_another_whole_number_in_every_row_looks_like_a_key(key, w
     values, what = KEYS[key]
     table = noted(co.read((wrap(np.column_stack([X, values])), Y), name="bank"))
     assert len(table.notes) == 1
-    assert table.notes[0].startswith(f"party 'bank': column 4 looks like a key: it has {N} different {what}")
+    assert table.notes[0].startswith(
+        f"party 'bank': column 4 looks like a key: it has {N} different {what}"
+    )
 
 
 @pytest.mark.parametrize("key", NO_KEYS)
@@ -245,7 +285,9 @@ def test_the_index_of_a_pandas_frame_is_named(name):
 
 def test_text_in_every_row_is_named_before_it_is_prepared():
     frame = pd.DataFrame({"name": [f"person {k}" for k in range(N)], "a": X[:, 0]})
-    with pytest.warns(DataWarning, match=rf"column 'name' looks like a key: it has {N} different texts"):
+    with pytest.warns(
+        DataWarning, match=rf"column 'name' looks like a key: it has {N} different texts"
+    ):
         co.solve(RIDGE, (frame, Y), prepare="one-hot", max_rounds=2)
 
 
@@ -285,21 +327,30 @@ def test_users_count_their_rows_and_are_not_warned():
 
 
 def test_the_shell_prints_the_warning_and_has_it_in_json(run):
-    code, out, err = run("fit", "bank.csv", "--target", "y", "--strength", "0.01", "--intercept", "--agents", 2)
+    code, out, err = run(
+        "fit", "bank.csv", "--target", "y", "--strength", "0.01", "--intercept", "--agents", 2
+    )
     assert code == 0
     assert err.startswith("warning: party 'bank': column 'id' looks like a key")
     assert err.count("looks like a key") == 1
     assert "looks like a key" in out
-    code, out, err = run("fit", "bank.csv", "--target", "y", "--strength", "0.01", "--intercept", "--json")
+    code, out, err = run(
+        "fit", "bank.csv", "--target", "y", "--strength", "0.01", "--intercept", "--json"
+    )
     assert "looks like a key" in err
     assert "looks like a key" in json.loads(out)["warnings"][0]
-    code, out, err = run("fit", "bank.csv", "--target", "y", "--id", "id", "--strength", "0.01", "--intercept")
+    code, out, err = run(
+        "fit", "bank.csv", "--target", "y", "--id", "id", "--strength", "0.01", "--intercept"
+    )
     assert err == ""
 
 
 def test_a_party_at_a_worker_is_warned_of_its_own_columns():
     prepare = partial(prepare_tables, problem=RIDGE, split="samples")
-    sources = [lambda: (np.column_stack([X[:30], IDS[:30]]), Y[:30]), lambda: (np.column_stack([X, X[:, 0]]), Y)]
+    sources = [
+        lambda: (np.column_stack([X[:30], IDS[:30]]), Y[:30]),
+        lambda: (np.column_stack([X, X[:, 0]]), Y),
+    ]
     with pytest.warns(DataWarning, match="party 'party 0': column 4") as warned:
         tables, _ = remote_tables(sources, Local(), prepare, "samples", RIDGE)
     assert len(warned) == 1

@@ -1,4 +1,6 @@
-"""Prepared fits equal pooled pipelines of scikit-learn; what cannot be prepared is refused in words."""
+"""Prepared fits equal pooled pipelines of scikit-learn; what cannot be prepared is refused in
+words.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, SplineTransformer, StandardScaler
+from sklearn.preprocessing import (
+    MinMaxScaler,
+    OneHotEncoder,
+    PolynomialFeatures,
+    SplineTransformer,
+    StandardScaler,
+)
 
 import coterie as co
 from coterie.data.preparation.prepared import Cells, Prepared
@@ -29,7 +37,9 @@ RIDGE = co.Problem("squared", "l2", 0.1, intercept=True)
 
 
 def patients(n=240, seed=0):
-    """Numbers on scales of their own, missing ones, and text of which one party alone has a category."""
+    """Numbers on scales of their own, missing ones, and text of which one party alone has a
+    category.
+    """
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -42,7 +52,12 @@ def patients(n=240, seed=0):
     )
     frame.loc[rng.random(n) < 0.2, "bmi"] = np.nan
     frame.loc[n - 20 :, "city"] = "Rom"
-    y = 0.02 * frame["age"] + (frame["city"] == "Bern") + frame["bmi"].fillna(20) / 10 + rng.normal(size=n)
+    y = (
+        0.02 * frame["age"]
+        + (frame["city"] == "Bern")
+        + frame["bmi"].fillna(20) / 10
+        + rng.normal(size=n)
+    )
     return frame, y.to_numpy()
 
 
@@ -97,13 +112,24 @@ PIPELINES = {
         {
             "numbers": "impute, standardise",
             "text": "one-hot",
-            "columns": {"age": "standardise, polynomial(3)", "visits": "polynomial(2), standardise"},
+            "columns": {
+                "age": "standardise, polynomial(3)",
+                "visits": "polynomial(2), standardise",
+            },
         },
         lambda model: ColumnTransformer(
             [
                 ("n", make_pipeline(SimpleImputer(), StandardScaler()), ["income", "bmi"]),
-                ("p", make_pipeline(StandardScaler(), PolynomialFeatures(3, include_bias=False)), ["age"]),
-                ("v", make_pipeline(PolynomialFeatures(2, include_bias=False), StandardScaler()), ["visits"]),
+                (
+                    "p",
+                    make_pipeline(StandardScaler(), PolynomialFeatures(3, include_bias=False)),
+                    ["age"],
+                ),
+                (
+                    "v",
+                    make_pipeline(PolynomialFeatures(2, include_bias=False), StandardScaler()),
+                    ["visits"],
+                ),
                 ("c", OneHotEncoder(sparse_output=False), ["city"]),
             ]
         ),
@@ -121,7 +147,9 @@ PIPELINES = {
                 (
                     "t",
                     make_pipeline(
-                        SplineTransformer(degree=2, knots=knots_of(model, "income"), include_bias=False),
+                        SplineTransformer(
+                            degree=2, knots=knots_of(model, "income"), include_bias=False
+                        ),
                         StandardScaler(),
                     ),
                     ["income"],
@@ -137,7 +165,9 @@ PIPELINES = {
 @pytest.mark.parametrize("case", PIPELINES)
 def test_prepared_fits_equal_pooled_pipelines(case, secure):
     recipes, pooled = PIPELINES[case]
-    result = co.solve(RIDGE, PARTS, prepare=co.Preparation(**recipes), tol=1e-12, secure_sums=secure)
+    result = co.solve(
+        RIDGE, PARTS, prepare=co.Preparation(**recipes), tol=1e-12, secure_sums=secure
+    )
     expected = ridge(pooled(result.model))
     assert result.status.success
     np.testing.assert_allclose(result.model.predict(FRAME), expected.predict(FRAME), rtol=1e-6)
@@ -155,10 +185,16 @@ def test_a_classifier_and_one_piece():
     problem = co.Problem("logistic", "l2", 0.05, intercept=True)
     recipes = ["impute, standardise", "one-hot(12)"]
     result = co.solve(problem, (FRAME, labels), agents=5, prepare=recipes, tol=1e-12)
-    pooled = ColumnTransformer([("n", make_pipeline(SimpleImputer(), StandardScaler()), NUMBERS), ("c", HOT, ["city"])])
-    expected = make_pipeline(pooled, LogisticRegression(C=1 / (0.05 * len(Y)), tol=1e-12, max_iter=10_000))
+    pooled = ColumnTransformer(
+        [("n", make_pipeline(SimpleImputer(), StandardScaler()), NUMBERS), ("c", HOT, ["city"])]
+    )
+    expected = make_pipeline(
+        pooled, LogisticRegression(C=1 / (0.05 * len(Y)), tol=1e-12, max_iter=10_000)
+    )
     expected.fit(FRAME, labels)
-    np.testing.assert_allclose(result.model.predict_proba(FRAME), expected.predict_proba(FRAME), atol=1e-6)
+    np.testing.assert_allclose(
+        result.model.predict_proba(FRAME), expected.predict_proba(FRAME), atol=1e-6
+    )
     assert set(result.model.predict(FRAME)) == {"ill", "well"}
     assert co.verify(result.certificate, result.model, (FRAME, labels)).holds
     three = co.solve(problem, (FRAME, labels), agents=[90, 60, 90], prepare=recipes, tol=1e-12)
@@ -168,7 +204,9 @@ def test_a_classifier_and_one_piece():
 def test_multinomial_models_take_raw_columns():
     labels = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
     problem = co.Problem("multinomial", "l2", 0.05, intercept=True)
-    result = co.solve(problem, (FRAME, labels), agents=3, prepare=["impute, standardise", "one-hot"])
+    result = co.solve(
+        problem, (FRAME, labels), agents=3, prepare=["impute, standardise", "one-hot"]
+    )
     assert result.model.predict_proba(FRAME).shape == (len(FRAME), 3)
     assert co.verify(result.certificate, result.model, (FRAME, labels)).holds
 
@@ -184,7 +222,11 @@ def test_nothing_changes_without_it():
 
 
 def test_by_features_each_party_prepares_its_own_columns_without_a_message():
-    parts = [(FRAME[["age", "city"]], Y), (FRAME[["income", "bmi"]], None), (FRAME[["visits"]], None)]
+    parts = [
+        (FRAME[["age", "city"]], Y),
+        (FRAME[["income", "bmi"]], None),
+        (FRAME[["visits"]], None),
+    ]
     recipes = {"numbers": "impute, standardise", "text": "one-hot"}
     apart = co.solve(RIDGE, parts, split="features", same_order=True, prepare=recipes, tol=1e-10)
     together = co.solve(RIDGE, PARTS, prepare=recipes, tol=1e-12)
@@ -192,7 +234,9 @@ def test_by_features_each_party_prepares_its_own_columns_without_a_message():
     mine = FRAME[["age", "city", "income", "bmi", "visits"]]
     np.testing.assert_allclose(apart.model.predict(mine), together.model.predict(FRAME), rtol=1e-4)
     assert co.verify(apart.certificate, apart.model, parts).holds
-    dealt = co.solve(RIDGE, (FRAME, Y), split="features", agents=[[4, 1], [0, 2, 3]], prepare=recipes, tol=1e-10)
+    dealt = co.solve(
+        RIDGE, (FRAME, Y), split="features", agents=[[4, 1], [0, 2, 3]], prepare=recipes, tol=1e-10
+    )
     np.testing.assert_allclose(dealt.model.predict(FRAME), together.model.predict(FRAME), rtol=1e-4)
     assert dealt.model.columns == together.model.columns
     assert co.verify(dealt.certificate, dealt.model, (FRAME, Y)).holds
@@ -212,7 +256,7 @@ def test_without_a_penalty_the_first_category_is_left_out_and_inference_works():
     np.testing.assert_allclose(result.inference(data=PARTS).standard_errors, table.standard_errors)
 
 
-# -- what is odd -------------------------------------------------------------------------------------------------------
+# -- what is odd -----------------------------------------------------------------------------------
 
 
 def test_a_party_with_a_constant_column_and_one_without_values():
@@ -228,7 +272,9 @@ def test_a_party_with_a_constant_column_and_one_without_values():
             ("c", OneHotEncoder(sparse_output=False), ["city"]),
         ]
     )
-    np.testing.assert_allclose(result.model.predict(whole), ridge(pooled, whole).predict(whole), rtol=1e-6)
+    np.testing.assert_allclose(
+        result.model.predict(whole), ridge(pooled, whole).predict(whole), rtol=1e-6
+    )
 
 
 def test_a_column_that_is_constant_everywhere_is_only_shifted():
@@ -243,16 +289,26 @@ def test_a_column_that_is_constant_everywhere_is_only_shifted():
 
 def test_a_party_without_rows():
     empty = (FRAME.iloc[:0], Y[:0])
-    recipes = ["impute, min-max", "one-hot", "age: spline(4), standardise", "visits: polynomial(2), standardise"]
+    recipes = [
+        "impute, min-max",
+        "one-hot",
+        "age: spline(4), standardise",
+        "visits: polynomial(2), standardise",
+    ]
     expected = co.solve(RIDGE, PARTS, prepare=recipes, tol=1e-12).model
     for secure in (False, True):
-        found = co.solve(RIDGE, [*PARTS, empty], prepare=recipes, tol=1e-12, secure_sums=secure).model
+        found = co.solve(
+            RIDGE, [*PARTS, empty], prepare=recipes, tol=1e-12, secure_sums=secure
+        ).model
         np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-9)
 
 
 def test_missing_everywhere_is_refused_and_so_are_missing_values_without_impute():
     frame = FRAME.drop(columns="city")
-    with pytest.raises(InvalidData, match=r"column 'bmi' has \d+ missing values at all parties.*Begin it with impute"):
+    with pytest.raises(
+        InvalidData,
+        match=r"column 'bmi' has \d+ missing values at all parties.*Begin it with impute",
+    ):
         co.solve(RIDGE, (frame, Y), prepare="standardise")
     frame = frame.assign(bmi=np.nan)
     with pytest.raises(InvalidData, match=r"column 'bmi' has no value at any party. Leave it out"):
@@ -272,9 +328,13 @@ def test_text_at_one_party_and_numbers_at_another_are_the_same_categories():
     parts = [(one[["age", "code"]], Y[:120]), (other[["age", "code"]], Y[120:])]
     model = co.solve(RIDGE, parts, prepare=["standardise", "one-hot"]).model
     assert model.columns == ("age", "code=7", "code=A")
-    with pytest.raises(InvalidData, match=r"'code' holds text, e.g. '7', and its recipe is 'standardise'"):
+    with pytest.raises(
+        InvalidData, match=r"'code' holds text, e.g. '7', and its recipe is 'standardise'"
+    ):
         co.solve(RIDGE, parts, prepare=["code: standardise"])
-    with pytest.raises(InvalidData, match=r"'code' holds text, e.g. '7', and there is no recipe for it"):
+    with pytest.raises(
+        InvalidData, match=r"'code' holds text, e.g. '7', and there is no recipe for it"
+    ):
         co.solve(RIDGE, parts, prepare="standardise")
 
 
@@ -283,7 +343,9 @@ def test_frames_of_all_kinds_are_read_alike(kind):
     frame = FRAME.assign(ok=FRAME["age"] > 50, gone=None)
     made = {
         "pandas": lambda: frame,
-        "nullable": lambda: frame.astype({"bmi": "Float64", "visits": "Int64", "city": "string", "ok": "boolean"}),
+        "nullable": lambda: frame.astype(
+            {"bmi": "Float64", "visits": "Int64", "city": "string", "ok": "boolean"}
+        ),
         "categories": lambda: frame.astype({"city": "category"}),
         "polars": lambda: pytest.importorskip("polars").from_pandas(frame),
         "arrow": lambda: pa.Table.from_pandas(frame),
@@ -295,17 +357,27 @@ def test_frames_of_all_kinds_are_read_alike(kind):
     assert table.columns == tuple(frame.columns)
     assert table.texts == {"city": ("Bern", "Lyon", "Oslo", "Rom", "Ulm")}
     np.testing.assert_array_equal(table.X[:, 2], FRAME["bmi"])
-    np.testing.assert_array_equal(np.array(table.texts["city"])[table.X[:, 4].astype(int)], FRAME["city"])
+    np.testing.assert_array_equal(
+        np.array(table.texts["city"])[table.X[:, 4].astype(int)], FRAME["city"]
+    )
     np.testing.assert_array_equal(table.X[:, 5], FRAME["age"] > 50)
     assert np.isnan(table.X[:, 6]).all()
-    with pytest.raises(InvalidData, match=r"'day' holds 240 values of type .*, neither numbers nor text"):
+    with pytest.raises(
+        InvalidData, match=r"'day' holds 240 values of type .*, neither numbers nor text"
+    ):
         co.read(frame.assign(day=pd.Timestamp("2026-01-01")), prepare=recipes)
 
 
 def test_rare_names_are_not_told():
-    """Of a category that is too rare, others learn a hash and a count; the model does not name it."""
-    frame = pd.DataFrame({"x": np.arange(60) / 7, "name": ["a"] * 30 + ["b"] * 28 + ["secret", "hidden"]})
-    model = co.solve(RIDGE, [(frame[:20], Y[:20]), (frame[20:], Y[20:60])], prepare="one-hot(5)").model
+    """Of a category that is too rare, others learn a hash and a count; the model does not name
+    it.
+    """
+    frame = pd.DataFrame(
+        {"x": np.arange(60) / 7, "name": ["a"] * 30 + ["b"] * 28 + ["secret", "hidden"]}
+    )
+    model = co.solve(
+        RIDGE, [(frame[:20], Y[:20]), (frame[20:], Y[20:60])], prepare="one-hot(5)"
+    ).model
     assert model.columns == ("x", "name=a", "name=b", "name=(other)")
     assert "secret" not in json.dumps(model.preparation.state())
 
@@ -314,7 +386,9 @@ def test_rare_names_are_not_told():
 def test_too_many_categories_and_too_long_ones():
     ids = pd.DataFrame({"id": [f"person {k}" for k in range(1200)]})
     y = np.arange(1200.0)
-    with pytest.raises(InvalidData, match=r"'id' has 1200 categories, more than 1000. Pool rare ones"):
+    with pytest.raises(
+        InvalidData, match=r"'id' has 1200 categories, more than 1000. Pool rare ones"
+    ):
         co.solve(RIDGE, (ids, y), agents=3, prepare="one-hot")
     with pytest.raises(InvalidData, match="'id' has a category of 5001 bytes"):
         co.solve(RIDGE, (ids.assign(id="x" * 5000), y), agents=3, prepare="one-hot")
@@ -332,11 +406,15 @@ def test_too_many_categories_and_too_long_ones():
 )
 def test_what_a_party_may_not_tell(answers):
     """Sizes, hashes and names that cannot be are found before anything is made of them."""
-    protocol = category_counts("town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Site(0, 2, None))
+    protocol = category_counts(
+        "town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Site(0, 2, None)
+    )
     message = next(protocol).x
     for answer in answers[:-1]:
         message = protocol.send(message if answer is None else np.array(answer)).x
-    with pytest.raises(ProtocolError, match=r"a party sent impossible sizes|do not agree on the categories"):
+    with pytest.raises(
+        ProtocolError, match=r"a party sent impossible sizes|do not agree on the categories"
+    ):
         protocol.send(np.array(answers[-1]))
 
 
@@ -348,7 +426,9 @@ def test_what_is_far_from_the_fit():
         model.predict(new)
     with pytest.warns(UserWarning, match=r"1 column is far .*'age' \(2 rows\)"):
         model.predict(new.assign(age=[20, 9000, -5000, 30]))
-    with pytest.raises(InvalidData, match=r"'city' has 1 category in 1 row that the fit did not have: 'Wien'"):
+    with pytest.raises(
+        InvalidData, match=r"'city' has 1 category in 1 row that the fit did not have: 'Wien'"
+    ):
         model.predict(new.assign(city=["Bern", "Wien", "Ulm", "Ulm"]))
     with pytest.raises(InvalidData, match=r"'age' has text, e.g. 'new'; it had numbers"):
         model.predict(new.assign(age=["old", "old", "new", "new"]))
@@ -362,7 +442,9 @@ def test_what_is_far_from_the_fit():
 
 def test_arrays_without_names_and_lists():
     X = FRAME[NUMBERS].to_numpy()
-    model = co.solve(RIDGE, (X, Y), agents=3, prepare=["impute, standardise", "x0: spline(4)"]).model
+    model = co.solve(
+        RIDGE, (X, Y), agents=3, prepare=["impute, standardise", "x0: spline(4)"]
+    ).model
     assert model.columns[:2] == ("x0 spline 1", "x0 spline 2")
     np.testing.assert_array_equal(model.predict(X), model.predict(X.tolist()))
     objects = FRAME.to_numpy()
@@ -380,11 +462,15 @@ def test_a_fitted_preparation_is_used_again_without_a_message():
     np.testing.assert_array_equal(again.model.coef_, first.model.coef_)
     assert "preparation" not in again.bill.per_purpose
     assert again.model.preparation == first.model.preparation
-    apart = co.solve(RIDGE, (FRAME, Y), split="features", agents=2, prepare=first.model.preparation, tol=1e-8)
+    apart = co.solve(
+        RIDGE, (FRAME, Y), split="features", agents=2, prepare=first.model.preparation, tol=1e-8
+    )
     np.testing.assert_allclose(apart.model.predict(FRAME), first.model.predict(FRAME), rtol=1e-3)
     shuffled = FRAME[["city", "age", "visits", "bmi", "income"]].assign(more=1.0)
     for prepared in (first.model.preparation, apart.model.preparation):
-        tables = [co.read((frame, Y[:30]), prepare=prepared) for frame in (FRAME[:30], shuffled[:30])]
+        tables = [
+            co.read((frame, Y[:30]), prepare=prepared) for frame in (FRAME[:30], shuffled[:30])
+        ]
         np.testing.assert_array_equal(*(prepared.apply(table).X for table in tables))
 
 
@@ -425,7 +511,9 @@ def test_survival_models_take_raw_columns():
 
 
 def test_numbers_that_do_not_follow_from_the_data_are_found():
-    """A proof about other numbers holds for these; `verify` says that the recipes do not give them."""
+    """A proof about other numbers holds for these; `verify` says that the recipes do not give
+    them.
+    """
     recipes = {"numbers": "impute, standardise", "text": "one-hot"}
     first = co.solve(RIDGE, PARTS, prepare=recipes)
     state = first.model.preparation.state()
@@ -436,8 +524,13 @@ def test_numbers_that_do_not_follow_from_the_data_are_found():
     forged = replace(other.certificate, settings=claimed)
     found = co.verify(forged, other.model, PARTS).objections
     assert found == ("the numbers of the preparation do not follow from the data",)
-    silent = replace(other.certificate, settings={k: v for k, v in claimed.items() if k != "prepare"})
-    assert "disagree on whether columns were prepared" in co.verify(silent, other.model, PARTS).objections[0]
+    silent = replace(
+        other.certificate, settings={k: v for k, v in claimed.items() if k != "prepare"}
+    )
+    assert (
+        "disagree on whether columns were prepared"
+        in co.verify(silent, other.model, PARTS).objections[0]
+    )
     ring = co.solve(RIDGE, PARTS, prepare=recipes, network="ring", secure_sums=True)
     assert co.verify(ring.certificate, ring.model, PARTS).holds
 
@@ -453,13 +546,15 @@ def test_a_preparation_changes_neither_labels_nor_weights():
     np.testing.assert_allclose(prepared.model.coef_, expected.model.coef_, atol=1e-9)
 
 
-# -- the shell ---------------------------------------------------------------------------------------------------------
+# -- the shell -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def run(shell):
     for k, (frame, y) in enumerate(PARTS):
-        frame.assign(code=[f"{j % 3:03d}" for j in range(len(frame))], cost=y).to_csv(f"party{k}.csv", index=False)
+        frame.assign(code=[f"{j % 3:03d}" for j in range(len(frame))], cost=y).to_csv(
+            f"party{k}.csv", index=False
+        )
     return shell
 
 
@@ -469,13 +564,22 @@ FIT = ["fit", *FILES, "--strength", "0.1", "--intercept", "--tol", "1e-10", "-o"
 
 def test_text_in_csv_at_several_parties_from_fit_to_predict(run, tmp_path):
     """Codes stay text where their column is named: 007 is not 7."""
-    recipes = ["--prepare", "impute, standardise", "--prepare", "one-hot(12)", "--prepare", "code: one-hot"]
+    recipes = [
+        "--prepare",
+        "impute, standardise",
+        "--prepare",
+        "one-hot(12)",
+        "--prepare",
+        "code: one-hot",
+    ]
     code, out, err = run(*FIT, *recipes)
     assert code == 0, out + err
     model = co.models.load_model("answer/model.npz")
     assert model.columns[-4:] == ("city=(other)", "code=000", "code=001", "code=002")
     assert run("verify", "answer/certificate.json", "answer/model.npz", *FILES)[0] == 0
-    code, out, err = run("predict", "answer/model.npz", "party1.csv", "--keep", "city", "-o", "out.csv")
+    code, out, err = run(
+        "predict", "answer/model.npz", "party1.csv", "--keep", "city", "-o", "out.csv"
+    )
     assert (code, err) == (0, "")
     found = pd.read_csv("out.csv")
     table = co.read("party1.csv", columns=model.preparation.raw, prepare=model.preparation)
@@ -484,21 +588,31 @@ def test_text_in_csv_at_several_parties_from_fit_to_predict(run, tmp_path):
     new.to_csv("new.csv", index=False)
     code, _, err = run("predict", "answer/model.npz", "new.csv", "-o", "out.csv")
     assert code == 0
-    assert "warning: 1 column is far from what the model was fitted to: 'age' (60 rows)" in " ".join(err.split())
+    assert (
+        "warning: 1 column is far from what the model was fitted to: 'age' (60 rows)"
+        in " ".join(err.split())
+    )
     new.assign(code="004").to_csv("new.csv", index=False)
     code, _, err = run("predict", "answer/model.npz", "new.csv")
     assert code == 3
-    assert "'code' has 1 category in 60 rows that the fit did not have: '004'" in " ".join(err.split())
+    assert "'code' has 1 category in 60 rows that the fit did not have: '004'" in " ".join(
+        err.split()
+    )
 
 
 def test_recipes_in_files(run, tmp_path):
     recipes = {"numbers": "impute, min-max", "text": "one-hot", "columns": {"age": "spline(4)"}}
     written = 'numbers = "impute, min-max"\ntext = "one-hot"\n[columns]\nage = "spline(4)"\n'
     (tmp_path / "recipes.toml").write_text(written)
-    (tmp_path / "fit.toml").write_text(written.replace("numbers", "[prepare]\nnumbers").replace("[col", "[prepare.col"))
+    (tmp_path / "fit.toml").write_text(
+        written.replace("numbers", "[prepare]\nnumbers").replace("[col", "[prepare.col")
+    )
     code, out, err = run(*FIT, "--config", "fit.toml")
     assert code == 0, out + err
-    model, certificate = co.models.load_model("answer/model.npz"), co.Certificate.load("answer/certificate.json")
+    model, certificate = (
+        co.models.load_model("answer/model.npz"),
+        co.Certificate.load("answer/certificate.json"),
+    )
     assert certificate.settings["prepare"] == recipes
     assert "age spline 1" in model.columns
     assert run("plan", *FILES, "--prepare", "recipes.toml")[0] == 0
@@ -510,7 +624,7 @@ def test_recipes_in_files(run, tmp_path):
     assert (code, "impute them (prepare)" in " ".join(err.split())) == (3, True)
 
 
-# -- recipes -----------------------------------------------------------------------------------------------------------
+# -- recipes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -537,7 +651,9 @@ def test_recipes_that_make_no_sense(given, told):
         co.Preparation.of(given)
 
 
-@pytest.mark.parametrize("recipe", ["impute(mean, indicator), min-max", "spline(5, 2)", "one-hot(10, drop-first)"])
+@pytest.mark.parametrize(
+    "recipe", ["impute(mean, indicator), min-max", "spline(5, 2)", "one-hot(10, drop-first)"]
+)
 def test_recipes_are_written_as_they_are_read(recipe):
     assert ", ".join(map(str, recipe_of(recipe, ""))) == recipe
 
@@ -554,7 +670,7 @@ def test_what_a_preparation_is_not_for():
         co.solve(RIDGE, table)
 
 
-# -- the smallest and the largest value --------------------------------------------------------------------------------
+# -- the smallest and the largest value ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -562,7 +678,9 @@ def test_extremes_are_exact(secure):
     rng = np.random.default_rng(1)
     values = [rng.normal(size=(n, 3)) * [1e-300, 1.0, 1e300] for n in (5, 0, 7)]
     values[0][0, 0] = -0.0
-    protocols = [extremes(own, Site(k, 3, None, secure_sums=secure)) for k, own in enumerate(values)]
+    protocols = [
+        extremes(own, Site(k, 3, None, secure_sums=secure)) for k, own in enumerate(values)
+    ]
     messages = [next(protocol).x for protocol in protocols]
     while True:
         total = np.sum(messages, axis=0)

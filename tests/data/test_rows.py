@@ -1,4 +1,6 @@
-"""Rows of a cluster's frame: what becomes of their columns, what their holders tell, and how mistakes are named."""
+"""Rows of a cluster's frame: what becomes of their columns, what their holders tell, and how
+mistakes are named.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,25 @@ from coterie.run.remote import remote_tables, summary_of
 from coterie.run.tables import prepare_tables
 
 BATCH = pa.table(
-    {"x": [[1.0, 2.0], [3.0, 4.0]], "a": [5.0, 6.0], "b": [7.0, 8.0], "ab": [[5.0, 7.0], [6.0, 8.0]], "s": ["u", "v"]}
+    {
+        "x": [[1.0, 2.0], [3.0, 4.0]],
+        "a": [5.0, 6.0],
+        "b": [7.0, 8.0],
+        "ab": [[5.0, 7.0], [6.0, 8.0]],
+        "s": ["u", "v"],
+    }
 )
 
 
 @pytest.mark.parametrize(
     ("target", "y"),
-    [("a", [5, 6]), (["a"], [[5], [6]]), (["a", "b"], [[5, 7], [6, 8]]), ("ab", [[5, 7], [6, 8]]), ("s", ["u", "v"])],
+    [
+        ("a", [5, 6]),
+        (["a"], [[5], [6]]),
+        (["a", "b"], [[5, 7], [6, 8]]),
+        ("ab", [[5, 7], [6, 8]]),
+        ("s", ["u", "v"]),
+    ],
 )
 def test_one_target_several_or_vectors(target, y):
     table = table_of(BATCH, co.Rows(None, target, columns="x", weight="b", offset="b"))
@@ -44,7 +58,11 @@ RAGGED = pa.table({"x": [[1.0]] * 1500 + [[], [1.0, 2.0]], "a": [1.0] * 1502})
         (BATCH, co.Rows(None, "a", columns="x", weight="w"), "no column called 'w'"),
         (BATCH, co.Rows(None, "a", columns="x", offset="o"), "no column called 'o'"),
         (RAGGED, co.Rows(None, "a"), "the vectors of column 'x' have 0 to 2 numbers"),
-        (pa.table({"x": [1.0, None], "a": [1.0, 2.0]}), co.Rows(None, "a"), "column 'x' has 1 missing values"),
+        (
+            pa.table({"x": [1.0, None], "a": [1.0, 2.0]}),
+            co.Rows(None, "a"),
+            "column 'x' has 1 missing values",
+        ),
     ],
 )
 def test_bad_columns_name_their_partition(batch, rows, told):
@@ -89,11 +107,16 @@ def wide(seed):
 def test_a_table_elsewhere_is_as_large_as_it_is_there():
     problem = co.Problem("squared", "l2", 1e-2, intercept=False)
     prepare = partial(prepare_tables, problem=problem, split="samples")
-    tables, _ = remote_tables([partial(wide, 0), partial(wide, 1)], Elsewhere(), prepare, "samples", problem)
-    there, here = (
-        [TableSummary.of(one, independence=True) for one in them] for them in (tables, [one.fetch() for one in tables])
+    tables, _ = remote_tables(
+        [partial(wide, 0), partial(wide, 1)], Elsewhere(), prepare, "samples", problem
     )
-    assert [(one.nonzeros, one.independence) for one in there] == [(one.nonzeros, one.independence) for one in here]
+    there, here = (
+        [TableSummary.of(one, independence=True) for one in them]
+        for them in (tables, [one.fetch() for one in tables])
+    )
+    assert [(one.nonzeros, one.independence) for one in there] == [
+        (one.nonzeros, one.independence) for one in here
+    ]
     assert there[0].nonzeros == 60 * 120
     assert there[0].independence > 0.5
 
@@ -107,11 +130,31 @@ class Frame:
 @pytest.mark.parametrize(
     ("estimator", "arguments", "error", "told"),
     [
-        (co.LowRankRegressor(), (co.Rows(Frame(), "a"),), InvalidData, "use engine='spark' or 'ray', not 'local'"),
-        (co.LinearRegressor(), (co.Rows(Frame(), "a"), "a"), InvalidData, "leave y and sample_weight out"),
+        (
+            co.LowRankRegressor(),
+            (co.Rows(Frame(), "a"),),
+            InvalidData,
+            "use engine='spark' or 'ray', not 'local'",
+        ),
+        (
+            co.LinearRegressor(),
+            (co.Rows(Frame(), "a"), "a"),
+            InvalidData,
+            "leave y and sample_weight out",
+        ),
         (co.LinearClassifier(), (Frame(),), InvalidData, "y names the labels' column"),
-        (co.LowRankClassifier(class_weight="balanced"), (Frame(), "a"), InvalidProblem, "column of weights"),
-        (co.LowRankRegressor(warm_start=True), (Frame(), ["a", "b"]), InvalidProblem, "warm_start is for arrays"),
+        (
+            co.LowRankClassifier(class_weight="balanced"),
+            (Frame(), "a"),
+            InvalidProblem,
+            "column of weights",
+        ),
+        (
+            co.LowRankRegressor(warm_start=True),
+            (Frame(), ["a", "b"]),
+            InvalidProblem,
+            "warm_start is for arrays",
+        ),
     ],
 )
 def test_estimators_say_what_rows_need(estimator, arguments, error, told):

@@ -1,4 +1,5 @@
-"""The documentation tells the truth: its Python and its commands run, its links lead on, its tables are complete.
+"""The documentation tells the truth: its Python and its commands run, its links lead on, its tables
+are complete.
 
 `tests/pages.py` says how a page is written, and writes what is printed anew (`make pages`).
 """
@@ -57,10 +58,12 @@ by_page = pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relat
 
 def check_printed(page: Path, block: Block, printed: str, expected: str) -> None:
     where = f"{page.relative_to(ROOT)}, line {block.line}"
-    assert prints(printed, expected, block.exempt), f"{where} says\n\n{expected}\nbut this was printed:\n\n{printed}"
+    assert prints(printed, expected, block.exempt), (
+        f"{where} says\n\n{expected}\nbut this was printed:\n\n{printed}"
+    )
 
 
-# -- running a page ----------------------------------------------------------------------------------------------------
+# -- running a page --------------------------------------------------------------------------------
 
 
 ALWAYS = {"README.md", "quick-start.md"}
@@ -73,7 +76,9 @@ def some_days(page: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    "page", [some_days(p) for p in PAGES if not changes_the_source(p)], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [some_days(p) for p in PAGES if not changes_the_source(p)],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_page_runs(page, tmp_path):
     for outcome in run(page, tmp_path):
@@ -84,7 +89,9 @@ def test_page_runs(page, tmp_path):
     for name in pictures(page):
         assert (tmp_path / name).is_file()
         assert f"]({name})" in page.read_text(), f"{page.name} shows no {name}"
-        assert (page.parent / name).is_file(), f"{name} is not there: python -m tests.pages {page.relative_to(ROOT)}"
+        assert (page.parent / name).is_file(), (
+            f"{name} is not there: python -m tests.pages {page.relative_to(ROOT)}"
+        )
 
 
 @pytest.mark.rotates
@@ -98,7 +105,11 @@ def test_page_that_adds_files_runs_in_a_copy(page, tmp_path):
         if not block.runs or put_in_place(block, tmp_path):
             continue
         if block.language == "python":
-            program += "\n" * (block.line - program.count("\n")) + block.text + f"print({SEPARATOR!r}, end='')\n"
+            program += (
+                "\n" * (block.line - program.count("\n"))
+                + block.text
+                + f"print({SEPARATOR!r}, end='')\n"
+            )
             expected.append((block, ""))
         elif block.language == "text" and block.follows:
             expected[-1] = block, block.text
@@ -127,19 +138,26 @@ def run_python(arguments: list[str], folder: Path) -> str:
     sources = os.pathsep.join([str(folder / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": sources, "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=280
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=280,
     )
     assert done.returncode == 0, f"{' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
-# -- names and links ---------------------------------------------------------------------------------------------------
+# -- names and links -------------------------------------------------------------------------------
 
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings: lower case, dashes for blanks, no punctuation."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 @by_page
@@ -150,7 +168,9 @@ def test_links_lead_somewhere(page):
         name, _, anchor = target.partition("#")
         path = (page.parent / name).resolve() if name else page
         assert path.exists(), f"{page.name} links to {target}, which is not there"
-        assert not anchor or anchor in anchors(path), f"{page.name} links to {target}, but there is no such heading"
+        assert not anchor or anchor in anchors(path), (
+            f"{page.name} links to {target}, but there is no such heading"
+        )
 
 
 def test_every_page_is_linked_from_the_index():
@@ -169,16 +189,29 @@ def test_public_names_exist(page):
 @by_page
 def test_commands_and_flags_exist(page):
     known = typer.main.get_command(cli.app).commands
-    lines = [command for block in blocks(page) for command, _ in commands(block) if command.startswith("coterie ")]
+    lines = [
+        command
+        for block in blocks(page)
+        for command, _ in commands(block)
+        if command.startswith("coterie ")
+    ]
     for line in lines:
         name, *arguments = shlex.split(line)[1:]
         assert name in known, f"{page.name}: there is no command {name!r}"
-        flags = {flag for parameter in known[name].params for flag in (*parameter.opts, *parameter.secondary_opts)}
-        used = {argument.partition("=")[0] for argument in arguments if re.match(r"-+[a-zA-Z]", argument)}
+        flags = {
+            flag
+            for parameter in known[name].params
+            for flag in (*parameter.opts, *parameter.secondary_opts)
+        }
+        used = {
+            argument.partition("=")[0]
+            for argument in arguments
+            if re.match(r"-+[a-zA-Z]", argument)
+        }
         assert used <= flags | {"--help"}, f"{page.name}: {line}"
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
 
 CATALOGUES = {
     "status": [status.value for status in co.Status],
@@ -227,7 +260,9 @@ def test_concepts_names_everything_once(kind):
     for table in of_concepts(kind):
         names = named(table)[1]
         missing = [name for name in CATALOGUES[kind] if name not in names]
-        assert not missing, f"docs/concepts.md: add a row to the table with the column {kind!r} for {missing}"
+        assert not missing, (
+            f"docs/concepts.md: add a row to the table with the column {kind!r} for {missing}"
+        )
         assert len(names) == len(set(names))
 
 
@@ -249,7 +284,9 @@ def test_parameters_are_told_as_they_are(kind, catalogue):
 def test_every_error_has_its_cause_and_its_fix():
     page = DOCS / "errors.md"
     classes = {
-        name: one for name, one in vars(co.errors).items() if isinstance(one, type) and issubclass(one, co.CoterieError)
+        name: one
+        for name, one in vars(co.errors).items()
+        if isinstance(one, type) and issubclass(one, co.CoterieError)
     }
     (table,) = tables(page)
     assert [re.search(r"`(\w+)`", row["error"])[1] for row in table] == list(classes)
@@ -267,7 +304,9 @@ def test_titles_are_those_of_the_index():
     for text, name in re.findall(r"\[([^\]]+)\]\(([^)#]+\.md)\)", prose(DOCS / "index.md")):
         title = (DOCS / name).read_text().partition("\n")[0].removeprefix("# ")
         known = title.lower(), re.sub(r"^\d{4} ", "", title).lower()
-        assert text.lower() in known, f"docs/index.md calls {name} {text!r}, and its title is {title!r}"
+        assert text.lower() in known, (
+            f"docs/index.md calls {name} {text!r}, and its title is {title!r}"
+        )
 
 
 def test_the_reference_has_every_public_name():
@@ -275,7 +314,9 @@ def test_the_reference_has_every_public_name():
     for name in co.__all__:
         module = getattr(getattr(co, name), "__module__", None) or ""
         known = f"::: {module}.{name}\n" in reference or f"::: {module}\n" in reference
-        assert known or not module.startswith("coterie."), f"docs/reference.md has no place for co.{name}"
+        assert known or not module.startswith("coterie."), (
+            f"docs/reference.md has no place for co.{name}"
+        )
 
 
 def test_methods_are_told_as_they_are():
@@ -284,7 +325,7 @@ def test_methods_are_told_as_they_are():
         assert row["split"] == METHODS[name].split, name
 
 
-# -- these tests can fail ----------------------------------------------------------------------------------------------
+# -- these tests can fail --------------------------------------------------------------------------
 
 
 def test_words_and_numbers_are_compared():
@@ -303,7 +344,8 @@ def test_words_and_numbers_are_compared():
 
 def test_a_stale_page_is_written_anew():
     assert (
-        refreshed("12 rounds in 3 s\nmore\n", "146 rounds in 9 s\n...\n", NUMBER + SECONDS) == "12 rounds in 9 s\n...\n"
+        refreshed("12 rounds in 3 s\nmore\n", "146 rounds in 9 s\n...\n", NUMBER + SECONDS)
+        == "12 rounds in 9 s\n...\n"
     )
     assert refreshed("other words\n", "146 rounds\n") == "other words\n"
     assert refreshed("other words\n", "146 rounds\n...\n") is None
@@ -311,7 +353,10 @@ def test_a_stale_page_is_written_anew():
 
 def test_blocks_are_found_with_their_comments(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("a\n```python\nx\n```\n\n```text\n1\n```\n<!-- exits 3 -->\n```console\n$ coterie y  # z\no\n```\n")
+    page.write_text(
+        "a\n```python\nx\n```\n\n```text\n1\n```\n<!-- exits 3 -->\n```console\n$ coterie y  # "
+        "z\no\n```\n"
+    )
     python, text, console = blocks(page)
     assert (python.line, python.text, python.follows, text.follows) == (2, "x\n", False, True)
     assert (console.exit_code, list(commands(console))) == (3, [("coterie y", "o\n")])

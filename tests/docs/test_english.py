@@ -1,4 +1,5 @@
-"""Plain English: what users read, in the program, on the pages and in `--help`, has no phrase that we unlearned.
+"""Plain English: what users read, in the program, on the pages and in `--help`, has no phrase that
+we unlearned.
 
 A colleague who reads English as a second language should understand every sentence at once.
 """
@@ -18,18 +19,29 @@ import coterie as co
 from coterie import cli
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.html"), *(ROOT / "examples").glob("*.py")]
+SOURCES = [
+    *(ROOT / "src").rglob("*.py"),
+    *(ROOT / "src").rglob("*.html"),
+    *(ROOT / "examples").glob("*.py"),
+]
 GENERATED = {"benchmarks.md", "gallery.md"}
-PAGES = [*ROOT.glob("*.md"), *(page for page in (ROOT / "docs").rglob("*.md") if page.name not in GENERATED)]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(page for page in (ROOT / "docs").rglob("*.md") if page.name not in GENERATED),
+]
 INSTEAD = {
-    r"(rows|columns|users|data|parties) ((that )?(is|are) )?(already )?apart": "split by samples, held by several ...",
+    r"(rows|columns|users|data|parties) ((that )?(is|are) )?(already )?apart": (
+        "split by samples, held by several ..."
+    ),
     r"what is apart": "how the data is partitioned",
     r"(the|one's) own\b": "its, your",
     r"(rounds|seconds|bits sent|sweeps) at most\b": "maximum number of ...",
     r"of everything random": "random seed",
     r"into how many": "number of ...",
     r"\buntrue\b": "verification_failed",
-    r"of no kind|none of ours|no word of ours|(header|message) that is none": "unknown type, unexpected payload",
+    r"of no kind|none of ours|no word of ours|(header|message) that is none": (
+        "unknown type, unexpected payload"
+    ),
     r"\bsaid \w+ and \w+ not\b": "A sent X, but B did not",
     r"nobody falls silent": "takes no deadline",
     r"chosen for its": "chosen because ...",
@@ -67,29 +79,55 @@ UNLEARNED = (
     "more than the dearest so far",
 )
 """The sentences of old with which the list began."""
-NOT_NOUNS = {"the", "a", "an", "of", "how", "where", "which", "what", "into", "with", "whether", "at"}
-"""Words with which the help of an option does not begin: it begins with the thing itself, "Random seed."."""
+NOT_NOUNS = {
+    "the",
+    "a",
+    "an",
+    "of",
+    "how",
+    "where",
+    "which",
+    "what",
+    "into",
+    "with",
+    "whether",
+    "at",
+}
+"""Words with which the help of an option does not begin: it begins with the thing itself, "Random
+seed.".
+"""
 
 
 def found(text: str) -> list[str]:
     """Every phrase of the list, with what surrounds it; line breaks and markup do not hide one."""
     flat = " ".join(text.replace("**", "").split())
-    return [f"... {flat[max(0, hit.start() - 40) : hit.end() + 30]} ..." for hit in DIALECT.finditer(flat)]
+    return [
+        f"... {flat[max(0, hit.start() - 40) : hit.end() + 30]} ..."
+        for hit in DIALECT.finditer(flat)
+    ]
 
 
 def written(source: Path) -> str:
-    """The strings and docstrings of a program, f-strings without their expressions; other files as they are."""
+    """The strings and docstrings of a program, f-strings without their expressions; other files as
+    they are.
+    """
     content = source.read_text(encoding="utf-8")
     if source.suffix != ".py":
         return content
-    texts = [node for node in ast.walk(ast.parse(content)) if isinstance(node, ast.Constant | ast.JoinedStr)]
+    texts = [
+        node
+        for node in ast.walk(ast.parse(content))
+        if isinstance(node, ast.Constant | ast.JoinedStr)
+    ]
     parts = {id(part) for text in texts if isinstance(text, ast.JoinedStr) for part in text.values}
     return "\n".join(_text(node) for node in texts if id(node) not in parts)
 
 
 def _text(node: ast.Constant | ast.JoinedStr) -> str:
     if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        return "".join(
+            _text(part) if isinstance(part, ast.Constant) else "X" for part in node.values
+        )
     return node.value if isinstance(node.value, str) else ""
 
 
@@ -111,7 +149,9 @@ def test_the_help_of_an_option_is_a_noun(name):
         words = getattr(parameter, "help", None) or ""
         assert words, f"{name} {parameter.name} has no help"
         assert found(words) == []
-        assert words.split()[0].lower().strip(":") not in NOT_NOUNS, f"coterie {name} {parameter.name}: {words}"
+        assert words.split()[0].lower().strip(":") not in NOT_NOUNS, (
+            f"coterie {name} {parameter.name}: {words}"
+        )
 
 
 def test_every_status_has_advice_in_plain_english():
@@ -122,5 +162,7 @@ def test_every_status_has_advice_in_plain_english():
 def test_no_word_is_misspelt():
     files = [*PAGES, *SOURCES, *(ROOT / "papers").rglob("*.py")]
     names = ["--ignore-words-list", "categor,coo"]
-    found = subprocess.run([sys.executable, "-m", "codespell_lib", *names, *files], capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-m", "codespell_lib", *names, *files], capture_output=True, text=True
+    )
     assert found.returncode == 0, found.stdout + found.stderr

@@ -1,4 +1,6 @@
-"""The tutorials as notebooks: the code of the pages that tests run, with what they print and draw."""
+"""The tutorials as notebooks: the code of the pages that tests run, with what they print and
+draw.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,16 @@ def test_a_notebook_has_all_that_its_page_runs(page):
     code = iter(cells(page, "code"))
     for block in blocks(page):
         if block.note.startswith("file: "):
-            assert next(code) == f"%%writefile {block.note.removeprefix('file: ')}\n{block.text}".rstrip("\n")
+            assert next(
+                code
+            ) == f"%%writefile {block.note.removeprefix('file: ')}\n{block.text}".rstrip("\n")
         elif block.runs and block.language == "python":
             assert next(code) == block.text.rstrip("\n")
         elif block.runs and block.language == "console":
             typed = re.sub(r"\\\n\s*", "", next(code)).splitlines()
-            assert [line.partition("  #")[0] for line in typed] == [f"!{command}" for command, _ in commands(block)]
+            assert [line.partition("  #")[0] for line in typed] == [
+                f"!{command}" for command, _ in commands(block)
+            ]
     assert next(code, None) is None
     whole = json.loads(notebook(page))
     assert len({cell["id"] for cell in whole["cells"]}) == len(whole["cells"])
@@ -66,7 +72,9 @@ def test_a_notebook_runs(tmp_path, monkeypatch):
     with pictures_closed(), contextlib.redirect_stdout(io.StringIO()):
         for source in cells(TUTORIALS / "practice-and-laboratory.md", "code"):
             if source.startswith("!"):
-                assert [run_command(line[1:])[0] for line in source.splitlines()] == [0] * len(source.splitlines())
+                assert [run_command(line[1:])[0] for line in source.splitlines()] == [0] * len(
+                    source.splitlines()
+                )
             else:
                 exec(source, namespace)
     assert (tmp_path / "practice-and-laboratory.svg").is_file()

@@ -1,5 +1,5 @@
-"""The documentation as a website: it builds without a warning, has every page, asks nothing of another place, and its
-search works from a folder. It builds from the source distribution, too.
+"""The documentation as a website: it builds without a warning, has every page, asks nothing of
+another place, and its search works from a folder. It builds from the source distribution, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def site(tmp_path_factory) -> Path:
 @pytest.mark.rotates
 def test_the_site_has_every_page_and_stands_alone(site):
     pages = {str(page.relative_to(site)) for page in site.rglob("*.html")}
-    written = {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in (ROOT / "docs").rglob("*.md")}
+    written = {
+        str(page.relative_to(ROOT / "docs").with_suffix(".html"))
+        for page in (ROOT / "docs").rglob("*.md")
+    }
     assert written | {"contributing.html", "changelog.html", "examples.html"} <= pages
     for page in pages:
         content = (site / page).read_text()
@@ -70,15 +73,25 @@ def test_the_site_has_every_page_and_stands_alone(site):
 
 
 @pytest.mark.rotates
-@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium; scripts/debian.sh installs one as root")
+@pytest.mark.skipif(
+    BROWSER is None, reason="there is no Chromium; scripts/debian.sh installs one as root"
+)
 def test_search_works_from_a_folder(site):
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'"
+    )
     said = []
-    with playwright.sync_playwright() as engine, engine.chromium.launch(executable_path=BROWSER, args=FLAGS) as browser:
+    with (
+        playwright.sync_playwright() as engine,
+        engine.chromium.launch(executable_path=BROWSER, args=FLAGS) as browser,
+    ):
         page = browser.new_page()
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda one: None if one.url.startswith(("file:", "data:")) else said.append(one.url))
+        page.on(
+            "request",
+            lambda one: None if one.url.startswith(("file:", "data:")) else said.append(one.url),
+        )
         page.goto((site / "tutorials" / "phones.html").as_uri())
         page.fill("input.md-search__input", "InvalidNetwork")
         page.locator(".md-search-result__link[href*='errors.html']").first.click()
@@ -91,7 +104,16 @@ def test_search_works_from_a_folder(site):
 def test_the_source_distribution_has_what_its_pages_and_tests_need(tmp_path):
     pytest.importorskip("hatchling", reason="hatchling is not installed: pip install '.[dev]'")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)],
+        [
+            sys.executable,
+            "-m",
+            "hatchling",
+            "build",
+            "--target",
+            "sdist",
+            "--directory",
+            str(tmp_path),
+        ],
         cwd=ROOT,
         check=True,
         capture_output=True,

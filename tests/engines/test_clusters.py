@@ -1,5 +1,7 @@
-"""Real clusters: every method ends with the same model and the same bill on Ray, Spark and MPI as in one process, and
-whoever is killed on the way is named, or the run goes on from its checkpoint to the same iterate."""
+"""Real clusters: every method ends with the same model and the same bill on Ray, Spark and MPI as
+in one process, and whoever is killed on the way is named, or the run goes on from its checkpoint to
+the same iterate.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def embedded(name):
 
 
 def assert_alike(found, expected):
-    """The same model to 1e-10 (in fact to the last bit, where sums keep their order) and the same bill."""
+    """The same model to 1e-10 (in fact to the last bit, where sums keep their order) and the same
+    bill.
+    """
     assert found["status"] == expected["status"]
     assert found["changed"] == expected["changed"]
     assert found["bill"] == expected["bill"]
@@ -58,7 +62,7 @@ def assert_alike(found, expected):
         np.testing.assert_array_equal(found["covariance"], expected["covariance"])
 
 
-# -- one engine each, started once -------------------------------------------------------------------------------------
+# -- one engine each, started once -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +86,12 @@ ONE_OF_EACH = (
     "standard errors",
     "prepared where it lies",
 )
-"""A method of every family. The others run in `make test-slow`; MPI, whose runs cost least, takes all of them."""
-SOME_CASES = [name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.slow) for name in names()]
+"""A method of every family. The others run in `make test-slow`; MPI, whose runs cost least, takes
+all of them.
+"""
+SOME_CASES = [
+    name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.slow) for name in names()
+]
 
 
 @needs("ray")
@@ -94,7 +102,8 @@ def test_ray_is_like_one_process(name, on_ray):
 
 @needs("spark")
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "dfw-subspace" else n for n in SOME_CASES]
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "dfw-subspace" else n for n in SOME_CASES],
 )  # low-rank estimators are fitted on Spark below
 def test_spark_is_like_one_process(name, on_spark):
     assert_alike(summary(fit(name, on_spark)), embedded(name))
@@ -114,7 +123,7 @@ def test_mpi_is_like_one_process(name, on_mpi):
     assert_alike(on_mpi[name], embedded(name))
 
 
-# -- the pages of the guide -------------------------------------------------------------------------------------------
+# -- the pages of the guide ------------------------------------------------------------------------
 
 
 def commands_of(page):
@@ -128,30 +137,58 @@ def commands_of(page):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(one, marks=needs(page)) for page in ("mpi", "ray", "spark") for one in commands_of(page)],
-    ids=lambda command: " ".join(command.partition("coterie")[0].split()) + command.partition("--engine")[2],
+    [
+        pytest.param(one, marks=needs(page))
+        for page in ("mpi", "ray", "spark")
+        for one in commands_of(page)
+    ],
+    ids=lambda command: (
+        " ".join(command.partition("coterie")[0].split()) + command.partition("--engine")[2]
+    ),
 )
 def test_the_command_of_an_engines_page_runs_as_it_is_written(command, tmp_path):
-    if "setarch" in command and subprocess.run("setarch -R true", shell=True, capture_output=True).returncode:
+    if (
+        "setarch" in command
+        and subprocess.run("setarch -R true", shell=True, capture_output=True).returncode
+    ):
         pytest.skip("setarch -R is not allowed here")
     table = np.column_stack([cluster_cases.X, cluster_cases.SIGNS])
-    np.savetxt(tmp_path / "patients.csv", table, "%.17g", ",", header="a,b,c,d,e,f,g,h,i,j,ill", comments="")
-    environment = {**os.environ, **MPI_ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    np.savetxt(
+        tmp_path / "patients.csv",
+        table,
+        "%.17g",
+        ",",
+        header="a,b,c,d,e,f,g,h,i,j,ill",
+        comments="",
+    )
+    environment = {
+        **os.environ,
+        **MPI_ENVIRONMENT,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     ended = subprocess.run(
-        command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        command,
+        shell=True,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = co.Result.load(tmp_path / "coterie-fit")
     agents = re.search(r"--agents (\d+)", command)
     patients = co.read(tmp_path / "patients.csv", target="ill")
     expected = co.solve(
-        co.Problem("logistic", "l1", 0.01, intercept=False), patients, agents=int(agents[1]) if agents else None
+        co.Problem("logistic", "l1", 0.01, intercept=False),
+        patients,
+        agents=int(agents[1]) if agents else None,
     )
     np.testing.assert_allclose(found.model.coef_, expected.model.coef_, rtol=0, atol=1e-10)
     assert found.bill == expected.bill
 
 
-# -- data that stays at the workers ------------------------------------------------------------------------------------
+# -- data that stays at the workers ----------------------------------------------------------------
 
 
 @functools.cache
@@ -226,7 +263,9 @@ def test_a_model_of_columns_that_every_job_reads_again_is_the_model(on_spark):
     case = CLUSTER[0]
     found = case.fit(replace(on_spark, barrier=False), max_rounds=2)
     expected = case.fit("local", max_rounds=2)
-    np.testing.assert_allclose(case.predictions(found.model), case.predictions(expected.model), atol=1e-9)
+    np.testing.assert_allclose(
+        case.predictions(found.model), case.predictions(expected.model), atol=1e-9
+    )
 
 
 REFUSAL = re.compile(r"party 'party 0': column 2 has 1 value that is not finite \(first at row 3\)")
@@ -259,7 +298,9 @@ def test_a_spark_frame_is_fitted_where_it_lies(columns, on_spark):
         data = co.Rows(frame.coalesce(2), target="y")
     else:
         rows = [(Vectors.dense(x), float(label)) for x, label in zip(X, y, strict=True)]
-        data = co.Rows(session.createDataFrame(rows, ["x", "y"]).coalesce(2), target="y", columns="x")
+        data = co.Rows(
+            session.createDataFrame(rows, ["x", "y"]).coalesce(2), target="y", columns="x"
+        )
     found = co.solve(frame_problem(), data, engine=on_spark, tol=1e-9)
     pooled = co.solve(frame_problem(), (X, y), agents=2, tol=1e-9)
     assert found.status == "optimal"
@@ -274,7 +315,9 @@ CLASSES = np.array(["low", "middle", "high"])[np.digitize(cluster_cases.NUMBERS,
 
 
 def low_rank_frame(spoilt=None):
-    """Two partitions with a column of vectors and several of labels, and the same rows as arrays."""
+    """Two partitions with a column of vectors and several of labels, and the same rows as
+    arrays.
+    """
     from pyspark.ml.linalg import Vectors
 
     session = spark_session()
@@ -282,7 +325,8 @@ def low_rank_frame(spoilt=None):
     if spoilt == "nan":
         X[30, 4] = np.nan
     rows = [
-        (Vectors.dense(x), *map(float, y), y.tolist(), str(label)) for x, y, label in zip(X, Y, CLASSES, strict=True)
+        (Vectors.dense(x), *map(float, y), y.tolist(), str(label))
+        for x, y, label in zip(X, Y, CLASSES, strict=True)
     ]
     halves = [rows[:24], rows[24:] if spoilt != "empty" else []]
     there = session.sparkContext.parallelize(halves, 2).flatMap(list)
@@ -297,23 +341,35 @@ def low_rank_expected():
 
 
 @needs("spark")
-@pytest.mark.parametrize("target", [["a", "b"], pytest.param("ab", marks=pytest.mark.slow), "label"])
+@pytest.mark.parametrize(
+    "target", [["a", "b"], pytest.param("ab", marks=pytest.mark.slow), "label"]
+)
 def test_low_rank_estimators_fit_a_spark_frame_where_it_lies(target, on_spark):
     frame, halves = low_rank_frame()
     classes = target == "label"
     labels = np.split(CLASSES if classes else cluster_cases.PAIRS, 2)
-    estimator = (co.LowRankClassifier if classes else co.LowRankRegressor)(3.0, engine=on_spark, **LOW_RANK)
-    given = (frame.select("x", *target), target) if target == ["a", "b"] else (co.Rows(frame, target, columns="x"),)
+    estimator = (co.LowRankClassifier if classes else co.LowRankRegressor)(
+        3.0, engine=on_spark, **LOW_RANK
+    )
+    given = (
+        (frame.select("x", *target), target)
+        if target == ["a", "b"]
+        else (co.Rows(frame, target, columns="x"),)
+    )
     with pytest.warns(ConvergenceWarning, match="iteration_limit"):
         estimator.fit(*given)
-    problem = co.Problem("multinomial" if classes else "squared", "traceball", radius=3.0, intercept=True)
+    problem = co.Problem(
+        "multinomial" if classes else "squared", "traceball", radius=3.0, intercept=True
+    )
     expected = co.solve(problem, [*zip(halves, labels, strict=True)], **LOW_RANK)
     np.testing.assert_allclose(estimator.coef_, expected.model.coef_.T, rtol=0, atol=1e-10)
     assert estimator.bill_ == expected.bill
     assert estimator.certificate_.data_digest == expected.certificate.data_digest
     assert estimator.n_features_in_ == 10
     found, known = estimator.predict(cluster_cases.X), expected.model.predict(cluster_cases.X)
-    np.testing.assert_array_equal(found, known) if classes else np.testing.assert_allclose(found, known, atol=1e-9)
+    np.testing.assert_array_equal(found, known) if classes else np.testing.assert_allclose(
+        found, known, atol=1e-9
+    )
 
 
 @needs("spark")
@@ -326,9 +382,13 @@ def test_linear_estimators_fit_a_spark_frame_where_it_lies(on_spark):
     expected = co.LinearClassifier().fit(cluster_cases.X, labels)
     assert found.classes_.tolist() == ["low", "other"]
     np.testing.assert_allclose(
-        found.decision_function(cluster_cases.X), expected.decision_function(cluster_cases.X), atol=0.05
+        found.decision_function(cluster_cases.X),
+        expected.decision_function(cluster_cases.X),
+        atol=0.05,
     )
-    regressor = co.LinearRegressor(engine=on_spark, alpha=0.1, tol=1e-9).fit(frame.select("x", "a"), "a")
+    regressor = co.LinearRegressor(engine=on_spark, alpha=0.1, tol=1e-9).fit(
+        frame.select("x", "a"), "a"
+    )
     pooled = co.LinearRegressor(alpha=0.1, tol=1e-9).fit(cluster_cases.X, cluster_cases.PAIRS[:, 0])
     np.testing.assert_allclose(regressor.coef_, pooled.coef_, atol=1e-3)
     assert regressor.intercept_ == pytest.approx(pooled.intercept_, abs=1e-3)
@@ -341,7 +401,9 @@ def test_partitions_of_a_spark_frame_are_no_strata(on_spark):
     times = co.survival_labels(np.arange(1.0, 49.0), np.arange(48) % 3 > 0)
     rows = [(x.tolist(), *y) for x, y in zip(cluster_cases.X, times.tolist(), strict=True)]
     frame = spark_session().createDataFrame(rows, ["x", "days", "died"]).repartition(2)
-    found = co.CoxRegressor(engine=on_spark, alpha=0.1, tol=1e-9).fit(co.Rows(frame, ["days", "died"], columns="x"))
+    found = co.CoxRegressor(engine=on_spark, alpha=0.1, tol=1e-9).fit(
+        co.Rows(frame, ["days", "died"], columns="x")
+    )
     expected = co.CoxRegressor(alpha=0.1, tol=1e-9).fit(cluster_cases.X, times)
     np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-6)
 
@@ -349,7 +411,10 @@ def test_partitions_of_a_spark_frame_are_no_strata(on_spark):
 @needs("spark")
 @pytest.mark.parametrize(
     ("spoilt", "told"),
-    [("nan", "party 'partition 1': column 4 has 1 value that is not finite"), ("empty", "'partition 1' has no rows")],
+    [
+        ("nan", "party 'partition 1': column 4 has 1 value that is not finite"),
+        ("empty", "'partition 1' has no rows"),
+    ],
 )
 def test_a_bad_partition_is_named(spoilt, told, on_spark):
     frame, _ = low_rank_frame(spoilt)
@@ -381,13 +446,28 @@ def test_tensors_sparse_vectors_and_single_precision_come_through_ray(kind, on_r
     X = np.random.default_rng(1).random((60, 40)).astype(np.float32)
     X *= X < 0.1
     y = (X[:, :9].sum(axis=1) > 0) * 1.0
-    single = pa.struct([("size", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))])
-    vectors = [{"size": 40, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()} for row in X]
+    single = pa.struct(
+        [
+            ("size", pa.int32()),
+            ("indices", pa.list_(pa.int32())),
+            ("values", pa.list_(pa.float32())),
+        ]
+    )
+    vectors = [
+        {"size": 40, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()}
+        for row in X
+    ]
     fit("cocoa", on_ray)  # whose actors wait, and occupy all processors
     if kind == "ndarray":
-        frame = ray.data.from_items([{"x": row, "y": label} for row, label in zip(X, y.tolist(), strict=True)])
+        frame = ray.data.from_items(
+            [{"x": row, "y": label} for row, label in zip(X, y.tolist(), strict=True)]
+        )
     else:
-        pq.write_table(pa.table({"x": pa.array(vectors, single), "y": y}), tmp_path / "rows.parquet", row_group_size=20)
+        pq.write_table(
+            pa.table({"x": pa.array(vectors, single), "y": y}),
+            tmp_path / "rows.parquet",
+            row_group_size=20,
+        )
         frame = ray.data.read_parquet(tmp_path / "rows.parquet")
     data = co.Rows(frame, target="y", columns="x")
     engine, sources = on_ray.hosting(data, 3)
@@ -409,7 +489,8 @@ def test_a_ray_dataset_is_read_once_by_the_actors_that_run(on_ray):
     engine, sources = on_ray.hosting(co.Rows(frame, target="y"), 3)
     with engine.held():
         first, second = (
-            engine.ask([functools.partial(cluster_cases.seen, source) for source in sources]) for _ in range(2)
+            engine.ask([functools.partial(cluster_cases.seen, source) for source in sources])
+            for _ in range(2)
         )
         assert first == second  # the same arrays in the same processes
         assert len({pid for pid, _ in first}) == 2
@@ -440,13 +521,15 @@ def test_raw_columns_of_a_frame_are_prepared_where_they_lie(engine, request):
         made = SparkSession.builder.getOrCreate().createDataFrame(frame.to_dict("records"))
         rows = co.Rows(made.coalesce(2), target="y", columns=["x", "town"])
     found = co.solve(frame_problem(), rows, engine=runner, agents=2, prepare=recipes, tol=1e-9)
-    pooled = co.solve(frame_problem(), (frame[["x", "town"]], frame["y"]), agents=2, prepare=recipes, tol=1e-9)
+    pooled = co.solve(
+        frame_problem(), (frame[["x", "town"]], frame["y"]), agents=2, prepare=recipes, tol=1e-9
+    )
     assert found.model.columns == pooled.model.columns
     np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-6)
     assert found.bill.per_purpose["preparation"] == pooled.bill.per_purpose["preparation"]
 
 
-# -- somebody is killed ------------------------------------------------------------------------------------------------
+# -- somebody is killed ----------------------------------------------------------------------------
 
 
 @functools.cache
@@ -461,14 +544,18 @@ def assert_resumed(result):
 
 
 MANY = 5000
-"""Rounds of a run that must not be over before its worker is killed: the callback is a process away."""
+"""Rounds of a run that must not be over before its worker is killed: the callback is a process
+away.
+"""
 
 
 def assert_lost(result, who):
     assert result.status == "party_lost"
     assert re.fullmatch(f"({who}) stopped answering: .* (died|failed).", str(result.error))
     assert 0 < result.certificate.gap == result.history.gap.min()
-    assert co.verify(result.certificate, result.model, (cluster_cases.X, cluster_cases.NUMBERS)).holds
+    assert co.verify(
+        result.certificate, result.model, (cluster_cases.X, cluster_cases.NUMBERS)
+    ).holds
 
 
 def actor_of_place_1(engine):
@@ -523,11 +610,15 @@ def sockets(pid):
 
 
 def spark_worker():
-    """A Python process of Spark that has agents: of those forked, one that works. Others wait to be used again."""
+    """A Python process of Spark that has agents: of those forked, one that works. Others wait to be
+    used again.
+    """
     daemon = next(pid for pid in descendants(os.getpid()) if "pyspark.daemon" in command_line(pid))
     before, until = {pid: ticks(pid) for pid in children(daemon)}, time.monotonic() + 2.0
     spent = dict.fromkeys(before, 0)
-    while max(spent.values()) < 10 and time.monotonic() < until:  # on a busy machine, work takes its time to begin
+    while (
+        max(spent.values()) < 10 and time.monotonic() < until
+    ):  # on a busy machine, work takes its time to begin
         time.sleep(0.05)
         spent = {pid: ticks(pid) - before[pid] for pid in before}
     return max(before, key=lambda pid: (spent[pid], sockets(pid)))
@@ -555,7 +646,12 @@ def test_a_low_rank_fit_of_a_spark_frame_goes_on_when_a_python_worker_is_killed(
     murder = Murder(spark_worker, round=15)
     rows = co.Rows(frame, ["a", "b"], columns="x")
     found = co.solve(
-        cluster_cases.LOW_RANK, rows, engine=on_spark, checkpoint=tmp_path, callback=murder, **LOW_RANK_RUN
+        cluster_cases.LOW_RANK,
+        rows,
+        engine=on_spark,
+        checkpoint=tmp_path,
+        callback=murder,
+        **LOW_RANK_RUN,
     )
     expected = low_rank_expected()
     assert murder.done
@@ -617,7 +713,10 @@ def test_a_low_rank_fit_of_a_spark_frame_goes_on_when_an_executor_is_killed(tmp_
     assert ended.returncode == 0, ended.stderr
     resumed, lost = pickle.loads((tmp_path / "results.pickle").read_bytes())
     assert lost.status == "party_lost"
-    assert re.fullmatch(r"partition [01] stopped answering: its (task failed|Python process died)\.", str(lost.error))
+    assert re.fullmatch(
+        r"partition [01] stopped answering: its (task failed|Python process died)\.",
+        str(lost.error),
+    )
     assert 0 < lost.certificate.gap < np.inf
     expected = low_rank_expected()
     np.testing.assert_allclose(resumed.model.coef_, expected.model.coef_, rtol=0, atol=1e-12)
@@ -685,7 +784,10 @@ def test_mpi_that_survives_names_the_rank_that_was_killed(tmp_path):
     assert_lost(mpi_result(tmp_path), "agent 2 and agent 3")
 
 
-FROZEN = "agent 2 and agent 3 stopped answering: rank 1 has not been heard for 4 seconds (the deadline is 4)."
+FROZEN = (
+    "agent 2 and agent 3 stopped answering: rank 1 has not been heard for 4 seconds (the deadline "
+    "is 4)."
+)
 
 
 @pytest.mark.rotates
@@ -719,7 +821,10 @@ def test_mpi_that_survives_a_frozen_rank_ends_with_the_best_so_far(tmp_path):
 def test_mpi_names_the_rank_that_never_ends(tmp_path):
     code, output = mpi_fit(tmp_path, "none", "endless")
     assert code == co.Status.PARTY_LOST.exit_code
-    assert "agent 2 and agent 3 stopped answering: rank 1 has been computing for more than 4 seconds" in output
+    assert (
+        "agent 2 and agent 3 stopped answering: rank 1 has been computing for more than 4 seconds"
+        in output
+    )
 
 
 MPI_MISUNDERSTANDING = """
@@ -748,8 +853,22 @@ Driver(Bill(path), MpiCollectives(path, world, [0, 1], None, 4.0, _end_all)).con
 @pytest.mark.parametrize(
     ("differing", "said"),
     [
-        ("words", "agent 0 said Mix (step 2, rounds) of 3 numbers; agent 1 said Sum (step 2, rounds) of 3 numbers"),
-        ("sizes", "agent 0 said Sum (step 3, rounds) of 5 numbers; agent 1 said Sum (step 3, rounds) of 6 numbers"),
+        (
+            "words",
+            (
+                "agent 0 said Mix (step 2, rounds) of 3 numbers; agent 1 said Sum (step 2, "
+                "rounds) of "
+                "3 numbers"
+            ),
+        ),
+        (
+            "sizes",
+            (
+                "agent 0 said Sum (step 3, rounds) of 5 numbers; agent 1 said Sum (step 3, "
+                "rounds) of "
+                "6 numbers"
+            ),
+        ),
     ],
 )
 def test_mpi_names_ranks_that_wait_for_each_other(differing, said):
@@ -839,7 +958,9 @@ def test_mpi_has_the_bits_of_one_process_for_letters_of_all_sizes():
 
 
 def test_the_drivers_door_lets_everybody_in():
-    """Workers that knock all at once, after one without the key, are asked; and nobody waits at the door afterwards."""
+    """Workers that knock all at once, after one without the key, are asked; and nobody waits at the
+    door afterwards.
+    """
     workers = 40
 
     def why(process, error):
@@ -851,7 +972,9 @@ def test_the_drivers_door_lets_everybody_in():
     with ThreadPoolExecutor(workers) as pool:
         served = [pool.submit(serve, reception.door, process) for process in range(workers)]
         reception.gather()
-        answers = reception.ask({process: [functools.partial(pow, process, 2)] for process in range(workers)})
+        answers = reception.ask(
+            {process: [functools.partial(pow, process, 2)] for process in range(workers)}
+        )
         assert answers == {process: [process**2] for process in range(workers)}
         assert reception.whole
         reception.close()
@@ -876,12 +999,14 @@ def test_a_message_that_is_not_signed_is_not_obeyed():
     reception.close()
 
 
-# -- Spark, as people have it ------------------------------------------------------------------------------------------
+# -- Spark, as people have it ----------------------------------------------------------------------
 
 
 @needs("spark")
 def test_any_number_of_partitions_is_read_once(on_spark):
-    """Seven partitions in two slots, in one job, and each row is made once; agents= may be more than slots."""
+    """Seven partitions in two slots, in one job, and each row is made once; agents= may be more
+    than slots.
+    """
     X, y = cluster_cases.X, cluster_cases.NUMBERS
     session = spark_session()
     made = session.sparkContext.accumulator(0)
@@ -891,10 +1016,14 @@ def test_any_number_of_partitions_is_read_once(on_spark):
         return (*map(float, pair[0]), float(pair[1]))
 
     there = session.sparkContext.parallelize(list(zip(X, y, strict=True)), 7).map(row)
-    frame = session.createDataFrame(there, [*(f"x{j}" for j in range(X.shape[1])), "y"], verifySchema=False)
+    frame = session.createDataFrame(
+        there, [*(f"x{j}" for j in range(X.shape[1])), "y"], verifySchema=False
+    )
     before = made.value
     for agents in (None, 5):
-        found = co.solve(frame_problem(), co.Rows(frame, target="y"), engine=on_spark, agents=agents, tol=1e-9)
+        found = co.solve(
+            frame_problem(), co.Rows(frame, target="y"), engine=on_spark, agents=agents, tol=1e-9
+        )
         assert made.value - before == len(X)
         before = made.value
         assert len(found.certificate.participants) == (agents or 2)
@@ -903,7 +1032,9 @@ def test_any_number_of_partitions_is_read_once(on_spark):
 
 
 def held_as(vectors, y, target="y"):
-    """The table that a partition of these vectors becomes, as a task sees it: an Arrow table of Spark's structs."""
+    """The table that a partition of these vectors becomes, as a task sees it: an Arrow table of
+    Spark's structs.
+    """
     import pyarrow as pa
 
     kind = pa.struct(
@@ -949,7 +1080,10 @@ def sparse_frame():
     rng = np.random.default_rng(1)
     places = [sorted(rng.choice(50, 3, replace=False).tolist()) for _ in range(60)]
     y = [float(row[0] > 12) for row in places]
-    rows = [(Vectors.sparse(50, row, [1.0, 1.0, 1.0]), label) for row, label in zip(places, y, strict=True)]
+    rows = [
+        (Vectors.sparse(50, row, [1.0, 1.0, 1.0]), label)
+        for row, label in zip(places, y, strict=True)
+    ]
     X = np.zeros((60, 50))
     for row, own in zip(X, places, strict=True):
         row[own] = 1.0
@@ -996,7 +1130,9 @@ except co.CoterieError as error:
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["nobody's", "chosen"])
 def test_tasks_run_a_python_that_has_coterie(whose, tmp_path):
-    """Where nobody chose one, this one; where the chosen one has no coterie, one sentence says what to set."""
+    """Where nobody chose one, this one; where the chosen one has no coterie, one sentence says what
+    to set.
+    """
     bare, system = tmp_path / "python", shutil.which("python3", path="/usr/bin:/usr/local/bin")
     if system is None:
         pytest.skip("there is no Python but this one")

@@ -1,4 +1,6 @@
-"""Agents that wake up one by one, in several processes: the models, the graph and the bill of the embedded clock."""
+"""Agents that wake up one by one, in several processes: the models, the graph and the bill of the
+embedded clock.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,33 @@ CASES = {
     "given graph": GIVEN | {"max_rounds": 15},
     "learned graph": LEARNED | {"max_rounds": 45, "alternations": 2, "sample": 2},
     "as published": LEARNED
-    | {"max_rounds": 50, "sample": 3, "step": "frank-wolfe", "graph_step": "gradient", "likeness": "models"}
+    | {
+        "max_rounds": 50,
+        "sample": 3,
+        "step": "frank-wolfe",
+        "graph_step": "gradient",
+        "likeness": "models",
+    }
     | {"graph_factor": 1.0}
     | {"schedule": "paper", "revisit": False, "cache": False},
     "perso-linear": GIVEN | {"method": "perso-linear", "max_rounds": 10},
     "perso-linear learned": LEARNED
-    | {"method": "perso-linear", "max_rounds": 50, "sample": 3, "schedule": "paper", "likeness": "models"},
+    | {
+        "method": "perso-linear",
+        "max_rounds": 50,
+        "sample": 3,
+        "schedule": "paper",
+        "likeness": "models",
+    },
     "dada-linear": GIVEN | {"method": "dada-linear", "max_rounds": 10},
     "local": {"method": "local", "max_rounds": 10},
 }
 
 
 def users():
-    """Users in two camps, one of them without rows: the label is the sign of the first column, or of the second."""
+    """Users in two camps, one of them without rows: the label is the sign of the first column, or
+    of the second.
+    """
     rng = np.random.default_rng(3)
     tables = []
     for k in range(USERS):
@@ -51,7 +67,14 @@ def users():
 
 
 def fit(case, engine, **settings):
-    settings = {"split": "users", "tol": 1e-12, "progress": False, "seed": 5, **CASES[case], **settings}
+    settings = {
+        "split": "users",
+        "tol": 1e-12,
+        "progress": False,
+        "seed": 5,
+        **CASES[case],
+        **settings,
+    }
     return co.solve(co.Personal(count=12, beta=4.0, mu=0.5), users(), engine=engine, **settings)
 
 
@@ -63,7 +86,10 @@ def embedded(case):
 def assert_alike(found, expected):
     assert found.status == expected.status
     assert found.bill == expected.bill
-    for mine, theirs in ((found.model.coef_, expected.model.coef_), (found.model.weights, expected.model.weights)):
+    for mine, theirs in (
+        (found.model.coef_, expected.model.coef_),
+        (found.model.weights, expected.model.weights),
+    ):
         np.testing.assert_allclose(mine.toarray(), theirs.toarray(), rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.history.gap, expected.history.gap, rtol=0, atol=1e-10)
 
@@ -72,7 +98,9 @@ def assert_alike(found, expected):
     ("engine", "case"),
     [pytest.param("ray", case, marks=needs("ray")) for case in CASES]
     + [
-        pytest.param("peers", "learned graph", marks=[needs("peers"), pytest.mark.rotates]),  # starts six processes
+        pytest.param(
+            "peers", "learned graph", marks=[needs("peers"), pytest.mark.rotates]
+        ),  # starts six processes
         pytest.param("peers", "given graph", marks=[needs("peers"), pytest.mark.rotates]),
     ],
 )
@@ -86,11 +114,13 @@ def test_gossip_is_like_in_one_process(engine, case, request):
     assert_alike(fit(case, places), expected)
 
 
-# -- in threads: other layouts, and what goes wrong --------------------------------------------------------------------
+# -- in threads: other layouts, and what goes wrong ------------------------------------------------
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("engine", [Places(1), Places(2, dealt=True), Places(3), Places(6)], ids=str)
+@pytest.mark.parametrize(
+    "engine", [Places(1), Places(2, dealt=True), Places(3), Places(6)], ids=str
+)
 def test_it_does_not_matter_who_lives_where(engine, case):
     assert_alike(fit(case, engine), embedded(case))
 
@@ -139,22 +169,32 @@ def test_what_is_not_finite_stops_all_with_the_best_so_far(engine):
     assert 0 < result.certificate.gap < np.inf
 
 
-# -- between organisations ---------------------------------------------------------------------------------------------
+# -- between organisations -------------------------------------------------------------------------
 
 NAMES = ("ada", "bea", "cyd", "dan", "eve")
 PROBLEM = {"count": 12, "beta": 4.0, "mu": 0.5}
-LEARNING = {"split": "users", "tol": 1e-12, "max-rounds": 100, "check-every": 10, "options.sample": 2}
+LEARNING = {
+    "split": "users",
+    "tol": 1e-12,
+    "max-rounds": 100,
+    "check-every": 10,
+    "options.sample": 2,
+}
 CHAIN = np.zeros((5, 5))
 CHAIN[[0, 1, 2, 1], [1, 0, 1, 2]] = 1.0
 
 
 def parties(names=NAMES):
-    return [replace(t, name=n, columns=("a", "b", "c")) for t, n in zip(users(), names, strict=False)]
+    return [
+        replace(t, name=n, columns=("a", "b", "c")) for t, n in zip(users(), names, strict=False)
+    ]
 
 
 def alone(tables, **settings):
     """The same in one process."""
-    return co.solve(co.Personal(**PROBLEM), tables, split="users", tol=1e-12, progress=False, **settings)
+    return co.solve(
+        co.Personal(**PROBLEM), tables, split="users", tol=1e-12, progress=False, **settings
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +202,10 @@ def alone(tables, **settings):
     [
         ({"network": [["ada", "bea"], ["bea", "cyd"]]}, {"network": CHAIN}),
         ({"max-rounds": 35, "options.sample": 2}, {"max_rounds": 35, "sample": 2}),
-        ({"method": "perso-linear", "network": "ring"}, {"method": "perso-linear", "network": "ring"}),
+        (
+            {"method": "perso-linear", "network": "ring"},
+            {"method": "perso-linear", "network": "ring"},
+        ),
         ({"method": "local"}, {"method": "local"}),
         ({"method": "global"}, {"method": "global"}),
     ],
@@ -170,19 +213,27 @@ def alone(tables, **settings):
 )
 def test_parties_come_to_the_models_of_one_process(tmp_path, study, settings):
     tables = parties()
-    write_study(tmp_path, NAMES, PROBLEM, **{"split": "users", "max-rounds": 8, "tol": 1e-12} | study)
+    write_study(
+        tmp_path, NAMES, PROBLEM, **{"split": "users", "max-rounds": 8, "tol": 1e-12} | study
+    )
     local = alone(tables, **{"max_rounds": 8} | settings)
     results = together(tmp_path, tables, NAMES)
     for k, (name, result) in enumerate(zip(NAMES, results, strict=True)):
         assert result.status == local.status
         assert result.bill == local.bill
-        np.testing.assert_allclose(result.model.coef_.toarray()[0], local.model.coefficients_of(name), atol=1e-10)
-        np.testing.assert_allclose(result.certificate.witness[k], local.certificate.witness[k], atol=1e-10)
+        np.testing.assert_allclose(
+            result.model.coef_.toarray()[0], local.model.coefficients_of(name), atol=1e-10
+        )
+        np.testing.assert_allclose(
+            result.certificate.witness[k], local.certificate.witness[k], atol=1e-10
+        )
         assert result.certificate.gap == pytest.approx(local.certificate.gap, abs=1e-10)
         written = co.Result.load(tmp_path / name / "result")
         assert written.model.users == (name,)
         assert written.bill == local.bill
-        assert [p.rows for p in written.certificate.participants] == [p.rows for p in local.certificate.participants]
+        assert [p.rows for p in written.certificate.participants] == [
+            p.rows for p in local.certificate.participants
+        ]
     assert {name for r in results for name in r.certificate.settings["parts"]} == set(NAMES)
 
 

@@ -1,4 +1,6 @@
-"""The embedded engine: words are answered right, disagreement is named, nothing leaks, everything is billed."""
+"""The embedded engine: words are answered right, disagreement is named, nothing leaks, everything
+is billed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def messages(count, size=6, seed=0):
     return list(np.random.default_rng(seed).standard_normal((count, size)))
 
 
-@pytest.mark.parametrize("network", [star(5, server=True), ring(5), path(5), star(5), complete(5), path(1)])
+@pytest.mark.parametrize(
+    "network", [star(5, server=True), ring(5), path(5), star(5), complete(5), path(1)]
+)
 def test_sum_is_the_sum_everywhere(network):
     x = messages(network.agents)
     replies = transport_on(network).converse([say(Sum(own)) for own in x], "rounds")
@@ -39,9 +43,13 @@ def test_sum_is_the_sum_everywhere(network):
 
 @given(st.integers(1, 12), st.integers(0, 5))
 def test_sum_adds_in_a_fixed_order(count, seed):
-    """With a server: agent by agent. On a graph: each agent adds its children's sums, the last child first."""
+    """With a server: agent by agent. On a graph: each agent adds its children's sums, the last
+    child first.
+    """
     x = messages(count, 4, seed)
-    served = transport_on(star(count, server=True)).converse([say(Sum(own)) for own in x], "rounds")[0]
+    served = transport_on(star(count, server=True)).converse(
+        [say(Sum(own)) for own in x], "rounds"
+    )[0]
     in_order = x[0].copy()
     for own in x[1:]:
         in_order = in_order + own
@@ -51,7 +59,9 @@ def test_sum_adds_in_a_fixed_order(count, seed):
     along = x[-1].copy()
     for own in reversed(x[:-1]):
         along = own + along
-    np.testing.assert_array_equal(transport_on(network).converse([say(Sum(own)) for own in x], "rounds")[0], along)
+    np.testing.assert_array_equal(
+        transport_on(network).converse([say(Sum(own)) for own in x], "rounds")[0], along
+    )
 
 
 def nearly_complete(agents):
@@ -112,7 +122,9 @@ def test_replies_are_read_only_and_letters_do_not_leak():
         mixed = yield Mix(x, "metropolis")
         return theirs, total, mixed
 
-    for theirs, total, mixed in transport.converse([sends_then_changes() for _ in range(3)], "rounds"):
+    for theirs, total, mixed in transport.converse(
+        [sends_then_changes() for _ in range(3)], "rounds"
+    ):
         assert all((message == 1.0).all() for message in theirs.values())
         for reply in (*theirs.values(), total, mixed):
             with pytest.raises(ValueError, match="read-only"):
@@ -121,7 +133,9 @@ def test_replies_are_read_only_and_letters_do_not_leak():
 
 def test_two_words_at_one_step_name_both_agents():
     with pytest.raises(ProtocolError, match=r"agent 0 said Sum and agent 2 said Mix"):
-        transport_on(ring(3)).converse([say(Sum(np.ones(2))), say(Sum(np.ones(2))), say(Mix(np.ones(2)))], "rounds")
+        transport_on(ring(3)).converse(
+            [say(Sum(np.ones(2))), say(Sum(np.ones(2))), say(Mix(np.ones(2)))], "rounds"
+        )
 
 
 def test_an_agent_that_falls_silent_is_noticed():
@@ -130,14 +144,18 @@ def test_an_agent_that_falls_silent_is_noticed():
         yield
 
     with pytest.raises(ProtocolError, match="agent 1 ended the round while agent 0 said Sum"):
-        transport_on(ring(3)).converse([say(Sum(np.ones(2))), silent(), say(Sum(np.ones(2)))], "rounds")
+        transport_on(ring(3)).converse(
+            [say(Sum(np.ones(2))), silent(), say(Sum(np.ones(2)))], "rounds"
+        )
 
 
 def test_letters_of_different_shape_or_type_are_named():
     with pytest.raises(ProtocolError, match=r"agent 1 sent float64\(3,\)"):
         transport_on(ring(3)).converse([say(Sum(np.ones(k))) for k in (2, 3, 2)], "rounds")
     with pytest.raises(ProtocolError, match="float32"):
-        transport_on(ring(3)).converse([say(Sum(np.ones(2, t))) for t in ("f8", "f4", "f8")], "rounds")
+        transport_on(ring(3)).converse(
+            [say(Sum(np.ones(2, t))) for t in ("f8", "f4", "f8")], "rounds"
+        )
 
 
 @pytest.mark.parametrize("collective", [Sum, Mix, Exchange])
@@ -145,18 +163,24 @@ def test_letters_of_different_shape_or_type_are_named():
 def test_a_letter_that_is_not_finite_names_its_sender(collective, bad):
     x = messages(3)
     x[1][0] = bad
-    with pytest.raises(NumericalError, match=f"agent 1 said {collective.__name__} with 1 of 6 numbers not finite"):
+    with pytest.raises(
+        NumericalError, match=f"agent 1 said {collective.__name__} with 1 of 6 numbers not finite"
+    ):
         transport_on(ring(3)).converse([say(collective(own)) for own in x], "rounds")
 
 
 def test_huge_numbers_are_no_false_alarm():
-    reply = transport_on(ring(3)).converse([say(Sum(np.full(4, 1e300))) for _ in range(3)], "rounds")[0]
+    reply = transport_on(ring(3)).converse(
+        [say(Sum(np.full(4, 1e300))) for _ in range(3)], "rounds"
+    )[0]
     np.testing.assert_array_equal(reply, 3e300)
 
 
 def test_mix_needs_edges():
     with pytest.raises(InvalidNetwork, match="server"):
-        transport_on(star(3, server=True)).converse([say(Mix(np.ones(2))) for _ in range(3)], "rounds")
+        transport_on(star(3, server=True)).converse(
+            [say(Mix(np.ones(2))) for _ in range(3)], "rounds"
+        )
 
 
 @given(st.integers(1, 10), st.integers(0, 20), st.sampled_from(["f4", "f8"]))
@@ -176,7 +200,11 @@ def test_the_bill_is_the_closed_form(count, size, dtype):
             transport.bill.end_round()
         transport.converse([say(collective) for _ in range(count)], "proof")
         bill = transport.bill
-        assert (bill.messages, bill.scalars, bill.bits) == (3 * copies, 3 * copies * size, 3 * copies * size * bits)
+        assert (bill.messages, bill.scalars, bill.bits) == (
+            3 * copies,
+            3 * copies * size,
+            3 * copies * size * bits,
+        )
         assert bill.per_round == [copies * size] * 3
         assert bill.total.scalars == 4 * copies * size
         assert sum(cost.scalars for cost in bill.per_agent) == bill.total.scalars
@@ -193,7 +221,9 @@ def test_seconds_on_a_link():
     for _ in range(10):
         transport.converse([say(Sum(np.zeros(100))) for _ in range(4)], "rounds")
     # 10 sums, two hops each; the server sends 4 copies of 100 doubles each time
-    assert transport.bill.seconds(latency=0.01, bandwidth=1e6) == pytest.approx(10 * 2 * 0.01 + 10 * 4 * 6400 / 1e6)
+    assert transport.bill.seconds(latency=0.01, bandwidth=1e6) == pytest.approx(
+        10 * 2 * 0.01 + 10 * 4 * 6400 / 1e6
+    )
 
 
 def test_exchanges_of_unequal_letters_are_counted_on_their_links():
@@ -211,11 +241,15 @@ def test_exchanges_of_unequal_letters_are_counted_on_their_links():
 
 
 def test_every_matrix_is_its_own_rule():
-    """Matrices that come and go must not be mistaken for each other, and equal ones are one rule."""
+    """Matrices that come and go must not be mistaken for each other, and equal ones are one
+    rule.
+    """
     network = ring(4)
     transport = transport_on(network)
     x = messages(4)
     for step in np.linspace(0.05, 0.3, 20):
         protocols = [say(Mix(own, network.laplacian_mixing(step).toarray())) for own in x]
         expected = network.laplacian_mixing(step).toarray() @ np.array(x)
-        np.testing.assert_allclose(np.array(transport.converse(protocols, "rounds")), expected, atol=1e-12)
+        np.testing.assert_allclose(
+            np.array(transport.converse(protocols, "rounds")), expected, atol=1e-12
+        )

@@ -1,4 +1,6 @@
-"""Hundreds of agents in one process (a thousand in `make test-slow`): memory stays flat, and small for each."""
+"""Hundreds of agents in one process (a thousand in `make test-slow`): memory stays flat, and small
+for each.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,26 @@ from coterie.transport.gossip import Gossip
 
 def peak_bytes(network, agents, rounds):
     X = np.random.default_rng(0).standard_normal((20, agents))
-    settings = {"split": "features", "agents": agents, "network": co.networks.network(network, agents, seed=0)}
-    settings |= {"method": "graph-cp", "acceleration": "none", "check_every": 10, "max_rounds": rounds, "tol": 1e-15}
+    settings = {
+        "split": "features",
+        "agents": agents,
+        "network": co.networks.network(network, agents, seed=0),
+    }
+    settings |= {
+        "method": "graph-cp",
+        "acceleration": "none",
+        "check_every": 10,
+        "max_rounds": rounds,
+        "tol": 1e-15,
+    }
     tracemalloc.start()
     try:
-        result = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, X[:, 0]), progress=False, **settings)
+        result = co.solve(
+            co.Problem("squared", "l2", 0.1, intercept=False),
+            (X, X[:, 0]),
+            progress=False,
+            **settings,
+        )
         assert result.rounds == rounds
         return tracemalloc.get_traced_memory()[1]
     finally:
@@ -39,7 +56,9 @@ def peak_bytes(network, agents, rounds):
 @pytest.mark.parametrize("m", [150, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("network", ["ring", "expander"])
 def test_memory_is_flat_over_rounds_and_small_for_an_agent(network, m):
-    """Beside what agents hold, the set-up has m² numbers for m agents: eigenvalues, and a word from all to all."""
+    """Beside what agents hold, the set-up has m² numbers for m agents: eigenvalues, and a word from
+    all to all.
+    """
     peak_bytes(network, 50, 2)  # what is compiled or imported once is not counted
     peak = peak_bytes(network, m, 12)  # with two certificates, the best points of which are kept
     assert peak <= m * 20_000 + 2 * 8 * m**2
@@ -55,12 +74,16 @@ def small(agents, rows=10, columns=6):
 def crowds_met(monkeypatch):
     """How many agents there are in each crowd that comes together."""
     met, of = [], BatchedAgent.of
-    monkeypatch.setattr(BatchedAgent, "of", lambda agents, batch: met.append(len(agents)) or of(agents, batch))
+    monkeypatch.setattr(
+        BatchedAgent, "of", lambda agents, batch: met.append(len(agents)) or of(agents, batch)
+    )
     return met
 
 
 def same_alone(problem, data, met, monkeypatch, **run):
-    """The result of agents that take rounds as one, after a check that it is that of agents that are alone."""
+    """The result of agents that take rounds as one, after a check that it is that of agents that
+    are alone.
+    """
     together = co.solve(problem, data, progress=False, **run)
     with monkeypatch.context() as patch:
         patch.setattr(here, "LEAST", 10**9)
@@ -79,7 +102,9 @@ def same_alone(problem, data, met, monkeypatch, **run):
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("method", ["newton", "lbfgs-rows"])
 @pytest.mark.parametrize("loss", ["logistic", "huber", "poisson"])
-def test_small_agents_that_take_rounds_as_one_see_the_same_bits(loss, method, intercept, monkeypatch):
+def test_small_agents_that_take_rounds_as_one_see_the_same_bits(
+    loss, method, intercept, monkeypatch
+):
     met = crowds_met(monkeypatch)
     X, y = small(20)
     problem = co.Problem(loss, "l2", 1e-2, intercept=intercept)
@@ -96,7 +121,9 @@ def test_crowds_and_agents_that_are_alone_speak_together(method, monkeypatch):
     sizes, problem = [5, 7] * 17 + [49, 47], co.Problem("logistic", "l2", 1e-2, intercept=True)
     tree = co.networks.network("ring", 36)
     for more in ({"network": tree}, {"secure_sums": True}):
-        same_alone(problem, (X, y), met, monkeypatch, agents=sizes, method=method, max_rounds=6, **more)
+        same_alone(
+            problem, (X, y), met, monkeypatch, agents=sizes, method=method, max_rounds=6, **more
+        )
         assert met == [17, 17]
         met.clear()
 
@@ -118,7 +145,9 @@ def test_users_that_are_alike_deviate_as_if_alone(problem, columns, monkeypatch)
     X, y = small(1, 17 * 5 + 17 * 8 + 45, columns)
     y = y + 1.0 if problem.loss.name == "poisson" else y
     users = np.repeat(np.arange(35), [5, 8] * 17 + [45])
-    result = same_alone(problem, (X, y, users), met, monkeypatch, split="users", method="shared", max_rounds=12)
+    result = same_alone(
+        problem, (X, y, users), met, monkeypatch, split="users", method="shared", max_rounds=12
+    )
     assert met == [17, 17]
     assert result.certificate.relative_gap < 1e-2
 
@@ -162,14 +191,20 @@ def test_a_party_of_a_crowd_is_blamed_by_name(monkeypatch):
     """What a member says is its own, and an error names it."""
     data, problem = small(20), co.Problem("logistic", "l2", 1e-2, intercept=False)
     at = Together.losses_at
-    monkeypatch.setattr(Together, "losses_at", lambda self, u: np.where(np.arange(20) == 7, np.nan, at(self, u)))
+    monkeypatch.setattr(
+        Together, "losses_at", lambda self, u: np.where(np.arange(20) == 7, np.nan, at(self, u))
+    )
     with pytest.raises(co.errors.NumericalError, match="agent 7 said Sum with 1 of"):
         co.solve(problem, data, agents=20, method="newton", progress=False)
 
 
 def test_who_is_not_alike_looks_alone():
     X, y = small(20)
-    for data, agents in (((X, y), [9, 11] * 10), (co.Table(X, y, np.ones(200)), 20), ((X.astype(np.float32), y), 20)):
+    for data, agents in (
+        ((X, y), [9, 11] * 10),
+        (co.Table(X, y, np.ones(200)), 20),
+        ((X.astype(np.float32), y), 20),
+    ):
         result = co.solve(co.Problem("logistic", "l2", 1e-2, intercept=False), data, agents=agents)
         assert result.status == "optimal"
         assert not any("batch" in agent.scratch for agent in result.parties.sites)
@@ -185,13 +220,19 @@ def test_small_agents_send_the_moments_that_others_send(intercept):
         whole = second_moment(design, s)
         message = moment_message(design, s, False, np.array([7.0]))
         assert message[-1] == 7.0
-        np.testing.assert_allclose(message[:-1], whole[np.triu_indices(len(whole))], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            message[:-1], whole[np.triu_indices(len(whole))], rtol=1e-12, atol=1e-12
+        )
     column = [0, 1, 2, 3, 4, 5][: centred.shape[1]]
-    assert not unpacked(message, len(column))[2, column[:5]].any()  # a constant column is nothing beside its mean
+    assert not unpacked(message, len(column))[
+        2, column[:5]
+    ].any()  # a constant column is nothing beside its mean
 
 
 def test_a_user_with_many_neighbours_asks_some_of_them_again(monkeypatch):
-    """A wake-up costs no more where users are many: κ peers are asked, and so many neighbours at most."""
+    """A wake-up costs no more where users are many: κ peers are asked, and so many neighbours at
+    most.
+    """
     monkeypatch.setattr(dada, "TUNING", replace(dada.TUNING, revisited=4))
     asked = []
 
@@ -201,8 +242,16 @@ def test_a_user_with_many_neighbours_asks_some_of_them_again(monkeypatch):
             return super()._asked(who, collective, tick)
 
     X, y = small(1, 30 * 6, 2)
-    run = {"split": "users", "method": "dada", "sample": 3, "max_rounds": 30, "engine": Local(Listening())}
-    result = co.solve(co.Personal(mu=1.0, beta=5.0), (X, y, np.repeat(np.arange(30), 6)), progress=False, **run)
+    run = {
+        "split": "users",
+        "method": "dada",
+        "sample": 3,
+        "max_rounds": 30,
+        "engine": Local(Listening()),
+    }
+    result = co.solve(
+        co.Personal(mu=1.0, beta=5.0), (X, y, np.repeat(np.arange(30), 6)), progress=False, **run
+    )
     assert max(asked) == 7
     assert result.model.weights.nnz / 30 > 4
 
@@ -211,7 +260,9 @@ def test_what_a_user_remembers_and_how_models_do_in_trials_as_numpy_would_say():
     rng = np.random.default_rng(0)
     keys, values = np.arange(9) * 3, rng.integers(0, 4, 9) / 4
     kept = np.sort(np.argsort(values, kind="stable")[:8])
-    for found, expected in zip(without_largest(keys, values), (keys[kept], values[kept]), strict=True):
+    for found, expected in zip(
+        without_largest(keys, values), (keys[kept], values[kept]), strict=True
+    ):
         np.testing.assert_array_equal(found, expected)
     scores = rng.integers(-2, 3, (5, 7)).astype(float)
     wrong = (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1)
@@ -223,7 +274,9 @@ def test_no_garbage_is_collected_during_the_steps_of_many_agents(monkeypatch):
     monkeypatch.setattr(driver, "MANY", 4)
     seen = []
     newton = co.methods.METHODS["newton"]
-    monkeypatch.setattr(newton, "round", lambda *a, taken=newton.round: seen.append(gc.isenabled()) or taken(*a))
+    monkeypatch.setattr(
+        newton, "round", lambda *a, taken=newton.round: seen.append(gc.isenabled()) or taken(*a)
+    )
     for agents, enabled in ((3, True), (4, False)):
         seen.clear()
         co.solve(
@@ -238,6 +291,10 @@ def test_no_garbage_is_collected_during_the_steps_of_many_agents(monkeypatch):
     monkeypatch.setattr(newton, "round", lambda *a: [].pop())
     with pytest.raises(IndexError):
         co.solve(
-            co.Problem("logistic", "l2", 1e-2, intercept=False), small(4), agents=4, method="newton", progress=False
+            co.Problem("logistic", "l2", 1e-2, intercept=False),
+            small(4),
+            agents=4,
+            method="newton",
+            progress=False,
         )
     assert gc.isenabled()

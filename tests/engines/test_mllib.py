@@ -31,7 +31,9 @@ TIGHT = {"maxIter": 1000, "tol": 1e-12}
 
 
 def solved(X, y, *problem, **settings):
-    return co.solve(co.Problem(*problem, intercept=True, **settings), (X, y), agents=3, tol=1e-11).model.coef_
+    return co.solve(
+        co.Problem(*problem, intercept=True, **settings), (X, y), agents=3, tol=1e-11
+    ).model.coef_
 
 
 def test_classification_is_that_of_mllib(frame_of):
@@ -40,12 +42,20 @@ def test_classification_is_that_of_mllib(frame_of):
     X, y = load_breast_cancer(return_X_y=True)
     X = X[:, [0, 1, 4, 6, 8]] * [1, 1, 10, 10, 10]
     frame, deviation = frame_of(X, y), X.std(axis=0, ddof=1)
-    for penalty, mixture, more in (("l2", 0.0, {}), ("l1", 1.0, {}), ("elasticnet", 0.4, {"l1_ratio": 0.4})):
-        theirs = LogisticRegression(regParam=0.05, elasticNetParam=mixture, standardization=False, **TIGHT).fit(frame)
+    for penalty, mixture, more in (
+        ("l2", 0.0, {}),
+        ("l1", 1.0, {}),
+        ("elasticnet", 0.4, {"l1_ratio": 0.4}),
+    ):
+        theirs = LogisticRegression(
+            regParam=0.05, elasticNetParam=mixture, standardization=False, **TIGHT
+        ).fit(frame)
         ours = solved(X, y, "logistic", penalty, 0.05, **more)
         np.testing.assert_allclose(ours, theirs.coefficients.toArray(), atol=1e-5)
     theirs = LogisticRegression(regParam=0.05, **TIGHT).fit(frame).coefficients.toArray()
-    np.testing.assert_allclose(solved(X / deviation, y, "logistic", "l2", 0.05) / deviation, theirs, rtol=1e-4)
+    np.testing.assert_allclose(
+        solved(X / deviation, y, "logistic", "l2", 0.05) / deviation, theirs, rtol=1e-4
+    )
 
 
 def test_regression_is_that_of_mllib(frame_of):
@@ -55,6 +65,8 @@ def test_regression_is_that_of_mllib(frame_of):
     X, sigma = 20 * X, y.std()
     frame = frame_of(X, y)
     for penalty, strength, mixture in (("l1", 2.0, 1.0), ("l2", 2.0 / sigma, 0.0)):
-        theirs = LinearRegression(regParam=2.0, elasticNetParam=mixture, standardization=False, **TIGHT).fit(frame)
+        theirs = LinearRegression(
+            regParam=2.0, elasticNetParam=mixture, standardization=False, **TIGHT
+        ).fit(frame)
         ours = solved(X, y, "squared", penalty, strength)
         np.testing.assert_allclose(ours, theirs.coefficients.toArray(), rtol=2e-3, atol=2e-3)

@@ -1,4 +1,6 @@
-"""Every operation and kind gives the same result and the same bill on Ray, Spark and MPI as in one process."""
+"""Every operation and kind gives the same result and the same bill on Ray, Spark and MPI as in one
+process.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ DIFFERENT = {
     ("path", "columns"): "folds of columns need the data on the driver",
     ("path", "shared"): "the message is about folds",
 }
-"""What is not the same yet, on all engines. A cell that becomes the same fails here until it is removed."""
+"""What is not the same yet, on all engines. A cell that becomes the same fails here until it is
+removed.
+"""
 
 
 @functools.cache
@@ -40,7 +44,9 @@ def compare(found, cell):
 @pytest.fixture(scope="module")
 def on_mpi(request, tmp_path_factory):
     """The cells of this run in one mpiexec: starting ranks takes longer than running them."""
-    chosen = [item for item in request.session.items if item.function is test_mpi_is_like_one_process]
+    chosen = [
+        item for item in request.session.items if item.function is test_mpi_is_like_one_process
+    ]
     cells = [CELLS.index(item.callspec.params["cell"]) for item in chosen]
     file = tmp_path_factory.mktemp("mpi") / "answers.pickle"
     process = mpiexec(3, "-m", "tests.harness.operations", str(file), *map(str, cells))

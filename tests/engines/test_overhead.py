@@ -1,4 +1,6 @@
-"""The embedded engine costs little more than the arithmetic: the benchmark's ratios, with fewer repetitions."""
+"""The embedded engine costs little more than the arithmetic: the benchmark's ratios, with fewer
+repetitions.
+"""
 
 from benchmarks.engine_overhead import mix_overhead, sum_overhead
 

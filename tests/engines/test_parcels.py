@@ -45,7 +45,10 @@ def test_a_parcel_of_another_run_is_not_opened():
 
 def test_data_arrives_as_it_was():
     result = co.solve(
-        co.Problem("squared", "l2", 0.1, intercept=False), (np.eye(6), np.arange(6.0)), agents=2, progress=False
+        co.Problem("squared", "l2", 0.1, intercept=False),
+        (np.eye(6), np.arange(6.0)),
+        agents=2,
+        progress=False,
     )
     things = [
         result.bill,
@@ -66,8 +69,14 @@ def test_data_arrives_as_it_was():
 
 def test_only_tasks_open_pickles_and_only_their_drivers_orders():
     folder = Path(parcels.__file__).parent
-    assert [file.name for file in sorted(folder.glob("*.py")) if "pickle.load" in file.read_text()] == ["parcels.py"]
-    assert inspect.getsource(parcels).count("pickle.load") == inspect.getsource(parcels.order).count("pickle.load") == 1
+    assert [
+        file.name for file in sorted(folder.glob("*.py")) if "pickle.load" in file.read_text()
+    ] == ["parcels.py"]
+    assert (
+        inspect.getsource(parcels).count("pickle.load")
+        == inspect.getsource(parcels.order).count("pickle.load")
+        == 1
+    )
     users = [file.name for file in sorted(folder.glob("*.py")) if "order(" in file.read_text()]
     assert users == ["parcels.py", "reception.py"]
     assert "order(" in inspect.getsource(reception.serve)

@@ -1,4 +1,6 @@
-"""A job for every word: what was said is replayed from the State and the replies, and ends like a conversation."""
+"""A job for every word: what was said is replayed from the State and the replies, and ends like a
+conversation.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,22 @@ from coterie.run.bill import Bill
 from coterie.run.collectives import Mix, Sum
 from tests.harness.cluster_cases import LINEAR, fit, names, summary
 
-LONG = {"vrd2", "diffusion", "pvrd2", "dynamic-diffusion", "global", "until it is optimal", "rare columns beside l1"}
+LONG = {
+    "vrd2",
+    "diffusion",
+    "pvrd2",
+    "dynamic-diffusion",
+    "global",
+    "until it is optimal",
+    "rare columns beside l1",
+}
 SYNCHRONOUS = [name for name in names() if name not in METHODS or not METHODS[name]().asynchronous]
 
 
 def visited(questions):
-    """Everybody's answer by somebody who has never heard of them: what is not in the question is not there."""
+    """Everybody's answer by somebody who has never heard of them: what is not in the question is
+    not there.
+    """
     return [pickle.loads(pickle.dumps(question))() for question in questions]
 
 
@@ -37,7 +49,8 @@ class Visits(Local):
 
 @pytest.mark.rotates
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SYNCHRONOUS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SYNCHRONOUS],
 )
 def test_a_replayed_run_is_the_run(name):
     with one_blas_thread():
@@ -66,10 +79,15 @@ def stop_early(agent):
 
 
 @pytest.mark.parametrize(
-    ("step", "told"), [(say, "said Sum and agent 1 said Mix"), (stop_early, "agent 1 ended the round while agent 0")]
+    ("step", "told"),
+    [(say, "said Sum and agent 1 said Mix"), (stop_early, "agent 1 ended the round while agent 0")],
 )
 def test_agents_that_disagree_are_named(step, told):
     network = ring(3)
     transport = Replayed(network, Bill(network), [f"agent {j}" for j in range(3)], visited)
     with pytest.raises(ProtocolError, match=told):
-        transport.take(step, [(Agent(j, 3, Table(np.ones((1, 1))), LINEAR, "samples"),) for j in range(3)], "rounds")
+        transport.take(
+            step,
+            [(Agent(j, 3, Table(np.ones((1, 1))), LINEAR, "samples"),) for j in range(3)],
+            "rounds",
+        )

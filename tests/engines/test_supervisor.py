@@ -32,11 +32,21 @@ LOST = PartyLost("bea stopped answering", "bea")
 def outcome(process, round=1, status=Status.OPTIMAL, error=None):
     history = [Record(round, 0.0, 0, 1.0, 0.5, 0.5)]
     bound = Bound(1.0, 0.5, None)
-    return Outcome(status, [Point(np.full(1, 10.0 * process + round))], bound, 1.0, Bill(NETWORK), history, error)
+    return Outcome(
+        status,
+        [Point(np.full(1, 10.0 * process + round))],
+        bound,
+        1.0,
+        Bill(NETWORK),
+        history,
+        error,
+    )
 
 
 class Script:
-    """Processes that say what is written, so many lines at a time; at the end of the script they are silent."""
+    """Processes that say what is written, so many lines at a time; at the end of the script they
+    are silent.
+    """
 
     def __init__(self, *received):
         self.received, self.said = list(received), []
@@ -77,7 +87,9 @@ def test_all_are_introduced_and_the_ends_put_together():
 BEA_DIES = [KEPT[1], (1, "lost", LOST)]
 
 
-@pytest.mark.parametrize("lines", [[[*BEA_DIES, KEPT[0]]], [BEA_DIES, [KEPT[0]]]], ids=["at once", "later"])
+@pytest.mark.parametrize(
+    "lines", [[[*BEA_DIES, KEPT[0]]], [BEA_DIES, [KEPT[0]]]], ids=["at once", "later"]
+)
 def test_what_was_said_before_a_process_died_is_kept(lines):
     """The news of a death may come before what others said earlier."""
     found = followed(Script(MET, *lines))

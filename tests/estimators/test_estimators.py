@@ -24,7 +24,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as co
-from coterie.estimators import LinearClassifier, LinearRegressor, LowRankClassifier, LowRankRegressor
+from coterie.estimators import (
+    LinearClassifier,
+    LinearRegressor,
+    LowRankClassifier,
+    LowRankRegressor,
+)
 from coterie.numerics.losses.huber import Huber
 from coterie.numerics.penalties.box import Box
 
@@ -32,20 +37,25 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 5))
 NAMES = ["age", "height", "weight", "pulse", "income"]
 NUMBERS = X @ np.array([1.0, -2.0, 0.0, 0.5, 3.0]) + 4.0 + 0.1 * RNG.standard_normal(120)
-CLASSES = np.array(["ant", "bee", "cat"])[np.digitize(NUMBERS + RNG.standard_normal(120), [2.0, 6.0])]
+CLASSES = np.array(["ant", "bee", "cat"])[
+    np.digitize(NUMBERS + RNG.standard_normal(120), [2.0, 6.0])
+]
 TWO = CLASSES == "bee"
 ESTIMATORS = [(LinearRegressor, NUMBERS), (LinearClassifier, CLASSES)]
 both = pytest.mark.parametrize(("estimator", "y"), ESTIMATORS)
 both_splits = pytest.mark.parametrize("split", ["samples", "features"])
 
-EQUAL_TO_SEVEN_DIGITS = "a first-order method is as exact as tol, and this check wants seven digits of the scores"
+EQUAL_TO_SEVEN_DIGITS = (
+    "a first-order method is as exact as tol, and this check wants seven digits of the scores"
+)
 
 
 def expected_failures(estimator):
     by_features = estimator.split == "features" and isinstance(estimator, LinearClassifier)
     if by_features or isinstance(estimator, LowRankClassifier):
         return {
-            f"check_sample_weight_equivalence_on_{kind}_data": EQUAL_TO_SEVEN_DIGITS for kind in ("dense", "sparse")
+            f"check_sample_weight_equivalence_on_{kind}_data": EQUAL_TO_SEVEN_DIGITS
+            for kind in ("dense", "sparse")
         }
     return {}
 
@@ -57,7 +67,9 @@ def test_scikit_learn_approves(estimator, check):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of float32 data at a tol of 1e-13
+@pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning"
+)  # of float32 data at a tol of 1e-13
 @parametrize_with_checks(
     [
         LinearRegressor("huber", penalty="elasticnet"),
@@ -74,7 +86,10 @@ def test_scikit_learn_approves_of_other_settings(estimator, check):
 
 
 def test_import_does_not_wait_for_scikit_learn():
-    code = "import sys, coterie; early = 'sklearn' in sys.modules; coterie.LinearRegressor; assert not early"
+    code = (
+        "import sys, coterie; early = 'sklearn' in sys.modules; coterie.LinearRegressor; assert "
+        "not early"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -113,7 +128,9 @@ def test_several_classes_are_scikit_learns_one_against_the_rest():
     twin = OneVsRestClassifier(LogisticRegression(C=1 / (0.01 * 120), tol=1e-10)).fit(X, CLASSES)
     fitted = LinearClassifier(alpha=0.01, tol=1e-10, multi_class="one-vs-rest").fit(X, CLASSES)
     np.testing.assert_allclose(fitted.predict_proba(X), twin.predict_proba(X), atol=1e-5)
-    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), twin.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(
+        np.exp(fitted.predict_log_proba(X)), twin.predict_proba(X), atol=1e-5
+    )
     np.testing.assert_array_equal(fitted.predict(X), twin.predict(X))
 
 
@@ -131,7 +148,9 @@ def test_only_the_logistic_loss_has_probabilities():
 def test_weights_are_copies_and_zeros_are_absence(estimator, y, split):
     weights = RNG.integers(0, 3, 120)
     weighted = estimator(split=split, alpha=0.1, tol=1e-9).fit(X, y, sample_weight=weights)
-    copied = estimator(split=split, alpha=0.1, tol=1e-9).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    copied = estimator(split=split, alpha=0.1, tol=1e-9).fit(
+        np.repeat(X, weights, axis=0), np.repeat(y, weights)
+    )
     np.testing.assert_allclose(weighted.coef_, copied.coef_, atol=1e-4)
     np.testing.assert_allclose(weighted.intercept_, copied.intercept_, atol=1e-3)
 
@@ -150,7 +169,9 @@ def test_class_weights_are_scikit_learns(weight):
 def test_layouts_agree(estimator, y, layout):
     dense, other = estimator(tol=1e-9).fit(X, y), estimator(tol=1e-9).fit(layout(X), y)
     np.testing.assert_allclose(other.coef_, dense.coef_, atol=1e-5)
-    np.testing.assert_allclose(other.predict(layout(X[:9])) == dense.predict(X[:9]) if y is CLASSES else 1, 1)
+    np.testing.assert_allclose(
+        other.predict(layout(X[:9])) == dense.predict(X[:9]) if y is CLASSES else 1, 1
+    )
 
 
 @both
@@ -158,10 +179,17 @@ def test_layouts_agree(estimator, y, layout):
 @pytest.mark.parametrize("method", ["auto", "first order"])
 def test_float32_is_kept(estimator, y, split, method):
     method = method if method == "auto" else {"samples": "proximal-1", "features": "tree"}[split]
-    fitted = estimator(split=split, method=method, alpha=0.01, tol=1e-4).fit(X.astype(np.float32), y)
+    fitted = estimator(split=split, method=method, alpha=0.01, tol=1e-4).fit(
+        X.astype(np.float32), y
+    )
     assert fitted.coef_.dtype == np.float32
-    scores = fitted.predict(X.astype(np.float32)) if y is NUMBERS else fitted.decision_function(X.astype(np.float32))
-    # Predicted numbers have the digits of labels, which may be far larger than what columns add to the intercept.
+    scores = (
+        fitted.predict(X.astype(np.float32))
+        if y is NUMBERS
+        else fitted.decision_function(X.astype(np.float32))
+    )
+    # Predicted numbers have the digits of labels, which may be far larger than what columns add to
+    # the intercept.
     assert scores.dtype == (np.float64 if y is NUMBERS else np.float32)
     double = estimator(split=split, method=method, alpha=0.01).fit(X, y)
     np.testing.assert_allclose(fitted.coef_, double.coef_, atol=0.05)
@@ -174,20 +202,24 @@ def test_frames_and_pipelines(estimator, y, output, frame):
     parts = make_column_transformer(
         (StandardScaler(), NAMES[:3]), remainder="passthrough", verbose_feature_names_out=False
     )
-    model = make_pipeline(parts, estimator(split="features", agents=[NAMES[:2], NAMES[2:]])).set_output(
-        transform=output
-    )
+    model = make_pipeline(
+        parts, estimator(split="features", agents=[NAMES[:2], NAMES[2:]])
+    ).set_output(transform=output)
     model.fit(data, y)
     assert list(model[-1].feature_names_in_) == NAMES
     assert model[-1].n_features_in_ == 5
     assert model.score(data, y) > 0.8
     results = model[-1].result_ if isinstance(model[-1].result_, tuple) else (model[-1].result_,)
-    assert [[p.columns for p in result.certificate.participants] for result in results] == [[2, 3]] * len(results)
+    assert [[p.columns for p in result.certificate.participants] for result in results] == [
+        [2, 3]
+    ] * len(results)
 
 
 @both
 def test_grids_copies_and_folds(estimator, y):
-    search = GridSearchCV(estimator(), {"alpha": [1e-3, 10.0], "split": ["samples", "features"]}, cv=3).fit(X, y)
+    search = GridSearchCV(
+        estimator(), {"alpha": [1e-3, 10.0], "split": ["samples", "features"]}, cv=3
+    ).fit(X, y)
     assert search.best_params_["alpha"] == 1e-3
     copy = clone(search.best_estimator_)
     assert copy.get_params() == search.best_estimator_.get_params()
@@ -226,8 +258,12 @@ def test_random_state_is_the_seed():
 
 
 def test_objects_in_place_of_names():
-    fitted = LinearRegressor(Huber(threshold=0.5), penalty=Box(lower=0.0, upper=1.0)).fit(X, NUMBERS)
-    named = LinearRegressor("huber", threshold=0.5, penalty=Box(lower=0.0, upper=1.0)).fit(X, NUMBERS)
+    fitted = LinearRegressor(Huber(threshold=0.5), penalty=Box(lower=0.0, upper=1.0)).fit(
+        X, NUMBERS
+    )
+    named = LinearRegressor("huber", threshold=0.5, penalty=Box(lower=0.0, upper=1.0)).fit(
+        X, NUMBERS
+    )
     assert fitted.coef_.min() >= 0
     np.testing.assert_array_equal(fitted.coef_, named.coef_)
 
@@ -244,7 +280,8 @@ def test_the_tolerance_is_not_fooled_by_an_offset(loss):
 
 
 @pytest.mark.skipif(
-    not hasattr(sklearn, "callback") and sklearn.__version__ < "1.9", reason="scikit-learn 1.9 has callbacks"
+    not hasattr(sklearn, "callback") and sklearn.__version__ < "1.9",
+    reason="scikit-learn 1.9 has callbacks",
 )
 @both
 def test_scikit_learns_callbacks_hear_every_certificate_and_may_stop(estimator, y):
@@ -258,7 +295,10 @@ def test_scikit_learns_callbacks_hear_every_certificate_and_may_stop(estimator, 
 
         def on_fit_task_end(self, estimator, context):
             self.received.append(context.task_name)
-            return context.task_name == "certificate" and self.received.count("certificate") >= self.patience
+            return (
+                context.task_name == "certificate"
+                and self.received.count("certificate") >= self.patience
+            )
 
     patient, hasty = Listener(10**6), Listener(1)
     fitted = estimator(method="proximal-2").set_callbacks(patient).fit(X, y)
@@ -271,7 +311,7 @@ def test_scikit_learns_callbacks_hear_every_certificate_and_may_stop(estimator, 
     assert hasty.received.count("certificate") <= len(results)
 
 
-# -- low rank ----------------------------------------------------------------------------------------------------------
+# -- low rank --------------------------------------------------------------------------------------
 
 PATTERNS = RNG.standard_normal((5, 2)) @ RNG.standard_normal((2, 7))
 MANY = X @ PATTERNS
@@ -315,7 +355,9 @@ def test_many_classes_by_their_most_probable_ones():
         fitted.predict_top_k(X, 99)
 
 
-@pytest.mark.parametrize(("estimator", "y"), [(LowRankRegressor, MANY), (LowRankClassifier, WINNERS)])
+@pytest.mark.parametrize(
+    ("estimator", "y"), [(LowRankRegressor, MANY), (LowRankClassifier, WINNERS)]
+)
 def test_low_rank_starts_where_it_was_and_keeps_float32(estimator, y):
     fitted = estimator(warm_start=True).fit(X, y)
     cold = fitted.n_iter_
@@ -323,7 +365,9 @@ def test_low_rank_starts_where_it_was_and_keeps_float32(estimator, y):
     assert estimator(tol=1e-3).fit(X.astype(np.float32), y).coef_.dtype == np.float32
 
 
-@pytest.mark.parametrize("estimator", [LinearClassifier, LinearRegressor, LowRankClassifier, LowRankRegressor])
+@pytest.mark.parametrize(
+    "estimator", [LinearClassifier, LinearRegressor, LowRankClassifier, LowRankRegressor]
+)
 def test_signature_and_docstring_have_every_parameter_once_and_its_own_first(estimator):
     first, *others = inspect.signature(estimator).parameters.values()
     assert first.name in ("loss", "radius")
@@ -334,8 +378,17 @@ def test_signature_and_docstring_have_every_parameter_once_and_its_own_first(est
     assert names.index("max_rounds") > names.index(
         "class_weight" if issubclass(estimator, ClassifierMixin) else first.name
     )
-    told = inspect.getdoc(estimator).partition("Parameters\n----------\n")[2].partition("Attributes\n----------\n")
-    listed = [name for line in told[0].splitlines() if line[:1].strip() for name in line.partition(" :")[0].split(", ")]
+    told = (
+        inspect.getdoc(estimator)
+        .partition("Parameters\n----------\n")[2]
+        .partition("Attributes\n----------\n")
+    )
+    listed = [
+        name
+        for line in told[0].splitlines()
+        if line[:1].strip()
+        for name in line.partition(" :")[0].split(", ")
+    ]
     assert sorted(listed) == sorted(names)
     for fitted in ("coef_", "certificate_", "n_features_in_"):
         assert told[2].count(fitted) == 1
@@ -344,4 +397,6 @@ def test_signature_and_docstring_have_every_parameter_once_and_its_own_first(est
 def test_a_parameter_of_a_loss_has_one_default():
     """`LinearRegressor("huber")` and `Problem("huber")` are the same question."""
     for loss, parameter in (("huber", "threshold"), ("quantile", "level")):
-        assert getattr(co.LinearRegressor(loss), parameter) == getattr(co.Problem(loss).loss, parameter)
+        assert getattr(co.LinearRegressor(loss), parameter) == getattr(
+            co.Problem(loss).loss, parameter
+        )

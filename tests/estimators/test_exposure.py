@@ -30,11 +30,14 @@ ILL = (RNG.random(N) < 1 / (1 + np.exp(-X[:, 0] - OFFSET))).astype(int)
 
 def test_regressors_and_classifiers_take_an_offset():
     fitted = co.LinearRegressor("poisson", alpha=0.01, tol=1e-10).fit(X, COUNTS, offset=OFFSET)
-    # A rate, weighted by its exposure, is a count with an offset, but for the number that losses are divided by.
+    # A rate, weighted by its exposure, is a count with an offset, but for the number that losses
+    # are divided by.
     rates = PoissonRegressor(alpha=0.01 * N / EXPOSURE.sum(), solver="newton-cholesky", tol=1e-9)
     rates.fit(X, COUNTS / EXPOSURE, sample_weight=EXPOSURE)
     np.testing.assert_allclose(fitted.coef_, rates.coef_, atol=1e-6)
-    np.testing.assert_allclose(fitted.predict(X, offset=OFFSET), rates.predict(X) * EXPOSURE, rtol=1e-5)
+    np.testing.assert_allclose(
+        fitted.predict(X, offset=OFFSET), rates.predict(X) * EXPOSURE, rtol=1e-5
+    )
     assert fitted.score(X, COUNTS, offset=OFFSET) > fitted.score(X, COUNTS, offset=0.0)
     scores = rates.score(X, COUNTS / EXPOSURE, sample_weight=EXPOSURE)
     assert fitted.score(X, COUNTS, offset=OFFSET) == pytest.approx(scores, abs=1e-6)
@@ -42,9 +45,13 @@ def test_regressors_and_classifiers_take_an_offset():
         fitted.score(X, -1 - COUNTS, offset=OFFSET)
     classifier = co.LinearClassifier(tol=1e-8).fit(X, ILL, offset=OFFSET.tolist())
     model = classifier.result_.model
-    np.testing.assert_array_equal(classifier.decision_function(X, OFFSET), model.decision_function(X, OFFSET))
+    np.testing.assert_array_equal(
+        classifier.decision_function(X, OFFSET), model.decision_function(X, OFFSET)
+    )
     np.testing.assert_array_equal(classifier.predict(X, OFFSET), model.predict(X, OFFSET))
-    np.testing.assert_allclose(np.exp(classifier.predict_log_proba(X, OFFSET)), model.predict_proba(X, OFFSET))
+    np.testing.assert_allclose(
+        np.exp(classifier.predict_log_proba(X, OFFSET)), model.predict_proba(X, OFFSET)
+    )
     assert classifier.score(X, ILL, offset=OFFSET) > 0.6
     for asked in (fitted.predict, classifier.predict, classifier.predict_proba):
         with pytest.raises(InvalidData, match="fitted with an offset"):
@@ -79,7 +86,9 @@ def test_metadata_is_routed():
 
 @pytest.fixture
 def insurers(tmp_path):
-    frame = pd.DataFrame(X, columns=["age", "power", "density"]).assign(years=EXPOSURE, log=OFFSET, claims=COUNTS)
+    frame = pd.DataFrame(X, columns=["age", "power", "density"]).assign(
+        years=EXPOSURE, log=OFFSET, claims=COUNTS
+    )
     files = []
     for name, part in zip(("north", "south", "west"), np.split(np.arange(N), 3), strict=True):
         frame.iloc[part].to_csv(tmp_path / f"{name}.csv", index=False)
@@ -95,8 +104,20 @@ def run(*words: object, code: int = 0) -> str:
 
 def test_an_exposure_from_the_shell(insurers):
     folder, files = insurers
-    fit = ["fit", *files, "--target", "claims", "--loss", "poisson", "--intercept", "--columns", "age,power,density"]
-    data = co.data.split(co.Table(X, COUNTS, columns=("age", "power", "density"), offset=OFFSET), "samples", 3)
+    fit = [
+        "fit",
+        *files,
+        "--target",
+        "claims",
+        "--loss",
+        "poisson",
+        "--intercept",
+        "--columns",
+        "age,power,density",
+    ]
+    data = co.data.split(
+        co.Table(X, COUNTS, columns=("age", "power", "density"), offset=OFFSET), "samples", 3
+    )
     expected = co.solve(co.Problem("poisson", intercept=True), data)
     table = run(*fit, "--exposure", "years", "--inference", "model", "-o", folder / "years")
     assert "age" in table
@@ -107,17 +128,31 @@ def test_an_exposure_from_the_shell(insurers):
     shown = folder / "years" / "certificate.json"
     assert json.loads(shown.read_text())["settings"]["problem"]["offset"] is True
     assert "Offset" in (folder / "years" / "report.html").read_text()
-    proof = [shown, folder / "years" / "model.npz", *files, "--target", "claims", "--columns", "age,power,density"]
-    assert "with an intercept and an offset" in run("verify", *proof, "--exposure", "years").replace("\n", " ")
+    proof = [
+        shown,
+        folder / "years" / "model.npz",
+        *files,
+        "--target",
+        "claims",
+        "--columns",
+        "age,power,density",
+    ]
+    assert "with an intercept and an offset" in run(
+        "verify", *proof, "--exposure", "years"
+    ).replace("\n", " ")
     assert "the model has an offset, but the data has none" in run("verify", *proof, code=1)
     model = folder / "years" / "model.npz"
     written = run("predict", model, files[0], "--exposure", "years", "--score")
     found = pd.read_csv(StringIO(written))
-    np.testing.assert_allclose(found["prediction"], expected.model.predict(X[:40], offset=OFFSET[:40]), rtol=1e-6)
+    np.testing.assert_allclose(
+        found["prediction"], expected.model.predict(X[:40], offset=OFFSET[:40]), rtol=1e-6
+    )
     np.testing.assert_allclose(np.exp(found["score"]), found["prediction"])
     assert "--offset or --exposure" in run("predict", model, files[0], code=1)
     assert "deviance" in run("evaluate", model, *files, "--target", "claims", "--exposure", "years")
-    alone = run("fit", *files, "--target", "claims", "--split", "users", "--exposure", "years", code=1)
+    alone = run(
+        "fit", *files, "--target", "claims", "--split", "users", "--exposure", "years", code=1
+    )
     assert "models of every user take no offset" in alone
     assert "both say what is added" in run(*fit, "--offset", "log", "--exposure", "years", code=1)
     path = [
@@ -142,5 +177,20 @@ def test_exposures_that_are_not_above_zero_are_refused_by_party_and_row(insurers
     frame = pd.read_csv(files[1])
     frame.loc[[4, 6], "years"] = [0.0, -1.0]
     frame.to_csv(files[1], index=False)
-    told = run("fit", *files, "--target", "claims", "--loss", "poisson", "--exposure", "years", "-o", folder, code=1)
-    assert f"party 'south': 2 exposures are not above 0 (first at line 6 of {files[1]}, column 'years': 0.0)" in told
+    told = run(
+        "fit",
+        *files,
+        "--target",
+        "claims",
+        "--loss",
+        "poisson",
+        "--exposure",
+        "years",
+        "-o",
+        folder,
+        code=1,
+    )
+    assert (
+        f"party 'south': 2 exposures are not above 0 (first at line 6 of {files[1]}, column "
+        "'years': 0.0)"
+    ) in told

@@ -74,7 +74,9 @@ def test_better_together_than_alone():
     camps = (np.arange(USERS)[:, None] - np.arange(USERS)) % 2 == 0
     graph = np.where(camps & ~np.eye(USERS, dtype=bool), 1.0, 0.0)
     scores = {
-        method: PersonalizedClassifier(count=12, network=graph, method=method).fit(X, y, users).score(*test)
+        method: PersonalizedClassifier(count=12, network=graph, method=method)
+        .fit(X, y, users)
+        .score(*test)
         for method in ("dada", "local", "global")
     }
     assert scores["dada"] > max(scores["local"], scores["global"])
@@ -83,11 +85,15 @@ def test_better_together_than_alone():
 @pytest.mark.parametrize("predictors", ["trees", "functions", "linear"])
 def test_base_predictors(predictors, tmp_path):
     X, y, users = rows()
-    trees = [DecisionTreeClassifier(max_depth=2, random_state=s).fit(X[s::3], y[s::3]) for s in range(3)]
+    trees = [
+        DecisionTreeClassifier(max_depth=2, random_state=s).fit(X[s::3], y[s::3]) for s in range(3)
+    ]
     functions = [lambda X, j=j: X[:, j] for j in range(3)]
     chosen = {"trees": trees, "functions": functions, "linear": "linear"}[predictors]
     problem = co.Personal(chosen, beta=10.0, mu=0.3)
-    result = co.solve(problem, (X, y, users), split="users", network="complete", local_steps=5, tol=1e-3)
+    result = co.solve(
+        problem, (X, y, users), split="users", network="complete", local_steps=5, tol=1e-3
+    )
     assert result.status == "optimal"
     assert np.mean(result.model.predict(X, users) == y) > 0.85
     assert co.verify(result.certificate, result.model, (X, y, users)).holds
@@ -104,7 +110,9 @@ def test_model_files(tmp_path):
     path = model.save(tmp_path / "model.npz")
     again = load_model(path)
     X, _, users = rows(4)
-    np.testing.assert_array_equal(again.decision_function(X, users), model.decision_function(X, users))
+    np.testing.assert_array_equal(
+        again.decision_function(X, users), model.decision_function(X, users)
+    )
     assert again.digest() == model.digest()
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -115,7 +123,9 @@ def test_model_files(tmp_path):
 
 def test_a_changed_model_or_certificate_does_not_hold():
     X, y, users = rows()
-    result = co.solve(co.Personal(count=12), (X, y, users), split="users", network="ring", max_rounds=50)
+    result = co.solve(
+        co.Personal(count=12), (X, y, users), split="users", network="ring", max_rounds=50
+    )
     assert co.verify(result.certificate, result.model, (X, y, users)).holds
     assert not co.verify(result.certificate, result.model, (X[::-1], y, users)).holds
 
@@ -123,9 +133,18 @@ def test_a_changed_model_or_certificate_does_not_hold():
 def test_cross_validation_keeps_to_training_rows_and_finds_what_matters():
     X, y, users = rows(5, 9)
     model = PersonalizedClassifier(
-        method="dada", count=12, beta=[0.01, 10.0], mu=[1.0], lam=[0.1, 10.0], cv=3, alternations=1, max_rounds=120
+        method="dada",
+        count=12,
+        beta=[0.01, 10.0],
+        mu=[1.0],
+        lam=[0.1, 10.0],
+        cv=3,
+        alternations=1,
+        max_rounds=120,
     ).fit(X, y, users)
-    assert [sorted(trial) for trial in model.trials_] == [["lam", "mu", "score"]] * 2 + [["beta", "score"]] * 2
+    assert [sorted(trial) for trial in model.trials_] == [["lam", "mu", "score"]] * 2 + [
+        ["beta", "score"]
+    ] * 2
     assert all(0 <= trial["score"] <= 1 for trial in model.trials_)
     chosen = max(model.trials_[2:], key=lambda trial: trial["score"])["beta"]
     assert model.beta_ == chosen
@@ -145,25 +164,38 @@ def test_drawings():
     assert (np.diff(darkness) >= 0).all(), "heavier edges are drawn later and darker"
     order = np.argsort(camps, kind="stable")
     matrix = weight_matrix(model, camps)
-    np.testing.assert_array_equal(matrix.images[0].get_array(), model.weights.toarray()[np.ix_(order, order)])
-    inside = sum(w for k, row in enumerate(model.weights.toarray()) for m, w in enumerate(row) if camps[k] == camps[m])
+    np.testing.assert_array_equal(
+        matrix.images[0].get_array(), model.weights.toarray()[np.ix_(order, order)]
+    )
+    inside = sum(
+        w
+        for k, row in enumerate(model.weights.toarray())
+        for m, w in enumerate(row)
+        if camps[k] == camps[m]
+    )
     assert f"{inside / model.weights.sum():.0%}" in matrix.get_title()
     assert weight_matrix(model).images, "communities are found where no clusters are given"
     X, y, users = rows(8)
     line = accuracy_by_rows({"dada": model}, X, y, users, bins=2).lines[0]
-    assert np.mean(line.get_ydata()) == pytest.approx(np.mean(list(model.score_per_user(X, y, users).values())))
+    assert np.mean(line.get_ydata()) == pytest.approx(
+        np.mean(list(model.score_per_user(X, y, users).values()))
+    )
     left, right = accuracy_by_traffic({"dada": [(10, 0, 0.5), (20, 1000, 0.75)]}).axes
     assert left.lines[0].get_xdata().tolist() == [10, 20]
-    assert right.lines[0].get_xdata().tolist() == [1000], "nothing sent has no place on a logarithmic axis"
+    assert right.lines[0].get_xdata().tolist() == [1000], (
+        "nothing sent has no place on a logarithmic axis"
+    )
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------
 
 
 def test_a_user_with_one_class_only_learns():
     X, y, users = rows()
     y = np.where(users == "u0", "likes", y)
-    model = PersonalizedClassifier(method="dada", count=12, alternations=1, max_rounds=150).fit(X, y, users)
+    model = PersonalizedClassifier(method="dada", count=12, alternations=1, max_rounds=150).fit(
+        X, y, users
+    )
     assert np.mean(model.predict(X[users == "u0"], "u0") == "likes") == 1.0
 
 
@@ -173,11 +205,15 @@ def test_a_user_without_rows_takes_after_its_neighbours():
     tables.append(co.Table(np.empty((0, 3)), np.empty(0, y.dtype), name="newcomer"))
     graph = np.zeros((USERS + 1, USERS + 1))
     graph[USERS, [0, 2, 4]] = graph[[0, 2, 4], USERS] = 1.0
-    result = co.solve(co.Personal(count=12), tables, split="users", network=graph, tol=1e-4, max_rounds=2000)
+    result = co.solve(
+        co.Personal(count=12), tables, split="users", network=graph, tol=1e-4, max_rounds=2000
+    )
     new = result.model.coefficients_of("newcomer")
     near = np.mean([result.model.coefficients_of(f"u{k}") for k in (0, 2, 4)], axis=0)
     np.testing.assert_allclose(new, near, atol=0.05)
-    learned = co.solve(co.Personal(count=12), tables, split="users", alternations=1, sample=3, max_rounds=100)
+    learned = co.solve(
+        co.Personal(count=12), tables, split="users", alternations=1, sample=3, max_rounds=100
+    )
     assert np.isfinite(learned.model.coefficients_of("newcomer")).all()
 
 
@@ -190,7 +226,9 @@ def test_unknown_users():
     average = model.model_.confidence @ model.model_.coef_ / model.model_.confidence.sum()
     scores = model.model_.problem.base.values(X) @ average
     np.testing.assert_allclose(model.decision_function(X, "stranger"), scores)
-    friends = model.model_.decision_function(X, "stranger", unknown="neighbours", neighbours={"stranger": ["u1"]})
+    friends = model.model_.decision_function(
+        X, "stranger", unknown="neighbours", neighbours={"stranger": ["u1"]}
+    )
     np.testing.assert_allclose(friends, model.model_.decision_function(X, "u1"))
     with pytest.raises(co.CoterieError, match="unknown users"):
         model.set_params(unknown="whatever").predict(X, "stranger")
@@ -222,7 +260,11 @@ def test_refusals(change, match):
     }.get(change.get("data"), (X, y, users))
     options = {name: value for name, value in change.items() if name not in ("data", "problem")}
     with pytest.raises(co.CoterieError, match=match):
-        co.solve(change.get("problem", co.Personal(count=12)), data, **{"split": "users", "max_rounds": 5, **options})
+        co.solve(
+            change.get("problem", co.Personal(count=12)),
+            data,
+            **{"split": "users", "max_rounds": 5, **options},
+        )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +286,11 @@ def test_impossible_problems(parameters, match):
 @pytest.mark.parametrize(
     ("parameters", "labels", "match"),
     [
-        ({"beta": [1.0, 10.0]}, None, r"beta=\[1.0, 10.0\] are several values to choose from: set cv=3"),
+        (
+            {"beta": [1.0, 10.0]},
+            None,
+            r"beta=\[1.0, 10.0\] are several values to choose from: set cv=3",
+        ),
         ({"lam": [], "cv": 3}, None, r"lam=\[\] must be a number, or with cv a list"),
         ({"cv": 3}, "one", "class 'likes' has 1 row, at party 'u0'"),
     ],
@@ -261,9 +307,13 @@ def test_impossible_choices(parameters, labels, match):
 def test_rows_of_another_width_are_refused(columns, tmp_path):
     """Also by a model from a file, and where all stumps are on columns that the rows have."""
     X, y, users = rows()
-    model = co.solve(co.Personal(count=2), (X, y, users), split="users", network="ring", max_rounds=5).model
+    model = co.solve(
+        co.Personal(count=2), (X, y, users), split="users", network="ring", max_rounds=5
+    ).model
     for one in (model, load_model(model.save(tmp_path / "model.npz"))):
-        with pytest.raises(co.CoterieError, match=f"the model has 3 columns, but the data has {columns}"):
+        with pytest.raises(
+            co.CoterieError, match=f"the model has 3 columns, but the data has {columns}"
+        ):
             one.predict(np.ones((4, columns)), "u1")
 
 
@@ -280,10 +330,12 @@ def test_the_columns_of_a_frame_are_found_by_their_names():
     frame = pd.DataFrame(X, columns=list("abc"))
     labels = np.where(X @ [1, 2, 3] > 0, 1, -1)
     model = co.solve(co.Personal(), (frame, labels, users), split="users", max_rounds=30).model
-    np.testing.assert_array_equal(model.predict(frame, users), model.predict(frame[["c", "a", "b"]], users))
+    np.testing.assert_array_equal(
+        model.predict(frame, users), model.predict(frame[["c", "a", "b"]], users)
+    )
 
 
-# -- the choice --------------------------------------------------------------------------------------------------------
+# -- the choice ------------------------------------------------------------------------------------
 
 
 def levels(seed=0, users=4, per_user=16):
@@ -300,7 +352,16 @@ def test_the_default_chooses_by_rows_kept_back_and_says_so():
     model = PersonalizedClassifier(count=6).fit(X, y, users)
     assert model.choice_ in ("levels", "shared")
     tried = {trial["choice"] for trial in model.trials_}
-    assert {"pooled", "levels", "shared", "alone", "global", "local", "dada", "dada-linear"} == tried
+    assert {
+        "pooled",
+        "levels",
+        "shared",
+        "alone",
+        "global",
+        "local",
+        "dada",
+        "dada-linear",
+    } == tried
     best = {name: max(t["score"] for t in model.trials_ if t["choice"] == name) for name in tried}
     assert best[model.choice_] > best["pooled"]
     assert f"{model.choice_} was chosen by cross-validation" in model.result_.explanation
@@ -324,7 +385,10 @@ def test_camps_are_found_by_those_who_learn_from_similar_users():
 
 def test_folds_are_dealt_class_by_class():
     _, y, users, _ = levels()
-    tables = [co.Table(np.zeros((int((users == k).sum()), 1)), y[users == k], name=str(k)) for k in range(4)]
+    tables = [
+        co.Table(np.zeros((int((users == k).sum()), 1)), y[users == k], name=str(k))
+        for k in range(4)
+    ]
     for index, table in enumerate(tables):
         fold = deal_by_class(table, index, 4, 0, True)
         for label in np.unique(table.y):
@@ -347,16 +411,25 @@ def test_searches_of_scikit_learn_route_users():
     X, y, users, _ = levels()
     folds = StratifiedKFold(2, shuffle=True, random_state=0)
     with sklearn.config_context(enable_metadata_routing=True):
-        search = GridSearchCV(PersonalizedClassifier(method="shared"), {"penalty": ["l2", "l1"]}, cv=folds)
+        search = GridSearchCV(
+            PersonalizedClassifier(method="shared"), {"penalty": ["l2", "l1"]}, cv=folds
+        )
         search.fit(X, y, users=users)
         assert np.isfinite(search.cv_results_["mean_test_score"]).all()
         assert search.best_score_ > 0.8
         assert search.best_estimator_.predict(X, users=users).shape == y.shape
-        steps = make_pipeline(StandardScaler(), PersonalizedClassifier(method="shared")).fit(X, y, users=users)
-        assert steps.score(X, y, users=users) == steps[-1].score(steps[0].transform(X), y, users=users)
+        steps = make_pipeline(StandardScaler(), PersonalizedClassifier(method="shared")).fit(
+            X, y, users=users
+        )
+        assert steps.score(X, y, users=users) == steps[-1].score(
+            steps[0].transform(X), y, users=users
+        )
     model = search.best_estimator_
     some = users == users[0]
-    assert model.score(X, y, users, some) == model.score_per_user(X[some], y[some], users[some])[str(users[0])]
+    assert (
+        model.score(X, y, users, some)
+        == model.score_per_user(X[some], y[some], users[some])[str(users[0])]
+    )
     with pytest.warns(UserWarning, match="enable_metadata_routing=True"):
         assert np.isfinite(model.score(X, y))
 
@@ -367,7 +440,9 @@ def test_new_users_have_the_common_model_or_that_of_neighbours():
     fitted = model.model_
     common = X @ fitted.coef_ + fitted.intercept_
     np.testing.assert_allclose(model.decision_function(X, "somebody"), common)
-    near = fitted.decision_function(X, "somebody", unknown="neighbours", neighbours={"somebody": ["3"]})
+    near = fitted.decision_function(
+        X, "somebody", unknown="neighbours", neighbours={"somebody": ["3"]}
+    )
     np.testing.assert_allclose(near, fitted.decision_function(X, "3"))
     with pytest.raises(co.CoterieError, match="unknown='common'"):
         model.set_params(unknown="error").predict(X, "somebody")
@@ -381,7 +456,9 @@ def test_numbers_have_a_regressor():
     assert model.score(X, scores, users) > 0.99
     assert max(model.score_per_user(X, scores, users).values()) <= 0.0
     assert model.certificate_.relative_gap <= 1e-6
-    robust = PersonalizedRegressor("huber", penalty="l1").fit(sp.csr_matrix(X), scores + noise, users)
+    robust = PersonalizedRegressor("huber", penalty="l1").fit(
+        sp.csr_matrix(X), scores + noise, users
+    )
     assert robust.score(X, scores, users) > 0.98
 
 
@@ -394,16 +471,22 @@ def test_too_few_rows_for_folds_give_a_common_model():
 
 
 def test_fits_of_the_choice_are_those_of_the_method():
-    """In one process they take a short way; an engine that is given takes the long one, with the same marks."""
+    """In one process they take a short way; an engine that is given takes the long one, with the
+    same marks.
+    """
     X, y, users, scores = levels()
     tables = [co.Table(X[users == k], y[users == k], name=str(k)) for k in range(4)]
     numbers = [co.Table(X[users == k], scores[users == k], name=str(k)) for k in range(4)]
     how = {"split": "users", "seed": 0, "progress": False}
     for data, classes, loss in ((tables, np.unique(y), "logistic"), (numbers, None, "squared")):
         engines = ("local", co.engines.engine("local"))
-        short, long = (Everybody(data, classes, 3, Settings.of(**how, engine=engine)) for engine in engines)
+        short, long = (
+            Everybody(data, classes, 3, Settings.of(**how, engine=engine)) for engine in engines
+        )
         for mu, nu in ((np.inf, np.inf), (np.inf, 0.1), (0.05, 0.1), (0.05, np.inf)):
-            candidate = Candidate("x", co.Shared(loss, "l2", 0.01, mu=mu, nu=nu), {"method": "shared", "tol": 1e-9})
+            candidate = Candidate(
+                "x", co.Shared(loss, "l2", 0.01, mu=mu, nu=nu), {"method": "shared", "tol": 1e-9}
+            )
             one, other = short.marks(candidate, 1), long.marks(candidate, 1)
             np.testing.assert_allclose(one.losses, other.losses, rtol=1e-3)
             np.testing.assert_allclose(one.right, other.right, rtol=1e-3)
@@ -416,19 +499,27 @@ def test_fits_of_the_choice_are_those_of_the_method():
 def test_dada_begins_near_the_common_model_and_has_an_intercept():
     X, y, users = rows()
     usual = PersonalizedClassifier(method="dada", random_state=0).fit(X, y, users)
-    paper = PersonalizedClassifier(method="dada", begin="zeros", constant=False, random_state=0).fit(X, y, users)
+    paper = PersonalizedClassifier(
+        method="dada", begin="zeros", constant=False, random_state=0
+    ).fit(X, y, users)
     alone = PersonalizedClassifier(method="local", random_state=0).fit(X, y, users)
-    linear = PersonalizedClassifier(method="perso-linear", beta=5.0, tol=0.1, random_state=0).fit(X, y, users)
+    linear = PersonalizedClassifier(method="perso-linear", beta=5.0, tol=0.1, random_state=0).fit(
+        X, y, users
+    )
     assert usual.certificate_.settings["method"]["begin"] == "global"
     assert "begin" not in paper.certificate_.settings["method"]
     assert usual.bill_.per_word["Sum"].bits > paper.bill_.per_word["Sum"].bits
     stumps = 10 * X.shape[1]
-    assert [model.model_.coef_.shape[1] for model in (usual, paper, linear)] == [stumps + 1, stumps, X.shape[1]]
+    assert [model.model_.coef_.shape[1] for model in (usual, paper, linear)] == [
+        stumps + 1,
+        stumps,
+        X.shape[1],
+    ]
     assert alone.bill_.bits == 0
     assert usual.result_.status == paper.result_.status == "optimal"
 
 
-# -- users with few rows -----------------------------------------------------------------------------------------------
+# -- users with few rows ---------------------------------------------------------------------------
 
 
 def few_rows(sizes, seed=0):
@@ -463,7 +554,9 @@ def test_folds_without_rows_decide_nothing(sizes):
         assert np.isfinite(model.predict(X, users)).all()
 
 
-@pytest.mark.parametrize("method", ["dada", "dada-linear", "global", "local", "perso-linear", "shared"])
+@pytest.mark.parametrize(
+    "method", ["dada", "dada-linear", "global", "local", "perso-linear", "shared"]
+)
 @pytest.mark.parametrize("network", [None, "ring"])
 def test_users_without_rows_or_with_one_class_have_models(method, network):
     rng = np.random.default_rng(2)
@@ -487,7 +580,9 @@ def test_users_without_rows_or_with_one_class_have_models(method, network):
 def test_a_common_model_has_no_graph():
     X, y, users = few_rows((6, 6))
     for network in ("learned", "complete", np.array([[0.0, 1.0], [1.0, 0.0]])):
-        with pytest.raises(co.CoterieError, match=r"no graph of similar users[\s\S]* Leave network out"):
+        with pytest.raises(
+            co.CoterieError, match=r"no graph of similar users[\s\S]* Leave network out"
+        ):
             co.solve(co.Shared("logistic"), (X, y, users), split="users", network=network)
     with pytest.raises(co.CoterieError, match="no graph of similar users"):
         PersonalizedClassifier(method="shared", network="complete").fit(X, y, users)

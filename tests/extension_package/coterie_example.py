@@ -70,7 +70,9 @@ class Square(co.Penalty):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", positive(self.strength, "square strength", "for 0 use 'none'"))
+        object.__setattr__(
+            self, "strength", positive(self.strength, "square strength", "for 0 use 'none'")
+        )
 
     @property
     def strong_convexity(self) -> float:
@@ -136,7 +138,9 @@ class PlainGradient(co.Method[State]):
     def round(self, agent: co.Agent, state: State, t: int) -> co.Protocol[State]:
         gradients = agent.problem.loss.gradient(agent.design.forward(state.w), agent.labels)
         total = yield co.Sum(agent.design.adjoint(agent.weighted(gradients)))
-        return replace(state, w=agent.problem.prox(state.w - state.step / agent.total * total, state.step))
+        return replace(
+            state, w=agent.problem.prox(state.w - state.step / agent.total * total, state.step)
+        )
 
     def point(self, agent: co.Agent, state: State) -> co.Point:
         return co.Point(state.w)
@@ -157,7 +161,10 @@ def wheel(agents: int) -> co.Network:
     """A ring around agent 0, which knows everybody."""
     rim = [(i, i % (agents - 1) + 1) for i in range(1, agents)] if agents > 3 else []
     spokes = [(0, i) for i in range(1, agents)]
-    return replace(co.networks.from_edges(sorted({(min(e), max(e)) for e in rim + spokes}), agents), name="wheel")
+    return replace(
+        co.networks.from_edges(sorted({(min(e), max(e)) for e in rim + spokes}), agents),
+        name="wheel",
+    )
 
 
 ALL = (ScaledSquared, Square, PlainGradient, Announced, wheel)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

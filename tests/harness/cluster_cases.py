@@ -1,4 +1,5 @@
-"""Small fits that every engine must end alike: one per method, and a few more. MPI runs this file as a script.
+"""Small fits that every engine must end alike: one per method, and a few more. MPI runs this file
+as a script.
 
 mpiexec -n 4 python -m tests.harness.cluster_cases RESULTS [NAME ...]
 """
@@ -43,7 +44,9 @@ RAW[::5, 1] = None
 
 FLAT = co.Problem("logistic", "l2", 1e-7, intercept=False)
 CROSSED = (1e-3, 3e6)
-"""A link on which L-BFGS is expected to be a little faster than Newton's method, whose messages are long."""
+"""A link on which L-BFGS is expected to be a little faster than Newton's method, whose messages are
+long.
+"""
 
 
 def steep(n: int = 400, d: int = 100) -> tuple[Any, Any]:
@@ -59,8 +62,15 @@ MORE = {
     "changed on the way": (FLAT, steep(), {"agents": 3, "link": CROSSED, "secure_sums": True}),
     "prepared where it lies": (
         LINEAR,
-        [functools.partial(tuple, [RAW[rows], NUMBERS[rows]]) for rows in np.split(np.arange(48), [20, 20, 31])],
-        {"method": "gram", "prepare": ["impute, min-max", "one-hot(17)", "x0: spline(3)"], "secure_sums": True},
+        [
+            functools.partial(tuple, [RAW[rows], NUMBERS[rows]])
+            for rows in np.split(np.arange(48), [20, 20, 31])
+        ],
+        {
+            "method": "gram",
+            "prepare": ["impute, min-max", "one-hot(17)", "x0: spline(3)"],
+            "secure_sums": True,
+        },
     ),
     "intercept, weights, float32": (
         co.Problem("logistic", "l1", 0.01, intercept=True),
@@ -74,7 +84,10 @@ MORE = {
     ),
     "rare columns beside l1": (
         co.Problem("logistic", "l1", 1e-4, intercept=True),
-        (sp.random_array((400, 2000), density=0.01, rng=1), np.sign(np.random.default_rng(1).standard_normal(400))),
+        (
+            sp.random_array((400, 2000), density=0.01, rng=1),
+            np.sign(np.random.default_rng(1).standard_normal(400)),
+        ),
         {"agents": 4, "method": "newton", "tol": 1e-7},
     ),
     "an empty party": (
@@ -82,10 +95,17 @@ MORE = {
         [(X[:20], NUMBERS[:20]), (X[:0], NUMBERS[:0]), (X[20:], NUMBERS[20:])],
         {"max_rounds": 9, "method": "cocoa"},
     ),
-    "budget of bits": (LINEAR, (X, NUMBERS), {**FEATURES, "network": "path", "max_bits": 1e6, "max_rounds": 10_000}),
+    "budget of bits": (
+        LINEAR,
+        (X, NUMBERS),
+        {**FEATURES, "network": "path", "max_bits": 1e6, "max_rounds": 10_000},
+    ),
     "secure sums": (
         co.Problem("logistic", "l2", 0.01, intercept=True),
-        (np.random.default_rng(2).standard_normal((60, 100)), np.sign(np.random.default_rng(3).standard_normal(60))),
+        (
+            np.random.default_rng(2).standard_normal((60, 100)),
+            np.sign(np.random.default_rng(3).standard_normal(60)),
+        ),
         {"agents": 4, "method": "newton", "tol": 1e-7, "secure_sums": True},
     ),
     "secure sums on a ring, float32": (
@@ -95,13 +115,18 @@ MORE = {
     ),
     "standard errors": (
         co.Problem("squared", "none", intercept=True),
-        [functools.partial(tuple, [X[rows], NUMBERS[rows]]) for rows in np.array_split(np.arange(48), 3)],
+        [
+            functools.partial(tuple, [X[rows], NUMBERS[rows]])
+            for rows in np.array_split(np.arange(48), 3)
+        ],
         {"method": "gram"},
     ),
     "an offset where it lies": (
         co.Problem("poisson", "l2", 0.01, intercept=True),
         [
-            functools.partial(tuple, [X[rows], np.floor(np.exp(NUMBERS[rows] / 3)), None, SIGNS[rows]])
+            functools.partial(
+                tuple, [X[rows], np.floor(np.exp(NUMBERS[rows] / 3)), None, SIGNS[rows]]
+            )
             for rows in np.array_split(np.arange(48), 3)
         ],
         {"method": "newton"},
@@ -135,7 +160,13 @@ def case(name: str) -> tuple[co.Problem, Any, dict[str, Any]]:
         if METHODS[name].family == "shared":
             users = co.Shared("logistic", "l1", 0.01, mu=0.02)
         return users, (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
-    pairs = (LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS), (SEVERAL, PLACES), (SURVIVAL, TIMES)
+    pairs = (
+        (LINEAR, NUMBERS),
+        (KINKED, SIGNS),
+        (LOW_RANK, PAIRS),
+        (SEVERAL, PLACES),
+        (SURVIVAL, TIMES),
+    )
     for problem, labels in pairs:
         try:
             co.solve(problem, (X, labels), **{**settings, "max_rounds": 0})
@@ -157,7 +188,9 @@ def summary(result: co.Result) -> dict[str, Any]:
     return {
         "status": str(result.status),
         "model": result.model.digest(),
-        "coefficients": coefficients.toarray() if sp.issparse(coefficients) else np.asarray(coefficients),
+        "coefficients": coefficients.toarray()
+        if sp.issparse(coefficients)
+        else np.asarray(coefficients),
         "bill": result.bill.state(),
         "gaps": result.history.gap,
         "changed": result.certificate.settings.get("changed"),
@@ -184,12 +217,14 @@ def names() -> list[str]:
     return [*METHODS, *MORE]
 
 
-# -- data that is read where the agents live ---------------------------------------------------------------------------
+# -- data that is read where the agents live -------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Called where its agent lives, it gives that agent's rows, or columns with the labels at the first agent."""
+    """Called where its agent lives, it gives that agent's rows, or columns with the labels at the
+    first agent.
+    """
 
     part: int
     parts: int
@@ -198,7 +233,9 @@ class Loader:
 
     def __call__(self) -> Any:
         """What this party has."""
-        cuts = np.array_split(np.arange(len(X) if self.split == "samples" else X.shape[1]), self.parts)[self.part]
+        cuts = np.array_split(
+            np.arange(len(X) if self.split == "samples" else X.shape[1]), self.parts
+        )[self.part]
         if self.split == "features":
             return (X[:, cuts], TEXT) if self.part == 0 else X[:, cuts]
         own = X[cuts].copy()
@@ -208,7 +245,9 @@ class Loader:
 
 
 TEXT = np.where(SIGNS > 0, "yes", "no")
-LOADERS = {split: [Loader(part, 3, split) for part in range(3)] for split in ("samples", "features")}
+LOADERS = {
+    split: [Loader(part, 3, split) for part in range(3)] for split in ("samples", "features")
+}
 LOADED: dict[str, Any] = {"max_rounds": 8, "tol": 1e-13}
 OF_TEXT = co.Problem("logistic", "l2", 0.05, intercept=False)
 
@@ -216,10 +255,19 @@ OF_TEXT = co.Problem("logistic", "l2", 0.05, intercept=False)
 def loaded_fit(split: str, engine: Any) -> co.Result:
     """A fit to data that nobody hands over."""
     method = "proximal-2" if split == "samples" else "tree"
-    return co.solve(OF_TEXT, LOADERS[split], split=split, engine=engine, method=method, progress=False, **LOADED)
+    return co.solve(
+        OF_TEXT, LOADERS[split], split=split, engine=engine, method=method, progress=False, **LOADED
+    )
 
 
-LONG = {"split": "features", "network": "path", "agents": 4, "method": "graph-cp", "tol": 1e-15, "check_every": 20}
+LONG = {
+    "split": "features",
+    "network": "path",
+    "agents": 4,
+    "method": "graph-cp",
+    "tol": 1e-15,
+    "check_every": 20,
+}
 LONG |= {"acceleration": "none", "progress": False}
 
 
@@ -244,7 +292,9 @@ def seen(source):
 
 
 class Murder:
-    """A callback that kills a process once, when a certificate of that round or a later one was computed."""
+    """A callback that kills a process once, when a certificate of that round or a later one was
+    computed.
+    """
 
     def __init__(self, victim, round=60, how=signal.SIGKILL):
         self.victim, self.round, self.how, self.done = victim, round, how, False
@@ -263,7 +313,11 @@ if __name__ == "__main__":
     results |= {split: summary(loaded_fit(split, "mpi")) for split in LOADERS}
     results |= {case.id: told(case, case.fit("mpi", secure_sums=False)) for case in CLUSTER}
     try:
-        co.solve(OF_TEXT, [replace(LOADERS["samples"][0], spoilt=True), *LOADERS["samples"][1:]], engine="mpi")
+        co.solve(
+            OF_TEXT,
+            [replace(LOADERS["samples"][0], spoilt=True), *LOADERS["samples"][1:]],
+            engine="mpi",
+        )
     except co.CoterieError as error:
         results["refusal"] = str(error)
     if Mpi().speaks:

@@ -13,7 +13,9 @@ import pytest
 from coterie.engines import ENGINES
 
 ROOT = Path(__file__).parents[2]
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+MPIEXEC = shutil.which(
+    "mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+)
 MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -24,7 +26,9 @@ MPI_ENVIRONMENT = {
 
 def needs(engine):
     """Skip a test where that engine is not installed."""
-    reason = ENGINES[engine].missing() or ("there is no mpiexec" if engine == "mpi" and MPIEXEC is None else None)
+    reason = ENGINES[engine].missing() or (
+        "there is no mpiexec" if engine == "mpi" and MPIEXEC is None else None
+    )
     return pytest.mark.skipif(reason is not None, reason=str(reason))
 
 

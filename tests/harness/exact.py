@@ -51,7 +51,9 @@ class Exact:
             return r * r / 2 if abs(r) <= h else h * abs(r) - h * h / 2
         return {
             "squared": lambda: r * r / 2,
-            "logistic": lambda: mp.log1p(mp.exp(-y * u)) if y * u > 0 else mp.log1p(mp.exp(y * u)) - y * u,
+            "logistic": lambda: (
+                mp.log1p(mp.exp(-y * u)) if y * u > 0 else mp.log1p(mp.exp(y * u)) - y * u
+            ),
             "poisson": lambda: mp.exp(u) - y * u,
             "gamma": lambda: y * mp.exp(-u) + u,
             "hinge": lambda: max(m, mp.mpf(0)),
@@ -61,14 +63,17 @@ class Exact:
         }[loss.name]()
 
     def penalty(self, w) -> mp.mpf:
-        """g(w); bounds and balls are given by whoever makes w, with the package's own tolerance for rounding."""
+        """g(w); bounds and balls are given by whoever makes w, with the package's own tolerance for
+        rounding.
+        """
         penalty = self.problem.penalty
         if penalty.name in ("none", "nonnegative", "box", "l1ball"):
             return mp.mpf(0)
         strength = mp.mpf(penalty.strength)
         if penalty.name == "group":
             members = [
-                [v for v, g in zip(w, penalty.groups, strict=True) if g == label] for label in set(penalty.groups)
+                [v for v, g in zip(w, penalty.groups, strict=True) if g == label]
+                for label in set(penalty.groups)
             ]
             return strength * mp.fsum(mp.sqrt(len(part)) * mp.norm(part) for part in members)
         l1, l2 = mp.fsum(map(abs, w)), mp.fsum(v * v for v in w) / 2
@@ -77,10 +82,18 @@ class Exact:
         return strength * (ratio * l1 + (1 - ratio) * l2)
 
     def polished(self, w, b, steps: int = 8) -> tuple[list[mp.mpf], mp.mpf]:
-        """Newton's method in 60 digits from there, for smooth losses with l2 or no penalty: better than any float."""
+        """Newton's method in 60 digits from there, for smooth losses with l2 or no penalty: better
+        than any float.
+        """
         with mp.workdps(DIGITS):
-            point = [mp.mpf(float(value)) for value in w] + ([mp.mpf(float(b))] if self.problem.intercept else [])
-            ridge = mp.mpf(self.problem.penalty.strength) if self.problem.penalty.name == "l2" else mp.mpf(0)
+            point = [mp.mpf(float(value)) for value in w] + (
+                [mp.mpf(float(b))] if self.problem.intercept else []
+            )
+            ridge = (
+                mp.mpf(self.problem.penalty.strength)
+                if self.problem.penalty.name == "l2"
+                else mp.mpf(0)
+            )
             d = len(w)
             best = self.primal(point[:d], point[d] if self.problem.intercept else 0)
             for _ in range(steps):
@@ -131,7 +144,9 @@ class Exact:
 
 
 class ExactSoftmax:
-    """Several classes on pooled data: P at a point, the coefficients and the intercept of every class."""
+    """Several classes on pooled data: P at a point, the coefficients and the intercept of every
+    class.
+    """
 
     def __init__(self, problem: Problem, X, y, weights=None):
         self.problem, self.d = problem, X.shape[1]
@@ -168,7 +183,10 @@ class ExactSoftmax:
             for _ in range(steps):
                 step = self._newton_step(point)
                 size = len(self.rows[0])
-                moved = [[v + step[c * size + j] for j, v in enumerate(row)] for c, row in enumerate(point)]
+                moved = [
+                    [v + step[c * size + j] for j, v in enumerate(row)]
+                    for c, row in enumerate(point)
+                ]
                 value = self.primal(moved)
                 if value >= best:
                     break

@@ -1,9 +1,11 @@
 """Every operation for every kind of problem, at every place: what it gives, and what it costs.
 
     ask(operation, kind, On("local"))      one process; any engine in place of "local"
-    ask(operation, kind, Among(folder))    three organisations, a thread each, with real TLS between them
+    ask(operation, kind, Among(folder))    three organisations, a thread each, with real TLS between
+                                           them
 
-An answer has names and plain numbers. A combination that is not supported has one entry, "refused", with the message.
+An answer has names and plain numbers. A combination that is not supported has one entry, "refused",
+with the message.
 MPI runs this file as a script, for the cells with these numbers:
 
     mpiexec -n 3 python -m tests.harness.operations ANSWERS 0 5
@@ -58,7 +60,9 @@ UNPENALISED = ("linear", "columns", "multiclass", "survival")
 
 @dataclass(frozen=True)
 class On:
-    """One process that asks, and the engine that has the tables; the driver has none but on "local"."""
+    """One process that asks, and the engine that has the tables; the driver has none but on
+    "local".
+    """
 
     engine: object
 
@@ -74,7 +78,10 @@ class On:
 
     def fit(self, kind):
         result = self.fitted(kind)
-        return of_result(result) | {"scores": scores(kind, [result.model] * 3), "bill": bill_of(result.bill)}
+        return of_result(result) | {
+            "scores": scores(kind, [result.model] * 3),
+            "bill": bill_of(result.bill),
+        }
 
     def verify(self, kind):
         result = self.fitted(kind)
@@ -90,7 +97,9 @@ class On:
     def path(self, kind):
         how = {name: value for name, value in settings(kind).items() if name != "progress"}
         how |= path_of(kind)
-        found = co.path(KINDS[kind].problem, self.data(kind), engine=self.engine, progress=False, **how)
+        found = co.path(
+            KINDS[kind].problem, self.data(kind), engine=self.engine, progress=False, **how
+        )
         return of_path(kind, [found] * 3)
 
     def inference(self, kind):
@@ -123,11 +132,17 @@ class Among:
     def study(self, kind, problem=None, **more):
         """The folder of a study of that kind, with a file for each party."""
         case = KINDS[kind]
-        how = {name: value for name, value in settings(kind).items() if value is not None and name != "progress"}
+        how = {
+            name: value
+            for name, value in settings(kind).items()
+            if value is not None and name != "progress"
+        }
         how = {name.replace("_", "-"): value for name, value in how.items() if name != "same_order"}
         policy = f"{ANYTHING}\npolicy.minimum-count = 1"
         folder = self.folder / f"study {next(self.numbers)}"
-        write_study(folder, NAMES, problem or written(kind), policy=policy, deadline=120.0, **how, **more)
+        write_study(
+            folder, NAMES, problem or written(kind), policy=policy, deadline=120.0, **how, **more
+        )
         load_study(folder / "study.toml")
         for place, name in enumerate(NAMES):
             file = folder / name / "party.toml"
@@ -155,7 +170,10 @@ class Among:
         results = self.run(self.study(kind))
         assert len({str(vars(result.bill.total)) for result in results}) == 1
         models = [result.model for result in results]
-        return of_result(results[0]) | {"scores": scores(kind, models), "bill": bill_of(results[0].bill)}
+        return of_result(results[0]) | {
+            "scores": scores(kind, models),
+            "bill": bill_of(results[0].bill),
+        }
 
     def verify(self, kind):
         folder = self.study(kind)
@@ -169,8 +187,14 @@ class Among:
         return {"scores": found.scores, "bill": bill_of(found.bill)}
 
     def path(self, kind):
-        problem = {name: value for name, value in written(kind).items() if name not in ("strength", "radius")}
-        folder = self.study(kind, problem, **{f"path.{name}": value for name, value in path_of(kind).items()})
+        problem = {
+            name: value
+            for name, value in written(kind).items()
+            if name not in ("strength", "radius")
+        }
+        folder = self.study(
+            kind, problem, **{f"path.{name}": value for name, value in path_of(kind).items()}
+        )
         self.run(folder)
         return of_path(kind, [co.Path.load(folder / name / "result" / "path") for name in NAMES])
 
@@ -182,7 +206,9 @@ class Among:
         folder = self.study(kind, problem, inference="robust")
         self.run(folder)
         found = co.Inference.load(folder / NAMES[0] / "result" / "inference.json")
-        billed = json.loads((folder / NAMES[0] / "result" / "bill.json").read_text())["inference"]["total"]
+        billed = json.loads((folder / NAMES[0] / "result" / "bill.json").read_text())["inference"][
+            "total"
+        ]
         return {"table": str(found), "covariance": found.covariance, "bill": billed}
 
     def predict(self, kind):
@@ -206,7 +232,9 @@ class Among:
         """A study of rows with text and missing values, for operations that come before a fit."""
         folder = self.folder / f"study {next(self.numbers)}"
         policy = f"{ANYTHING}\npolicy.minimum-count = 1"
-        write_study(folder, NAMES, written("linear"), policy=policy, deadline=120.0, split="samples")
+        write_study(
+            folder, NAMES, written("linear"), policy=policy, deadline=120.0, split="samples"
+        )
         for place, name in enumerate(NAMES):
             file = folder / name / "party.toml"
             file.write_text(file.read_text().replace(TARGET, ""))
@@ -236,10 +264,12 @@ CELLS = [
     ("describe", "linear"),
     ("crosstab", "linear"),
 ]
-"""Operation and kind. Models of all columns predict alone, and describe and crosstab know of no kind."""
+"""Operation and kind. Models of all columns predict alone, and describe and crosstab know of no
+kind.
+"""
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------
+# -- what is asked ---------------------------------------------------------------------------------
 
 
 def settings(kind):
@@ -247,7 +277,10 @@ def settings(kind):
     case = KINDS[kind]
     found = dict(case.settings)
     if case.split == "features":
-        found |= {"same_order": True, "method": "lbfgs"}  # which method is fastest depends on the links
+        found |= {
+            "same_order": True,
+            "method": "lbfgs",
+        }  # which method is fastest depends on the links
     if kind not in ("columns", "personal"):
         found["secure_sums"] = True
     return found | {"max_rounds": min(found["max_rounds"], 20)}
@@ -263,7 +296,12 @@ def written(kind):
     case = KINDS[kind]
     problem = {"loss": case.loss, "penalty": "l2", "strength": 0.01, "intercept": case.intercept}
     if kind == "low-rank":
-        return {"loss": case.loss, "penalty": "traceball", "radius": 4.0, "intercept": case.intercept}
+        return {
+            "loss": case.loss,
+            "penalty": "traceball",
+            "radius": 4.0,
+            "intercept": case.intercept,
+        }
     if kind == "shared":
         return problem | {"mu": 0.05}
     if kind == "personal":
@@ -298,7 +336,10 @@ def write_file(file, kind, place):
     elif table.y is not None:
         names.append("y")
         columns.append(table.y.tolist())
-    lines = [",".join(names), *(",".join(map(str, row)).replace("nan", "") for row in zip(*columns, strict=True))]
+    lines = [
+        ",".join(names),
+        *(",".join(map(str, row)).replace("nan", "") for row in zip(*columns, strict=True)),
+    ]
     file.write_text("\n".join(lines) + "\n")
 
 
@@ -317,7 +358,7 @@ def raw_table(place):
     return co.read(pd.read_csv(io.StringIO(raw_text(place))), prepare=RAW)
 
 
-# -- what is compared -------------------------------------------------------------------------------------------------
+# -- what is compared ------------------------------------------------------------------------------
 
 
 def of_result(result):
@@ -333,7 +374,12 @@ def of_result(result):
 
 
 def of_verification(found):
-    return {"holds": found.holds, "objections": found.objections, "primal": found.primal, "gap": found.gap}
+    return {
+        "holds": found.holds,
+        "objections": found.objections,
+        "primal": found.primal,
+        "gap": found.gap,
+    }
 
 
 def of_path(kind, paths):
@@ -357,11 +403,19 @@ def scores(kind, models):
     case, tables = KINDS[kind], tables_of(kind)
     if case.split == "users":
         every = zip(models, tables, strict=True)
-        return np.concatenate([model.decision_function(own.X, [own.name] * own.n) for model, own in every])
+        return np.concatenate(
+            [model.decision_function(own.X, [own.name] * own.n) for model, own in every]
+        )
     if case.split == "features" and models[0] is not models[1]:
-        return sum(own.X @ model.coef_ + model.intercept_ for model, own in zip(models, tables, strict=True))
+        return sum(
+            own.X @ model.coef_ + model.intercept_
+            for model, own in zip(models, tables, strict=True)
+        )
     if case.prepare:
-        found = [model.decision_function(co.Table(case.rows, columns=case.whole().columns)) for model in models]
+        found = [
+            model.decision_function(co.Table(case.rows, columns=case.whole().columns))
+            for model in models
+        ]
         return found[0]
     whole = np.hstack([own.X for own in tables]) if case.split == "features" else case.whole().X
     found = [model.decision_function(whole) for model in models]

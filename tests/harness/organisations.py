@@ -1,6 +1,8 @@
-"""Organisations without links: a thread each, all running the same operation, as between organisations.
+"""Organisations without links: a thread each, all running the same operation, as between
+organisations.
 
-Whatever one of them asks or says, all must: a text that decides by what only one party knows is found out at once.
+Whatever one of them asks or says, all must: a text that decides by what only one party knows is
+found out at once.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ class Organisation(Parties):
                 self.transport.bill.end_round()
             return found
 
-        return self.point.lay_down(self.site.index, f"protocol {name}", protocol(self.site), converse)[self.site.index]
+        return self.point.lay_down(
+            self.site.index, f"protocol {name}", protocol(self.site), converse
+        )[self.site.index]
 
     def run_rounds(self, agents, rounds):
         raise NotImplementedError("rounds are tested with links")
@@ -109,4 +113,6 @@ def among(operation, tables, *, rules=NO_RULES, split="samples", secure_sums=Fal
         )
 
     with ThreadPoolExecutor(len(tables)) as pool:
-        return [future.result() for future in [pool.submit(one, index) for index in range(len(tables))]]
+        return [
+            future.result() for future in [pool.submit(one, index) for index in range(len(tables))]
+        ]

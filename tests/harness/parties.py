@@ -1,4 +1,6 @@
-"""Studies for tests: files, keys, parties in threads or processes, and a network between them that can fail."""
+"""Studies for tests: files, keys, parties in threads or processes, and a network between them that
+can fail.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,22 @@ ANYTHING = "policy.minimum-rows = 0\npolicy.budget = inf"
 """A policy for a few made-up rows."""
 
 
-def write_study(folder, names=NAMES, problem=RIDGE, deadline=30.0, through=None, policy=ANYTHING, **settings):
-    """study.toml, keys, and a party.toml for each; with `through` a network, addresses are those of its proxies."""
+def write_study(
+    folder, names=NAMES, problem=RIDGE, deadline=30.0, through=None, policy=ANYTHING, **settings
+):
+    """study.toml, keys, and a party.toml for each; with `through` a network, addresses are those of
+    its proxies.
+    """
     folder.mkdir(exist_ok=True)
     if settings.get("split", "features") == "features":
-        settings = {"labels-shared": True} | ({} if "id" in settings else {"same-order": True}) | settings
-    lines = ['name = "test"', f"deadline = {deadline}", *(f"{key} = {json.dumps(v)}" for key, v in settings.items())]
+        settings = (
+            {"labels-shared": True} | ({} if "id" in settings else {"same-order": True}) | settings
+        )
+    lines = [
+        'name = "test"',
+        f"deadline = {deadline}",
+        *(f"{key} = {json.dumps(v)}" for key, v in settings.items()),
+    ]
     lines += ["[problem]", *(f"{key} = {json.dumps(value)}" for key, value in problem.items())]
     ports = free_ports(len(names))
     for name, port in zip(names, ports, strict=True):
@@ -62,16 +74,29 @@ def write_study(folder, names=NAMES, problem=RIDGE, deadline=30.0, through=None,
     (folder / "study.toml").write_text("\n".join(lines))
     made = provide_all(folder, "test", list(names))
     pin(
-        folder / "study.toml", {name: fingerprint((own / "certificate.pem").read_bytes()) for name, own in made.items()}
+        folder / "study.toml",
+        {name: fingerprint((own / "certificate.pem").read_bytes()) for name, own in made.items()},
     )
     for name, port in zip(names, ports, strict=True):
         target = 'target = "y"\n' if name == names[0] or settings.get("split") == "samples" else ""
-        text = f'study = "../study.toml"\nparty = "{name}"\ndata = "data.csv"\nkeys = "."\npatience = 60\n{target}'
+        text = (
+            f'study = "../study.toml"\nparty = "{name}"\ndata = "data.csv"\nkeys = "."\npatience '
+            f"= 60\n{target}"
+        )
         (folder / name / "party.toml").write_text(text + f'listen = "127.0.0.1:{port}"\n{policy}\n')
     return folder
 
 
-def data(split="features", classification=False, dtype=float, sparse=False, n=60, d=9, seed=0, names=NAMES):
+def data(
+    split="features",
+    classification=False,
+    dtype=float,
+    sparse=False,
+    n=60,
+    d=9,
+    seed=0,
+    names=NAMES,
+):
     """One table per party, as `read` would make them of files."""
     random = np.random.default_rng(seed)
     X = random.standard_normal((n, d)).astype(dtype)
@@ -79,7 +104,10 @@ def data(split="features", classification=False, dtype=float, sparse=False, n=60
     y = np.sign(y) if classification else y
     X = sp.csr_array(X * (random.random((n, d)) < 0.4)) if sparse else X
     tables = co.data.split(co.read((X, y), columns=[f"x{j}" for j in range(d)]), split, len(names))
-    return [replace(table, name=name, cols=None, rows=None) for table, name in zip(tables, names, strict=True)]
+    return [
+        replace(table, name=name, cols=None, rows=None)
+        for table, name in zip(tables, names, strict=True)
+    ]
 
 
 def same_secrets(folder, names=NAMES):
@@ -98,7 +126,8 @@ def write_data(folder, tables):
 def together(folder, tables=None, names=NAMES, work=fit_together, links=GrpcMesh, **more):
     """What each party comes to, or the error it ends with; a thread each, with real TLS in between.
 
-    All agree to what is sent. `links` makes the links of a party, for tests in which these fail or are overheard.
+    All agree to what is sent. `links` makes the links of a party, for tests in which these fail or
+    are overheard.
     """
     if getattr(work, "__name__", "").endswith("_together"):
         more = {"consent": True} | more
@@ -111,7 +140,10 @@ def together(folder, tables=None, names=NAMES, work=fit_together, links=GrpcMesh
         except CoterieError as error:
             return error
 
-    with mock.patch("coterie.study.session.GrpcMesh", links), ThreadPoolExecutor(len(names)) as pool:
+    with (
+        mock.patch("coterie.study.session.GrpcMesh", links),
+        ThreadPoolExecutor(len(names)) as pool,
+    ):
         return list(pool.map(one, names))
 
 
@@ -120,13 +152,26 @@ class Party:
 
     def __init__(self, folder, name, *arguments, prefix=()):
         self.folder, self.name = folder, name
-        self.command = [*prefix, sys.executable, "-m", "coterie", "agent", str(folder / name / "party.toml"), "--json"]
+        self.command = [
+            *prefix,
+            sys.executable,
+            "-m",
+            "coterie",
+            "agent",
+            str(folder / name / "party.toml"),
+            "--json",
+        ]
         self.command += ["--yes"]
         self.command += arguments
         self.start()
 
     def start(self):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONFAULTHANDLER": "1",
+        }
         self.log = (self.folder / self.name / "log").open("a")
         self.process = subprocess.Popen(
             self.command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment

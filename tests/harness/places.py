@@ -1,4 +1,6 @@
-"""Processes as threads of this one, for tests: links that are queues, and an engine on such links."""
+"""Processes as threads of this one, for tests: links that are queues, and an engine on such
+links.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ class Queues:
     """Seconds of silence after which a process counts as lost."""
 
     def __init__(self, process, lines, published, partners):
-        self.process, self.lines, self.published, self.partners = process, lines, published, partners
+        self.process, self.lines, self.published, self.partners = (
+            process,
+            lines,
+            published,
+            partners,
+        )
         self.stop = Stop()
 
     @staticmethod
@@ -33,7 +40,8 @@ class Queues:
         lines = {(a, b): queue.Queue() for a in processes for b in processes}
         published = {}
         return [
-            Queues(process, lines, published, Layout(network, process_of, process).partners) for process in processes
+            Queues(process, lines, published, Layout(network, process_of, process).partners)
+            for process in processes
         ]
 
     def send(self, to, message, tag):
@@ -77,7 +85,9 @@ class Queues:
 
 
 def at_each(links, job):
-    """What `job(process, links)` comes to in a thread for each process; if some fail, the error that came first."""
+    """What `job(process, links)` comes to in a thread for each process; if some fail, the error
+    that came first.
+    """
 
     def one(own):
         try:
@@ -96,7 +106,9 @@ def at_each(links, job):
 
 @dataclass(frozen=True)
 class Places(Engine):
-    """Agents at several places, each a thread of this process; with a `pace`, agents have clocks of their own."""
+    """Agents at several places, each a thread of this process; with a `pace`, agents have clocks of
+    their own.
+    """
 
     places: int
     dealt: bool = False
@@ -107,7 +119,9 @@ class Places(Engine):
     def run(self, run):
         spec = RunSpec.of(run, self.places, self.pace)
         if self.dealt:
-            spec = replace(spec, process_of=tuple(agent % self.places for agent in range(len(run.agents))))
+            spec = replace(
+                spec, process_of=tuple(agent % self.places for agent in range(len(run.agents)))
+            )
         shares = spec.shared_out(run)
 
         def one(process, links):

@@ -31,13 +31,15 @@ def pooled_optimum(problem: Problem, X, y, weights=None) -> tuple[np.ndarray, fl
         "l2": lambda: (0.5 * penalty.strength * cp.sum_squares(w), []),
         "l1": lambda: (penalty.strength * cp.norm1(w), []),
         "elasticnet": lambda: (
-            penalty.strength * (penalty.l1_ratio * cp.norm1(w) + 0.5 * (1 - penalty.l1_ratio) * cp.sum_squares(w)),
+            penalty.strength
+            * (penalty.l1_ratio * cp.norm1(w) + 0.5 * (1 - penalty.l1_ratio) * cp.sum_squares(w)),
             [],
         ),
         "group": lambda: (
             penalty.strength
             * sum(
-                np.sqrt(np.sum(np.array(penalty.groups) == g)) * cp.norm2(w[np.array(penalty.groups) == g])
+                np.sqrt(np.sum(np.array(penalty.groups) == g))
+                * cp.norm2(w[np.array(penalty.groups) == g])
                 for g in set(penalty.groups)
             ),
             [],

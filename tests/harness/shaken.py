@@ -1,4 +1,6 @@
-"""Links that fail: messages are late or lost, connections break. None of it may change a bit of a result."""
+"""Links that fail: messages are late or lost, connections break. None of it may change a bit of a
+result.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def disconnect(mesh, neighbour):
 
 
 class Shaken(GrpcMesh):
-    """Links whose messages are up to `delay` seconds late; `drop` and `disconnect` are chances for each message."""
+    """Links whose messages are up to `delay` seconds late; `drop` and `disconnect` are chances for
+    each message.
+    """
 
     def __init__(self, me, *given, delay=0.0, drop=0.0, disconnect=0.0, **more):
         super().__init__(me, *given, **more)

@@ -16,7 +16,9 @@ from coterie.transport.keys import load_keys, provide_all
 
 @dataclass(frozen=True)
 class Threads(Engine):
-    """What `engine="peers"` does in processes, in threads of this one: keys, TLS and masks are real."""
+    """What `engine="peers"` does in processes, in threads of this one: keys, TLS and masks are
+    real.
+    """
 
     name = "threads"
     summary = "for tests"

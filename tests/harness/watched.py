@@ -1,4 +1,6 @@
-"""Dada whose wake-ups are written down, for tests in other processes: they find this module by its name."""
+"""Dada whose wake-ups are written down, for tests in other processes: they find this module by its
+name.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,16 @@ from coterie.problems.personal.methods.dada import Dada
 
 @dataclass(frozen=True)
 class Watched(Dada):
-    """Writes down when each agent's steps began and ended; one waits for the others, one falls over."""
+    """Writes down when each agent's steps began and ended; one waits for the others, one falls
+    over.
+    """
 
     name = "watched"
     log: str = ""
     slow: int = -1
-    """Its steps last until each of the first `others` agents woke up three times more, or for `nap` seconds."""
+    """Its steps last until each of the first `others` agents woke up three times more, or for `nap`
+    seconds.
+    """
     others: int = 0
     nap: float = 2.0
     doomed: int = -1
@@ -39,7 +45,9 @@ class Watched(Dada):
 
     def _wait(self, until):
         goal = [3 + self._steps(k) for k in range(self.others)]
-        while time.monotonic() < until and any(self._steps(k) < goal[k] for k in range(self.others)):
+        while time.monotonic() < until and any(
+            self._steps(k) < goal[k] for k in range(self.others)
+        ):
             time.sleep(0.01)
 
     def _steps(self, agent):

@@ -1,5 +1,6 @@
-"""Fits of every kind, split and loss, with and without intercept, offset, weights and preparation, to tables that are
-here or at workers: both must come to the same model."""
+"""Fits of every kind, split and loss, with and without intercept, offset, weights and preparation,
+to tables that are here or at workers: both must come to the same model.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ WEIGHTS = RNG.uniform(0.5, 2.0, N)
 OFFSETS = RNG.uniform(-0.5, 0.5, N)
 PLACES = np.digitize(SCORES, [-0.7, 0.7])
 NOISE = RNG.integers(0, 3, N)
-TIMES = co.survival_labels(np.ceil(4 * np.exp(SCORES / 4)), RNG.random(N) < 0.7, strata=np.arange(N) % 2)
+TIMES = co.survival_labels(
+    np.ceil(4 * np.exp(SCORES / 4)), RNG.random(N) < 0.7, strata=np.arange(N) % 2
+)
 NAMES = ("age", "dose", "height", "pulse", "pressure")
 RECIPES = ["impute, standardise", "dose: spline(3)"]
 COLUMNS = [[0, 3], [4, 1], [2]]
@@ -47,7 +50,9 @@ class Case:
     @property
     def id(self) -> str:
         """What a test calls it."""
-        parts = [part for part in ("intercept", "offset", "weights", "prepare") if getattr(self, part)]
+        parts = [
+            part for part in ("intercept", "offset", "weights", "prepare") if getattr(self, part)
+        ]
         return " ".join([self.kind, self.loss, self.split, *parts])
 
     @property
@@ -118,7 +123,9 @@ class Case:
         if self.split == "features":
             return co.data.split(self.whole(), "features", COLUMNS)
         if self.split == "users":
-            return co.data.split(self.whole(), "users", np.array(["ann", "bob", "cleo"])[np.arange(N) % 3])
+            return co.data.split(
+                self.whole(), "users", np.array(["ann", "bob", "cleo"])[np.arange(N) % 3]
+            )
         return co.data.split(self.whole(), "samples", 3)
 
     def sources(self) -> list[Any]:
@@ -161,9 +168,13 @@ GRID = [
     *_every("linear", LOSSES, ("samples", "features")),
     *_every("multiclass", ["multinomial"], ["samples"], offset=NO),
     *_every("survival", ["cox"], ["samples"], intercept=NO),
-    *_every("low-rank", ["squared", "multinomial", "completion"], ["samples"], offset=NO, prepare=NO),
+    *_every(
+        "low-rank", ["squared", "multinomial", "completion"], ["samples"], offset=NO, prepare=NO
+    ),
     *_every("shared", ["squared", "logistic", "poisson"], ["users"], offset=NO, prepare=NO),
-    *_every("personal", ["stumps", "linear"], ["users"], intercept=NO, offset=NO, weights=NO, prepare=NO),
+    *_every(
+        "personal", ["stumps", "linear"], ["users"], intercept=NO, offset=NO, weights=NO, prepare=NO
+    ),
 ]
 """All of them."""
 FEW = [case for place, case in enumerate(GRID) if place % 9 == 5 or case.kind == "personal"]
@@ -180,7 +191,9 @@ CLUSTER = [
 
 
 def told(case: Case, result: co.Result) -> tuple[Any, list[Any]]:
-    """What a test compares of a result: settings, names and counts; and what the model says of all rows."""
+    """What a test compares of a result: settings, names and counts; and what the model says of all
+    rows.
+    """
     return plain(result), case.predictions(result.model)
 
 
@@ -189,11 +202,17 @@ def plain(result: co.Result) -> Any:
     model, certificate = result.model, result.certificate
     return {
         "status": str(result.status),
-        "classes": None if model.classes_ is None else (model.classes_.dtype.kind, model.classes_.tolist()),
+        "classes": None
+        if model.classes_ is None
+        else (model.classes_.dtype.kind, model.classes_.tolist()),
         "columns": model.columns,
-        "preparation": None if getattr(model, "preparation", None) is None else model.preparation.state(),
+        "preparation": None
+        if getattr(model, "preparation", None) is None
+        else model.preparation.state(),
         "settings": {**certificate.settings, "secure_sums": None},
-        "participants": [replace(participant, digest="") for participant in certificate.participants],
+        "participants": [
+            replace(participant, digest="") for participant in certificate.participants
+        ],
         "data": certificate.data_digest,
         "rounds": result.rounds,
         "network": result.network.digest,

@@ -1,6 +1,8 @@
-"""Engines for tests whose driver has no data: questions, agents and answers are pickled, as on their way to a cluster.
+"""Engines for tests whose driver has no data: questions, agents and answers are pickled, as on
+their way to a cluster.
 
-Agents run in this process, which costs nothing; the driver still sees of their tables only what a cluster would show.
+Agents run in this process, which costs nothing; the driver still sees of their tables only what a
+cluster would show.
 """
 
 from __future__ import annotations
@@ -37,8 +39,12 @@ class Workers(Local):
         return visited(questions)
 
     def run(self, run):
-        outcome = super().run(replace(run, agents=[with_data(travelled(agent)) for agent in run.agents]))
-        return replace(outcome, points=travelled(outcome.points), answers=travelled(outcome.answers))
+        outcome = super().run(
+            replace(run, agents=[with_data(travelled(agent)) for agent in run.agents])
+        )
+        return replace(
+            outcome, points=travelled(outcome.points), answers=travelled(outcome.answers)
+        )
 
 
 class Visited(Workers):

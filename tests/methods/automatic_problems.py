@@ -1,8 +1,10 @@
-"""Seeded problems for `method="auto"`: every loss, penalty and split, with the hard cases that data brings along.
+"""Seeded problems for `method="auto"`: every loss, penalty and split, with the hard cases that data
+brings along.
 
-A seed gives one problem. Seeds walk through all pairs of a loss and a penalty in turn; the rest is drawn: the split,
-the shape (n < d in a third of all problems), means up to 1e6 and scales of columns, duplicates, constant columns,
-strengths down to 1e-8, classes that no row has, labels that are all equal, weights, offsets, float32 and sparse rows.
+A seed gives one problem. Seeds walk through all pairs of a loss and a penalty in turn; the rest is
+drawn: the split, the shape (n < d in a third of all problems), means up to 1e6 and scales of
+columns, duplicates, constant columns, strengths down to 1e-8, classes that no row has, labels that
+are all equal, weights, offsets, float32 and sparse rows.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ LINEAR = (*REGRESSIONS[:1], *CLASSIFIERS, *REGRESSIONS[1:])
 PENALTIES = ("none", "l2", "l1", "elasticnet", "group", "box", "nonnegative", "l1ball")
 KINDS = (
     *((loss, penalty) for loss in LINEAR for penalty in PENALTIES),
-    *(("multinomial", penalty) for penalty in ("none", "l2", "l1", "elasticnet", "multinomial-traceball")),
+    *(
+        ("multinomial", penalty)
+        for penalty in ("none", "l2", "l1", "elasticnet", "multinomial-traceball")
+    ),
     *(("cox", penalty) for penalty in ("none", "l2", "l1", "elasticnet")),
     *(("shared", loss) for loss in ("squared", "logistic", "poisson")),
     ("low-rank", "squared"),
@@ -59,7 +64,9 @@ def case(seed: int) -> Case:
 
 
 def _columns(rng: np.random.Generator, traits: list[str], sparse: bool = True) -> np.ndarray:
-    """Columns whose scores are of the size of 1 in units of their spread, with everything that columns may have."""
+    """Columns whose scores are of the size of 1 in units of their spread, with everything that
+    columns may have.
+    """
     shape = str(rng.choice(["tall", "square", "wide", "very wide"], p=[0.5, 0.16, 0.26, 0.08]))
     d = int(rng.integers(*{"tall": (1, 13), "very wide": (80, 161)}.get(shape, (12, 41))))
     n = int(rng.integers(6, max(d // 2, 7)))
@@ -111,7 +118,9 @@ def _stored(rng: np.random.Generator, X: np.ndarray, traits: list[str]) -> Any:
 
 
 def _strength(rng: np.random.Generator, traits: list[str]) -> float:
-    strength = float(10.0 ** rng.choice([-1, -2, -3, -4, -6, -8], p=[0.2, 0.3, 0.15, 0.15, 0.1, 0.1]))
+    strength = float(
+        10.0 ** rng.choice([-1, -2, -3, -4, -6, -8], p=[0.2, 0.3, 0.15, 0.15, 0.1, 0.1])
+    )
     traits.append(f"strength {strength:.0e}")
     return strength
 
@@ -128,7 +137,9 @@ def _penalty(rng: np.random.Generator, name: str, d: int, traits: list[str]) -> 
     return {"radius": float(rng.choice([0.1, 1.0, 10.0]))} if name == "l1ball" else {}
 
 
-def _labels(rng: np.random.Generator, loss: str, scores: np.ndarray, traits: list[str]) -> np.ndarray:
+def _labels(
+    rng: np.random.Generator, loss: str, scores: np.ndarray, traits: list[str]
+) -> np.ndarray:
     n = len(scores)
     noise = float(rng.choice([0.0, 0.3, 1.0]))
     u = scores + noise * rng.standard_normal(n)
@@ -144,12 +155,18 @@ def _labels(rng: np.random.Generator, loss: str, scores: np.ndarray, traits: lis
     if constant:
         traits.append("constant labels")
     if loss == "poisson":
-        counts = rng.poisson(np.exp(np.clip(u, -4, 4)) * float(rng.choice([0.3, 1.0, 20.0]))).astype(float)
+        counts = rng.poisson(
+            np.exp(np.clip(u, -4, 4)) * float(rng.choice([0.3, 1.0, 20.0]))
+        ).astype(float)
         if not counts.any():
             counts[0] = 1.0
         return np.full(n, float(rng.choice([1.0, 3.0, 7.0]))) if constant else counts
     if loss == "gamma":
-        return np.full(n, 7.3) if constant else np.exp(np.clip(u, -5, 5)) * rng.gamma(2.0, 0.5, n) + 1e-6
+        return (
+            np.full(n, 7.3)
+            if constant
+            else np.exp(np.clip(u, -5, 5)) * rng.gamma(2.0, 0.5, n) + 1e-6
+        )
     if constant:
         return np.full(n, float(rng.choice([0.0, 3.0, 1e6])))
     if rng.random() < 0.2:
@@ -180,7 +197,9 @@ def _linear(seed: int, rng: np.random.Generator, loss: str, penalty: str) -> Cas
     parameters = _penalty(rng, penalty, d, traits)
     if loss == "multinomial":
         classes = int(rng.integers(3, 5))
-        y = np.argmax(np.outer(scores, rng.standard_normal(classes)) + rng.gumbel(size=(n, classes)), axis=1)
+        y = np.argmax(
+            np.outer(scores, rng.standard_normal(classes)) + rng.gumbel(size=(n, classes)), axis=1
+        )
         if rng.random() < 0.35:
             traits.append("absent class")
             y[y == int(rng.integers(classes))] = (int(y[0]) + 1) % classes
@@ -207,7 +226,13 @@ def _linear(seed: int, rng: np.random.Generator, loss: str, penalty: str) -> Cas
     if loss != "multinomial" and rng.random() < 0.1:
         how["offset"] = rng.standard_normal(n)
         traits.append("offset")
-    return Case(seed, co.Problem(loss, penalty, intercept=intercept, **parameters), tuple(data), how, tuple(traits))
+    return Case(
+        seed,
+        co.Problem(loss, penalty, intercept=intercept, **parameters),
+        tuple(data),
+        how,
+        tuple(traits),
+    )
 
 
 def _shared(seed: int, rng: np.random.Generator, loss: str) -> Case:
@@ -216,8 +241,12 @@ def _shared(seed: int, rng: np.random.Generator, loss: str) -> Case:
     n, d = X.shape
     users = np.arange(n) % int(rng.integers(2, 6))
     y = _labels(rng, loss, X @ rng.standard_normal(d) / np.sqrt(d), traits)
-    problem = co.Shared(loss, "l2", _strength(rng, traits), mu=float(rng.choice([1e-3, 1e-2])), intercept=True)
-    return Case(seed, problem, (_moved(rng, X, traits), y, users), {"split": "users"}, tuple(traits))
+    problem = co.Shared(
+        loss, "l2", _strength(rng, traits), mu=float(rng.choice([1e-3, 1e-2])), intercept=True
+    )
+    return Case(
+        seed, problem, (_moved(rng, X, traits), y, users), {"split": "users"}, tuple(traits)
+    )
 
 
 def _low_rank(seed: int, rng: np.random.Generator, loss: str) -> Case:
@@ -230,8 +259,16 @@ def _low_rank(seed: int, rng: np.random.Generator, loss: str) -> Case:
         y[:3] = range(3)
     else:
         y = X @ rng.standard_normal((d, 3)) / np.sqrt(d) + rng.standard_normal((n, 3))
-    problem = co.Problem(loss, "traceball", radius=float(rng.choice([0.5, 3.0])), intercept=intercept)
-    return Case(seed, problem, (X, y), {"split": "samples", "agents": min(int(rng.integers(1, 4)), n)}, tuple(traits))
+    problem = co.Problem(
+        loss, "traceball", radius=float(rng.choice([0.5, 3.0])), intercept=intercept
+    )
+    return Case(
+        seed,
+        problem,
+        (X, y),
+        {"split": "samples", "agents": min(int(rng.integers(1, 4)), n)},
+        tuple(traits),
+    )
 
 
 def _cox(seed: int, rng: np.random.Generator, penalty: str) -> Case:
@@ -242,10 +279,18 @@ def _cox(seed: int, rng: np.random.Generator, penalty: str) -> Case:
     events = (rng.random(n) < 0.7).astype(float)
     events[:1] = 1.0
     X = _moved(rng, X, traits)
-    problem = co.Problem("cox", penalty, intercept=False, agent_strata=True, **_penalty(rng, penalty, d, traits))
+    problem = co.Problem(
+        "cox", penalty, intercept=False, agent_strata=True, **_penalty(rng, penalty, d, traits)
+    )
     agents = min(int(rng.integers(1, 4)), n // 3)
     y = np.column_stack([times, events])
-    return Case(seed, problem, (_stored(rng, X, traits), y), {"split": "samples", "agents": agents}, tuple(traits))
+    return Case(
+        seed,
+        problem,
+        (_stored(rng, X, traits), y),
+        {"split": "samples", "agents": agents},
+        tuple(traits),
+    )
 
 
 def solve(one: Case, **limits: Any) -> co.Result[Any]:

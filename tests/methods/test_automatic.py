@@ -12,7 +12,28 @@ from coterie.run.certificate.bound import Bound
 from coterie.run.stopping import limited_by_rounding
 from tests.methods.automatic_problems import KINDS, case, solve
 
-STALLED_ONCE = (3, 25, 45, 59, 89, 149, 267, 339, 399, 406, 410, 420, 472, 574, 580, 595, 603, 610, 647, 659)
+STALLED_ONCE = (
+    3,
+    25,
+    45,
+    59,
+    89,
+    149,
+    267,
+    339,
+    399,
+    406,
+    410,
+    420,
+    472,
+    574,
+    580,
+    595,
+    603,
+    610,
+    647,
+    659,
+)
 STALLED_ONCE += (682, 721, 750, 811, 864, 881, 895, 920, 995)
 """Seeds whose runs stalled, of every cause that was found."""
 QUICK = (8, 11, 13, 14, 17, 18, 19, 20, 22, 23, 24, 26, 33, 37, 39, 51, 54, 55, 62, 69, 110)
@@ -31,7 +52,9 @@ def stalled(seeds, **limits):
         one = case(seed)
         result = solve(one, **limits)
         if not result.status.success:
-            found.append(f"{one}: {result.status}, relative gap {result.certificate.relative_gap:.2g}")
+            found.append(
+                f"{one}: {result.status}, relative gap {result.certificate.relative_gap:.2g}"
+            )
     return found
 
 
@@ -60,16 +83,17 @@ def test_a_thousand_automatic_runs_hardly_ever_stall():
     assert len(found) <= ALLOWED * 1000, "\n".join(found)
 
 
-# -- columns far from 0 ------------------------------------------------------------------------------------------------
+# -- columns far from 0 ----------------------------------------------------------------------------
 
 
 def far_from_zero(labels, rows=90):
     rng = np.random.default_rng(5)
     table = rng.standard_normal((rows, 6)) * 10.0 ** rng.uniform(-1, 1, 6)
     scores = table @ rng.standard_normal(6)
-    y = {"classes": np.where(scores > 0, 1.0, -1.0), "numbers": 1e4 * (scores + 0.3 * rng.standard_normal(rows))}[
-        labels
-    ]
+    y = {
+        "classes": np.where(scores > 0, 1.0, -1.0),
+        "numbers": 1e4 * (scores + 0.3 * rng.standard_normal(rows)),
+    }[labels]
     return table + 3e6 * rng.uniform(0.3, 1.0, 6), y
 
 
@@ -94,10 +118,12 @@ def test_large_means_do_not_keep_the_certificate_open(loss, penalty, parameters,
     assert co.verify(result.certificate, result.model, data).holds
 
 
-# -- a class that no row has -------------------------------------------------------------------------------------------
+# -- a class that no row has -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("penalty", "strength"), [("l2", 1e-2), ("l1", 1e-2), ("elasticnet", 1e-3), ("none", None)])
+@pytest.mark.parametrize(
+    ("penalty", "strength"), [("l2", 1e-2), ("l1", 1e-2), ("elasticnet", 1e-3), ("none", None)]
+)
 @pytest.mark.parametrize("classes", [(0, 1, 2), (0, 1, 2, 3, 4)])
 def test_an_absent_class_does_not_keep_the_certificate_open(penalty, strength, classes):
     problem = co.Problem("multinomial", penalty, strength, intercept=True, classes=classes)
@@ -105,7 +131,11 @@ def test_an_absent_class_does_not_keep_the_certificate_open(penalty, strength, c
     assert result.status.success
     assert result.rounds < 30
     assert co.verify(result.certificate, result.model, (X, TWO)).holds
-    present = co.solve(problem.changed(loss=co.Problem("multinomial", classes=(0, 1)).loss), (X, TWO), progress=False)
+    present = co.solve(
+        problem.changed(loss=co.Problem("multinomial", classes=(0, 1)).loss),
+        (X, TWO),
+        progress=False,
+    )
     # The others are as if the class was not there.
     assert result.certificate.primal == pytest.approx(present.certificate.primal, abs=1e-5)
     np.testing.assert_allclose(result.model.predict_proba(X)[:, 2:], 0.0, atol=1e-5)
@@ -120,13 +150,18 @@ def test_an_absent_class_in_the_middle_and_with_weights():
         assert co.verify(result.certificate, result.model, (X, y, weights)).holds
 
 
-# -- tolerances below rounding -----------------------------------------------------------------------------------------
+# -- tolerances below rounding ---------------------------------------------------------------------
 
 
 def raw_columns():
     rng = np.random.default_rng(1)
     n = 120
-    columns = rng.normal(50, 15, n), rng.normal(5e4, 2e4, n), rng.normal(1e6, 3e5, n), rng.normal(2000, 10, n)
+    columns = (
+        rng.normal(50, 15, n),
+        rng.normal(5e4, 2e4, n),
+        rng.normal(1e6, 3e5, n),
+        rng.normal(2000, 10, n),
+    )
     table = np.column_stack(columns)
     scores = (table[:, 0] - 50) / 15 - (table[:, 1] - 5e4) / 2e4
     return table, scores, rng
@@ -159,7 +194,7 @@ def test_rounding_that_still_falls_is_no_reason_to_end():
     assert not limited_by_rounding(bound, 1e-5)
 
 
-# -- units that are rounding -------------------------------------------------------------------------------------------
+# -- units that are rounding -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("split", ["samples", "features"])
@@ -167,10 +202,14 @@ def test_rounding_that_still_falls_is_no_reason_to_end():
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])
 def test_one_count_for_all_has_a_unit_that_is_no_rounding(loss, label, split):
     y = np.full(len(X), label)
-    result = co.solve(co.Problem(loss, "l2", 1e-2, intercept=True), (X, y), split=split, agents=3, progress=False)
+    result = co.solve(
+        co.Problem(loss, "l2", 1e-2, intercept=True), (X, y), split=split, agents=3, progress=False
+    )
     assert result.status == "optimal"
     # What a mean loses that is off by a thousandth.
-    assert result.certificate.unit == pytest.approx(5e-7 * (label if loss == "poisson" else 1.0), rel=1e-2)
+    assert result.certificate.unit == pytest.approx(
+        5e-7 * (label if loss == "poisson" else 1.0), rel=1e-2
+    )
 
 
 def test_weights_alone_are_no_unit_where_nobody_else_is_at_risk():
@@ -190,7 +229,7 @@ def test_labels_of_a_low_rank_model_may_all_be_one():
     assert result.certificate.unit > 1e-3
 
 
-# -- careful steps -----------------------------------------------------------------------------------------------------
+# -- careful steps ---------------------------------------------------------------------------------
 
 
 def test_the_secant_is_that_of_a_parabola_around_the_minimum():
@@ -209,12 +248,14 @@ def test_equations_on_a_plane_are_exact_where_columns_have_large_means():
     assert abs(c @ x[:3] - x[3]) <= 1e-9
     left = design.T @ (design @ x) - np.array([1.0, 2.0, 3.0, 0.0])
     # What is left is orthogonal to the plane.
-    np.testing.assert_allclose(left - left @ np.append(c, -1.0) / (c @ c + 1) * np.append(c, -1.0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(
+        left - left @ np.append(c, -1.0) / (c @ c + 1) * np.append(c, -1.0), 0.0, atol=1e-6
+    )
     plain = solver(np.array((E + c).T @ (E + c)), np.zeros(3))[0](np.array([1.0, 2.0, 3.0]))
     assert np.isfinite(plain).all()
 
 
-# -- faces on which a quadratic is flat --------------------------------------------------------------------------------
+# -- faces on which a quadratic is flat ------------------------------------------------------------
 
 
 def test_a_weak_threshold_leads_down_a_flat_valley():
@@ -227,7 +268,7 @@ def test_a_weak_threshold_leads_down_a_flat_valley():
     assert (result.model.coef_ != 0).sum() <= 30
 
 
-# -- users' deviations where columns have large means ------------------------------------------------------------------
+# -- users' deviations where columns have large means ----------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [8, 40])
@@ -238,11 +279,16 @@ def test_users_deviate_from_a_common_model_of_columns_with_large_means(loss, mea
     n, d = 4 * rows, 12
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / np.sqrt(d)
-    labels = {"squared": scores + rng.standard_normal(n), "logistic": np.where(scores > 0, 1.0, -1.0)}
+    labels = {
+        "squared": scores + rng.standard_normal(n),
+        "logistic": np.where(scores > 0, 1.0, -1.0),
+    }
     y = labels.get(loss, rng.poisson(np.exp(scores)).astype(float))
     table = X + mean * rng.uniform(0.3, 1.0, d)
     data = table, y, np.arange(n) % 4
-    result = co.solve(co.Shared(loss, "l2", 1e-2, mu=1e-2), data, split="users", progress=False, max_rounds=100)
+    result = co.solve(
+        co.Shared(loss, "l2", 1e-2, mu=1e-2), data, split="users", progress=False, max_rounds=100
+    )
     assert result.status == "optimal"
     assert result.rounds <= 12
     assert co.verify(result.certificate, result.model, data).holds

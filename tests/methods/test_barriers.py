@@ -1,4 +1,6 @@
-"""Barriers of penalties: forces are slopes, curvatures their slopes, and steps lead where they aim."""
+"""Barriers of penalties: forces are slopes, curvatures their slopes, and steps lead where they
+aim.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ SETTINGS = {
     "elasticnet": {"strength": 0.2, "l1_ratio": 0.4},
     "group": {"strength": 0.1, "groups": (0, 1, 1, 0, 2, 2)},
     "nonnegative": {},
-    "box": {"lower": (-1.0, -2.0, -np.inf, 0.0, -1.0, -np.inf), "upper": (1.0, np.inf, 2.0, 3.0, 0.5, np.inf)},
+    "box": {
+        "lower": (-1.0, -2.0, -np.inf, 0.0, -1.0, -np.inf),
+        "upper": (1.0, np.inf, 2.0, 3.0, 0.5, np.inf),
+    },
     "l1ball": {"radius": 4.0},
 }
 
@@ -49,7 +54,9 @@ def test_every_vector_penalty_is_made_of_pieces(penalty):
     pieces, w = penalty.pieces, penalty.prox(RNG.standard_normal(D), 0.1)
     value = 0.5 * pieces.ridge * w @ w + pieces.threshold * np.abs(w).sum()
     if pieces.groups is not None:
-        value += sum(s * np.linalg.norm(w[pieces.groups == g]) for g, s in enumerate(pieces.strengths))
+        value += sum(
+            s * np.linalg.norm(w[pieces.groups == g]) for g, s in enumerate(pieces.strengths)
+        )
     assert value == pytest.approx(penalty.value(w))
     outside = np.full(D, 50.0)
     allowed = (outside <= pieces.upper).all() and np.abs(outside).sum() <= pieces.radius
@@ -76,7 +83,9 @@ def test_a_change_of_the_model_changes_the_force_by_the_curvature(barrier, w, mu
     x, dw = away(barrier, w, mu), RNG.standard_normal(D + 1)
     C, aims = np.zeros((D + 1, D + 1)), barrier.aims(mu, w, x)
     barrier.add_curvature(w, x, C)
-    change = barrier.force(barrier.direction(w, x, dw, aims) - barrier.direction(w, x, 0 * dw, aims))
+    change = barrier.force(
+        barrier.direction(w, x, dw, aims) - barrier.direction(w, x, 0 * dw, aims)
+    )
     np.testing.assert_allclose(change, C @ dw, rtol=1e-9, atol=1e-12)
     still = barrier.force(barrier.direction(w, x, 0 * dw, aims))
     np.testing.assert_allclose(barrier.shift(w, x, aims), still, rtol=1e-9, atol=1e-12)
@@ -99,7 +108,9 @@ def test_the_corrector_makes_good_what_the_predictor_misses(barrier, w):
     x = barrier.centred(w, mu)
     first = Step(dw, barrier.direction(w, x, dw, barrier.aims(mu, w, x)))
     second = Step(dw, barrier.direction(w, x, dw, barrier.aims(mu, w, x, first)))
-    misses = [np.abs(barrier.products(w + dw, x + way.dx) - barrier.beta * mu) for way in (first, second)]
+    misses = [
+        np.abs(barrier.products(w + dw, x + way.dx) - barrier.beta * mu) for way in (first, second)
+    ]
     assert misses[1].max(initial=0) <= 0.5 * misses[0].max(initial=0)
 
 
@@ -112,7 +123,12 @@ def test_the_longest_step_ends_at_the_edge(barrier, w):
     assert (barrier.products(w + inside * dw, x + inside * dx) > 0).all()
     if longest < 2:
         beyond = 1.001 * longest
-        assert barrier.longest(w + inside * dw, x + inside * dx, (beyond - inside) * dw, (beyond - inside) * dx) < 1
+        assert (
+            barrier.longest(
+                w + inside * dw, x + inside * dx, (beyond - inside) * dw, (beyond - inside) * dx
+            )
+            < 1
+        )
 
 
 def test_outlying_products_are_aimed_at(barrier, w):
@@ -124,18 +140,29 @@ def test_outlying_products_are_aimed_at(barrier, w):
     lowered = barrier.recentred(aims, w, x, still, 1.0, 0.1, 0.2)
     count = len(barrier.products(w, x))
     np.testing.assert_allclose((raised - aims)[len(aims) - count :], barrier.beta, rtol=1e-9)
-    np.testing.assert_allclose((lowered - aims)[len(aims) - count :], -0.2 * barrier.beta, rtol=1e-9)
+    np.testing.assert_allclose(
+        (lowered - aims)[len(aims) - count :], -0.2 * barrier.beta, rtol=1e-9
+    )
 
 
 def test_a_model_at_the_bounds_is_put_inside(penalty):
     barrier = barrier_of(penalty.pieces, D, D, 0.3, np.ones(D))
-    for start in (np.zeros(D), penalty.prox(np.full(D, 50.0), 1.0), penalty.prox(np.full(D, -50.0), 1.0)):
+    for start in (
+        np.zeros(D),
+        penalty.prox(np.full(D, 50.0), 1.0),
+        penalty.prox(np.full(D, -50.0), 1.0),
+    ):
         inside = barrier.inside(start)
         assert np.isfinite(barrier.value(inside, 0.1))
         assert penalty.value(inside) < np.inf
 
 
 def test_lonely_bounds_do_not_draw_a_model_to_infinity():
-    barrier = barrier_of(co.Problem("hinge", "nonnegative", intercept=False).penalty.pieces, 1, 1, 0.3, np.ones(1))
-    values = [barrier.value(np.array([p]), 0.1) + 0.1 * barrier.tilt[0] * p for p in np.logspace(-3, 6, 400)]
+    barrier = barrier_of(
+        co.Problem("hinge", "nonnegative", intercept=False).penalty.pieces, 1, 1, 0.3, np.ones(1)
+    )
+    values = [
+        barrier.value(np.array([p]), 0.1) + 0.1 * barrier.tilt[0] * p
+        for p in np.logspace(-3, 6, 400)
+    ]
     assert 1 < np.logspace(-3, 6, 400)[int(np.argmin(values))] < 1e4

@@ -1,4 +1,6 @@
-"""Laws of `blocks`: the same model for the columns sent once, hop by hop, and nothing said of single rows."""
+"""Laws of `blocks`: the same model for the columns sent once, hop by hop, and nothing said of
+single rows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
 N, D, M = 300, 10, 5
-X = RNG.standard_normal((N, D)) @ (np.eye(D) + 0.3 * RNG.standard_normal((D, D))) + RNG.standard_normal(D)
+X = RNG.standard_normal((N, D)) @ (
+    np.eye(D) + 0.3 * RNG.standard_normal((D, D))
+) + RNG.standard_normal(D)
 NUMBERS = X @ RNG.standard_normal(D) / 2 + RNG.standard_normal(N)
 SIGNS = np.where(NUMBERS - NUMBERS.mean() > 0, 1.0, -1.0)
 APART = {"split": "features", "agents": M, "method": "blocks"}
@@ -36,18 +40,23 @@ def secrets_at_every_agent(monkeypatch):
     """As between organisations: agents of one owner have no secrets, and would not rotate."""
     made = setup.make_agent
     monkeypatch.setattr(
-        setup, "make_agent", lambda index, *more: replace(made(index, *more), secret=bytes([100 + index]) * 32)
+        setup,
+        "make_agent",
+        lambda index, *more: replace(made(index, *more), secret=bytes([100 + index]) * 32),
     )
 
 
 def agents_on(graph, problem, labels_at=0):
     tables = co.data.split(co.Table(X, SIGNS), "features", graph.agents, labels_at=labels_at)
     transport = InProcess(graph, Bill(graph))
-    return introduced(make_agents(tables, problem, "features", graph, 0), transport, "setup"), transport
+    return introduced(
+        make_agents(tables, problem, "features", graph, 0), transport, "setup"
+    ), transport
 
 
 @pytest.mark.parametrize(
-    "penalty", ["l2", "l1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("none", "elasticnet"))]
+    "penalty",
+    ["l2", "l1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("none", "elasticnet"))],
 )
 @pytest.mark.parametrize("name", [name for name in sorted(LOSSES) if not loss(name).steep])
 def test_every_loss_gives_the_pooled_model(name, penalty):
@@ -58,7 +67,9 @@ def test_every_loss_gives_the_pooled_model(name, penalty):
     y = SIGNS if LOSSES[name].kind == "classification" else NUMBERS
     weights = RNG.uniform(0.5, 2.0, N) if penalty == "l2" else None
     data = co.Table(X, y, weights)
-    result = co.solve(problem, data, **APART, network="ring", tol=1e-6 if problem.loss.smooth else 1e-5)
+    result = co.solve(
+        problem, data, **APART, network="ring", tol=1e-6 if problem.loss.smooth else 1e-5
+    )
     assert result.status.success
     pooled = co.solve(problem, data, agents=1, tol=1e-7)
     assert pooled.certificate.dual <= result.certificate.primal + 1e-9
@@ -67,9 +78,13 @@ def test_every_loss_gives_the_pooled_model(name, penalty):
 
 
 def test_a_dual_may_claim_a_little_less_and_never_more():
-    """Rotated messages round more than a proof without them, so honest duals are lower; forged ones are refused."""
+    """Rotated messages round more than a proof without them, so honest duals are lower; forged ones
+    are refused.
+    """
     data = co.Table(X, NUMBERS)
-    result = co.solve(co.Problem("squared", "l2", 0.02, intercept=True), data, **APART, network="ring")
+    result = co.solve(
+        co.Problem("squared", "l2", 0.02, intercept=True), data, **APART, network="ring"
+    )
     honest = result.certificate
     assert honest.dual <= co.verify(honest, result.model, data).dual
     for share, holds in ((-1e-6, False), (-1e-12, True), (1e-12, False), (1e-6, False)):
@@ -85,7 +100,9 @@ GROUPS = (0, 0, 1, 1, 2, 3, 4, 4, 5, 5)
 @pytest.mark.parametrize("name", ["squared", "logistic", "hinge"])
 @pytest.mark.parametrize("penalty", [{"penalty": "l2"}, {"penalty": "group", "groups": GROUPS}])
 def test_what_a_rotation_leaves_alone_needs_no_rounds(name, penalty):
-    """The coefficients come back in one message of a number per column: within rounding of the pooled optimum."""
+    """The coefficients come back in one message of a number per column: within rounding of the
+    pooled optimum.
+    """
     y = SIGNS if name != "squared" else NUMBERS
     problem = co.Problem(name, strength=0.03, intercept=True, **penalty)
     data = co.Table(X, y, RNG.uniform(0.5, 2.0, N))
@@ -121,12 +138,20 @@ def test_one_owner_needs_no_rounds_beside_l1(monkeypatch):
 def test_too_many_columns_for_one_agent_take_rounds(monkeypatch):
     monkeypatch.setattr(blocks.pooled, "WIDEST", 5)
     result = co.solve(
-        co.Problem("logistic", "l2", 0.03, intercept=False), (X, SIGNS), **APART, network="ring", tol=1e-6
+        co.Problem("logistic", "l2", 0.03, intercept=False),
+        (X, SIGNS),
+        **APART,
+        network="ring",
+        tol=1e-6,
     )
     assert result.status == "optimal"
     assert result.rounds > 1
     with pytest.raises(InvalidProblem, match="Use tree"):
-        co.solve(co.Problem("squared", "group", 0.1, groups=GROUPS, intercept=False), (X, NUMBERS), **APART)
+        co.solve(
+            co.Problem("squared", "group", 0.1, groups=GROUPS, intercept=False),
+            (X, NUMBERS),
+            **APART,
+        )
     with pytest.raises(InvalidProblem, match="elasticnet and group"):
         co.solve(co.Problem("squared", "nonnegative", intercept=False), (X, NUMBERS), **APART)
 
@@ -136,13 +161,17 @@ def test_too_many_columns_for_one_agent_take_rounds(monkeypatch):
 def test_columns_arrive_and_are_billed_hop_by_hop(name, labels_at):
     """n numbers for each column and hop, and a header; encrypted ones have 48 bytes more."""
     graph = network(name, M, seed=1)
-    agents, transport = agents_on(graph, co.Problem("logistic", "l2", 0.1, intercept=False), labels_at)
+    agents, transport = agents_on(
+        graph, co.Problem("logistic", "l2", 0.1, intercept=False), labels_at
+    )
     rotations = [blocks.rotation_of(agent) for agent in agents]
     before = transport.bill.total.scalars
     found = transport.take(blocks._gathered, list(zip(agents, rotations, strict=True)), "setup")
     columns = found[labels_at][1]
     others = [agent for agent in agents if agent.index != labels_at]
-    np.testing.assert_allclose(columns, np.hstack([a.data.X @ rotations[a.index] for a in others]), rtol=1e-12)
+    np.testing.assert_allclose(
+        columns, np.hstack([a.data.X @ rotations[a.index] for a in others]), rtol=1e-12
+    )
     ways = transport.take(blocks._found, [(agent,) for agent in agents], "setup")
     sent = (
         sum(
@@ -168,7 +197,11 @@ def test_who_passes_columns_on_cannot_read_or_change_them():
     changed.view(np.uint8)[-1] ^= 1
     with pytest.raises(ProtocolError, match="were changed on their way"):
         blocks._unpacked(changed, np.array([0, 2]), 7, key)
-    for bad in (packed[:-1], np.array([5.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.0, 3.0, 1.0, 2.0, 3.0])):
+    for bad in (
+        packed[:-1],
+        np.array([5.0, 0.0, 1.0, 1.0]),
+        np.array([1.0, 0.0, 3.0, 1.0, 2.0, 3.0]),
+    ):
         with pytest.raises(ProtocolError):
             blocks._unpacked(bad, np.array([0, 2]), 7, key)
     with pytest.raises(ProtocolError, match="not everybody"):
@@ -190,7 +223,9 @@ def test_the_rotation_is_secret_and_keeps_distances_only():
 
 
 def test_no_message_is_about_single_rows():
-    """After the columns are sent, no word is as long as the rows, not those of the certificates either."""
+    """After the columns are sent, no word is as long as the rows, not those of the certificates
+    either.
+    """
     said = []
 
     class Listening(InProcess):
@@ -215,7 +250,12 @@ def test_no_message_is_about_single_rows():
     problem, graph = co.Problem("hinge", "l1", 0.05, intercept=True), ring(M)
     tables = co.data.split(co.Table(X, SIGNS), "features", M)
     transport = Listening(graph, Bill(graph))
-    run(make_agents(tables, problem, "features", graph, 0), METHODS["blocks"](), transport, Limits(1e-3, 60))
+    run(
+        make_agents(tables, problem, "features", graph, 0),
+        METHODS["blocks"](),
+        transport,
+        Limits(1e-3, 60),
+    )
     assert {collective for collective, size in said if size >= N} == {"Ask"}
     assert max(size for collective, size in said if collective == "Sum") < N
 
@@ -224,9 +264,16 @@ def test_many_rows_cost_little_more_than_to_move_the_columns():
     rng = np.random.default_rng(0)
     wide = rng.standard_normal((20_000, 12))
     signs = np.where(wide @ rng.standard_normal(12) + rng.logistic(size=20_000) > 0, 1.0, -1.0)
-    for name, penalty, share in (("logistic", "l2", 1.5), ("logistic", "l1", 1.5), ("hinge", "l2", 3.0)):
+    for name, penalty, share in (
+        ("logistic", "l2", 1.5),
+        ("logistic", "l1", 1.5),
+        ("hinge", "l2", 3.0),
+    ):
         result = co.solve(
-            co.Problem(name, penalty, 1e-3, intercept=True), (wide, signs), **{**APART, "agents": 4}, network="star"
+            co.Problem(name, penalty, 1e-3, intercept=True),
+            (wide, signs),
+            **{**APART, "agents": 4},
+            network="star",
         )
         assert result.status == "optimal"
         assert result.bill.total.scalars <= share * wide.size
@@ -242,8 +289,12 @@ def test_a_resumed_run_and_a_server_and_empty_parties(tmp_path):
     resumed = co.solve(problem, (X, SIGNS), **how, max_rounds=12, checkpoint=tmp_path)
     assert resumed.model.digest() == whole.model.digest()
     assert resumed.bill == whole.bill
-    tables = co.data.split(co.Table(X, SIGNS), "features", [[], [0, 1, 2], [], list(range(3, D))], labels_at=1)
-    served = co.solve(problem, tables, split="features", method="blocks", network=star(4, server=True), tol=1e-7)
+    tables = co.data.split(
+        co.Table(X, SIGNS), "features", [[], [0, 1, 2], [], list(range(3, D))], labels_at=1
+    )
+    served = co.solve(
+        problem, tables, split="features", method="blocks", network=star(4, server=True), tol=1e-7
+    )
     alone = co.solve(problem, (X, SIGNS), **{**APART, "agents": 1}, tol=1e-7)
     assert served.status == alone.status == "optimal"
     np.testing.assert_allclose(served.model.coef_, alone.model.coef_, atol=1e-3)
@@ -252,7 +303,9 @@ def test_a_resumed_run_and_a_server_and_empty_parties(tmp_path):
 
 
 def test_auto_says_what_moving_the_columns_would_cost():
-    """Many rows of few columns move in one process; many columns stay where they are; groups are for others."""
+    """Many rows of few columns move in one process; many columns stay where they are; groups are
+    for others.
+    """
     problem = co.Problem("logistic", "l2", 0.01, intercept=False)
     few = co.solve(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
     assert "Method blocks " in few.explanation
@@ -260,15 +313,26 @@ def test_auto_says_what_moving_the_columns_would_cost():
     rng = np.random.default_rng(0)
     wide = rng.standard_normal((60, 900))
     wires = {"network": "path", "link": (1e-6, 1e6)}
-    many = co.solve(problem, (wide, np.sign(wide[:, 0])), split="features", agents=3, tol=1e-3, **wires)
+    many = co.solve(
+        problem, (wide, np.sign(wide[:, 0])), split="features", agents=3, tol=1e-3, **wires
+    )
     assert "Method lbfgs " in many.explanation
     assert "for moving the columns (blocks)" in many.explanation
     bounds = co.Problem("logistic", "nonnegative", intercept=False)
-    assert "Method tree " in co.solve(bounds, (X, SIGNS), split="features", agents=M, network="star").explanation
+    assert (
+        "Method tree "
+        in co.solve(bounds, (X, SIGNS), split="features", agents=M, network="star").explanation
+    )
     plan = co.plan(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
     assert list(plan.numbers_per_row) == ["blocks", "lbfgs", "tree"]
-    assert plan.numbers_per_row["blocks"] < plan.numbers_per_row["lbfgs"] < plan.numbers_per_row["tree"]
-    assert list(co.plan(bounds, (X, SIGNS), split="features", agents=M, network="star").numbers_per_row) == ["tree"]
+    assert (
+        plan.numbers_per_row["blocks"]
+        < plan.numbers_per_row["lbfgs"]
+        < plan.numbers_per_row["tree"]
+    )
+    assert list(
+        co.plan(bounds, (X, SIGNS), split="features", agents=M, network="star").numbers_per_row
+    ) == ["tree"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Laws of `lbfgs`: its matrix is that of BFGS, its searches are exact, and it needs few rounds where others crawl."""
+"""Laws of `lbfgs`: its matrix is that of BFGS, its searches are exact, and it needs few rounds
+where others crawl.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,12 @@ def labels(name):
 
 LATER = pytest.mark.slow
 APART = {"split": "features", "agents": M, "network": "ring"}
-PENALTIES = {"none": {}, "l2": {"strength": 0.05}, "l1": {"strength": 0.05}, "elasticnet": {"strength": 0.05}}
+PENALTIES = {
+    "none": {},
+    "l2": {"strength": 0.05},
+    "l1": {"strength": 0.05},
+    "elasticnet": {"strength": 0.05},
+}
 
 
 def told(protocol):
@@ -101,7 +108,11 @@ def test_the_matrix_is_that_of_bfgs(seed, pairs, turn):
     # With a threshold: no coordinate of the minimum of the model can be moved to a better one.
     w, threshold = rng.standard_normal(D) * (rng.random(D) < 0.5), np.full(D, 0.3)
     threshold[-1] = 0.0
-    z = told(quasi_newton.minimum(quasi_newton.Model(memory, metrics[turn], turn, slope, w, threshold, 1.0), summed))
+    z = told(
+        quasi_newton.minimum(
+            quasi_newton.Model(memory, metrics[turn], turn, slope, w, threshold, 1.0), summed
+        )
+    )
     pull = slope + np.linalg.solve(H, z - w)
     size = 1e-5 * (np.abs(slope).max() + np.linalg.cond(H))
     assert (np.abs(pull + threshold * np.sign(z))[z != 0] <= size).all()
@@ -111,14 +122,18 @@ def test_the_matrix_is_that_of_bfgs(seed, pairs, turn):
 def test_a_block_is_that_of_the_own_columns():
     block = block_of(Design(X, intercept=True), 0.5, np.append(np.full(D, 0.1), 0.0))
     wide = np.column_stack([X, np.ones(N)])
-    np.testing.assert_allclose(block.matrix, 0.5 * wide.T @ wide + np.diag([*[0.1] * D, 0.0]), rtol=1e-6)
+    np.testing.assert_allclose(
+        block.matrix, 0.5 * wide.T @ wide + np.diag([*[0.1] * D, 0.0]), rtol=1e-6
+    )
     np.testing.assert_allclose(block.times(block.inverse(np.eye(D + 1))), np.eye(D + 1), atol=1e-8)
 
 
 def label_agent(problem, y, weights=None):
     graph = star(3, server=True)
     tables = co.data.split(co.Table(X, y, weights), "features", 3)
-    agents = introduced(make_agents(tables, problem, "features", graph, 0), InProcess(graph, Bill(graph)), "setup")
+    agents = introduced(
+        make_agents(tables, problem, "features", graph, 0), InProcess(graph, Bill(graph)), "setup"
+    )
     return next(agent for agent in agents if agent.data.y is not None)
 
 
@@ -129,7 +144,11 @@ def test_the_search_is_exact(name, weighted):
     y = labels(name)
     weights = RNG.uniform(0.5, 2.0, N) if weighted else None
     agent = label_agent(co.Problem(name, "l2", 0.1, intercept=False), y, weights)
-    scores, image, s = RNG.standard_normal(N), RNG.standard_normal(N), 1.0 if weights is None else weights
+    scores, image, s = (
+        RNG.standard_normal(N),
+        RNG.standard_normal(N),
+        1.0 if weights is None else weights,
+    )
     width = 0.0 if envelope.is_smooth(agent) else 0.7
     centre = np.clip(RNG.standard_normal(N), *loss(name).domain(y)) if width else np.zeros(N)
     image = -np.sign(s * envelope.gradients(agent, scores, centre, width) @ image) * image
@@ -139,23 +158,32 @@ def test_the_search_is_exact(name, weighted):
         u = scores + t * image
         v = envelope.gradients(agent, u, centre, width)
         each = loss(name).each(u, y) if not width else u * v - loss(name).conjugate_each(v, y)
-        return float((s * (each - width / 2 * (v - centre) ** 2)).sum()) / agent.total + 0.01 * t + 0.05 * t * t
+        return (
+            float((s * (each - width / 2 * (v - centre) ** 2)).sum()) / agent.total
+            + 0.01 * t
+            + 0.05 * t * t
+        )
 
     for most in (1.0, np.inf):
         t = envelope.step_along(agent, scores, image, centre, width, (0.01, 0.1), most)
-        best = scipy.optimize.minimize_scalar(value, bounds=(0.0, min(most, 100.0)), method="bounded").fun
+        best = scipy.optimize.minimize_scalar(
+            value, bounds=(0.0, min(most, 100.0)), method="bounded"
+        ).fun
         assert value(t) <= best + 1e-9
         assert 0 < t <= most if falls else t == 0
     assert envelope.step_along(agent, scores, -image, centre, width, (0.0, 0.0), 1.0) == 0.0
 
 
 def everyones(loss_name, penalty):
-    problem = co.Problem(loss_name, penalty, intercept=penalty in ("l1", "l2"), **PENALTIES[penalty])
+    problem = co.Problem(
+        loss_name, penalty, intercept=penalty in ("l1", "l2"), **PENALTIES[penalty]
+    )
     return problem, labels(loss_name)
 
 
 @pytest.mark.parametrize(
-    "penalty", ["l2", "l1", pytest.param("none", marks=LATER), pytest.param("elasticnet", marks=LATER)]
+    "penalty",
+    ["l2", "l1", pytest.param("none", marks=LATER), pytest.param("elasticnet", marks=LATER)],
 )
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_every_loss_reaches_the_optimum(name, penalty):
@@ -164,7 +192,9 @@ def test_every_loss_reaches_the_optimum(name, penalty):
     data = co.Table(X, y, weights)
     separable = LOSSES[name].kind == "classification" and penalty == "none"
     tol = 1e-6 if problem.loss.smooth else 1e-4
-    result = co.solve(problem, data, **APART, method="lbfgs", tol=tol, max_rounds=150 if separable else 1500)
+    result = co.solve(
+        problem, data, **APART, method="lbfgs", tol=tol, max_rounds=150 if separable else 1500
+    )
     assert result.status.success or separable or result.certificate.relative_gap < 1e-4
     if separable:
         return  # there is no best model
@@ -173,7 +203,9 @@ def test_every_loss_reaches_the_optimum(name, penalty):
     assert result.certificate.dual <= pooled.certificate.primal + 1e-9
 
 
-@pytest.mark.parametrize("penalty", ["l1", pytest.param("l2", marks=LATER), pytest.param("elasticnet", marks=LATER)])
+@pytest.mark.parametrize(
+    "penalty", ["l1", pytest.param("l2", marks=LATER), pytest.param("elasticnet", marks=LATER)]
+)
 @pytest.mark.parametrize("name", [name for name in sorted(LOSSES) if loss(name).smooth])
 def test_rows_apart_reach_the_same(name, penalty):
     problem, y = everyones(name, penalty)
@@ -192,7 +224,9 @@ def rare_columns(n=6000, d=20_000):
     rng = np.random.default_rng(0)
     share = 1.0 / np.arange(1, d + 1) ** 0.9
     places = rng.choice(d, 60 * n, p=share / share.sum())
-    rows = sp.csr_array((rng.uniform(0.2, 2.0, 60 * n), (np.repeat(np.arange(n), 60), places)), shape=(n, d))
+    rows = sp.csr_array(
+        (rng.uniform(0.2, 2.0, 60 * n), (np.repeat(np.arange(n), 60), places)), shape=(n, d)
+    )
     rows = sp.csr_array(sp.diags_array(1.0 / np.sqrt(rows.multiply(rows).sum(axis=1))) @ rows)
     scores = rows @ (6.0 * rng.standard_normal(d) * (rng.random(d) < 0.2))
     return rows, np.where(scores + 0.3 * rng.logistic(size=n) > 0, 1.0, -1.0)
@@ -205,7 +239,10 @@ def test_many_columns_cost_a_third_of_the_bits_and_half_of_the_sums_of_newton(st
     result = co.solve(problem, data, agents=8, tol=1e-6, link=(0.02, 1e8))
     assert "Method lbfgs-rows " in result.explanation
     assert newton.status == result.status == "optimal"
-    assert result.certificate.primal <= newton.certificate.primal + newton.certificate.gap + result.certificate.gap
+    assert (
+        result.certificate.primal
+        <= newton.certificate.primal + newton.certificate.gap + result.certificate.gap
+    )
     assert 3 * result.bill.bits <= newton.bill.bits
     assert 2 * result.bill.messages <= newton.bill.messages
     assert 2.7 * result.bill.total.bits <= newton.bill.total.bits
@@ -223,13 +260,17 @@ def test_every_round_says_half_a_number_per_column_and_the_curvature_of_its_step
 @given(seed=st.integers(0, 2**32 - 1), pairs=st.integers(1, 6))
 @settings(max_examples=25, deadline=None)
 def test_curved_pairs_are_those_of_block_bfgs_however_old_they_are(seed, pairs):
-    """Changes of the slope that were measured where ℓ'' was larger, in a length of their own, tell the same."""
+    """Changes of the slope that were measured where ℓ'' was larger, in a length of their own, tell
+    the same.
+    """
     rng, ridge = np.random.default_rng(seed), 0.3
     G, S, slope, diagonal = (rng.standard_normal(shape) for shape in ((D, D), (pairs, D), D, D))
     hessian, diagonal = G @ G.T + ridge * np.eye(D), diagonal**2 + 0.1
     old = rng.uniform(0.5, 9.0, (pairs, 1)) * (S @ (hessian - ridge * np.eye(D)))
     agent = replace(
-        label_agent(co.Problem("squared", "l2", ridge, intercept=False), NUMBERS), data=co.Table(X, NUMBERS), scratch={}
+        label_agent(co.Problem("squared", "l2", ridge, intercept=False), NUMBERS),
+        data=co.Table(X, NUMBERS),
+        scratch={},
     )
     none = np.empty((0, 0, 0))
     memory = Memory(S, old, S @ (hessian - ridge * np.eye(D)) @ S.T, none, none)
@@ -246,19 +287,36 @@ def test_rows_of_kinks_and_other_penalties_are_refused():
         co.solve(co.Problem("hinge", "l2", 0.1, intercept=False), (X, SIGNS), method="lbfgs-rows")
     for method, settings_ in (("lbfgs", APART), ("lbfgs-rows", {})):
         with pytest.raises(InvalidProblem, match="none, l2, l1 and elasticnet"):
-            co.solve(co.Problem("squared", "nonnegative", intercept=False), (X, NUMBERS), **settings_, method=method)
+            co.solve(
+                co.Problem("squared", "nonnegative", intercept=False),
+                (X, NUMBERS),
+                **settings_,
+                method=method,
+            )
         with pytest.raises(InvalidProblem, match="whole number"):
-            co.solve(co.Problem(intercept=False), (X, NUMBERS), **settings_, method=method, memory=0)
+            co.solve(
+                co.Problem(intercept=False), (X, NUMBERS), **settings_, method=method, memory=0
+            )
 
 
 def test_any_network_gives_the_same_answer_and_its_bill():
-    """A round says n + 4 and n + 3 numbers, and 8 for each pair that is remembered; l1 needs some more."""
+    """A round says n + 4 and n + 3 numbers, and 8 for each pair that is remembered; l1 needs some
+    more.
+    """
     problem, rounds, memory = co.Problem("logistic", "l2", 0.01, intercept=True), 9, 5
     found = []
     for name in ("ring", "star", "path", "lattice", "complete", "erdos-renyi"):
         graph = network(name, M)
-        how = {"split": "features", "agents": M, "network": graph, "method": "lbfgs", "memory": memory}
-        result = co.solve(problem, (X, SIGNS), **how, tol=1e-14, max_rounds=rounds, check_every=rounds)
+        how = {
+            "split": "features",
+            "agents": M,
+            "network": graph,
+            "method": "lbfgs",
+            "memory": memory,
+        }
+        result = co.solve(
+            problem, (X, SIGNS), **how, tol=1e-14, max_rounds=rounds, check_every=rounds
+        )
         said = sum(2 * N + 7 + 8 * min(t, memory) for t in range(rounds))
         assert result.bill.scalars == 2 * (M - 1) * said
         found.append(result.model.coef_)
@@ -272,7 +330,9 @@ def test_nearly_dependent_columns_take_few_rounds(kind, name):
     columns, numbers, signs = correlated(kind, 500, 8)
     problem = co.Problem(name, "l2", 1e-3, intercept=True)
     data = columns, numbers if name == "squared" else signs
-    result = co.solve(problem, data, split="features", agents=8, network="ring", method="lbfgs", tol=1e-6)
+    result = co.solve(
+        problem, data, split="features", agents=8, network="ring", method="lbfgs", tol=1e-6
+    )
     assert result.status == "optimal"
     assert result.rounds <= 60
 
@@ -292,11 +352,15 @@ def test_kinks_take_a_third_of_the_rounds_and_bits_of_tree(kind, name):
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="needs a1a")
 def test_kinks_beside_l1_take_a_third_of_what_tree_takes():
-    """Hinge l1 on 119 binary columns, 16 parties on a ring: tree has 6e-6 after 12,000 rounds and 9.3 GB."""
+    """Hinge l1 on 119 binary columns, 16 parties on a ring: tree has 6e-6 after 12,000 rounds and
+    9.3 GB.
+    """
     table = pytest.importorskip("papers.datasets").a1a().train
     problem = co.Problem("hinge", "l1", 1 / table.n, intercept=False)
     apart = {"split": "features", "agents": 16, "network": "ring", "tol": 1e-6}
-    stays = co.solve(problem, (table.X, table.y.astype(float)), **apart, method="lbfgs", max_rounds=1000)
+    stays = co.solve(
+        problem, (table.X, table.y.astype(float)), **apart, method="lbfgs", max_rounds=1000
+    )
     assert stays.status == "optimal"
     assert stays.bill.total.bits <= 8e9
     moves = co.solve(problem, (table.X, table.y.astype(float)), **apart)
@@ -311,13 +375,23 @@ def test_a_warm_start_goes_on_from_the_point():
         assert warm.rounds <= max(5, cold.rounds // 4)
     problem = co.Problem("logistic", "l2", 0.02, intercept=False)
     cold = co.solve(problem, (X, SIGNS), agents=3, method="lbfgs-rows", tol=1e-6)
-    assert co.solve(problem, (X, SIGNS), agents=3, method="lbfgs-rows", tol=1e-6, warm_start=cold).rounds <= 2
+    assert (
+        co.solve(
+            problem, (X, SIGNS), agents=3, method="lbfgs-rows", tol=1e-6, warm_start=cold
+        ).rounds
+        <= 2
+    )
 
 
 @pytest.mark.parametrize("method", ["lbfgs", "lbfgs-rows"])
 def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, method):
     problem = co.Problem("logistic", "l1", 0.01, intercept=True)
-    how = {**(APART if method == "lbfgs" else {"agents": 3}), "method": method, "tol": 1e-9, "check_every": 4}
+    how = {
+        **(APART if method == "lbfgs" else {"agents": 3}),
+        "method": method,
+        "tol": 1e-9,
+        "check_every": 4,
+    }
     whole = co.solve(problem, (X, SIGNS), **how, max_rounds=12)
     co.solve(problem, (X, SIGNS), **how, max_rounds=8, checkpoint=tmp_path)
     resumed = co.solve(problem, (X, SIGNS), **how, max_rounds=12, checkpoint=tmp_path)
@@ -327,7 +401,14 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, method):
 
 def test_single_precision_halves_the_rounds_bits_and_empty_parties_take_part():
     problem = co.Problem("logistic", "l2", 0.02, intercept=True)
-    how = {"split": "features", "network": ring(4), "method": "lbfgs", "tol": 1e-4, "check_every": 15, "max_rounds": 15}
+    how = {
+        "split": "features",
+        "network": ring(4),
+        "method": "lbfgs",
+        "tol": 1e-4,
+        "check_every": 15,
+        "max_rounds": 15,
+    }
     tables = co.data.split(co.Table(X, SIGNS), "features", [[0, 1, 2], [], list(range(3, 12)), []])
     double = co.solve(problem, tables, **how)
     single = co.solve(problem, [replace(t, X=t.X.astype(np.float32)) for t in tables], **how)
@@ -340,7 +421,9 @@ def test_units_of_columns_do_not_matter():
     scales = 10.0 ** np.random.default_rng(0).permutation(np.linspace(-3, 3, D))
     problem = co.Problem("squared", "none", intercept=False)
     for how in ({**APART, "method": "lbfgs"}, {"agents": 3, "method": "lbfgs-rows"}):
-        plain, scaled = (co.solve(problem, (X * s, NUMBERS), **how, tol=1e-6) for s in (np.ones(D), scales))
+        plain, scaled = (
+            co.solve(problem, (X * s, NUMBERS), **how, tol=1e-6) for s in (np.ones(D), scales)
+        )
         assert scaled.status.success
         assert scaled.rounds <= 1.5 * plain.rounds + 2
         np.testing.assert_allclose(scaled.model.coef_ * scales, plain.model.coef_, atol=1e-2)
@@ -353,19 +436,34 @@ def test_sixteen_parties_on_a_ring(kind, name):
     columns, numbers, signs = correlated(kind, 3000, 16)
     problem = co.Problem(name, "l2", 1e-3, intercept=True)
     data = columns, numbers if name == "squared" else signs
-    result = co.solve(problem, data, split="features", agents=16, network="ring", method="lbfgs", tol=1e-6)
+    result = co.solve(
+        problem, data, split="features", agents=16, network="ring", method="lbfgs", tol=1e-6
+    )
     assert result.status == "optimal"
     assert result.rounds <= 60
 
 
-@pytest.mark.parametrize(("name", "penalty"), [pytest.param("logistic", "l1", marks=LATER), ("hinge", "l2")])
+@pytest.mark.parametrize(
+    ("name", "penalty"), [pytest.param("logistic", "l1", marks=LATER), ("hinge", "l2")]
+)
 def test_a_run_needs_six_vectors_per_agent_and_its_pairs(name, penalty):
-    """6 n floats an agent, 2 · memory · d_j of pairs, and some kB of objects, beside the columns themselves."""
+    """6 n floats an agent, 2 · memory · d_j of pairs, and some kB of objects, beside the columns
+    themselves.
+    """
     n, m, d, rng = 4096, 8, 16, np.random.default_rng(0)
     columns = rng.standard_normal((n, d))
-    parts = co.data.split(co.Table(columns, np.sign(columns @ rng.standard_normal(d))), "features", m)
+    parts = co.data.split(
+        co.Table(columns, np.sign(columns @ rng.standard_normal(d))), "features", m
+    )
     problem = co.Problem(name, penalty, 1e-3, intercept=False)
-    run = {"split": "features", "network": "ring", "method": "lbfgs", "tol": 1e-14, "check_every": 9, "memory": 20}
+    run = {
+        "split": "features",
+        "network": "ring",
+        "method": "lbfgs",
+        "tol": 1e-14,
+        "check_every": 9,
+        "memory": 20,
+    }
     co.solve(problem, parts, **run, max_rounds=3)
     tracemalloc.start()
     co.solve(problem, parts, **run, max_rounds=27)

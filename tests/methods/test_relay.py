@@ -42,10 +42,14 @@ def states_after_each_round(problem, table, agents, rounds):
     members = make_agents(split(table, "samples", agents), problem, "samples", network, 0)
     transport = InProcess(network, Bill(network))
     statistics = transport.converse([introduce(agent) for agent in members], "setup")
-    members = [replace(agent, statistics=known) for agent, known in zip(members, statistics, strict=True)]
+    members = [
+        replace(agent, statistics=known) for agent, known in zip(members, statistics, strict=True)
+    ]
     states = transport.converse([steps.start(agent) for agent in members], "setup")
     for t in range(1, rounds + 1):
-        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse(
+            [steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds"
+        )
         yield states
 
 
@@ -61,13 +65,22 @@ def test_it_reaches_the_pooled_optimum(loss, weights):
 
 
 @pytest.mark.rotates
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, lambda A: A.astype("f4")], ids=["dense", "sparse", "f4"])
-@pytest.mark.parametrize("agents", [1, 15, [40, 20], [30, 0, 30]], ids=["one", "many", "unequal", "one empty"])
+@pytest.mark.parametrize(
+    "kind", [np.asarray, sp.csr_array, lambda A: A.astype("f4")], ids=["dense", "sparse", "f4"]
+)
+@pytest.mark.parametrize(
+    "agents", [1, 15, [40, 20], [30, 0, 30]], ids=["one", "many", "unequal", "one empty"]
+)
 def test_any_split_and_any_array(agents, kind):
     problem = co.Problem("hinge", "l2", LAM, intercept=False)
-    result = co.solve(problem, (kind(X), SIGNS), agents=agents, method="relay", tol=1e-5, max_rounds=100_000)
+    result = co.solve(
+        problem, (kind(X), SIGNS), agents=agents, method="relay", tol=1e-5, max_rounds=100_000
+    )
     assert result.status == "optimal"
-    assert result.certificate.primal - pooled_optimum(problem, X, SIGNS)[2] <= result.certificate.gap + 1e-6
+    assert (
+        result.certificate.primal - pooled_optimum(problem, X, SIGNS)[2]
+        <= result.certificate.gap + 1e-6
+    )
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
@@ -85,8 +98,14 @@ def test_w_follows_from_v_and_the_dual_never_falls(loss):
 
 
 def test_everybody_speaks_as_often_and_sweeps_all_rows_once_in_a_lap():
-    """In the first lap each row's v is its best for the others as they were: no row is passed over, none seen twice."""
-    problem, before, moves = co.Problem("squared", "l2", LAM, intercept=False), [np.zeros(N // K)] * K, np.zeros(K, int)
+    """In the first lap each row's v is its best for the others as they were: no row is passed over,
+    none seen twice.
+    """
+    problem, before, moves = (
+        co.Problem("squared", "l2", LAM, intercept=False),
+        [np.zeros(N // K)] * K,
+        np.zeros(K, int),
+    )
     changed = [np.zeros(N // K, int) for _ in range(K)]
     for states in states_after_each_round(problem, Table(X, NUMBERS), K, K * TUNING.parts):
         moved = [k for k in range(K) if not np.array_equal(states[k].v, before[k])]
@@ -100,10 +119,15 @@ def test_everybody_speaks_as_often_and_sweeps_all_rows_once_in_a_lap():
 
 
 def test_one_agent_takes_the_steps_of_dual_coordinate_descent():
-    """Hsieh and others: α_i ← clip(α_i − (y_i x_iᵀw − 1)/‖x_i‖², 0, C), w = Σ α_i y_i x_i, for C = 1/(nλ)."""
+    """Hsieh and others: α_i ← clip(α_i − (y_i x_iᵀw − 1)/‖x_i‖², 0, C), w = Σ α_i y_i x_i, for C =
+    1/(nλ).
+    """
     C, w, alpha = 1 / (N * LAM), np.zeros(D), np.zeros(N)
     rounds = states_after_each_round(
-        co.Problem("hinge", "l2", LAM, intercept=False), Table(X, SIGNS), 1, TUNING.settled * TUNING.parts
+        co.Problem("hinge", "l2", LAM, intercept=False),
+        Table(X, SIGNS),
+        1,
+        TUNING.settled * TUNING.parts,
     )
     for lap in range(TUNING.settled):
         order = shuffled(N, np.random.default_rng([0, 1, lap]))

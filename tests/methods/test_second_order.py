@@ -1,4 +1,6 @@
-"""`gram`, `newton`, `interior-point`: the pooled optimum in few rounds, whatever the penalty, blocks and columns."""
+"""`gram`, `newton`, `interior-point`: the pooled optimum in few rounds, whatever the penalty,
+blocks and columns.
+"""
 
 from __future__ import annotations
 
@@ -90,14 +92,22 @@ def test_the_pooled_optimum_within_the_certificate(which, name, penalty, interce
     assert result.rounds <= ROUNDS[which if name != "squared" else "gram"]
 
 
-@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array, sp.csc_array], ids=["dense", "csr", "csc"])
+@pytest.mark.parametrize(
+    "storage", [np.asarray, sp.csr_array, sp.csc_array], ids=["dense", "csr", "csc"]
+)
 @pytest.mark.parametrize("agents", [1, 3])
 def test_gram_is_scikit_learns_answer_after_one_round_of_one_letter(storage, agents):
     data = (storage(X), NUMBERS)
-    ridge = co.solve(co.Problem("squared", "l2", 0.1, intercept=True), data, agents=agents, method="gram")
+    ridge = co.solve(
+        co.Problem("squared", "l2", 0.1, intercept=True), data, agents=agents, method="gram"
+    )
     twin = Ridge(alpha=0.1 * N, tol=1e-14).fit(X, NUMBERS)
-    np.testing.assert_allclose([*ridge.model.coef_, ridge.model.intercept_], [*twin.coef_, twin.intercept_], atol=1e-8)
-    lasso = co.solve(co.Problem("squared", "l1", 0.05, intercept=False), data, agents=agents, method="gram")
+    np.testing.assert_allclose(
+        [*ridge.model.coef_, ridge.model.intercept_], [*twin.coef_, twin.intercept_], atol=1e-8
+    )
+    lasso = co.solve(
+        co.Problem("squared", "l1", 0.05, intercept=False), data, agents=agents, method="gram"
+    )
     twin = Lasso(alpha=0.05, fit_intercept=False, tol=1e-15, max_iter=100_000).fit(X, NUMBERS)
     np.testing.assert_allclose(lasso.model.coef_, twin.coef_, atol=1e-8)
     assert (lasso.model.coef_ == 0).tolist() == (twin.coef_ == 0).tolist()
@@ -106,18 +116,26 @@ def test_gram_is_scikit_learns_answer_after_one_round_of_one_letter(storage, age
 
 
 def test_gram_refines_what_squaring_the_data_lost():
-    """A condition number of 1e6 is 1e12 once squared: the equations alone are right to four digits."""
+    """A condition number of 1e6 is 1e12 once squared: the equations alone are right to four
+    digits.
+    """
     U, V = (np.linalg.qr(RNG.standard_normal((rows, D)))[0] for rows in (N, D))
     hard, truth = U @ np.diag(np.logspace(0, -6, D)) @ V.T, V @ np.ones(D)
     server = star(K, server=True)
     transport = InProcess(server, Bill(server))
     members = make_agents(
-        split(Table(hard, hard @ truth), "samples", K), co.Problem("squared", intercept=False), "samples", server, 0
+        split(Table(hard, hard @ truth), "samples", K),
+        co.Problem("squared", intercept=False),
+        "samples",
+        server,
+        0,
     )
     members, gram, errors = introduced(members, transport, "setup"), method("gram"), []
     states = transport.converse([gram.start(agent) for agent in members], "setup")
     for t in range(1, 5):
-        states = transport.converse([gram.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse(
+            [gram.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds"
+        )
         errors.append(np.linalg.norm(states[0].w - truth))
     assert errors[-1] < 1e-8 < 1e-6 < errors[0]
     assert transport.bill.scalars == 2 * K * (D * (D + 3) // 2 + 3 * D)
@@ -127,19 +145,31 @@ def test_gram_refines_what_squaring_the_data_lost():
 def test_a_path_costs_one_letter(agents):
     strengths = np.logspace(0, -3, 6)
     found = co.path(
-        co.Problem("squared", "elasticnet", 1.0, intercept=False), (X, NUMBERS), strengths, agents=agents, method="gram"
+        co.Problem("squared", "elasticnet", 1.0, intercept=False),
+        (X, NUMBERS),
+        strengths,
+        agents=agents,
+        method="gram",
     )
     spent = [result.bill.scalars for result in found.results]
     assert spent == [2 * agents * (D * (D + 1) // 2 + D), 0, 0, 0, 0, 0]
     for strength, result in zip(strengths, found.results, strict=True):
         problem = co.Problem("squared", "elasticnet", strength, intercept=False)
         assert result.status == "optimal"
-        assert result.certificate.primal == pytest.approx(pooled_optimum(problem, X, NUMBERS)[2], abs=1e-7)
+        assert result.certificate.primal == pytest.approx(
+            pooled_optimum(problem, X, NUMBERS)[2], abs=1e-7
+        )
 
 
 def test_a_letter_of_other_data_is_not_used():
-    first = co.solve(co.Problem("squared", "l1", 0.1, intercept=False), (X, NUMBERS), agents=K, method="gram")
-    for data, intercept in [((X, NUMBERS + 1), False), ((X, NUMBERS, WEIGHTS), False), ((X, NUMBERS), True)]:
+    first = co.solve(
+        co.Problem("squared", "l1", 0.1, intercept=False), (X, NUMBERS), agents=K, method="gram"
+    )
+    for data, intercept in [
+        ((X, NUMBERS + 1), False),
+        ((X, NUMBERS, WEIGHTS), False),
+        ((X, NUMBERS), True),
+    ]:
         problem = co.Problem("squared", "l1", 0.1, intercept=intercept)
         again = co.solve(problem, data, agents=K, method="gram", warm_start=first)
         assert again.status == "optimal"
@@ -147,12 +177,17 @@ def test_a_letter_of_other_data_is_not_used():
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize(("hessian", "penalty"), [("products", "l2"), ("products", "none"), ("active", "l1")])
+@pytest.mark.parametrize(
+    ("hessian", "penalty"), [("products", "l2"), ("products", "none"), ("active", "l1")]
+)
 @pytest.mark.parametrize("name", ["logistic", "huber", "squared_hinge"])
 def test_many_columns_come_to_the_same_model(name, hessian, penalty, intercept):
     problem = co.Problem(name, penalty, intercept=intercept, **PENALTIES[penalty])
     data = (sp.csr_array(X), labels(name))
-    whole, parts = (co.solve(problem, data, agents=K, method="newton", hessian=h, tol=1e-12) for h in ("full", hessian))
+    whole, parts = (
+        co.solve(problem, data, agents=K, method="newton", hessian=h, tol=1e-12)
+        for h in ("full", hessian)
+    )
     np.testing.assert_allclose(parts.model.coef_, whole.model.coef_, atol=1e-5)
     assert parts.status.success
     assert parts.rounds <= 20
@@ -161,11 +196,15 @@ def test_many_columns_come_to_the_same_model(name, hessian, penalty, intercept):
 def test_only_the_columns_in_play_travel():
     wide = RNG.standard_normal((60, 2000))
     y = np.where(wide[:, 0] - wide[:, 1] + 0.1 * RNG.standard_normal(60) > 0, 1.0, -1.0)
-    result = co.solve(co.Problem("logistic", "l1", 0.1, intercept=False), (wide, y), agents=3, method="newton")
+    result = co.solve(
+        co.Problem("logistic", "l1", 0.1, intercept=False), (wide, y), agents=3, method="newton"
+    )
     assert result.status == "optimal"
     assert np.count_nonzero(result.model.coef_) < 60
     assert result.bill.scalars < 2 * 3 * result.rounds * (2000 + 200 * 201 / 2 + 20)
-    twin = LogisticRegression(l1_ratio=1, C=1 / 6, solver="liblinear", fit_intercept=False, tol=1e-6).fit(wide, y)
+    twin = LogisticRegression(
+        l1_ratio=1, C=1 / 6, solver="liblinear", fit_intercept=False, tol=1e-6
+    ).fit(wide, y)
     np.testing.assert_allclose(result.model.coef_, twin.coef_[0], atol=1e-3)
 
 
@@ -173,7 +212,9 @@ def test_sparse_least_squares_send_a_few_columns_in_place_of_all():
     wide = RNG.standard_normal((300, 400))
     y = wide[:, 0] - 2 * wide[:, 1] + 0.1 * RNG.standard_normal(300)
     problem = co.Problem("squared", "l1", 0.4, intercept=False)
-    few, all_of_them = (co.solve(problem, (wide, y), agents=3, method=name) for name in ("newton", "gram"))
+    few, all_of_them = (
+        co.solve(problem, (wide, y), agents=3, method=name) for name in ("newton", "gram")
+    )
     np.testing.assert_allclose(few.model.coef_, all_of_them.model.coef_, atol=1e-10)
     assert 10 * few.bill.scalars < all_of_them.bill.scalars
 
@@ -184,12 +225,16 @@ def test_what_changed_of_the_hessian_adds_up_to_all_of_it(name):
     server = star(K, server=True)
     transport, newton = InProcess(server, Bill(server)), method("newton")
     tables = split(Table(3 * X, labels(name), WEIGHTS), "samples", K)
-    members = make_agents(tables, co.Problem(name, "l2", 1e-3, intercept=False), "samples", server, 0)
+    members = make_agents(
+        tables, co.Problem(name, "l2", 1e-3, intercept=False), "samples", server, 0
+    )
     members = introduced(members, transport, "setup")
     states = transport.converse([newton.start(agent) for agent in members], "setup")
     curvatures = []
     for t in range(1, 6):
-        states = transport.converse([newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse(
+            [newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds"
+        )
         curvatures.append(np.concatenate([state.own for state in states]))
         expected = 9 * X.T @ (curvatures[-1][:, None] * X)
         np.testing.assert_allclose(unpacked(states[0].memory.triangle, D), expected, atol=1e-9)
@@ -221,7 +266,8 @@ def test_some_rounds_go_without_a_certificate_and_none_is_added(name, which):
     y = np.where(wide @ rng.standard_normal(60) + 5 * rng.standard_normal(400) > 0, 1.0, -1.0)
     run = {"agents": K, "method": which, "tol": 1e-8}
     found, always = (
-        co.solve(co.Problem(name, "l2", 1e-4, intercept=False), (wide, y), **run, check_every=n) for n in (None, 1)
+        co.solve(co.Problem(name, "l2", 1e-4, intercept=False), (wide, y), **run, check_every=n)
+        for n in (None, 1)
     )
     assert found.rounds == always.rounds
     assert len(found.history) < len(always.history) == always.rounds
@@ -235,7 +281,9 @@ def test_newton_comes_back_from_far_away(name, start):
     problem = co.Problem(name, "l2", 1e-3, intercept=False)
     far = co.solve(problem, (X, labels(name)), agents=K, method="newton", max_rounds=0)
     far.model.coef_[:] = start
-    result = co.solve(problem, (X, labels(name)), agents=K, method="newton", warm_start=far, max_rounds=60)
+    result = co.solve(
+        problem, (X, labels(name)), agents=K, method="newton", warm_start=far, max_rounds=60
+    )
     assert result.status == "optimal"
 
 
@@ -243,10 +291,16 @@ def test_newton_comes_back_from_far_away(name, start):
 def test_float32_data_is_kept_and_added_up_in_float64(which):
     single = X.astype("f4")
     result = co.solve(
-        co.Problem("squared", "l2", 0.01, intercept=False), (single, NUMBERS), agents=K, method=which, tol=1e-6
+        co.Problem("squared", "l2", 0.01, intercept=False),
+        (single, NUMBERS),
+        agents=K,
+        method=which,
+        tol=1e-6,
     )
     assert result.model.coef_.dtype == np.float32
-    twin = Ridge(alpha=0.01 * N, fit_intercept=False, tol=1e-14).fit(single.astype(float), NUMBERS.astype("f4"))
+    twin = Ridge(alpha=0.01 * N, fit_intercept=False, tol=1e-14).fit(
+        single.astype(float), NUMBERS.astype("f4")
+    )
     np.testing.assert_allclose(result.model.coef_, twin.coef_, rtol=1e-5, atol=1e-6)
     assert result.status == "optimal"
 
@@ -279,7 +333,9 @@ def test_second_moments_are_those_of_numpy(storage, columns, intercept):
         design = Design(storage(holes), intercept)
     found = second_moment(design, WEIGHTS, chosen)
     np.testing.assert_allclose(unpacked(packed(found), len(found)), expected, atol=1e-10)
-    np.testing.assert_allclose(diagonal(design, WEIGHTS), np.einsum("ij,ij,i->j", full, full, WEIGHTS), atol=1e-10)
+    np.testing.assert_allclose(
+        diagonal(design, WEIGHTS), np.einsum("ij,ij,i->j", full, full, WEIGHTS), atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("name", SMOOTH)
@@ -303,7 +359,11 @@ def test_kinks_are_refused_with_an_alternative(name):
 @pytest.mark.parametrize(
     ("problem", "options", "words"),
     [
-        (co.Problem("logistic", "l2", 0.1, intercept=False), {"method": "gram"}, r"squared loss.*newton"),
+        (
+            co.Problem("logistic", "l2", 0.1, intercept=False),
+            {"method": "gram"},
+            r"squared loss.*newton",
+        ),
         (
             co.Problem("logistic", "l1", 0.1, intercept=False),
             {"method": "newton", "hessian": "products"},
@@ -411,15 +471,21 @@ def products_after(own, way, step):
 
 
 def test_samples_go_where_they_aim():
-    """The products of a step α are (1 − α) of what they were, α of the aim, and α² of the second-order term."""
+    """The products of a step α are (1 − α) of what they were, α of the aim, and α² of the
+    second-order term.
+    """
     own, dr = samples(7)
     before = products_after(own, own.moved(own.aimed(0.0), dr), 0.0)
     way = own.moved(own.aimed(0.3), dr)
     dv, ds, dt, _ = way.moves
     np.testing.assert_allclose(ds - dt, dr, rtol=1e-12, atol=1e-12)
     for step in (1e-3, 0.4, 1.0):
-        for after, old, square in zip(products_after(own, way, step), before, (-ds * dv, dt * dv), strict=True):
-            np.testing.assert_allclose(after, (1 - step) * old + step * 0.3 + step**2 * square, rtol=1e-9, atol=1e-12)
+        for after, old, square in zip(
+            products_after(own, way, step), before, (-ds * dv, dt * dv), strict=True
+        ):
+            np.testing.assert_allclose(
+                after, (1 - step) * old + step * 0.3 + step**2 * square, rtol=1e-9, atol=1e-12
+            )
     assert own.complementarity() == pytest.approx(sum(side.sum() for side in before))
     assert own.quadratic(way) == pytest.approx((dt * dv - ds * dv).sum())
     # The corrector aims at what the first move misses.
@@ -431,7 +497,10 @@ def test_the_longest_step_of_samples_ends_at_the_first_edge():
     own, dr = samples(9, seed=1)
     way = own.moved(own.aimed(0.1), 3 * dr)
     assert 0 < way.longest < 2
-    rooms = lambda step: np.array([*products_after(own, way, step), *own.after(step, way)[1:]]).min()  # noqa: E731
+
+    def rooms(step: float) -> float:
+        return np.array([*products_after(own, way, step), *own.after(step, way)[1:]]).min()
+
     assert rooms(0.999 * way.longest) > 0 > rooms(1.001 * way.longest)
 
 
@@ -456,12 +525,16 @@ def test_a_sample_of_weight_zero_neither_moves_nor_shortens_the_step():
     np.testing.assert_array_equal(way.moves[:, :2], with_it.moves[:, :2])
 
 
-@pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files")
+@pytest.mark.skipif(
+    not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files"
+)
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
 def test_a_real_machine_in_a_few_rounds(penalty):
     """a1a, λ = 1/n: first-order methods need hundreds."""
     table = datasets.a1a().train
-    result = co.solve(co.Problem("hinge", penalty, 1 / table.n, intercept=False), (table.X, table.y), agents=10)
+    result = co.solve(
+        co.Problem("hinge", penalty, 1 / table.n, intercept=False), (table.X, table.y), agents=10
+    )
     assert "interior-point" in result.explanation
     assert result.status == "optimal"
     assert result.rounds <= 25
@@ -476,12 +549,23 @@ def real(name):
     if name in ("a1a", "w8a", "har_stairs"):
         table = getattr(datasets, name)().train
         return table.X, table.y
-    rows, y = {"diabetes": load_diabetes, "cancer": load_breast_cancer, "digits": load_digits}[name](return_X_y=True)
-    return (rows / 16 if name == "digits" else scale(rows)), (scale(y) if name == "diabetes" else y - y.mean())
+    rows, y = {"diabetes": load_diabetes, "cancer": load_breast_cancer, "digits": load_digits}[
+        name
+    ](return_X_y=True)
+    return (rows / 16 if name == "digits" else scale(rows)), (
+        scale(y) if name == "diabetes" else y - y.mean()
+    )
 
 
-DATA = pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data")
-MANY = {**PENALTIES, "group": {"strength": 0.01}, "box": {"lower": -0.3, "upper": 0.4}, "bounded below": {}}
+DATA = pytest.mark.skipif(
+    not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data"
+)
+MANY = {
+    **PENALTIES,
+    "group": {"strength": 0.01},
+    "box": {"lower": -0.3, "upper": 0.4},
+    "bounded below": {},
+}
 
 
 def made_for(name, penalty, width, **settings):
@@ -490,7 +574,10 @@ def made_for(name, penalty, width, **settings):
     if penalty == "group":
         settings["groups"] = tuple(np.arange(width) // 3)
     if penalty == "bounded below":
-        penalty, settings = "box", {"lower": np.where(np.arange(width) % 2, -1.0, 0.0), "upper": np.inf, **settings}
+        penalty, settings = (
+            "box",
+            {"lower": np.where(np.arange(width) % 2, -1.0, 0.0), "upper": np.inf, **settings},
+        )
     return co.Problem(name, penalty, **settings)
 
 
@@ -531,7 +618,9 @@ def test_auto_copes_with_a_row_in_another_unit(factor):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize(("factor", "where"), [(300, "labels"), (300, "many"), (1000, "labels"), (1e4, "rows")])
+@pytest.mark.parametrize(
+    ("factor", "where"), [(300, "labels"), (300, "many"), (1000, "labels"), (1e4, "rows")]
+)
 @pytest.mark.parametrize("data", ["diabetes", "cancer", "digits"])
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("name", SMOOTH)
@@ -542,7 +631,14 @@ def test_outliers_of_all_kinds(name, penalty, data, factor, where, intercept):
 
 @pytest.mark.parametrize(
     ("hessian", "penalty"),
-    [("full", "l2"), ("full", "l1"), ("full", "box"), ("full", "group"), ("products", "l2"), ("active", "l1")],
+    [
+        ("full", "l2"),
+        ("full", "l1"),
+        ("full", "box"),
+        ("full", "group"),
+        ("products", "l2"),
+        ("active", "l1"),
+    ],
 )
 @pytest.mark.parametrize("name", ["huber", "logistic", "squared_hinge"])
 def test_every_round_lowers_the_objective_or_is_at_its_end(name, hessian, penalty):
@@ -555,8 +651,12 @@ def test_every_round_lowers_the_objective_or_is_at_its_end(name, hessian, penalt
     states = transport.converse([newton.start(agent) for agent in members], "setup")
     values = []
     for t in range(1, 31):
-        values.append(problem.loss.value(rows @ states[0].w, y) / len(y) + problem.penalty.value(states[0].w))
-        states = transport.converse([newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        values.append(
+            problem.loss.value(rows @ states[0].w, y) / len(y) + problem.penalty.value(states[0].w)
+        )
+        states = transport.converse(
+            [newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds"
+        )
     falls = -np.diff(values) / values[0]
     moving = np.array(values[:-1]) - values[-1] > 1e-9 * values[0]
     assert (falls[moving] > 0).all()
@@ -568,7 +668,9 @@ def test_every_round_lowers_the_objective_or_is_at_its_end(name, hessian, penalt
 @pytest.mark.parametrize("long", [1.0, 1e2, 1e4])
 @pytest.mark.parametrize("penalty", [name for name in PENALTIES if name not in ("none", "l2")])
 def test_the_minimum_of_a_long_thin_quadratic(penalty, long):
-    """One direction is 10⁸ times as steep as the others: the slope at z is in the penalty's subdifferential."""
+    """One direction is 10⁸ times as steep as the others: the slope at z is in the penalty's
+    subdifferential.
+    """
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((60, 12))
     rows[0] *= long
@@ -618,11 +720,15 @@ def test_the_dual_of_a_point_is_feasible(name, penalty, intercept):
     server = star(K, server=True)
     transport, interior = InProcess(server, Bill(server)), method("interior-point")
     problem = made_for(name, penalty, D, intercept=intercept)
-    members = make_agents(split(Table(X, labels(name)), "samples", K), problem, "samples", server, 0)
+    members = make_agents(
+        split(Table(X, labels(name)), "samples", K), problem, "samples", server, 0
+    )
     members = introduced(members, transport, "setup")
     states = transport.converse([interior.start(agent) for agent in members], "setup")
     for t in range(1, 16):
-        states = transport.converse([interior.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse(
+            [interior.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds"
+        )
         points = [interior.point(a, s) for a, s in zip(members, states, strict=True)]
         v, w = np.concatenate([point.v for point in points]), points[0].w
         y = np.concatenate([agent.labels for agent in members])
@@ -642,7 +748,9 @@ def test_the_dual_of_a_point_is_feasible(name, penalty, intercept):
 @pytest.mark.parametrize("penalty", ["nonnegative", "bounded below"])
 @pytest.mark.parametrize("name", KINKS)
 def test_one_sided_bounds_are_proven_for_all_models(name, penalty):
-    result = co.solve(made_for(name, penalty, D), (X, labels(name)), agents=K, method="interior-point")
+    result = co.solve(
+        made_for(name, penalty, D), (X, labels(name)), agents=K, method="interior-point"
+    )
     assert result.status == "optimal"
     assert result.certificate.radius is None
 
@@ -677,9 +785,20 @@ def test_a_poor_proof_does_not_keep_a_run_from_the_next_one():
     rows = rng.standard_normal((120, 8)) * scales
     score = rows @ (rng.standard_normal(8) / scales)
     rng.standard_normal(120)
-    data, problem = (rows**3, score + rng.standard_normal(120)), co.Problem("absolute", "l1", 1e-6, intercept=False)
+    data, problem = (
+        (rows**3, score + rng.standard_normal(120)),
+        co.Problem("absolute", "l1", 1e-6, intercept=False),
+    )
     often, seldom = (
-        co.solve(problem, data, agents=3, method="interior-point", tol=1e-8, max_rounds=60, check_every=every)
+        co.solve(
+            problem,
+            data,
+            agents=3,
+            method="interior-point",
+            tol=1e-8,
+            max_rounds=60,
+            check_every=every,
+        )
         for every in (1, None)
     )
     assert often.status == seldom.status == "optimal"
@@ -705,8 +824,13 @@ def test_weights_of_eight_orders_of_magnitude(name, penalty):
 
 
 def test_in_one_process_auto_reckons_with_memory():
-    """Messages cost next to nothing there, and one machine does the work of all agents: Hessians pay."""
-    sizes = {link: Sizes(20_000, 784, 20_000 * 784, 8, link) for link in (MEMORY, Link(latency=0.02, bandwidth=1e7))}
+    """Messages cost next to nothing there, and one machine does the work of all agents: Hessians
+    pay.
+    """
+    sizes = {
+        link: Sizes(20_000, 784, 20_000 * 784, 8, link)
+        for link in (MEMORY, Link(latency=0.02, bandwidth=1e7))
+    }
     problem, graph = co.Problem("logistic", "l2", 1e-4, intercept=False), star(8, server=True)
     scores = [{name: METHODS[name].score(problem, graph, size)[0] for name in ("newton", "lbfgs-rows")}
               for size in sizes.values()]  # fmt: skip
@@ -716,17 +840,24 @@ def test_in_one_process_auto_reckons_with_memory():
     data = rng.standard_normal((40, 3)), rng.standard_normal(40)
     ridge = co.Problem("squared", "l2", 0.1, intercept=False)
     assert co.solve(ridge, data, agents=2).explanation.endswith("in memory.")
-    assert "at 20 ms and 100 Mbit/s" in co.solve(ridge, data, agents=2, link=(0.02, 1e8)).explanation
-    here, elsewhere = (co.plan(ridge, data, agents=2, engine=engine).wire_seconds for engine in ("local", "mpi"))
+    assert (
+        "at 20 ms and 100 Mbit/s" in co.solve(ridge, data, agents=2, link=(0.02, 1e8)).explanation
+    )
+    here, elsewhere = (
+        co.plan(ridge, data, agents=2, engine=engine).wire_seconds for engine in ("local", "mpi")
+    )
     assert here < 1e-3 < elsewhere
 
 
 def test_auto_knows_what_independent_columns_are_worth():
     """Slopes alone take few rounds there, and hundreds where all columns are images of a few."""
     problem, graph = co.Problem("logistic", "l2", 1e-4, intercept=False), star(2, server=True)
-    sizes = [Sizes(6000, 1000, 6_000_000, 2, MEMORY, independence=share) for share in (None, 1.0, 0.01)]
+    sizes = [
+        Sizes(6000, 1000, 6_000_000, 2, MEMORY, independence=share) for share in (None, 1.0, 0.01)
+    ]
     gradients, hessians = (
-        [METHODS[name].score(problem, graph, size)[0] for size in sizes] for name in ("lbfgs-rows", "newton")
+        [METHODS[name].score(problem, graph, size)[0] for size in sizes]
+        for name in ("lbfgs-rows", "newton")
     )
     assert [a > b for a, b in zip(gradients, hessians, strict=True)] == [False, True, False]
 
@@ -735,10 +866,15 @@ def test_auto_knows_what_independent_columns_are_worth():
 def test_a_lasso_in_one_process_adds_up_products_of_the_columns_in_play(few, share, rounds):
     """Where few are, of these; where nearly all are, of all columns at once."""
     rng = np.random.default_rng(3)
-    rows, weights = rng.standard_normal((3000, 400)), rng.standard_normal(400) * (np.arange(400) < (10 if few else 400))
+    rows, weights = (
+        rng.standard_normal((3000, 400)),
+        rng.standard_normal(400) * (np.arange(400) < (10 if few else 400)),
+    )
     numbers = rows @ weights + rng.standard_normal(3000)
     strength = share * np.abs(rows.T @ numbers).max() / 3000
-    result = co.solve(co.Problem("squared", "l1", strength, intercept=False), (rows, numbers), agents=4, tol=1e-9)
+    result = co.solve(
+        co.Problem("squared", "l1", strength, intercept=False), (rows, numbers), agents=4, tol=1e-9
+    )
     assert "Method newton" in result.explanation
     assert result.status == "optimal"
     assert result.rounds <= rounds
@@ -747,7 +883,9 @@ def test_a_lasso_in_one_process_adds_up_products_of_the_columns_in_play(few, sha
 
 
 def test_auto_says_what_it_reckoned_with():
-    result = co.solve(co.Problem("squared", "l1", 0.1, intercept=False), (X, NUMBERS), agents=K, link=(0.5, 1e6))
+    result = co.solve(
+        co.Problem("squared", "l1", 0.1, intercept=False), (X, NUMBERS), agents=K, link=(0.5, 1e6)
+    )
     assert "Method gram" in result.explanation
     assert "500 ms and 1 Mbit/s" in result.explanation
 
@@ -803,7 +941,9 @@ def test_columns_on_scales_of_their_own_are_fitted(problem, shift, scales):
     assert result.rounds <= 15
 
 
-@pytest.mark.parametrize("twins", [False, True], ids=["columns far from dependent", "columns nearly dependent"])
+@pytest.mark.parametrize(
+    "twins", [False, True], ids=["columns far from dependent", "columns nearly dependent"]
+)
 def test_single_precision_costs_no_rounds(twins, monkeypatch):
     rng = np.random.default_rng(0)
     A = rng.standard_normal((400, linear_newton.TUNING.single_from + 20))
@@ -819,7 +959,10 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
     def rounds():
         precisions.clear()
         result = co.solve(
-            co.Problem("logistic", "l2", 1e-9 if twins else 1e-3, intercept=False), (A, y), agents=4, tol=1e-11
+            co.Problem("logistic", "l2", 1e-9 if twins else 1e-3, intercept=False),
+            (A, y),
+            agents=4,
+            tol=1e-11,
         )
         assert result.status == "optimal"
         return result.rounds
@@ -847,7 +990,10 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
 
     monkeypatch.setattr(moments, "second_moment", counted)
     monkeypatch.setattr(sampled_rows, "TUNING", replace(sampled_rows.TUNING, sampled_from=n * d))
-    problem, run = co.Problem("logistic", penalty, 1e-3, intercept=True), {"agents": K, "method": "newton", "tol": 1e-9}
+    problem, run = (
+        co.Problem("logistic", penalty, 1e-3, intercept=True),
+        {"agents": K, "method": "newton", "tol": 1e-9},
+    )
     result = co.solve(problem, (A, y), **run)
     shares = np.reshape(counts, (-1, K))
     assert shares[0] == pytest.approx(np.full(K, 1 / sampled_rows.TUNING.thinnest), rel=0.02)
@@ -856,17 +1002,25 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
     co.solve(problem, (A, y), warm_start=result, **run)
     co.solve(problem, (sp.csr_array(A), y), **run)
     co.solve(problem, co.Table(A, y, weights=np.full(n, 2.0)), **run)
-    co.solve(co.Problem("logistic", "group", 1e-3, groups=tuple(range(d)), intercept=False), (A, y), **run)
+    co.solve(
+        co.Problem("logistic", "group", 1e-3, groups=tuple(range(d)), intercept=False),
+        (A, y),
+        **run,
+    )
     assert set(counts) == {1.0}
     counts.clear()
     parts = [(A[:1000], y[:1000]), (sp.csr_array(A[1000:]), y[1000:])]
     mixed = co.solve(problem, parts, method="newton", tol=1e-9)
-    assert np.reshape(counts, (-1, 2))[0] == pytest.approx([1 / sampled_rows.TUNING.thinnest, 1.0], rel=0.02)
+    assert np.reshape(counts, (-1, 2))[0] == pytest.approx(
+        [1 / sampled_rows.TUNING.thinnest, 1.0], rel=0.02
+    )
     assert mixed.certificate.primal == pytest.approx(result.certificate.primal, rel=1e-8)
     stopped = {**run, "checkpoint": tmp_path, "check_every": 1}
     co.solve(problem, (A, y), max_rounds=1, **stopped)
     resumed = co.solve(problem, (A, y), **stopped)
-    np.testing.assert_array_equal(resumed.model.coef_, co.solve(problem, (A, y), check_every=1, **run).model.coef_)
+    np.testing.assert_array_equal(
+        resumed.model.coef_, co.solve(problem, (A, y), check_every=1, **run).model.coef_
+    )
     monkeypatch.setattr(sampled_rows, "TUNING", replace(sampled_rows.TUNING, thinnest=1))
     counts.clear()
     whole = co.solve(problem, (A, y), **run)
@@ -899,7 +1053,14 @@ def test_certificates_are_put_off_until_the_products_are_small(name, penalty):
     """No round is lost by it, and most certificates are spared."""
     problem = co.Problem(name, penalty, intercept=False, **PENALTIES[penalty])
     often, asked = (
-        co.solve(problem, (X, labels(name)), agents=K, method="interior-point", tol=1e-8, check_every=every)
+        co.solve(
+            problem,
+            (X, labels(name)),
+            agents=K,
+            method="interior-point",
+            tol=1e-8,
+            check_every=every,
+        )
         for every in (1, None)
     )
     assert often.status == asked.status == "optimal"

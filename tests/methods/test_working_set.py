@@ -1,4 +1,6 @@
-"""Many rare columns beside l1: the pooled optimum, few rounds and few bits, however the quasi-Newton steps go."""
+"""Many rare columns beside l1: the pooled optimum, few rounds and few bits, however the
+quasi-Newton steps go.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def labels(loss):
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "squared", "huber"])
 def test_many_rare_columns_take_few_rounds_and_few_bits(loss, intercept):
-    """A twentieth of the data, of a gigabyte and of the columns; triangles of the columns in play would take more."""
+    """A twentieth of the data, of a gigabyte and of the columns; triangles of the columns in play
+    would take more.
+    """
     problem = co.Problem(loss, "l1", STRENGTH, intercept=intercept)
     result = co.solve(problem, (TABLE.X, labels(loss)), agents=8, method="newton", tol=1e-4)
     assert result.status == "optimal"
@@ -47,12 +51,19 @@ def test_many_rare_columns_take_few_rounds_and_few_bits(loss, intercept):
 
 
 def test_auto_comes_to_liblinears_model():
-    result = co.solve(co.Problem("logistic", "l1", STRENGTH, intercept=False), (TABLE.X, TABLE.y), agents=8, tol=1e-9)
+    result = co.solve(
+        co.Problem("logistic", "l1", STRENGTH, intercept=False),
+        (TABLE.X, TABLE.y),
+        agents=8,
+        tol=1e-9,
+    )
     assert "Method newton" in result.explanation
     assert result.status == "optimal"
     assert result.rounds <= 12
     C = 1 / (N * STRENGTH)
-    twin = LogisticRegression(l1_ratio=1, C=C, solver="liblinear", fit_intercept=False, tol=1e-7).fit(TABLE.X, TABLE.y)
+    twin = LogisticRegression(
+        l1_ratio=1, C=C, solver="liblinear", fit_intercept=False, tol=1e-7
+    ).fit(TABLE.X, TABLE.y)
     np.testing.assert_allclose(result.model.coef_, twin.coef_[0], atol=1e-3)
     assert np.count_nonzero(result.model.coef_) > working_set.TUNING.exact
 
@@ -61,7 +72,9 @@ def test_auto_comes_to_liblinears_model():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_hundred_thousand_columns(seed):
     table = wide(seed=seed)
-    result = co.solve(co.Problem("logistic", "l1", 3e-5, intercept=False), (table.X, table.y), agents=8, tol=1e-4)
+    result = co.solve(
+        co.Problem("logistic", "l1", 3e-5, intercept=False), (table.X, table.y), agents=8, tol=1e-4
+    )
     assert result.status == "optimal"
     assert result.rounds <= 60
     assert result.bill.total.bits / 8e9 <= 1
@@ -100,14 +113,19 @@ WEIGHTS = RNG.integers(1, 4, 80).astype(float)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("penalty", ["l1", "elasticnet"])
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "squared", "huber"])
-def test_steps_come_to_newtons_model(loss, penalty, intercept, block, always_step_by_step, monkeypatch):
+def test_steps_come_to_newtons_model(
+    loss, penalty, intercept, block, always_step_by_step, monkeypatch
+):
     """Dense columns of different lengths, weighted rows, an empty party."""
     monkeypatch.setattr(working_set, "TUNING", replace(working_set.TUNING, block=block))
     y = np.where(SIGNAL > 0, 1.0, -1.0) if loss in ("logistic", "squared_hinge") else SIGNAL
     problem = co.Problem(loss, penalty, 0.05, intercept=intercept)
     cuts = [slice(0, 5), slice(5, 5), slice(5, 47), slice(47, 80)]
     parties = [Table(SMALL[cut], y[cut], WEIGHTS[cut], name=str(cut)) for cut in cuts]
-    whole, steps = (co.solve(problem, parties, method="newton", hessian=h, tol=1e-11) for h in ("full", "active"))
+    whole, steps = (
+        co.solve(problem, parties, method="newton", hessian=h, tol=1e-11)
+        for h in ("full", "active")
+    )
     assert steps.status == "optimal"
     assert steps.rounds <= 12
     np.testing.assert_allclose(steps.model.coef_, whole.model.coef_, atol=1e-5)
@@ -136,17 +154,30 @@ def test_a_round_whose_steps_all_fail_goes_on_nevertheless(always_step_by_step, 
     y = np.where(SIGNAL > 0, 1.0, -1.0)
     problem = co.Problem("logistic", "l1", 0.01, intercept=False)
     history = co.solve(
-        problem, (SMALL, y), agents=2, method="newton", hessian="active", max_rounds=6, check_every=1
+        problem,
+        (SMALL, y),
+        agents=2,
+        method="newton",
+        hessian="active",
+        max_rounds=6,
+        check_every=1,
     ).history
     assert (np.diff(history.primal) < 0).all()
 
 
 def test_flat_rows_do_not_throw_the_steps_out(always_step_by_step):
-    """Columns whose rows are all outliers of Huber's loss have no curvature where the steps begin."""
+    """Columns whose rows are all outliers of Huber's loss have no curvature where the steps
+    begin.
+    """
     X = sp.csr_array(sp.random_array((400, 300), density=0.01, rng=np.random.default_rng(1)))
     y = 3 * np.random.default_rng(2).standard_normal(400)
     result = co.solve(
-        co.Problem("huber", "l1", 1e-3, intercept=False), (X, y), agents=4, method="newton", hessian="active", tol=1e-6
+        co.Problem("huber", "l1", 1e-3, intercept=False),
+        (X, y),
+        agents=4,
+        method="newton",
+        hessian="active",
+        tol=1e-6,
     )
     assert result.status == "optimal"
     assert result.rounds <= 20
@@ -211,7 +242,12 @@ def test_coordinate_descent_finds_the_minimum_of_the_model(seed, ridge):
         lambda: False, False, B, known.slope, known.w, np.full(7, ridge), known.threshold, -infinite, infinite
     )  # fmt: skip
     np.testing.assert_allclose(known.w + p, twin, atol=1e-6)
-    assert low_rank_model.violation(twin, known.slope + B @ (twin - known.w), known.ridge, known.threshold) < 1e-9
+    assert (
+        low_rank_model.violation(
+            twin, known.slope + B @ (twin - known.w), known.ridge, known.threshold
+        )
+        < 1e-9
+    )
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -233,14 +269,20 @@ def test_a_step_is_taken_if_and_only_if_the_objective_falls(seed):
 @given(st.integers(0, 2**32 - 1), st.booleans())
 @settings(deadline=None)
 def test_a_mixture_of_slopes_is_a_better_dual(seed, intercept):
-    """Shares add up to 1, are those of least squares by brute force, and are used only if the worst column gains."""
+    """Shares add up to 1, are those of least squares by brute force, and are used only if the worst
+    column gains.
+    """
     rng = np.random.default_rng(seed)
     known, _, _ = model(rng)
     w = rng.choice([-1.0, 0.0, 1.0], 7)
     threshold = np.full(7, 0.3)
     threshold[-1] *= not intercept
-    gradients = [np.where(w != 0, -threshold * w, 0.1) + 0.1 * rng.standard_normal(7) for _ in range(4)]
-    known = replace(known, w=w, threshold=threshold, gradients=tuple(gradients[:-1]), slope=gradients[-1])
+    gradients = [
+        np.where(w != 0, -threshold * w, 0.1) + 0.1 * rng.standard_normal(7) for _ in range(4)
+    ]
+    known = replace(
+        known, w=w, threshold=threshold, gradients=tuple(gradients[:-1]), slope=gradients[-1]
+    )
     shares = known.mixture()
     free = (w != 0) | (threshold == 0)
     if shares is None:
@@ -262,7 +304,9 @@ def test_a_mixture_proves_more_than_the_last_slopes(monkeypatch):
         monkeypatch.setattr(low_rank_model, "TUNING", replace(low_rank_model.TUNING, trusted=most))
         run = {"agents": 3, "method": "newton", "tol": 1e-13, "max_rounds": 4, "check_every": 1}
         gaps.append(
-            co.solve(co.Problem("logistic", "l1", STRENGTH, intercept=False), (TABLE.X, TABLE.y), **run).history.gap
+            co.solve(
+                co.Problem("logistic", "l1", STRENGTH, intercept=False), (TABLE.X, TABLE.y), **run
+            ).history.gap
         )
     assert gaps[0].min() < 0.7 * gaps[1].min()
 
@@ -272,7 +316,9 @@ def test_auto_knows_sparse_rows():
         sizes = Sizes(100_000, 100_000, nonzeros, 8, link)
         problem = co.Problem("logistic", "l1", 3e-5, intercept=False)
         fitting = [entry for entry in METHODS.values() if entry.split == "samples"]
-        scores = {entry.name: entry.score(problem, star(8, server=True), sizes) for entry in fitting}
+        scores = {
+            entry.name: entry.score(problem, star(8, server=True), sizes) for entry in fitting
+        }
         liked = {entry: score for entry, score in scores.items() if score is not None}
         assert max(liked, key=lambda entry: liked[entry][0]) == "newton"
     sparse, dense = (

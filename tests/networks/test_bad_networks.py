@@ -1,4 +1,6 @@
-"""What is no network is refused before anything is sent, with the offending entries and the fix in the message."""
+"""What is no network is refused before anything is sent, with the offending entries and the fix in
+the message.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def edited(net: Network, *entries: tuple[int, int, float]) -> np.ndarray:
 
 def refused(*parts: str):
     """A context in which an InvalidNetwork with all these parts in its message must be raised."""
-    return pytest.raises(InvalidNetwork, match="(?s)" + "".join(f"(?=.*{part})" for part in map(_literal, parts)))
+    return pytest.raises(
+        InvalidNetwork, match="(?s)" + "".join(f"(?=.*{part})" for part in map(_literal, parts))
+    )
 
 
 def _literal(text: str) -> str:
@@ -49,12 +53,23 @@ BAD_ADJACENCY = {
     "nan": (edited(ring(4), (0, 1, np.nan)), ["finite", "(0, 1) is nan"]),
     "inf": (edited(ring(4), (2, 3, np.inf)), ["finite", "(2, 3) is inf"]),
     "self loops": (edited(ring(4), (1, 1, 1), (3, 3, 2)), ["itself", "1, 3", "diagonal to 0"]),
-    "negative": (edited(ring(4), (0, 1, -1), (1, 0, -1)), ["positive", "(0, 1) is -1", "(1, 0) is -1"]),
+    "negative": (
+        edited(ring(4), (0, 1, -1), (1, 0, -1)),
+        ["positive", "(0, 1) is -1", "(1, 0) is -1"],
+    ),
     "asymmetric": (
         edited(ring(4), (0, 1, 2.5), (3, 2, 0)),
-        ["symmetric", "(0, 1) is 2.5 but (1, 0) is 1", "(2, 3) is 1 but (3, 2) is 0", "(W + W.T) / 2"],
+        [
+            "symmetric",
+            "(0, 1) is 2.5 but (1, 0) is 1",
+            "(2, 3) is 1 but (3, 2) is 0",
+            "(W + W.T) / 2",
+        ],
     ),
-    "very asymmetric": (np.triu(np.ones((5, 5)), 1), ["symmetric", "(0, 1) is 1 but (1, 0) is 0", "(10 in total)"]),
+    "very asymmetric": (
+        np.triu(np.ones((5, 5)), 1),
+        ["symmetric", "(0, 1) is 1 but (1, 0) is 0", "(10 in total)"],
+    ),
     "apart": (
         edited(ring(6), (0, 1, 0), (1, 0, 0), (3, 4, 0), (4, 3, 0)),
         ["not connected", "2 components", "{1, 2, 3}", "{0, 4, 5}", "(0, 1)"],
@@ -63,14 +78,18 @@ BAD_ADJACENCY = {
 
 
 @pytest.mark.parametrize("kind", BAD_ADJACENCY)
-@pytest.mark.parametrize("door", [from_adjacency, lambda W: network(W, 4 if len(W) == 4 else len(W) or 1)])
+@pytest.mark.parametrize(
+    "door", [from_adjacency, lambda W: network(W, 4 if len(W) == 4 else len(W) or 1)]
+)
 def test_bad_adjacency(kind, door):
     matrix, parts = BAD_ADJACENCY[kind]
     with refused(*parts):
         door(matrix)
 
 
-@pytest.mark.parametrize("kind", [k for k, (W, _) in BAD_ADJACENCY.items() if getattr(W, "ndim", 0) == 2 and len(W)])
+@pytest.mark.parametrize(
+    "kind", [k for k, (W, _) in BAD_ADJACENCY.items() if getattr(W, "ndim", 0) == 2 and len(W)]
+)
 def test_bad_adjacency_sparse(kind):
     matrix, parts = BAD_ADJACENCY[kind]
     with refused(*parts):
@@ -102,9 +121,15 @@ def test_every_door_refuses_what_falls_apart(door):
         door()
 
 
-@pytest.mark.parametrize("spec", [ring(6), ring(6).to_networkx(), ring(6).weights, ring(6).weights.toarray()])
+@pytest.mark.parametrize(
+    "spec", [ring(6), ring(6).to_networkx(), ring(6).weights, ring(6).weights.toarray()]
+)
 def test_size_must_match_the_data(spec):
-    with refused("the network has 6 agents but the data has 8 parties", "network of 8 agents", "into 6 parties"):
+    with refused(
+        "the network has 6 agents but the data has 8 parties",
+        "network of 8 agents",
+        "into 6 parties",
+    ):
         network(spec, 8)
 
 
@@ -114,10 +139,13 @@ def test_unknown_names():
     with pytest.raises(UnknownName, match="Known: complete, erdos-renyi"):
         network("xyzzy", 8)
     with pytest.raises(
-        UnknownName, match=r"parameter of 'erdos-renyi' called 'probabilty'\. Did you mean 'probability'"
+        UnknownName,
+        match=r"parameter of 'erdos-renyi' called 'probabilty'\. Did you mean 'probability'",
     ):
         network("erdos-renyi", 8, probabilty=0.5)
-    with pytest.raises(UnknownName, match=r"mixing rule called 'metropoils'\. Did you mean 'metropolis'"):
+    with pytest.raises(
+        UnknownName, match=r"mixing rule called 'metropoils'\. Did you mean 'metropolis'"
+    ):
         ring(4).mixing("metropoils")
     with refused("only a named topology takes probability"):
         network(ring(4), 4, probability=0.5)
@@ -131,7 +159,15 @@ def test_what_is_no_network_at_all(spec):
 
 @pytest.mark.parametrize("agents", [0, -3, 2.0, "8", True, None])
 def test_agents_must_be_a_whole_number(agents):
-    for build in (complete, star, ring, erdos_renyi, geometric, expander, lambda m: network("path", m)):
+    for build in (
+        complete,
+        star,
+        ring,
+        erdos_renyi,
+        geometric,
+        expander,
+        lambda m: network("path", m),
+    ):
         with refused("whole number of agents, at least 1", repr(agents)):
             build(agents)
 
@@ -140,7 +176,9 @@ def test_agents_must_be_a_whole_number(agents):
 
 
 def test_hopeless_random_graphs_name_a_larger_parameter():
-    with refused("1000 random graphs", "'erdos-renyi' with 30 agents", "Use probability=0.23 or more"):
+    with refused(
+        "1000 random graphs", "'erdos-renyi' with 30 agents", "Use probability=0.23 or more"
+    ):
         erdos_renyi(30, 0.01)
     assert erdos_renyi(30, 0.23).is_connected
     with refused("1000 random graphs", "Use radius=0.27 or more"):
@@ -221,7 +259,11 @@ def test_bad_edge_files(kind, tmp_path):
 def test_edges_beyond_the_agents(tmp_path):
     file = tmp_path / "net"
     file.write_text("1 2\n2 3\n3 1\n")
-    for door in (lambda: network(file, 3), lambda: network(str(file), 3), lambda: from_edges([(1, 3)], agents=3)):
+    for door in (
+        lambda: network(file, 3),
+        lambda: network(str(file), 3),
+        lambda: from_edges([(1, 3)], agents=3),
+    ):
         with refused("names agent 3", "called 0 to 2", "Count agents from 0", "agents=4"):
             door()
 
@@ -236,7 +278,9 @@ def test_files_that_cannot_be_read(tmp_path):
         from_edges(tmp_path / "picture.png")
 
 
-@pytest.mark.parametrize("edge", [(0,), (0, 1, 2, 3), (0.5, 1), ("a", 1), 7, (0, None), (0, float("nan"))])
+@pytest.mark.parametrize(
+    "edge", [(0,), (0, 1, 2, 3), (0.5, 1), ("a", 1), 7, (0, None), (0, float("nan"))]
+)
 def test_bad_edges(edge):
     with refused("edge", "two agents"):
         from_edges([(0, 1), edge])
@@ -257,7 +301,10 @@ def changed(*entries: tuple[int, int, float]) -> np.ndarray:
 
 BAD_MIXING = {
     "rows": (changed((2, 2, 0.5)), ["sum to 1", "row 2 sums to 1.5", "metropolis()"]),
-    "columns": (changed((0, 1, 0.1), (0, 0, -0.1)), ["symmetric", "(0, 1) is 0.433333 but (1, 0) is 0.333333"]),
+    "columns": (
+        changed((0, 1, 0.1), (0, 0, -0.1)),
+        ["symmetric", "(0, 1) is 0.433333 but (1, 0) is 0.333333"],
+    ),
     "negative": (
         changed((0, 1, -0.5), (1, 0, -0.5), (0, 0, 0.5), (1, 1, 0.5)),
         ["not be negative", "(0, 1) is -0.166667", "(1, 0)"],
@@ -294,7 +341,9 @@ def test_laplacian_mixing_steps(step):
         ring(5).laplacian_mixing(step)
 
 
-@pytest.mark.parametrize("ask", ["laplacian", "metropolis", "laplacian_mixing", "spectral_gap", "laplacian_norm"])
+@pytest.mark.parametrize(
+    "ask", ["laplacian", "metropolis", "laplacian_mixing", "spectral_gap", "laplacian_norm"]
+)
 def test_nothing_mixes_through_a_server(ask):
     with refused("only to a server", "agent 0 as hub"):
         getattr(star(4, server=True), ask)()

@@ -59,7 +59,9 @@ def weighted_networks(draw_from: st.DrawFn) -> Network:
     W = np.zeros((m, m))
     for j in range(1, m):
         W[j, draw_from(st.integers(0, j - 1))] = draw_from(weight)
-    for i, j in draw_from(st.lists(st.tuples(st.integers(0, m - 1), st.integers(0, m - 1)), max_size=15)):
+    for i, j in draw_from(
+        st.lists(st.tuples(st.integers(0, m - 1), st.integers(0, m - 1)), max_size=15)
+    ):
         if i != j:
             W[max(i, j), min(i, j)] = draw_from(weight)
     return from_adjacency(W + W.T)
@@ -76,7 +78,9 @@ def check_matrices(net: Network) -> None:
     assert eigenvalues[0] > -1e-12 * scale
     assert (eigenvalues > 1e-13 * scale).sum() == m - 1  # the null space is the constants alone
     assert net.laplacian_norm() == pytest.approx(np.linalg.norm(L, 2), rel=1e-10)
-    assert net.laplacian_pinv_norm() == pytest.approx(np.linalg.norm(np.linalg.pinv(L, rcond=1e-13), 2), rel=1e-6)
+    assert net.laplacian_pinv_norm() == pytest.approx(
+        np.linalg.norm(np.linalg.pinv(L, rcond=1e-13), 2), rel=1e-6
+    )
     for rule in ("metropolis", "laplacian-mixing"):
         A = net.mixing(rule).toarray()
         assert np.array_equal(A, A.T)
@@ -91,7 +95,9 @@ def check_matrices(net: Network) -> None:
         assert net.check_mixing(A).toarray() == pytest.approx(A)
     i, j = net.edges.T
     counts = (W > 0).sum(axis=1)
-    assert net.metropolis().toarray()[i, j] == pytest.approx(1 / (1 + np.maximum(counts[i], counts[j])))
+    assert net.metropolis().toarray()[i, j] == pytest.approx(
+        1 / (1 + np.maximum(counts[i], counts[j]))
+    )
 
 
 def check_graph(net: Network) -> None:
@@ -175,7 +181,9 @@ def test_laplacian_rule_is_the_laplacian():
     net = star(5)
     assert set(MIXING_RULES) == {"laplacian", "laplacian-mixing", "metropolis"}
     assert np.array_equal(net.mixing("laplacian").toarray(), net.laplacian().toarray())
-    assert np.array_equal(net.mixing("laplacian_mixing").toarray(), net.laplacian_mixing().toarray())
+    assert np.array_equal(
+        net.mixing("laplacian_mixing").toarray(), net.laplacian_mixing().toarray()
+    )
 
 
 # Closed forms
@@ -187,7 +195,12 @@ def test_closed_forms(m):
     assert set(complete(m).neighbour_counts) == {m - 1}
     assert star(m).neighbour_counts.tolist() == [m - 1] + [1] * (m - 1)
     assert path(m).neighbour_counts.tolist() == [1] + [2] * (m - 2) + [1]
-    assert (ring(m).diameter, path(m).diameter, star(m).diameter, complete(m).diameter) == (m // 2, m - 1, 2, 1)
+    assert (ring(m).diameter, path(m).diameter, star(m).diameter, complete(m).diameter) == (
+        m // 2,
+        m - 1,
+        2,
+        1,
+    )
     assert complete(m).laplacian_norm() == pytest.approx(m)
     assert complete(m).spectral_gap() == pytest.approx(1)
     assert star(m).laplacian_pinv_norm() == pytest.approx(1)
@@ -254,7 +267,9 @@ def test_seed_decides(name):
 
 
 def test_attempts_are_counted():
-    """G(32, 0.1) is connected about one time in three, so some seeds need several attempts and some only one."""
+    """G(32, 0.1) is connected about one time in three, so some seeds need several attempts and some
+    only one.
+    """
     drawn = [erdos_renyi(32, 0.1, seed=seed) for seed in range(40)]
     assert all(net.is_connected for net in drawn)
     attempts = [net.attempts for net in drawn]
@@ -285,7 +300,9 @@ def test_single_agent():
     assert (net.laplacian_norm(), net.laplacian_pinv_norm()) == (0.0, 0.0)
     assert net.tree().parents.tolist() == [-1]
     assert net.tree().depth == 0
-    assert net.metropolis().toarray().tolist() == net.laplacian_mixing().toarray().tolist() == [[1.0]]
+    assert (
+        net.metropolis().toarray().tolist() == net.laplacian_mixing().toarray().tolist() == [[1.0]]
+    )
 
 
 def test_describe():
@@ -338,10 +355,21 @@ def test_round_trips(net):
 @pytest.mark.parametrize("separator", [" ", "\t", ",", " ; "])
 def test_edge_file(tmp_path, separator):
     file = tmp_path / "plant.csv"
-    lines = [["source", "target", "weight"], ["0", "1"], ["1", "2", "2.5"], ["2", "0", "1e-3"], ["0", "2", "0.001"]]
+    lines = [
+        ["source", "target", "weight"],
+        ["0", "1"],
+        ["1", "2", "2.5"],
+        ["2", "0", "1e-3"],
+        ["0", "2", "0.001"],
+    ]
     rows = [separator.join(line) + " # a remark" for line in lines]
     file.write_text("# a triangle\n\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    for net in (from_edges(file), from_edges(str(file), agents=3), network(file, 3), network(str(file), 3)):
+    for net in (
+        from_edges(file),
+        from_edges(str(file), agents=3),
+        network(file, 3),
+        network(str(file), 3),
+    ):
         assert net.name == "plant"
         assert net.weights.toarray().tolist() == [[0, 1, 1e-3], [1, 0, 2.5], [1e-3, 2.5, 0]]
 
@@ -360,7 +388,16 @@ def test_networkx_nodes():
 
 def test_names_with_dashes_or_underscores():
     assert list(TOPOLOGIES) == sorted(TOPOLOGIES)
-    assert {"complete", "star", "path", "ring", "lattice", "erdos-renyi", "geometric", "expander"} <= set(TOPOLOGIES)
+    assert {
+        "complete",
+        "star",
+        "path",
+        "ring",
+        "lattice",
+        "erdos-renyi",
+        "geometric",
+        "expander",
+    } <= set(TOPOLOGIES)
     assert same(network("erdos-renyi", 12, seed=4), network("erdos_renyi", 12, seed=4))
     assert same(network("erdos-renyi", 12, seed=4, probability=0.4), erdos_renyi(12, 0.4, 4))
 
@@ -387,12 +424,18 @@ def test_rounding_is_repaired():
 
 def test_a_disconnected_network_exists_only_on_request():
     apart = np.zeros((3, 3))
-    for net in (Network(apart), from_adjacency(apart, connected=False), network(apart, 3, connected=False)):
+    for net in (
+        Network(apart),
+        from_adjacency(apart, connected=False),
+        network(apart, 3, connected=False),
+    ):
         assert not net.is_connected
         assert net.neighbours(1) == ()
 
 
 def test_public_names_are_sorted_and_exist():
     names = networks.__all__
-    assert names == sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    assert names == sorted(
+        names, key=lambda name: (not name.isupper(), not name[0].isupper(), name)
+    )
     assert all(hasattr(networks, name) for name in names)

@@ -1,4 +1,6 @@
-"""The laws that every loss obeys; a new file in `coterie/losses` is tested here without further ado."""
+"""The laws that every loss obeys; a new file in `coterie/losses` is tested here without further
+ado.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ laws = settings(deadline=None, max_examples=30)
 
 
 @pytest.fixture(
-    scope="module", params=[*CASES, *SHIFTED], ids=lambda case: "-".join([case[0], *map(str, case[1].values())])
+    scope="module",
+    params=[*CASES, *SHIFTED],
+    ids=lambda case: "-".join([case[0], *map(str, case[1].values())]),
 )
 def law(request) -> Loss:
     name, parameters = request.param
@@ -81,7 +85,7 @@ def finite_domain(law: Loss, y: np.ndarray, reach: float = 1000.0) -> tuple[np.n
     return np.maximum(lower, -reach), np.minimum(upper, reach)
 
 
-# -- values and gradients ----------------------------------------------------------------------------------------------
+# -- values and gradients --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,18 +167,22 @@ def test_constants_bound_the_slopes(law, a, b, raw):
     if np.isfinite(law.lipschitz):
         assert (np.abs(law.each(a, y) - law.each(b, y)) <= law.lipschitz * distance + 1e-12).all()
     if np.isfinite(law.smoothness):
-        assert (np.abs(law.gradient(a, y) - law.gradient(b, y)) <= law.smoothness * distance + 1e-12).all()
+        assert (
+            np.abs(law.gradient(a, y) - law.gradient(b, y)) <= law.smoothness * distance + 1e-12
+        ).all()
 
 
 def test_constants_are_attained(law):
     u, width = np.linspace(-40, 40, 80001, retstep=True)
     for y in (labels(law, np.ones_like(u)), labels(law, -np.ones_like(u))):
-        steepest, most_bent = (np.abs(np.diff(f(u, y))).max() / width for f in (law.each, law.gradient))
+        steepest, most_bent = (
+            np.abs(np.diff(f(u, y))).max() / width for f in (law.each, law.gradient)
+        )
         assert steepest >= min(0.999 * law.lipschitz, 30)
         assert most_bent >= min(0.999 * law.smoothness, 100)
 
 
-# -- conjugates --------------------------------------------------------------------------------------------------------
+# -- conjugates ------------------------------------------------------------------------------------
 
 
 @laws
@@ -182,9 +190,13 @@ def test_constants_are_attained(law):
 def test_fenchel_young(law, u, v, raw):
     y = labels(law, raw)
     v = np.clip(v, *law.domain(y))
-    assert (law.each(u, y) + law.conjugate_each(v, y) >= u * v - 1e-12 * (1 + np.abs(u * v) + v**2)).all()
+    assert (
+        law.each(u, y) + law.conjugate_each(v, y) >= u * v - 1e-12 * (1 + np.abs(u * v) + v**2)
+    ).all()
     slope = law.gradient(u, y)
-    np.testing.assert_allclose(law.each(u, y) + law.conjugate_each(slope, y), u * slope, rtol=1e-12, atol=1e-10)
+    np.testing.assert_allclose(
+        law.each(u, y) + law.conjugate_each(slope, y), u * slope, rtol=1e-12, atol=1e-10
+    )
 
 
 @laws
@@ -192,7 +204,9 @@ def test_fenchel_young(law, u, v, raw):
 def test_conjugate_of_the_conjugate_is_the_loss(law, u, raw):
     u, y = tame(law, u), labels(law, raw)
     v = argmin(lambda v: law.conjugate_each(v, y) - u * v, *finite_domain(law, y))
-    np.testing.assert_allclose(u * v - law.conjugate_each(v, y), law.each(u, y), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        u * v - law.conjugate_each(v, y), law.each(u, y), rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -211,7 +225,9 @@ def test_conjugate_is_finite_in_the_domain_and_infinite_outside(law, dtype):
         bounded = np.isfinite(edge)
         outside = np.nextafter(edge, dtype(outwards))[bounded]
         assert (law.conjugate_each(outside, y[bounded]) == np.inf).all()
-        assert (law.conjugate_each(edge + dtype(np.sign(outwards) * 1e30), y)[bounded] == np.inf).all()
+        assert (
+            law.conjugate_each(edge + dtype(np.sign(outwards) * 1e30), y)[bounded] == np.inf
+        ).all()
 
 
 def test_logistic_conjugate_keeps_small_numbers():
@@ -224,7 +240,7 @@ def test_logistic_conjugate_keeps_small_numbers():
         np.testing.assert_allclose(conjugate[-2], 1e-12 * (np.log(1e-12) - 1), rtol=1e-4)
 
 
-# -- proximal maps -----------------------------------------------------------------------------------------------------
+# -- proximal maps ---------------------------------------------------------------------------------
 
 
 @laws
@@ -232,7 +248,9 @@ def test_logistic_conjugate_keeps_small_numbers():
 def test_dual_prox_against_brute_force(law, u, raw, step):
     y = labels(law, raw)
     v = law.dual_prox(u, y, step)
-    brute = argmin(lambda v: step * law.conjugate_each(v, y) + (v - u) ** 2 / 2, *finite_domain(law, y))
+    brute = argmin(
+        lambda v: step * law.conjugate_each(v, y) + (v - u) ** 2 / 2, *finite_domain(law, y)
+    )
     np.testing.assert_allclose(v, brute, rtol=1e-6, atol=1e-5)
 
 
@@ -256,7 +274,8 @@ def test_moreau(law, u, raw, step):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_prox_at_extreme_steps_and_scores(law, step):
-    # x = prox_{sℓ}(u) and v = prox_{ℓ*/s}(u/s) are a pair with v ∈ ∂ℓ(x), that is ℓ(x) + ℓ*(v) = x v.
+    # x = prox_{sℓ}(u) and v = prox_{ℓ*/s}(u/s) are a pair with v ∈ ∂ℓ(x), that is ℓ(x) + ℓ*(v) = x
+    # v.
     u, y = grid(law)
     u, y = u[np.abs(u) <= 1e4], y[np.abs(u) <= 1e4]
     x, v = law.prox(u, y, step), law.dual_prox(u / step, y, 1 / step)
@@ -264,7 +283,9 @@ def test_prox_at_extreme_steps_and_scores(law, step):
     sizes = law.sizes(x, y) + np.abs(conjugate) + np.abs(x * v)
     assert (np.abs(value + conjugate - x * v) <= 1e-11 * (1 + sizes)).all()
     added = np.abs(getattr(law, "offset", 0.0))
-    assert (np.abs(x + step * v - u) <= 1e-11 * (added + np.abs(u) + np.abs(x) + step * np.abs(v))).all()
+    assert (
+        np.abs(x + step * v - u) <= 1e-11 * (added + np.abs(u) + np.abs(x) + step * np.abs(v))
+    ).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -308,13 +329,22 @@ def exact_root(q: float, alpha: float, beta: float) -> tuple[Decimal, Decimal]:
 @pytest.mark.parametrize("y", [1.0, -1.0])
 def test_logistic_prox_is_exact(step, y):
     law = loss("logistic")
-    for u in np.array([0.0, -1e-12, 1e-9, -0.3, -0.5, -1 + 1e-11, -1.2, 3.0, -80.0, 1e4, -1e4, -0.37 * step]) * y:
+    for u in (
+        np.array(
+            [0.0, -1e-12, 1e-9, -0.3, -0.5, -1 + 1e-11, -1.2, 3.0, -80.0, 1e4, -1e4, -0.37 * step]
+        )
+        * y
+    ):
         at = (np.array([u]), np.array([y]), step)
         _, a = exact_root(-y * u, step, 1.0)
         # Below 1e-300 only the size matters; a result near ±1 cannot be closer than its last bit.
-        assert float(abs(Decimal(float(-y * law.dual_prox(*at)[0])) - a)) <= 1e-12 * float(a) + 1e-300
+        assert (
+            float(abs(Decimal(float(-y * law.dual_prox(*at)[0])) - a)) <= 1e-12 * float(a) + 1e-300
+        )
         t, _ = exact_root(-y * u, 1.0, step)
-        assert float(abs(Decimal(float(-y * law.prox(*at)[0])) - t)) <= 1e-13 * max(1.0, abs(float(t)))
+        assert float(abs(Decimal(float(-y * law.prox(*at)[0])) - t)) <= 1e-13 * max(
+            1.0, abs(float(t))
+        )
 
 
 def test_logistic_prox_of_random_points_has_no_residual():
@@ -326,7 +356,7 @@ def test_logistic_prox_of_random_points_has_no_residual():
     assert (np.abs(residual) <= 1e-12 * (np.abs(t) + step * expit(t) + np.abs(u))).all()
 
 
-# -- sums, manners, parameters -----------------------------------------------------------------------------------------
+# -- sums, manners, parameters ---------------------------------------------------------------------
 
 
 @laws
@@ -335,9 +365,15 @@ def test_sums_not_means(law, u, raw, weights):
     y = labels(law, raw)
     v = law.gradient(u, y)
     for total, each, x in ((law.value, law.each, u), (law.conjugate, law.conjugate_each, v)):
-        assert total(np.tile(x, 3), np.tile(y, 3)) == pytest.approx(3 * total(x, y), rel=1e-12, abs=1e-12)
-        assert total(x[:2], y[:2]) + total(x[2:], y[2:]) == pytest.approx(total(x, y), rel=1e-12, abs=1e-12)
-        assert total(x, y, weights) == pytest.approx(sum(weights * each(x, y)), rel=1e-12, abs=1e-12)
+        assert total(np.tile(x, 3), np.tile(y, 3)) == pytest.approx(
+            3 * total(x, y), rel=1e-12, abs=1e-12
+        )
+        assert total(x[:2], y[:2]) + total(x[2:], y[2:]) == pytest.approx(
+            total(x, y), rel=1e-12, abs=1e-12
+        )
+        assert total(x, y, weights) == pytest.approx(
+            sum(weights * each(x, y)), rel=1e-12, abs=1e-12
+        )
         assert total(x[:0], y[:0]) == 0.0
 
 
@@ -379,26 +415,35 @@ def test_settings_make_the_loss_again(law):
 
 @pytest.mark.parametrize("bad", [0, -1.0, np.nan, np.inf, "1", None])
 def test_huber_refuses_a_threshold_that_is_not_positive(bad):
-    with pytest.raises(InvalidProblem, match=r"huber threshold must be a positive number.*use 'squared'"):
+    with pytest.raises(
+        InvalidProblem, match=r"huber threshold must be a positive number.*use 'squared'"
+    ):
         loss("huber", threshold=bad)
 
 
 @pytest.mark.parametrize("bad", [0, 1, -0.1, 90, np.nan, "0.5", None])
 def test_quantile_refuses_a_level_outside_0_and_1(bad):
-    with pytest.raises(InvalidProblem, match=r"quantile level must lie strictly between 0 and 1.*median"):
+    with pytest.raises(
+        InvalidProblem, match=r"quantile level must lie strictly between 0 and 1.*median"
+    ):
         loss("quantile", level=bad)
 
 
 def test_parameters_from_numpy_become_plain_numbers():
-    assert json.dumps(loss("huber", threshold=np.float32(2)).settings()) == '{"name": "huber", "threshold": 2.0}'
+    assert (
+        json.dumps(loss("huber", threshold=np.float32(2)).settings())
+        == '{"name": "huber", "threshold": 2.0}'
+    )
     assert loss("quantile", level=np.float32(0.5)) == loss("quantile")
 
 
-# -- Fenchel–Young terms: what gaps are made of -----------------------------------------------------------------------
+# -- Fenchel–Young terms: what gaps are made of ----------------------------------------------------
 
 
 def inside(law: Loss, y: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Duals in the domain: a share of the way from one end to the other, where ends at infinity are 30."""
+    """Duals in the domain: a share of the way from one end to the other, where ends at infinity are
+    30.
+    """
     lower, upper = law.domain(y)
     low, high = np.maximum(lower, -30.0), np.minimum(upper, 30.0)
     return low + share * (high - low)
@@ -412,7 +457,9 @@ def test_fenchel_young_is_the_sum_of_its_parts(law, u, raw, share):
     parts = law.each(u, y) + law.conjugate_each(v, y) - u * v
     terms = law.fenchel_young_each(u, v, y)
     assert (terms >= 0).all()
-    np.testing.assert_allclose(terms, parts, rtol=1e-9, atol=1e-12 * (1 + np.abs(u * v).max() + np.abs(parts).max()))
+    np.testing.assert_allclose(
+        terms, parts, rtol=1e-9, atol=1e-12 * (1 + np.abs(u * v).max() + np.abs(parts).max())
+    )
     assert law.fenchel_young(u, v, y, share) == pytest.approx(float(share @ terms))
 
 
@@ -421,7 +468,9 @@ def test_fenchel_young_is_the_sum_of_its_parts(law, u, raw, share):
 def test_fenchel_young_is_zero_at_the_slope_and_nowhere_below(law, u, raw):
     y = labels(law, raw)
     slope = np.clip(law.gradient(u, y), *law.domain(y))
-    assert np.abs(law.fenchel_young_each(u, slope, y)).max() <= 1e-14 * (1 + np.abs(u).max() + np.abs(y).max())
+    assert np.abs(law.fenchel_young_each(u, slope, y)).max() <= 1e-14 * (
+        1 + np.abs(u).max() + np.abs(y).max()
+    )
 
 
 def test_fenchel_young_outside_the_domain_is_infinite(law):
@@ -429,12 +478,16 @@ def test_fenchel_young_outside_the_domain_is_infinite(law):
     lower, upper = law.domain(y)
     for beyond in (upper + 0.1, lower - 0.1):
         outside = np.isfinite(beyond)
-        assert np.isinf(law.fenchel_young_each(np.zeros(2), np.where(outside, beyond, 0.0), y))[outside].all()
+        assert np.isinf(law.fenchel_young_each(np.zeros(2), np.where(outside, beyond, 0.0), y))[
+            outside
+        ].all()
 
 
 @pytest.mark.parametrize("distance", [1e-1, 1e-4, 1e-7, 1e-10])
 def test_fenchel_young_keeps_its_digits_near_the_slope(law, distance):
-    """There ℓ + ℓ* − u v is a difference of large numbers; its size is about (distance)² / 2 over the curvature."""
+    """There ℓ + ℓ* − u v is a difference of large numbers; its size is about (distance)² / 2 over
+    the curvature.
+    """
     if not law.smooth:
         pytest.skip("a kink has no curvature")
     u = np.array([0.3, -0.4, 0.2, 0.1])
@@ -453,7 +506,9 @@ def test_fenchel_young_keeps_its_digits_near_the_slope(law, distance):
     expected = 0.5 * (slope - v) ** 2 / curve
     # Beside a label, the dual of a steep loss loses digits before it arrives here.
     rounding = 1e-4 if law.steep else 1e-5
-    np.testing.assert_allclose(law.fenchel_young_each(u, v, y), expected, rtol=4 * distance + rounding)
+    np.testing.assert_allclose(
+        law.fenchel_young_each(u, v, y), expected, rtol=4 * distance + rounding
+    )
 
 
 def test_an_error_in_the_scores_costs_no_more_than_the_distance_of_the_slopes(law):
@@ -464,9 +519,13 @@ def test_an_error_in_the_scores_costs_no_more_than_the_distance_of_the_slopes(la
     for error in (1e-1, 1e-3, 1e-6):
         moved = law.fenchel_young_each(u + error * rng.choice([-1, 1], 200), v, y)
         curved = law.curvature_near(u, y, error) * error**2 if law.smooth else 0.0
-        distance = np.abs(law.gradient(u, y) - v) if law.smooth else np.subtract(*law.domain(y)[::-1])
+        distance = (
+            np.abs(law.gradient(u, y) - v) if law.smooth else np.subtract(*law.domain(y)[::-1])
+        )
         allowed = distance * error + curved
-        assert (np.abs(moved - law.fenchel_young_each(u, v, y)) <= allowed * (1 + 1e-9) + 1e-12).all()
+        assert (
+            np.abs(moved - law.fenchel_young_each(u, v, y)) <= allowed * (1 + 1e-9) + 1e-12
+        ).all()
 
 
 @given(u=scores, raw=raw_labels, shift=st.floats(-100, 100))
@@ -476,7 +535,9 @@ def test_a_loss_that_moves_with_labels_does(law, u, raw, shift):
         pytest.skip("it does not say so")
     y = labels(law, raw)
     moved, expected = law.each(u + shift, y + shift), law.each(u, y)
-    np.testing.assert_allclose(moved, expected, atol=1e-12 * (1 + np.abs(u).max() + np.abs(y).max() + 100) ** 2)
+    np.testing.assert_allclose(
+        moved, expected, atol=1e-12 * (1 + np.abs(u).max() + np.abs(y).max() + 100) ** 2
+    )
 
 
 def test_the_best_constant_is_the_best(law):

@@ -1,4 +1,6 @@
-"""The laws that every penalty obeys; a new file in `coterie/penalties` is tested here without further ado."""
+"""The laws that every penalty obeys; a new file in `coterie/penalties` is tested here without
+further ado.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from coterie.numerics.penalties import PENALTIES, Penalty, penalty
 from coterie.numerics.penalties.ball import Ball
 from coterie.numerics.penalties.box import Box
 
-# The parameters a penalty is tested with, for six coefficients (a 3 × 2 matrix for those in MATRICES).
+# The parameters a penalty is tested with, for six coefficients (a 3 × 2 matrix for those in
+# MATRICES).
 PARAMETERS = {
     "none": [{}],
     "l1": [{"strength": 0.4}],
@@ -27,7 +30,10 @@ PARAMETERS = {
     "group": [{"strength": 0.4, "groups": (7, -1, 7, 3, 3, 3)}],
     "box": [
         {"lower": -1.0, "upper": 0.1},
-        {"lower": (-1.0, -math.inf, 0.0, 0.7, -math.inf, 0.25), "upper": (math.inf, 0.7, 0.0, 0.8, math.inf, 0.25)},
+        {
+            "lower": (-1.0, -math.inf, 0.0, 0.7, -math.inf, 0.25),
+            "upper": (math.inf, 0.7, 0.0, 0.8, math.inf, 0.25),
+        },
         {"lower": -math.inf, "upper": (1.0, 2.0, -0.1, 0.0, 1.0, 5.0)},
     ],
     "nonnegative": [{}],
@@ -49,14 +55,17 @@ def law(request) -> Penalty:
     try:
         return penalty(name, **parameters)
     except TypeError as error:
-        pytest.fail(f"penalty {name!r} needs parameters: add some for six coefficients to PARAMETERS here ({error})")
+        pytest.fail(
+            f"penalty {name!r} needs parameters: add some for six coefficients to PARAMETERS here "
+            f"({error})"
+        )
 
 
 def shaped(law: Penalty, vector: np.ndarray) -> np.ndarray:
     return vector.reshape(3, 2) if law.name in MATRICES else vector
 
 
-# -- values and conjugates ---------------------------------------------------------------------------------------------
+# -- values and conjugates -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -104,7 +113,8 @@ def test_fenchel_young_inequality(law, a, u):
 @laws
 @given(w=vectors, step=steps | arrays(float, 6, elements=steps))
 def test_prox_is_optimal(law, w, step):
-    # p = prox_{sg}(w) exactly where (w − p)/s ∈ ∂g(p), that is g(p) + g*(u) = ⟨p, u⟩ for u = (w − p)/s.
+    # p = prox_{sg}(w) exactly where (w − p)/s ∈ ∂g(p), that is g(p) + g*(u) = ⟨p, u⟩ for u = (w −
+    # p)/s.
     w = shaped(law, w)
     if isinstance(step, np.ndarray):
         wished = shaped(law, step)
@@ -132,7 +142,7 @@ def test_strong_convexity_by_hand(ratio, expected):
     assert penalty("l2", strength=2.0).strong_convexity == 2.0
 
 
-# -- the way into the domain of the conjugate --------------------------------------------------------------------------
+# -- the way into the domain of the conjugate ------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -158,7 +168,9 @@ def test_a_penalty_that_does_not_grow_says_so(law):
 
 @pytest.mark.parametrize("name", ["l1", "group"])
 def test_rounding_does_not_leave_the_domain(name):
-    law = penalty(**{"name": name, "strength": 0.1, **({"groups": (0, 1)} if name == "group" else {})})
+    law = penalty(
+        **{"name": name, "strength": 0.1, **({"groups": (0, 1)} if name == "group" else {})}
+    )
     edge = np.array([0.1, -0.1])
     assert law.conjugate(edge * (1 + 1e-13)) == 0.0
     assert law.bounded_conjugate(edge * (1 + 1e-13), 10.0) == 0.0
@@ -190,12 +202,13 @@ def test_bounded_conjugate_is_attained(law, u, radius):
     if np.linalg.norm(w) <= radius * (1 + 1e-9):
         attained, bound = np.vdot(u, w) - law.value(w), law.bounded_conjugate(u, radius)
         assert attained <= bound + 1e-6
-        # For balls and general boxes it is an upper bound; for the others it is the supremum itself.
+        # For balls and general boxes it is an upper bound; for the others it is the supremum
+        # itself.
         if not isinstance(law, Ball | Box) or law.name == "nonnegative":
             assert attained == pytest.approx(bound, rel=1e-6, abs=1e-6)
 
 
-# -- projections -------------------------------------------------------------------------------------------------------
+# -- projections -----------------------------------------------------------------------------------
 
 
 @laws
@@ -240,11 +253,13 @@ def test_rounding_does_not_leave_the_box():
 
 def test_l1_projection_of_something_far_away():
     w = 1e12 + np.array([0.0, -0.25, -0.5, -3.0, -1e11])
-    np.testing.assert_allclose(penalty("l1ball", radius=1.5).prox(w, 1.0), [0.75, 0.5, 0.25, 0, 0], rtol=1e-4)
+    np.testing.assert_allclose(
+        penalty("l1ball", radius=1.5).prox(w, 1.0), [0.75, 0.5, 0.25, 0, 0], rtol=1e-4
+    )
     assert penalty("l1ball", radius=1.5).value(penalty("l1ball", radius=1.5).prox(w, 1.0)) == 0.0
 
 
-# -- linear oracles ----------------------------------------------------------------------------------------------------
+# -- linear oracles --------------------------------------------------------------------------------
 
 
 def balls() -> list[str]:
@@ -288,12 +303,16 @@ def test_trace_oracle_on_matrices_and_operators(shape, form, scale):
     np.testing.assert_array_equal(atom.dense(), again.dense())
 
 
-@pytest.mark.parametrize("matrix", [np.eye(50), np.diag(np.r_[np.ones(20), np.full(30, 1 - 1e-10)])])
+@pytest.mark.parametrize(
+    "matrix", [np.eye(50), np.diag(np.r_[np.ones(20), np.full(30, 1 - 1e-10)])]
+)
 def test_trace_oracle_on_repeated_singular_values(matrix):
-    assert penalty("traceball", radius=1.0).lmo(matrix).inner(matrix) == pytest.approx(-1.0, rel=1e-9)
+    assert penalty("traceball", radius=1.0).lmo(matrix).inner(matrix) == pytest.approx(
+        -1.0, rel=1e-9
+    )
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
+# -- columns ---------------------------------------------------------------------------------------
 
 
 @laws
@@ -305,13 +324,15 @@ def test_parts_add_up(law, w, u, step):
             law.restrict(parts[0])
         return
     pieces, p = [law.restrict(part) for part in parts], law.prox(w, step)
-    assert sum(piece.value(p[part]) for piece, part in zip(pieces, parts, strict=True)) == pytest.approx(law.value(p))
-    assert sum(piece.conjugate(u[part]) for piece, part in zip(pieces, parts, strict=True)) == pytest.approx(
-        law.conjugate(u)
-    )
-    assert min(piece.scale_into_domain(u[part]) for piece, part in zip(pieces, parts, strict=True)) == pytest.approx(
-        law.scale_into_domain(u)
-    )
+    assert sum(
+        piece.value(p[part]) for piece, part in zip(pieces, parts, strict=True)
+    ) == pytest.approx(law.value(p))
+    assert sum(
+        piece.conjugate(u[part]) for piece, part in zip(pieces, parts, strict=True)
+    ) == pytest.approx(law.conjugate(u))
+    assert min(
+        piece.scale_into_domain(u[part]) for piece, part in zip(pieces, parts, strict=True)
+    ) == pytest.approx(law.scale_into_domain(u))
     for piece, part in zip(pieces, parts, strict=True):
         np.testing.assert_allclose(piece.prox(w[part], step), p[part], rtol=1e-14)
         assert math.isfinite(piece.bounded_conjugate(u[part], 1.0))
@@ -325,7 +346,8 @@ def test_a_group_must_not_be_cut():
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [("group", {"strength": 1.0, "groups": (0, 1)}), ("box", {"lower": (0, 0), "upper": 1})]
+    ("name", "parameters"),
+    [("group", {"strength": 1.0, "groups": (0, 1)}), ("box", {"lower": (0, 0), "upper": 1})],
 )
 def test_the_number_of_columns_is_checked(name, parameters):
     law = penalty(name, **parameters)
@@ -334,7 +356,7 @@ def test_the_number_of_columns_is_checked(name, parameters):
             call(np.zeros(3))
 
 
-# -- manners and parameters --------------------------------------------------------------------------------------------
+# -- manners and parameters ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -348,7 +370,12 @@ def test_arguments_are_kept_and_so_is_their_precision(law, dtype):
             assert p.shape == w.shape
             assert p.flags.writeable
             assert not np.shares_memory(p, w)
-        numbers = [law.value(w), law.conjugate(w), law.scale_into_domain(w), law.bounded_conjugate(w, 2.0)]
+        numbers = [
+            law.value(w),
+            law.conjugate(w),
+            law.scale_into_domain(w),
+            law.bounded_conjugate(w, 2.0),
+        ]
         assert all(type(number) is float for number in numbers)
 
 
@@ -365,10 +392,14 @@ def test_settings_make_the_penalty_again(law):
     assert hash(again) == hash(law)
 
 
-@pytest.mark.parametrize("name", [name for name in PENALTIES if "strength" in PENALTIES[name].__dataclass_fields__])
+@pytest.mark.parametrize(
+    "name", [name for name in PENALTIES if "strength" in PENALTIES[name].__dataclass_fields__]
+)
 @pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf, "1", None])
 def test_strength_must_be_positive(name, bad):
-    with pytest.raises(InvalidProblem, match=f"{name} strength must be a positive number.*use 'none'"):
+    with pytest.raises(
+        InvalidProblem, match=f"{name} strength must be a positive number.*use 'none'"
+    ):
         penalty(name, **{**PARAMETERS.get(name, [{}])[0], "strength": bad})
 
 
@@ -383,8 +414,16 @@ def test_radius_must_be_positive(name, bad):
     ("name", "parameters", "message"),
     [
         ("elasticnet", {"strength": 1.0, "l1_ratio": 1.1}, "l1_ratio must lie between 0 .* and 1"),
-        ("elasticnet", {"strength": 1.0, "l1_ratio": math.nan}, "l1_ratio must lie between 0 .* and 1"),
-        ("elasticnet", {"strength": 1.0, "l1_ratio": "half"}, "l1_ratio must lie between 0 .* and 1"),
+        (
+            "elasticnet",
+            {"strength": 1.0, "l1_ratio": math.nan},
+            "l1_ratio must lie between 0 .* and 1",
+        ),
+        (
+            "elasticnet",
+            {"strength": 1.0, "l1_ratio": "half"},
+            "l1_ratio must lie between 0 .* and 1",
+        ),
         ("group", {"strength": 1.0, "groups": (0, 0.5)}, "one whole number per column"),
         ("group", {"strength": 1.0, "groups": 3}, "one whole number per column"),
         ("box", {"lower": 1.0, "upper": 0.0}, "the box is empty: lower is 1.0, upper is 0.0"),
@@ -410,7 +449,7 @@ def test_parameters_from_numpy_and_lists_become_plain():
         penalty("nonnegative", lower=1.0)
 
 
-# -- Fenchel–Young: what gaps are made of -----------------------------------------------------------------------------
+# -- Fenchel–Young: what gaps are made of ----------------------------------------------------------
 
 
 @given(vectors, vectors, st.sampled_from([0.0, 1e-9, 1e-3]))

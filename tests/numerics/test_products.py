@@ -29,7 +29,10 @@ def litter_the_stack():
 def test_finite_products_do_not_warn(columns):
     rng = np.random.default_rng(columns)
     for rows in range(1, 12):
-        X, w = rng.standard_normal((rows, columns)).astype(np.float32), rng.standard_normal(columns).astype(np.float32)
+        X, w = (
+            rng.standard_normal((rows, columns)).astype(np.float32),
+            rng.standard_normal(columns).astype(np.float32),
+        )
         litter_the_stack()
         scores = product(X, w)
         litter_the_stack()
@@ -75,6 +78,13 @@ def test_scores_of_a_model_of_zeros_need_no_product(storage, kind, intercept):
 
 def test_kinds_of_arrays_are_told_apart_where_torch_is_forbidden(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for X in (np.eye(2), np.eye(2).view(np.matrix), np.ma.masked_array(np.eye(2)), sp.eye_array(2), [1.0], None):
+    for X in (
+        np.eye(2),
+        np.eye(2).view(np.matrix),
+        np.ma.masked_array(np.eye(2)),
+        sp.eye_array(2),
+        [1.0],
+        None,
+    ):
         assert not is_tensor(X)
         assert is_sparse(X) is sp.issparse(X)

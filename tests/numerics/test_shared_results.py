@@ -1,4 +1,6 @@
-"""What all agents of a process make of one message is computed once, by whichever thread comes first."""
+"""What all agents of a process make of one message is computed once, by whichever thread comes
+first.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Forgetful(dict):
 
 @pytest.mark.rotates
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SYNCHRONOUS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SYNCHRONOUS],
 )
 def test_sharing_changes_no_bit(name, monkeypatch):
     """Two questions that share a function and a message by mistake would be answered alike."""
@@ -61,7 +64,10 @@ def test_threads_compute_it_once():
 
     for _ in range(3):
         message = sealed(np.arange(5.0))
-        assert in_threads(*[lambda message=message: shared_result(message, total, message)] * 8) == [10.0] * 8
+        assert (
+            in_threads(*[lambda message=message: shared_result(message, total, message)] * 8)
+            == [10.0] * 8
+        )
     assert len(calls) == 3
 
 
@@ -93,7 +99,13 @@ def test_results_that_ask_for_each_other_in_any_order():
 
     for _ in range(5):
         message, calls[:] = sealed(np.zeros(1)), []
-        assert in_threads(ask_third, ask_first, ask_second, ask_third, ask_second) == [4, 1, 2, 4, 2]
+        assert in_threads(ask_third, ask_first, ask_second, ask_third, ask_second) == [
+            4,
+            1,
+            2,
+            4,
+            2,
+        ]
         assert sorted(calls) == ["first", "second", "third"]
 
 

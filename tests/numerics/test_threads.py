@@ -22,7 +22,9 @@ ROWS, COLUMNS = AGENTS * WORTH // 64 + 100, 64
 
 
 def blas_threads():
-    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+    return [
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,9 @@ def data():
 @pytest.fixture(scope="module")
 def sparse():
     rng = np.random.default_rng(6)
-    X = sp.random_array((40_000, 300), density=AGENTS * WORTH / (40_000 * 300) + 0.001, rng=rng, format="csr")
+    X = sp.random_array(
+        (40_000, 300), density=AGENTS * WORTH / (40_000 * 300) + 0.001, rng=rng, format="csr"
+    )
     return X, np.where(X @ rng.standard_normal(300) + rng.logistic(size=40_000) > 0, 1.0, -1.0)
 
 
@@ -48,9 +52,15 @@ CASES = {
     "lbfgs": (("logistic", "l2", 1e-3), {"method": "lbfgs", "split": "features"}),
     "proximal-1": (("hinge", "l2", 1e-2), {"method": "proximal-1", "max_rounds": 1}),
     "proximal-2": (("huber", "l2", 1e-2), {"method": "proximal-2", "max_rounds": 6}),
-    "graph-cp": (("logistic", "l2", 1e-2), {"method": "graph-cp", "split": "features", "max_rounds": 6}),
+    "graph-cp": (
+        ("logistic", "l2", 1e-2),
+        {"method": "graph-cp", "split": "features", "max_rounds": 6},
+    ),
     "sparse newton": (("logistic", "l2", 1e-3), {"sparse": True}),
-    "sparse proximal-1": (("logistic", "l1", 1e-3), {"sparse": True, "method": "proximal-1", "max_rounds": 3}),
+    "sparse proximal-1": (
+        ("logistic", "l1", 1e-3),
+        {"sparse": True, "method": "proximal-1", "max_rounds": 3},
+    ),
     "secure sums": (("logistic", "l2", 1e-3), {"secure_sums": True}),
 }
 
@@ -84,7 +94,14 @@ def test_bits_do_not_depend_on_the_threads_of_linear_algebra(data):
     results = []
     for limit in (1, 2):
         with threadpool_limits(limit):
-            results.append(co.solve(co.Problem("squared", "l2", 1e-3, intercept=False), data, agents=AGENTS, threads=2))
+            results.append(
+                co.solve(
+                    co.Problem("squared", "l2", 1e-3, intercept=False),
+                    data,
+                    agents=AGENTS,
+                    threads=2,
+                )
+            )
     np.testing.assert_array_equal(results[0].model.coef_, results[1].model.coef_)
 
 
@@ -122,9 +139,12 @@ def test_small_problems_start_no_pool(monkeypatch, data):
 def test_one_agent_works_on_several_threads_too(dtype, monkeypatch):
     started, rng = watched(monkeypatch), np.random.default_rng(7)
     X = rng.standard_normal((3 * PIECE // 32 + 5, 32), dtype=dtype)
-    y = np.where(X @ rng.standard_normal(32).astype(dtype) + rng.logistic(size=len(X)) > 0, 1.0, -1.0).astype(dtype)
+    y = np.where(
+        X @ rng.standard_normal(32).astype(dtype) + rng.logistic(size=len(X)) > 0, 1.0, -1.0
+    ).astype(dtype)
     one, two = (
-        co.solve(co.Problem("logistic", "l2", 1e-3, intercept=False), [(X, y)], threads=count) for count in (1, 2)
+        co.solve(co.Problem("logistic", "l2", 1e-3, intercept=False), [(X, y)], threads=count)
+        for count in (1, 2)
     )
     assert started == [1]
     np.testing.assert_array_equal(one.model.coef_, two.model.coef_)
@@ -137,12 +157,20 @@ def test_products_in_pieces_are_those_of_all_rows():
         X = rng.standard_normal((2 * PIECE // 20 + 7, 20)).astype(dtype)
         w, v = rng.standard_normal(21), rng.standard_normal(len(X))
         design = Design(X, intercept=True)
-        np.testing.assert_allclose(design.forward(w), X.astype(float) @ w[:-1] + w[-1], rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(design.adjoint(v)[:-1], v @ X.astype(float), rtol=1e-10, atol=1e-9)
+        np.testing.assert_allclose(
+            design.forward(w), X.astype(float) @ w[:-1] + w[-1], rtol=1e-12, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            design.adjoint(v)[:-1], v @ X.astype(float), rtol=1e-10, atol=1e-9
+        )
         assert design.adjoint(v)[-1] == pytest.approx(v.sum())
-        np.testing.assert_allclose(design.squares(), np.square(X.astype(float)).sum(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(
+            design.squares(), np.square(X.astype(float)).sum(axis=0), rtol=1e-12
+        )
         moment = X.astype(float).T @ (v[:, None] * X)
-        np.testing.assert_allclose(np.triu(second_moment(Design(X), v)), np.triu(moment), rtol=1e-9, atol=1e-6)
+        np.testing.assert_allclose(
+            np.triu(second_moment(Design(X), v)), np.triu(moment), rtol=1e-9, atol=1e-6
+        )
 
 
 def test_agents_are_at_work_at_the_same_time(data):
@@ -157,7 +185,12 @@ def test_agents_are_at_work_at_the_same_time(data):
             return super().curvature(u, y)
 
     co.solve(
-        co.Problem(Meeting(), "l2", 1e-2, intercept=False), data, agents=2, threads=2, method="newton", max_rounds=1
+        co.Problem(Meeting(), "l2", 1e-2, intercept=False),
+        data,
+        agents=2,
+        threads=2,
+        method="newton",
+        max_rounds=1,
     )
     assert not met.broken
 
@@ -170,13 +203,25 @@ def test_bad_thread_counts_are_refused_by_name(count, data):
 
 def test_threads_are_for_the_engine_that_has_them(data):
     with pytest.raises(InvalidInput, match="engine 'peers' takes no threads"):
-        co.solve(co.Problem(intercept=False), (data[0][:20], data[1][:20]), engine="peers", threads=2)
+        co.solve(
+            co.Problem(intercept=False), (data[0][:20], data[1][:20]), engine="peers", threads=2
+        )
 
 
-@pytest.mark.parametrize(("count", "said"), [("2", ""), ("0", "threads must be a whole number"), ("2.5", "--threads")])
+@pytest.mark.parametrize(
+    ("count", "said"), [("2", ""), ("0", "threads must be a whole number"), ("2.5", "--threads")]
+)
 def test_threads_on_the_command_line(count, said, data, tmp_path, shell):
-    np.savetxt(tmp_path / "a.csv", np.c_[data[0][:30, :3], data[1][:30]], delimiter=",", header="a,b,c,y", comments="")
-    code, _, err = shell("fit", "a.csv", "--target", "y", "--strength", "0.1", "-o", "o", "--threads", count)
+    np.savetxt(
+        tmp_path / "a.csv",
+        np.c_[data[0][:30, :3], data[1][:30]],
+        delimiter=",",
+        header="a,b,c,y",
+        comments="",
+    )
+    code, _, err = shell(
+        "fit", "a.csv", "--target", "y", "--strength", "0.1", "-o", "o", "--threads", count
+    )
     assert bool(code) == bool(said)
     assert said in err
 
@@ -186,7 +231,9 @@ def test_verify_and_estimators_use_threads_too(monkeypatch, data):
     started = watched(monkeypatch)
     model = co.LinearClassifier(alpha=1e-3, agents=AGENTS, threads=2).fit(*data)
     assert started == [1]
-    assert co.verify(model.certificate_, model.result_.model, [(X, y) for X, y in parts(data, AGENTS)])
+    assert co.verify(
+        model.certificate_, model.result_.model, [(X, y) for X, y in parts(data, AGENTS)]
+    )
     assert started == [1, 1]
 
 
@@ -195,7 +242,7 @@ def parts(data, agents):
     return list(zip(np.array_split(X, agents), np.array_split(y, agents), strict=True))
 
 
-# -- spread itself -----------------------------------------------------------------------------------------------------
+# -- spread itself ---------------------------------------------------------------------------------
 
 
 def test_spread_keeps_the_order_and_nests():
@@ -250,4 +297,10 @@ def test_a_round_that_only_some_end_is_refused(data):
             return (yield from super().round(agent, state, t))
 
     with pytest.raises(ProtocolError, match="ended the round while"):
-        co.solve(co.Problem("squared", "l2", 1e-2, intercept=False), data, method=Mute(), agents=AGENTS, threads=2)
+        co.solve(
+            co.Problem("squared", "l2", 1e-2, intercept=False),
+            data,
+            method=Mute(),
+            agents=AGENTS,
+            threads=2,
+        )

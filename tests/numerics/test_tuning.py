@@ -1,7 +1,9 @@
-"""Constants that steer a method: each says where it comes from, and none is so fragile that a run depends on it.
+"""Constants that steer a method: each says where it comes from, and none is so fragile that a run
+depends on it.
 
-Each is halved and doubled on problems that it was not chosen on, and the bits of a whole run are compared. By default
-one run of each `Tuning` is looked at; `-m slow` looks at all of them and prints what was measured.
+Each is halved and doubled on problems that it was not chosen on, and the bits of a whole run are
+compared. By default one run of each `Tuning` is looked at; `-m slow` looks at all of them and
+prints what was measured.
 """
 
 from __future__ import annotations
@@ -36,9 +38,13 @@ def modules():
     yield importlib.import_module("coterie.run.stopping")
 
 
-TUNINGS = {module.__name__.removeprefix("coterie."): module for module in modules() if hasattr(module, "TUNING")}
+TUNINGS = {
+    module.__name__.removeprefix("coterie."): module
+    for module in modules()
+    if hasattr(module, "TUNING")
+}
 
-# -- problems that nobody tuned on -------------------------------------------------------------------------------------
+# -- problems that nobody tuned on -----------------------------------------------------------------
 
 
 def _scaled(X):
@@ -101,11 +107,20 @@ PROBLEMS = {
     "users in common": (co.Shared("logistic", "l1", 3e-3, mu=3e-3), "users"),
     "low rank": (co.Problem("squared", "traceball", radius=4.0), "two"),
     "classes of low rank": (co.Problem("multinomial", "traceball", radius=4.0), "three"),
-    "entries in stages": (co.Problem("completion", "traceball", radius=30.0, shape=(40, 30), stages=3), "entries"),
-    "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
+    "entries in stages": (
+        co.Problem("completion", "traceball", radius=30.0, shape=(40, 30), stages=3),
+        "entries",
+    ),
+    "iris hinge in a box": (
+        co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True),
+        "iris",
+    ),
     "wine hinge in a ball": (co.Problem("hinge", "l1ball", radius=2.0, intercept=False), "wine"),
     "wine in a ball": (co.Problem("logistic", "l1ball", radius=2.0, intercept=False), "wine"),
-    "wine squared in a ball": (co.Problem("squared", "l1ball", radius=1.0, intercept=False), "wine"),
+    "wine squared in a ball": (
+        co.Problem("squared", "l1ball", radius=1.0, intercept=False),
+        "wine",
+    ),
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2, intercept=False), "heavy"),
     "wines softmax": (co.Problem("multinomial", "l2", 1e-2, intercept=True), "wines"),
     "wines softmax l1": (co.Problem("multinomial", "l1", 1e-2, intercept=True), "wines"),
@@ -118,7 +133,11 @@ COLUMNS = {"split": "features", "network": "ring"}
 
 
 def runs(methods, problems, **options):
-    return [{"method": method, "problem": problem, **options} for problem in problems for method in methods]
+    return [
+        {"method": method, "problem": problem, **options}
+        for problem in problems
+        for method in methods
+    ]
 
 
 BOUNDED = ("iris hinge in a box", "wine hinge in a ball")
@@ -130,7 +149,9 @@ CASES = {
         *runs(["proximal-1", "proximal-2"], KINKS[:1], agents=2),
         *runs(["graph-cp", "tree"], ["heavy huber"], **COLUMNS),
     ],
-    "methods.second_order.newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1", "wine times l1")],
+    "methods.second_order.newton": [
+        {"problem": p} for p in ("wines softmax", "wines softmax l1", "wine times l1")
+    ],
     "methods.second_order.linear": runs(["newton"], [*SMOOTH, "many rare l1"]),
     "methods.second_order.rows": runs(["newton"], ["heavy huber"]),
     "methods.line_search": runs(["newton"], [*SMOOTH, "many rare l1"]),
@@ -138,13 +159,17 @@ CASES = {
     "methods.second_order.sampled_rows": runs(["newton"], ["wine logistic"]),
     "methods.quasi_newton.curved_pairs": runs(["lbfgs-rows"], ["wine logistic", "wine squared"]),
     "methods.columns.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),
-    "methods.second_order.quadratic_models": runs(["newton"], ["wine logistic"], hessian="products"),
+    "methods.second_order.quadratic_models": runs(
+        ["newton"], ["wine logistic"], hessian="products"
+    ),
     "methods.second_order.working_set": runs(["newton"], ["many rare l1"]),
     "methods.second_order.low_rank_model": runs(["newton"], ["many rare l1"]),
     "numerics.acceleration.relaxation": runs(
         ["proximal-2"], ["iris hinge", "wine logistic"], acceleration="relaxation"
     ),
-    "methods.columns.chambolle_pock": runs(["graph-cp", "tree"], ["heavy huber", "wine logistic"], **COLUMNS),
+    "methods.columns.chambolle_pock": runs(
+        ["graph-cp", "tree"], ["heavy huber", "wine logistic"], **COLUMNS
+    ),
     "methods.auto.costs": runs(["auto"], PROBLEMS, link=(0.02, 1e8)),
     "problems.personal.methods.dada": [{"method": "dada", "problem": "users", "max_rounds": 60}],
     "problems.shared.methods.deviations": [{"method": "shared", "problem": "users in common"}],
@@ -152,14 +177,21 @@ CASES = {
     "problems.low_rank.methods.frank_wolfe": runs(
         ["dfw-trace"], ["low rank", "classes of low rank"], step="search", tol=3e-2
     ),
-    "methods.columns.graph_cp": runs(["graph-cp"], ["heavy huber", "wine logistic", "iris hinge"], **COLUMNS),
+    "methods.columns.graph_cp": runs(
+        ["graph-cp"], ["heavy huber", "wine logistic", "iris hinge"], **COLUMNS
+    ),
     "methods.published.mixing_filter": runs(["pvrd2"], ["wine logistic"], **COLUMNS, tol=1e-3),
-    "problems.personal.methods.personal_baselines": [{"method": "global", "problem": "users", "tol": 1e-3}],
+    "problems.personal.methods.personal_baselines": [
+        {"method": "global", "problem": "users", "tol": 1e-3}
+    ],
     "problems.personal.methods.perso_linear": [
         {"method": "perso-linear", "problem": "users", "tol": 3e-2, "max_rounds": 300}
     ],
     "methods.primal_dual.rules": runs(["proximal-1", "proximal-2"], [*SMOOTH, *KINKS[:2]]),
-    "methods.primal_dual.relay": [*runs(["relay"], ["wine logistic"]), *runs(["relay"], ["iris hinge"], tol=1e-3)],
+    "methods.primal_dual.relay": [
+        *runs(["relay"], ["wine logistic"]),
+        *runs(["relay"], ["iris hinge"], tol=1e-3),
+    ],
     "run.switching": runs(["auto"], ["correlated logistic"], link=(1e-3, 3e6), tol=1e-6),
     "run.rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "run.stopping": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
@@ -168,7 +200,9 @@ CASES = {
     "problems.low_rank.methods.inner_steps": runs(["dfw-subspace"], ["classes of low rank"]),
     "methods.columns.envelope": runs(["lbfgs"], KINKS, **COLUMNS),
     "methods.quasi_newton.lbfgs": runs(["lbfgs"], [*SMOOTH, *KINKS[:1]], **COLUMNS),
-    "methods.quasi_newton.rounds": runs(["lbfgs"], ["rare logistic l1", "wine hinge l1"], **COLUMNS),
+    "methods.quasi_newton.rounds": runs(
+        ["lbfgs"], ["rare logistic l1", "wine hinge l1"], **COLUMNS
+    ),
     "methods.quasi_newton.pairs": runs(["lbfgs"], ["rare logistic l1", "wine hinge l1"], **COLUMNS),
     "methods.columns.blocks": runs(["blocks"], ["wine hinge l1", "rare logistic l1"], **COLUMNS),
     "methods.second_order.inside": runs(["newton"], ["wine in a ball"]),
@@ -187,7 +221,9 @@ def bits(problem, **options):
     statement, name = PROBLEMS[problem]
     split = {"split": "users", "agents": None} if name == "users" else {}
     result = co.solve(statement, data(name), **{**RUN, **options, **split})
-    return result.bill.total.bits if result.status.success or options["method"] == "dada" else np.inf
+    return (
+        result.bill.total.bits if result.status.success or options["method"] == "dada" else np.inf
+    )
 
 
 @functools.cache
@@ -206,7 +242,11 @@ def cost(name, case, changed):
         return bits(**CASES[name][case]) / before
 
 
-CHANGES = [(name, what, changed) for name, module in TUNINGS.items() for what, changed in module.TUNING.changed()]
+CHANGES = [
+    (name, what, changed)
+    for name, module in TUNINGS.items()
+    for what, changed in module.TUNING.changed()
+]
 
 
 def bound(name, what):
@@ -214,13 +254,17 @@ def bound(name, what):
 
 
 @pytest.mark.rotates
-@pytest.mark.parametrize(("name", "what", "changed"), CHANGES, ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    ("name", "what", "changed"), CHANGES, ids=lambda x: x if isinstance(x, str) else ""
+)
 def test_no_constant_is_fragile(name, what, changed):
     assert cost(name, 0, changed) <= bound(name, what)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "what", "changed"), CHANGES, ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    ("name", "what", "changed"), CHANGES, ids=lambda x: x if isinstance(x, str) else ""
+)
 def test_no_constant_is_fragile_anywhere(name, what, changed):
     costs = [cost(name, case, changed) for case in range(len(CASES[name]))]
     print(f"{name}: {what}: {' '.join(f'{c:.2f}' for c in costs)}")
@@ -249,7 +293,7 @@ def test_a_change_is_half_and_double():
     assert usual == TUNINGS["numerics.acceleration.halpern"].TUNING, "and the Tuning itself stays"
 
 
-# -- constants that are in no Tuning -----------------------------------------------------------------------------------
+# -- constants that are in no Tuning ---------------------------------------------------------------
 
 PLAIN = {
     "methods/second_order/careful.py: PASSES": "how often a dual is refined",
@@ -304,7 +348,9 @@ PLAIN = {
     "stats/moments.py: FEW": "when BLAS is called",
     "stats/moments.py: LEAST_SINGLE": "how numbers round",
     "stats/moments.py: NOISE": "how numbers round",
-    "methods/second_order/linear.py: (EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY)": "what auto assumes",
+    (
+        "methods/second_order/linear.py: (EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY)"
+    ): "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_LASSO": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_PASSES": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_SINGLE": "what auto assumes",
@@ -341,7 +387,12 @@ def constants(path):
 
 def test_every_number_that_steers_is_in_a_tuning():
     root = Path(co.__file__).parent
-    patterns = ("methods/**/*.py", "numerics/acceleration/*.py", "problems/*/methods.py", "problems/*/methods/*.py")
+    patterns = (
+        "methods/**/*.py",
+        "numerics/acceleration/*.py",
+        "problems/*/methods.py",
+        "problems/*/methods/*.py",
+    )
     files = [path for pattern in patterns for path in root.glob(pattern)]
     files += [root / "stats/moments.py", root / "run/rounds.py", root / "run/stopping.py"]
     found = {f"{path.relative_to(root)}: {name}" for path in files for name in constants(path)}

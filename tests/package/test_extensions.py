@@ -1,7 +1,8 @@
-"""What is registered is known as what Coterie has: in Python, in saved files and in the shell; what is not, is named.
+"""What is registered is known as what Coterie has: in Python, in saved files and in the shell; what
+is not, is named.
 
-The package in `tests/extension_package` is installed into a folder of its own: its module, and what an installer would
-write of its `pyproject.toml`. Only subprocesses have that folder on their path.
+The package in `tests/extension_package` is installed into a folder of its own: its module, and what
+an installer would write of its `pyproject.toml`. Only subprocesses have that folder on their path.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ X = RNG.standard_normal((N, D))
 Y = X @ RNG.standard_normal(D) + 0.1 * RNG.standard_normal(N)
 OPTIMUM = np.linalg.solve(SCALE * X.T @ X / N + 2 * STRENGTH * np.eye(D), SCALE * X.T @ Y / N)
 FIT = (
-    "fit rows.csv --target y --loss scaled_squared --penalty square --method plain-gradient --engine announced "
-    f"--network wheel --no-intercept --strength {STRENGTH} --option scale={SCALE} --option shorter=1.5"
+    "fit rows.csv --target y --loss scaled_squared --penalty square --method plain-gradient "
+    "--engine announced "
+    f"--network wheel --no-intercept --strength {STRENGTH} --option scale={SCALE} --option "
+    "shorter=1.5"
 ).split()
 CHECK = ["verify", "answer/certificate.json", "answer/model.npz", "rows.csv", "--target", "y"]
 
 
-# -- an installed package, without an installer ------------------------------------------------------------------------
+# -- an installed package, without an installer ----------------------------------------------------
 
 
 def install(folder: Path, module: Path, name: str, version: str, points: dict[str, str]) -> None:
@@ -51,7 +54,9 @@ def install(folder: Path, module: Path, name: str, version: str, points: dict[st
     shutil.copy(module, folder)
     statistics = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     statistics.mkdir()
-    (statistics / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (statistics / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    )
     lines = [f"[{GROUP}]", *(f"{point} = {value}" for point, value in points.items())]
     (statistics / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
@@ -66,12 +71,18 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-def python(*arguments: object, site: Path | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def python(
+    *arguments: object, site: Path | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run it with these packages, and without."""
     path = [str(Path(co.__file__).parents[1]), *([] if site is None else [str(site)])]
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=surroundings
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=surroundings,
     )
 
 
@@ -79,7 +90,9 @@ def python(*arguments: object, site: Path | None = None, cwd: Path | None = None
 def answered(site, tmp_path_factory) -> Path:
     """A folder in which the command line has fitted everything of the example package."""
     folder = tmp_path_factory.mktemp("work")
-    pd.DataFrame({**{f"x{i}": X[:, i] for i in range(D)}, "y": Y}).to_csv(folder / "rows.csv", index=False)
+    pd.DataFrame({**{f"x{i}": X[:, i] for i in range(D)}, "y": Y}).to_csv(
+        folder / "rows.csv", index=False
+    )
     fitted = python("-m", "coterie", *FIT, "--agents", 5, "-o", "answer", site=site, cwd=folder)
     assert fitted.returncode == 0, fitted.stderr
     assert "announced: the run begins" in fitted.stderr
@@ -88,7 +101,9 @@ def answered(site, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def example():
-    """The module of the example package, with everything in it registered; afterwards nothing is."""
+    """The module of the example package, with everything in it registered; afterwards nothing
+    is.
+    """
     spec = importlib.util.spec_from_file_location("coterie_example", PACKAGE / "coterie_example.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["coterie_example"] = module  # where dataclasses look for annotations
@@ -100,7 +115,7 @@ def example():
     del sys.modules["coterie_example"]
 
 
-# -- in Python ---------------------------------------------------------------------------------------------------------
+# -- in Python -------------------------------------------------------------------------------------
 
 
 def solved() -> co.Result:
@@ -138,7 +153,9 @@ def test_estimators_and_listings_know_what_is_registered(example):
     assert {"plain-gradient"} < set(co.methods.METHODS)
     assert list(co.networks.TOPOLOGIES) == sorted(co.networks.TOPOLOGIES)
     for loss in ("scaled_squared", example.ScaledSquared()):
-        fitted = co.LinearRegressor(loss=loss, penalty="square", alpha=STRENGTH, fit_intercept=False).fit(X, Y)
+        fitted = co.LinearRegressor(
+            loss=loss, penalty="square", alpha=STRENGTH, fit_intercept=False
+        ).fit(X, Y)
         best = np.linalg.solve(X.T @ X / N + 2 * STRENGTH * np.eye(D), X.T @ Y / N)
         np.testing.assert_allclose(fitted.coef_, best, atol=1e-2)
 
@@ -146,7 +163,10 @@ def test_estimators_and_listings_know_what_is_registered(example):
 def test_an_object_needs_no_registration_until_it_is_loaded(example, tmp_path):
     unregister(example.ScaledSquared)
     result = co.solve(
-        co.Problem(example.ScaledSquared(SCALE), example.Square(STRENGTH), intercept=False), (X, Y), agents=2, tol=1e-10
+        co.Problem(example.ScaledSquared(SCALE), example.Square(STRENGTH), intercept=False),
+        (X, Y),
+        agents=2,
+        tol=1e-10,
     )
     np.testing.assert_allclose(result.model.coef_, OPTIMUM, atol=1e-4)
     fitted = co.LinearRegressor(loss=example.ScaledSquared(), penalty="l2").fit(X, Y + 50)
@@ -183,15 +203,23 @@ def test_a_loss_needs_no_formula_for_its_best_constant():
 def test_methods_ask_for_abilities_not_for_names(example):
     problem = co.Problem(OwnLogistic(), example.Square(STRENGTH), intercept=False)
     y = np.where(Y > 0, 1.0, -1.0)
-    best = co.solve(co.Problem("logistic", "l2", 2 * STRENGTH, intercept=False), (X, y), agents=3, tol=1e-9)
+    best = co.solve(
+        co.Problem("logistic", "l2", 2 * STRENGTH, intercept=False), (X, y), agents=3, tol=1e-9
+    )
     for method in ("relay", "newton", "proximal-1"):
         result = co.solve(problem, (X, y), agents=3, method=method, tol=1e-9)
         np.testing.assert_allclose(result.model.coef_, best.model.coef_, atol=1e-3)
-    np.testing.assert_array_equal(result.model.predict_proba(X).argmax(axis=1), result.model.predict(X) > 0)
+    np.testing.assert_array_equal(
+        result.model.predict_proba(X).argmax(axis=1), result.model.predict(X) > 0
+    )
     fitted = co.LinearClassifier(loss=OwnLogistic(), penalty="square", alpha=STRENGTH).fit(X, y)
     np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1.0)
     by_columns = co.solve(
-        co.Problem("squared", "square", STRENGTH, intercept=False), (X, Y), agents=2, split="features", method="pvrd2"
+        co.Problem("squared", "square", STRENGTH, intercept=False),
+        (X, Y),
+        agents=2,
+        split="features",
+        method="pvrd2",
     )
     ridge = np.linalg.solve(X.T @ X / N + 2 * STRENGTH * np.eye(D), X.T @ Y / N)
     np.testing.assert_allclose(by_columns.model.coef_, ridge, atol=1e-2)
@@ -200,15 +228,37 @@ def test_methods_ask_for_abilities_not_for_names(example):
 @pytest.mark.parametrize(
     ("problem", "method", "words"),
     [
-        (co.Problem("huber", "l2", 0.1, intercept=False), "gram", r"squared loss \(quadratic\); 'huber'"),
-        (co.Problem("hinge", "l1", 0.1, intercept=False), "relay", r"l2 penalty \(quadratic\).*'l1'"),
-        (co.Problem("squared", "l1", 0.1, intercept=False), "diffusion", r"l2 penalty \(quadratic\).*'l1'"),
-        (co.Problem("absolute", "l2", 0.1, intercept=False), "diffusion", r"slope is compiled.*'absolute'"),
+        (
+            co.Problem("huber", "l2", 0.1, intercept=False),
+            "gram",
+            r"squared loss \(quadratic\); 'huber'",
+        ),
+        (
+            co.Problem("hinge", "l1", 0.1, intercept=False),
+            "relay",
+            r"l2 penalty \(quadratic\).*'l1'",
+        ),
+        (
+            co.Problem("squared", "l1", 0.1, intercept=False),
+            "diffusion",
+            r"l2 penalty \(quadratic\).*'l1'",
+        ),
+        (
+            co.Problem("absolute", "l2", 0.1, intercept=False),
+            "diffusion",
+            r"slope is compiled.*'absolute'",
+        ),
     ],
 )
 def test_an_error_names_the_ability_that_is_missing(problem, method, words):
     with pytest.raises(InvalidProblem, match=words):
-        co.solve(problem, (X, np.sign(Y)), agents=2, method=method, split=co.methods.METHODS[method].split)
+        co.solve(
+            problem,
+            (X, np.sign(Y)),
+            agents=2,
+            method=method,
+            split=co.methods.METHODS[method].split,
+        )
 
 
 def test_a_loss_without_an_ability_says_so():
@@ -228,9 +278,13 @@ def test_without_the_registration_saved_files_say_what_is_missing(example, tmp_p
         co.register(entry)
     unregister(example.PlainGradient)
     loaded = co.Result.load(tmp_path)
-    with pytest.raises(NotRegistered, match=r"method 'plain-gradient' is not known here.*register it"):
+    with pytest.raises(
+        NotRegistered, match=r"method 'plain-gradient' is not known here.*register it"
+    ):
         co.verify(loaded.certificate, loaded.model, (X, Y))
-    with pytest.raises(UnknownName, match=r"no method called 'plain-gradient'\. Known: .*register it"):
+    with pytest.raises(
+        UnknownName, match=r"no method called 'plain-gradient'\. Known: .*register it"
+    ):
         solved()
 
 
@@ -253,26 +307,38 @@ def test_a_name_that_is_none_is_a_corrupt_file(tmp_path):
         co.models.load_model(path)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 def test_the_same_class_twice_is_fine_and_another_of_the_same_name_is_not(example):
     assert co.register(example.ScaledSquared) is example.ScaledSquared
-    newer = type("ScaledSquared", (example.ScaledSquared,), {"name": "scaled_squared", "__module__": "coterie_example"})
+    newer = type(
+        "ScaledSquared",
+        (example.ScaledSquared,),
+        {"name": "scaled_squared", "__module__": "coterie_example"},
+    )
     newer = dataclass(frozen=True)(newer)
     co.register(newer)  # as a notebook's cell that is run again
     assert co.losses.LOSSES["scaled_squared"] is newer
     unregister(newer)
     co.register(example.ScaledSquared)
-    other = dataclass(frozen=True)(type("Other", (example.ScaledSquared,), {"name": "scaled_squared"}))
-    with pytest.raises(InvalidInput, match=r"loss called 'scaled_squared' already, coterie_example\.ScaledSquared"):
+    other = dataclass(frozen=True)(
+        type("Other", (example.ScaledSquared,), {"name": "scaled_squared"})
+    )
+    with pytest.raises(
+        InvalidInput, match=r"loss called 'scaled_squared' already, coterie_example\.ScaledSquared"
+    ):
         co.register(other)
-    taken = dataclass(frozen=True)(type("Squared", (Squared,), {"name": "squared", "__module__": Squared.__module__}))
+    taken = dataclass(frozen=True)(
+        type("Squared", (Squared,), {"name": "squared", "__module__": Squared.__module__})
+    )
     with pytest.raises(InvalidInput, match="loss called 'squared' already"):
         co.register(taken)
 
 
-@pytest.mark.parametrize("name", ["Mine", "my loss", "", "1st", "-mine", "mine-", "my--loss", "auto", 3, "über"])
+@pytest.mark.parametrize(
+    "name", ["Mine", "my loss", "", "1st", "-mine", "mine-", "my--loss", "auto", 3, "über"]
+)
 def test_names_that_no_shell_or_file_would_like(name):
     named = dataclass(frozen=True)(type("Mine", (Squared,), {"name": name}))
     with pytest.raises(InvalidInput, match="cannot be the name of a loss"):
@@ -324,7 +390,10 @@ def nothing(agents: int):
         (Nameless, ["state its name (name: ClassVar[str] = ...)"]),
         (
             Half,
-            ["conjugate_each, domain, dual_prox, gradient, lipschitz, smoothness", "'classification', 'regression'"],
+            [
+                "conjugate_each, domain, dual_prox, gradient, lipschitz, smoothness",
+                "'classification', 'regression'",
+            ],
         ),
         (Bare, ["@dataclass(frozen=True)"]),
         (
@@ -352,7 +421,7 @@ def test_what_is_incomplete_is_refused_with_what_is_missing(entry, words):
         assert word in str(refused.value)
 
 
-# -- in the shell ------------------------------------------------------------------------------------------------------
+# -- in the shell ----------------------------------------------------------------------------------
 
 
 def test_the_shell_knows_an_installed_package(site, answered):
@@ -360,8 +429,19 @@ def test_the_shell_knows_an_installed_package(site, answered):
         np.testing.assert_allclose(model["coef"], OPTIMUM, atol=1e-2)
     checked = python("-m", "coterie", *CHECK, site=site, cwd=answered)
     assert checked.returncode == 0, checked.stderr
-    assert "scaled_squared (scale 2.0) loss, square (strength 0.05) penalty" in " ".join(checked.stdout.split())
-    said = python("-m", "coterie", "predict", "answer/model.npz", "rows.csv", "--json", site=site, cwd=answered)
+    assert "scaled_squared (scale 2.0) loss, square (strength 0.05) penalty" in " ".join(
+        checked.stdout.split()
+    )
+    said = python(
+        "-m",
+        "coterie",
+        "predict",
+        "answer/model.npz",
+        "rows.csv",
+        "--json",
+        site=site,
+        cwd=answered,
+    )
     assert said.returncode == 0, said.stderr
     np.testing.assert_allclose(json.loads(said.stdout)["predictions"], X @ OPTIMUM, atol=1e-2)
 
@@ -392,7 +472,7 @@ def test_without_the_package_the_shell_asks_for_it(answered, shell, monkeypatch)
     assert (code, "register it" in " ".join(said.split())) == (3, True)
 
 
-# -- entry points ------------------------------------------------------------------------------------------------------
+# -- entry points ----------------------------------------------------------------------------------
 
 BROKEN = "import package_that_is_not_there\n"
 CLASS = """
@@ -422,7 +502,11 @@ def places(tmp_path):
 
 
 def test_an_entry_point_is_a_module_a_function_or_a_class(places):
-    places("whole", CLASS.format(name="of_module") + "import coterie as co\nco.register(Other)\n", {"a": "whole"})
+    places(
+        "whole",
+        CLASS.format(name="of_module") + "import coterie as co\nco.register(Other)\n",
+        {"a": "whole"},
+    )
     places(
         "called",
         CLASS.format(name="of_function") + "import coterie as co\ndef go(): co.register(Other)\n",
@@ -448,15 +532,22 @@ except co.errors.UnknownName as error:
     listed, refused = told.stdout.splitlines()
     assert {"squared", "of_class"} < set(listed.split())
     for text in (told.stderr, refused):
-        assert "The extension 'oops' (broken) of coterie-broken 2.5 could not be loaded (ModuleNotFoundError" in text
+        assert (
+            "The extension 'oops' (broken) of coterie-broken 2.5 could not be loaded "
+            "(ModuleNotFoundError"
+        ) in text
     assert told.stderr.count("could not be loaded") == 1
-    fitted = python("-W", "error", "-c", "import coterie as co; co.losses.LOSSES['squared']", site=site)
+    fitted = python(
+        "-W", "error", "-c", "import coterie as co; co.losses.LOSSES['squared']", site=site
+    )
     assert (fitted.returncode, fitted.stderr) == (0, "")
 
 
 def test_the_doctor_names_one_that_fails(monkeypatch):
     monkeypatch.setattr(EXTENSIONS, "failures", ("The extension 'oops' could not be loaded.",))
-    (found,) = [finding for finding in co.doctor.diagnose(quick=True) if finding.what == "extension"]
+    (found,) = [
+        finding for finding in co.doctor.diagnose(quick=True) if finding.what == "extension"
+    ]
     assert (found.works, found.needed, "oops" in found.detail) == (False, False, True)
 
 
@@ -469,9 +560,14 @@ def test_two_packages_that_claim_one_name(places):
 
 
 def test_an_extension_may_list_a_catalogue_while_it_is_loaded(places):
-    text = CLASS.format(name="mine") + "import coterie as co\nassert len(co.losses.LOSSES) > 3\nco.register(Other)\n"
+    text = (
+        CLASS.format(name="mine")
+        + "import coterie as co\nassert len(co.losses.LOSSES) > 3\nco.register(Other)\n"
+    )
     site = places("curious", text, {"mine": "curious"})
-    told = python("-W", "error", "-c", "import coterie as co; print('mine' in co.losses.LOSSES)", site=site)
+    told = python(
+        "-W", "error", "-c", "import coterie as co; print('mine' in co.losses.LOSSES)", site=site
+    )
     assert told.stdout == "True\n", told.stderr
 
 
@@ -488,10 +584,22 @@ def test_extensions_are_looked_for_once_and_not_before_they_are_needed(monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("laws", ["test_losses.py -k scaled_squared", "test_penalties.py -k square"])
+@pytest.mark.parametrize(
+    "laws", ["test_losses.py -k scaled_squared", "test_penalties.py -k square"]
+)
 def test_the_laws_hold_for_an_extension(site, laws):
     file, *which = laws.split()
     path = PACKAGE.parent / "numerics" / file
-    held = python("-m", "pytest", path, *which, "-q", "-p", "no:cacheprovider", site=site, cwd=PACKAGE.parents[1])
+    held = python(
+        "-m",
+        "pytest",
+        path,
+        *which,
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        site=site,
+        cwd=PACKAGE.parents[1],
+    )
     assert held.returncode == 0, held.stdout[-3000:]
     assert int(held.stdout.splitlines()[-1].split(" passed")[0].split()[-1]) > 5

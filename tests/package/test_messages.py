@@ -1,4 +1,6 @@
-"""Messages lead to the fix: names of other libraries, lines of files, encodings, shares, categories, exit codes."""
+"""Messages lead to the fix: names of other libraries, lines of files, encodings, shares,
+categories, exit codes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def told(shell):
     return command
 
 
-# -- names of other libraries ------------------------------------------------------------------------------------------
+# -- names of other libraries ----------------------------------------------------------------------
 
 MEANT = {
     "coxph": "cox", "cph": "cox",
@@ -43,7 +45,9 @@ def test_losses_of_other_libraries_are_known(name):
         co.Problem(name, intercept=False)
 
 
-@pytest.mark.parametrize(("name", "meant"), [("ridge", "l2"), ("lasso", "l1"), ("enet", "elasticnet"), ("nnls", "non")])
+@pytest.mark.parametrize(
+    ("name", "meant"), [("ridge", "l2"), ("lasso", "l1"), ("enet", "elasticnet"), ("nnls", "non")]
+)
 def test_penalties_of_other_libraries_are_known(name, meant):
     with pytest.raises(UnknownName, match=f"Did you mean '{meant}"):
         co.Problem("squared", name, intercept=False)
@@ -62,7 +66,9 @@ def test_losses_that_are_not_here_have_a_sentence(name, sentence):
         co.Problem(name)
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("tv", "differences of coefficients"), ("SCAD", "is not convex")])
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("tv", "differences of coefficients"), ("SCAD", "is not convex")]
+)
 def test_penalties_that_are_not_here_have_a_sentence(name, sentence):
     with pytest.raises(UnknownName, match=sentence):
         co.Problem("squared", name)
@@ -76,13 +82,15 @@ def test_no_synonym_is_a_name_of_something_else():
     assert {*BOTH.values()} <= {*LOSSES}
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def read_error(text, **roles):
     Path("data.csv").write_bytes(text)
     with pytest.raises(co.CoterieError) as error:
-        co.solve(co.Problem(roles.pop("loss", "squared"), intercept=True), co.read("data.csv", **roles))
+        co.solve(
+            co.Problem(roles.pop("loss", "squared"), intercept=True), co.read("data.csv", **roles)
+        )
     return str(error.value)
 
 
@@ -91,7 +99,9 @@ def test_errors_name_file_line_column_and_value(monkeypatch, tmp_path):
     found = read_error(b"age,y\n1,0\n\n2,1\n,0\n3,1\n", target="y")
     assert "column 'age' has 1 missing value (first at line 5 of data.csv: an empty cell)" in found
     found = read_error(b"age,y\n1,0\n2,1\ninf,0\n", target="y")
-    assert "column 'age' has 1 value that is not finite (first at line 4 of data.csv: 'inf')" in found
+    assert (
+        "column 'age' has 1 value that is not finite (first at line 4 of data.csv: 'inf')" in found
+    )
     found = read_error(b"age;y\n1;0\nold;1\n3;1\n", target="y")
     assert "not numbers (first at line 3 of data.csv: 'old')" in found
     found = read_error(b"age,n\n1,0\n2,1\n4,-3\n", target="n", loss="poisson")
@@ -100,15 +110,23 @@ def test_errors_name_file_line_column_and_value(monkeypatch, tmp_path):
     assert "(first at line 3 of data.csv, column 'w': 0.0)" in found
     Path("data.csv").write_text("age,days,died\n1,2,1\n2,-1,1\n")
     table = co.read("data.csv", time="days", event="died")
-    with pytest.raises(co.CoterieError, match=r"line 3 of data\.csv, column 'days', has the time -1"):
+    with pytest.raises(
+        co.CoterieError, match=r"line 3 of data\.csv, column 'days', has the time -1"
+    ):
         co.solve(co.Problem("cox", intercept=False), table)
     Path("data.csv").write_text("age,from,until,died\n1,0,2,1\n2,5,4,1\n")
     table = co.read("data.csv", entry="from", time="until", event="died")
-    with pytest.raises(co.CoterieError, match=r"line 3 of data\.csv, column 'from', enters at 5 and leaves at 4"):
+    with pytest.raises(
+        co.CoterieError, match=r"line 3 of data\.csv, column 'from', enters at 5 and leaves at 4"
+    ):
         co.solve(co.Problem("cox", intercept=False), table)
     Path("data.csv").write_text("age,n,days\n1,0,1\n2,1,1e200\n")
-    with pytest.raises(co.CoterieError, match=r"line 3 of data\.csv, column 'days', has the offset 460.517"):
-        co.solve(co.Problem("poisson", intercept=False), co.read("data.csv", target="n", exposure="days"))
+    with pytest.raises(
+        co.CoterieError, match=r"line 3 of data\.csv, column 'days', has the offset 460.517"
+    ):
+        co.solve(
+            co.Problem("poisson", intercept=False), co.read("data.csv", target="n", exposure="days")
+        )
     frame = pd.DataFrame({"age": [1.0, np.nan], "y": [0.0, 1.0]})
     with pytest.raises(co.CoterieError, match="first at row 1"):
         co.read(frame, target="y")
@@ -120,7 +138,9 @@ def test_lines_are_those_of_the_file_after_rows_were_held_out(tmp_path):
     parts = co.data.hold_out([co.read(file, target="n")], 0.3, by="samples", seed=3)
     for part in parts:
         if -1 in part[0].y:
-            with pytest.raises(co.CoterieError, match=r"line 9 of .*data\.csv, column 'n', has the label -1"):
+            with pytest.raises(
+                co.CoterieError, match=r"line 9 of .*data\.csv, column 'n', has the label -1"
+            ):
                 co.solve(co.Problem("poisson", intercept=True), part[0])
 
 
@@ -142,7 +162,7 @@ def test_utf_8_with_a_mark_is_read(tmp_path):
     assert co.read(file, target="y").columns == ("größe",)
 
 
-# -- labels and columns ------------------------------------------------------------------------------------------------
+# -- labels and columns ----------------------------------------------------------------------------
 
 
 def test_shares_as_labels_are_explained():
@@ -155,27 +175,38 @@ def test_shares_as_labels_are_explained():
 
 def test_a_singular_one_hot_design_mentions_drop_first():
     random = np.random.default_rng(0)
-    frame = pd.DataFrame({"age": random.normal(size=60), "city": random.choice(["a", "b", "c"], 60)})
+    frame = pd.DataFrame(
+        {"age": random.normal(size=60), "city": random.choice(["a", "b", "c"], 60)}
+    )
     y = frame["age"] + random.normal(size=60)
     problem = co.Problem("squared", intercept=True)
-    with pytest.raises(co.CoterieError, match=r"categories of 'city' add up to 1: encode it with .*drop-first"):
+    with pytest.raises(
+        co.CoterieError, match=r"categories of 'city' add up to 1: encode it with .*drop-first"
+    ):
         co.solve(problem, (frame, y), prepare="one-hot").inference()
     assert co.solve(problem, (frame, y), prepare="one-hot(10, drop-first)").inference().rows == 60
     with pytest.raises(co.CoterieError, match="drop-first"):
         co.solve(problem, (pd.get_dummies(frame, dtype=float), y)).inference()
 
 
-# -- the shell ---------------------------------------------------------------------------------------------------------
+# -- the shell -------------------------------------------------------------------------------------
 
 
 def test_verify_with_a_missing_file_speaks_of_files(told, tmp_path):
     for name, first in (("a", 1), ("b", 5)):
-        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{first + k},{k}\n" for k in range(4)))
+        (tmp_path / f"{name}.csv").write_text(
+            "x,y\n" + "".join(f"{first + k},{k}\n" for k in range(4))
+        )
     how = ["--target", "y"]
-    assert told("fit", "a.csv", "b.csv", *how, "--penalty", "l2", "--strength", "0.1", "-o", "f")[0] == 0
+    assert (
+        told("fit", "a.csv", "b.csv", *how, "--penalty", "l2", "--strength", "0.1", "-o", "f")[0]
+        == 0
+    )
     code, said = told("verify", "f/certificate.json", "f/model.npz", "a.csv", *how)
     assert code == 3
-    assert "the certificate covers 8 rows, and this data has 4. Give all data that was fitted" in said
+    assert (
+        "the certificate covers 8 rows, and this data has 4. Give all data that was fitted" in said
+    )
     assert "agents" not in said
     assert told("verify", "f/certificate.json", "f/model.npz", "a.csv", "b.csv", *how)[0] == 0
 
@@ -185,7 +216,18 @@ def test_verify_with_a_missing_file_speaks_of_files(told, tmp_path):
     [
         ["verify", "f/certificate.json", "f/model.npz", "none.csv"],
         ["fit", "a.csv", "--target", "y", "--loss", "coxph"],
-        ["fit", "a.csv", "--target", "y", "--method", "cocoa", "--penalty", "l1", "--strength", "1"],
+        [
+            "fit",
+            "a.csv",
+            "--target",
+            "y",
+            "--method",
+            "cocoa",
+            "--penalty",
+            "l1",
+            "--strength",
+            "1",
+        ],
         ["fit", "a.csv", "--target", "z"],
         ["evaluate", "none.npz", "a.csv", "--target", "y"],
         ["predict", "none.npz", "a.csv"],
@@ -195,7 +237,9 @@ def test_the_shell_has_no_arguments_of_python(arguments, told, tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{k},{k % 2}\n" for k in range(8)))
     code, said = told(*arguments)
     assert code in (2, 3)
-    assert not [word for word in said.split() if word.partition("=")[0].isidentifier() and "=" in word]
+    assert not [
+        word for word in said.split() if word.partition("=")[0].isidentifier() and "=" in word
+    ]
 
 
 def test_exit_codes_have_explanations_of_their_own():

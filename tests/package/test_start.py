@@ -1,4 +1,6 @@
-"""`import coterie` and the command line start quickly: what is slow to import comes when it is used."""
+"""`import coterie` and the command line start quickly: what is slow to import comes when it is
+used.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def spent(*arguments: str, code: int = 0, cache: Path | None = None) -> float:
     """Processor seconds of that run of Python; what it compiles is kept in that folder."""
     kept = {"NUMBA_CACHE_DIR": str(cache)} if cache else {}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, *arguments], env={**os.environ, **kept}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *arguments], env={**os.environ, **kept}, capture_output=True, text=True
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == code, done.stderr
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -57,7 +61,10 @@ def spent(*arguments: str, code: int = 0, cache: Path | None = None) -> float:
 
 def imported(code: str) -> set[str]:
     """Which modules Python has imported when that code has ended."""
-    show = "import atexit, sys\natexit.register(lambda: print('imported', *sys.modules, file=sys.stderr))\n"
+    show = (
+        "import atexit, sys\natexit.register(lambda: print('imported', *sys.modules, "
+        "file=sys.stderr))\n"
+    )
     done = subprocess.run([sys.executable, "-c", show + code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(done.stderr.splitlines()[-1].split()[1:])
@@ -86,8 +93,12 @@ for line in sys.argv[1:]:
 
 
 def test_what_only_prints_and_what_is_refused_imports_nothing_slow():
-    codes = dict.fromkeys(["--version", "--help", "fit --help"], 0) | dict.fromkeys(USAGE_ERRORS.values(), 2)
-    done = subprocess.run([sys.executable, "-c", SEVERAL_COMMANDS, *codes], capture_output=True, text=True, check=True)
+    codes = dict.fromkeys(["--version", "--help", "fit --help"], 0) | dict.fromkeys(
+        USAGE_ERRORS.values(), 2
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", SEVERAL_COMMANDS, *codes], capture_output=True, text=True, check=True
+    )
     ends = [line.split()[1:] for line in done.stderr.splitlines() if line.startswith("ended ")]
     assert [int(code or 0) for code, *_ in ends] == list(codes.values())
     imports = [packages({*modules}) & HEAVY for _, *modules in ends]
@@ -96,7 +107,9 @@ def test_what_only_prints_and_what_is_refused_imports_nothing_slow():
 
 def test_what_is_slow_is_imported_when_it_is_used():
     assert not packages(imported("import coterie")) & HEAVY
-    assert not packages(imported("import coterie.cli; list(coterie.cli._Commands().values())")) & HEAVY
+    assert (
+        not packages(imported("import coterie.cli; list(coterie.cli._Commands().values())")) & HEAVY
+    )
     assert not packages(imported("import coterie as co; co.solve, co.path, co.read, co.verify")) & {
         "cryptography", "grpc", "matplotlib", "pandas", "pyspark", "ray", "sklearn", "torch",
     }  # fmt: skip
@@ -120,9 +133,13 @@ def test_a_first_fit_compiles_little(tmp_path):
     assert first <= 1.8 * second
 
 
-@pytest.mark.parametrize("file", sorted(Path(kernels.__file__).parent.glob("*.py")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted(Path(kernels.__file__).parent.glob("*.py")), ids=lambda file: file.stem
+)
 def test_no_kernel_copies_a_slice(file):
-    """To do so with a loop compiles in a tenth of a second; numba's own way makes error messages, and takes two."""
+    """To do so with a loop compiles in a tenth of a second; numba's own way makes error messages,
+    and takes two.
+    """
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
             for target in ast.walk(ast.Tuple(node.targets)):

@@ -1,4 +1,5 @@
-"""What `mypy --strict` sees of Coterie in code like this: models and States have types, and need no cast.
+"""What `mypy --strict` sees of Coterie in code like this: models and States have types, and need no
+cast.
 
 mypy checks this file with the sources; an ignored error that is none is an error.
 """
@@ -28,7 +29,9 @@ Y = np.where(X[:, 0] > 0, 1.0, -1.0)
 
 
 def test_a_problem_gives_a_model_with_coefficients(tmp_path: Path) -> None:
-    result = co.solve(co.Problem("logistic", "l2", 1e-2, intercept=True), (X, Y), agents=2, tol=1e-4)
+    result = co.solve(
+        co.Problem("logistic", "l2", 1e-2, intercept=True), (X, Y), agents=2, tol=1e-4
+    )
     assert_type(result.model, LinearModel | LowRankModel)
     assert_type(result.model.intercept_, float | FloatArray)
     assert result.model.coef_.shape == (3,)
@@ -87,7 +90,12 @@ class Typed(co.Method[Place]):
 def test_a_method_names_its_state() -> None:
     assert Typed().states == (Place,)
     result = co.solve(
-        co.Problem("squared", "none", intercept=False), (X, Y), agents=2, method=Typed(), max_rounds=200, tol=1e-4
+        co.Problem("squared", "none", intercept=False),
+        (X, Y),
+        agents=2,
+        method=Typed(),
+        max_rounds=200,
+        tol=1e-4,
     )
     assert result.status.success
     with pytest.raises(AttributeError):

@@ -13,7 +13,13 @@ from scipy.optimize import approx_fprime, minimize
 import coterie as co
 from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
-from coterie.numerics.kernels.boosting import frank_wolfe_step, graph_block, log_sum, pairwise_step, slope
+from coterie.numerics.kernels.boosting import (
+    frank_wolfe_step,
+    graph_block,
+    log_sum,
+    pairwise_step,
+    slope,
+)
 from coterie.problems.personal.methods.dada import Dada
 from coterie.problems.personal.predictors import Linear, Stumps
 from coterie.problems.personal.problem import confidence, margins
@@ -39,7 +45,9 @@ def users_data(seed=0, users=K, rows=(2, 9)):
 def ring_of(users=K, seed=0):
     W = np.zeros((users, users))
     for k in range(users):
-        W[k, (k + 1) % users] = W[(k + 1) % users, k] = np.random.default_rng([seed, k]).uniform(0.2, 2)
+        W[k, (k + 1) % users] = W[(k + 1) % users, k] = np.random.default_rng([seed, k]).uniform(
+            0.2, 2
+        )
     return W
 
 
@@ -56,7 +64,11 @@ def value(A, c, W, alpha, mu):
     """(1), as it is printed."""
     d = W.sum(axis=1)
     fit = sum(d[k] * c[k] * np.log(np.exp(-A[k] @ alpha[k]).sum()) for k in range(len(A)))
-    pairs = sum(W[k, m] * np.sum((alpha[k] - alpha[m]) ** 2) for k in range(len(A)) for m in range(k + 1, len(A)))
+    pairs = sum(
+        W[k, m] * np.sum((alpha[k] - alpha[m]) ** 2)
+        for k in range(len(A))
+        for m in range(k + 1, len(A))
+    )
     return fit + mu / 2 * pairs
 
 
@@ -72,7 +84,7 @@ def best(A, c, W, mu, beta, norm=1):
     return task.value, np.array([a.value for a in models])
 
 
-# -- models given the graph --------------------------------------------------------------------------------------------
+# -- models given the graph ------------------------------------------------------------------------
 
 
 def test_partial_gradient():
@@ -83,7 +95,9 @@ def test_partial_gradient():
         np.array([[0, 1, 0.5], [1, 0, 0], [0.5, 0, 0]]),
         rng.standard_normal((3, N)),
     )
-    numeric = approx_fprime(alpha.ravel(), lambda a: value(A, c, W, a.reshape(3, N), MU)).reshape(3, N)
+    numeric = approx_fprime(alpha.ravel(), lambda a: value(A, c, W, a.reshape(3, N), MU)).reshape(
+        3, N
+    )
     for k in range(3):
         g, d = np.empty(N), W[k].sum()
         loss = slope(A[k], alpha[k], MU * W[k] @ alpha, d * c[k], MU * d, g)
@@ -100,7 +114,8 @@ def test_published_step_and_what_a_neighbour_can_rebuild():
     expected = (1 - gamma) * old
     expected[np.argmax(np.abs(g))] -= gamma * BETA * np.sign(g[np.argmax(np.abs(g))])
     np.testing.assert_allclose(new, expected)
-    # The neighbour is sent j and the new value; it finds the sign and γ, and with them everything else.
+    # The neighbour is sent j and the new value; it finds the sign and γ, and with them everything
+    # else.
     found = [(new[j] - old[j]) / (sign * BETA - old[j]) for sign in (-1, 1)]
     assert any(0 < share <= 1 and share == pytest.approx(gamma) for share in found)
 
@@ -140,7 +155,9 @@ def test_pairwise_step_is_the_best_on_its_segment():
 )
 def test_optimum_and_gap_against_a_convex_solver(changes, options):
     tables, W = users_data(), ring_of()
-    result = co.solve(problem(**changes), tables, split="users", network=W, tol=1e-5, max_rounds=5000, **options)
+    result = co.solve(
+        problem(**changes), tables, split="users", network=W, tol=1e-5, max_rounds=5000, **options
+    )
     A, c = matrices(tables, problem(**changes))
     optimum, _ = best(A, c, W, MU, BETA, 2 if changes else 1)
     certificate = result.certificate
@@ -153,7 +170,14 @@ def test_optimum_and_gap_against_a_convex_solver(changes, options):
 def test_gap_bounds_the_error_at_every_round():
     tables, W = users_data(3), ring_of()
     result = co.solve(
-        problem(), tables, split="users", network=W, step="frank-wolfe", tol=1e-9, max_rounds=40, check_every=1
+        problem(),
+        tables,
+        split="users",
+        network=W,
+        step="frank-wolfe",
+        tol=1e-9,
+        max_rounds=40,
+        check_every=1,
     )
     A, c = matrices(tables, problem())
     optimum, _ = best(A, c, W, MU, BETA)
@@ -163,17 +187,25 @@ def test_gap_bounds_the_error_at_every_round():
     assert errors[-1] < 0.2 * errors[0]
     # Theorem 1: E f(α⁽ᵗ⁾) − f* ≤ 2K (C + p₀)/(t + 2K), with Lemma 1's bound on C
     d = W.sum(axis=1)
-    C = 4 * BETA**2 * sum(d[k] * c[k] * np.abs(A[k]).sum(axis=0).max() ** 2 + MU * d[k] for k in range(K))
+    C = (
+        4
+        * BETA**2
+        * sum(d[k] * c[k] * np.abs(A[k]).sum(axis=0).max() ** 2 + MU * d[k] for k in range(K))
+    )
     p0 = value(A, c, W, np.zeros((K, N)), MU) - optimum
     t = K * result.history.round
     assert (errors <= 2 * K * (C + p0) / (t + 2 * K)).all()
 
 
 def test_scale_of_the_graph_does_not_matter():
-    """α(W) = α(8W), step by step; with 7 in place of 8 rounding decides ties otherwise, and only the optimum agrees."""
+    """α(W) = α(8W), step by step; with 7 in place of 8 rounding decides ties otherwise, and only
+    the optimum agrees.
+    """
     tables, W = users_data(), ring_of()
     how = {"split": "users", "max_rounds": 5000, "tol": 1e-5}
-    one, eight, seven = (co.solve(problem(), tables, network=scale * W, **how) for scale in (1, 8, 7))
+    one, eight, seven = (
+        co.solve(problem(), tables, network=scale * W, **how) for scale in (1, 8, 7)
+    )
     np.testing.assert_allclose(one.model.coef_.toarray(), eight.model.coef_.toarray(), atol=1e-9)
     assert seven.certificate.primal / 7 == pytest.approx(one.certificate.primal, rel=1e-4)
 
@@ -184,7 +216,9 @@ def test_limits_of_mu():
     alone = co.solve(problem(), tables, method="local", **how)
     assert alone.bill.bits == 0
     A, c = matrices(tables, problem())
-    assert alone.certificate.primal == pytest.approx(best(A, c, np.zeros((K, K)), 0.0, BETA)[0], abs=1e-4)
+    assert alone.certificate.primal == pytest.approx(
+        best(A, c, np.zeros((K, K)), 0.0, BETA)[0], abs=1e-4
+    )
     loose = co.solve(problem(mu=1e-6), tables, network=W, **how)
     own_losses = [log_sum(A[k], loose.model.coef_[[k]].toarray()[0]) for k in range(K)]
     np.testing.assert_allclose(own_losses, alone.model.losses, atol=1e-3)
@@ -204,7 +238,9 @@ def test_global_is_adaboost_on_all_rows():
     result = co.solve(problem(), tables, split="users", method="global", tol=1e-5, max_rounds=3000)
     A = np.concatenate(matrices(tables, problem())[0])
     model = cp.Variable(N)
-    pooled = cp.Problem(cp.Minimize(cp.log_sum_exp(-A @ model)), [cp.norm1(model) <= BETA]).solve(solver=cp.CLARABEL)
+    pooled = cp.Problem(cp.Minimize(cp.log_sum_exp(-A @ model)), [cp.norm1(model) <= BETA]).solve(
+        solver=cp.CLARABEL
+    )
     assert result.status == "optimal"
     assert -1e-6 <= result.certificate.primal - pooled <= result.certificate.gap + 1e-6
     assert co.verify(result.certificate, result.model, tables).holds
@@ -218,20 +254,25 @@ def test_isolated_and_empty_users():
     result = co.solve(problem(), tables, split="users", network=W, tol=1e-6, max_rounds=5000)
     models = result.model.coef_.toarray()
     assert log_sum(margins(introduced_agents(tables, problem())[5]), models[5]) == pytest.approx(
-        co.solve(problem(), tables, split="users", method="local", tol=1e-6).model.losses[5], abs=1e-3
+        co.solve(problem(), tables, split="users", method="local", tol=1e-6).model.losses[5],
+        abs=1e-3,
     )
     average = (W[2, 1] * models[1] + W[2, 3] * models[3]) / W[2].sum()
     np.testing.assert_allclose(models[2], average, atol=0.05)
 
 
-# -- the graph given the models ----------------------------------------------------------------------------------------
+# -- the graph given the models --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lam", [0.05, 1.0, 50.0])
 def test_exact_block_minimisation(lam):
     rng = np.random.default_rng(4)
     for _ in range(5):
-        price, others, own = rng.normal(0.5, 2.0, 6), rng.uniform(0.1, 3.0, 6), rng.uniform(0.1, 2.0)
+        price, others, own = (
+            rng.normal(0.5, 2.0, 6),
+            rng.uniform(0.1, 3.0, 6),
+            rng.uniform(0.1, 2.0),
+        )
 
         def fun(w, price=price, others=others, own=own):
             v = price @ w - np.log(own + w.sum()) - np.log(others + w).sum() + lam * w @ w
@@ -254,7 +295,9 @@ def test_exact_block_minimisation(lam):
 def graph_run(users, personal, rounds, **options):
     """Graph steps from an empty graph with random sparse models."""
     rng = np.random.default_rng(11)
-    models = rng.standard_normal((users, personal.count)) * (rng.random((users, personal.count)) < 0.5)
+    models = rng.standard_normal((users, personal.count)) * (
+        rng.random((users, personal.count)) < 0.5
+    )
     return models, graph_learning(users_data(7, users), personal, models, rounds, **options)
 
 
@@ -276,7 +319,14 @@ def test_graph_steps_reach_the_optimum_of_h():
 def test_published_graph_steps_keep_theorem_2():
     users, personal, kappa = 8, problem(lam=5.0, delta=1.0), 3
     _, (values, price, *_) = graph_run(
-        users, personal, 60, likeness="models", graph_step="gradient", graph_factor=1.0, sample=kappa, revisit=False
+        users,
+        personal,
+        60,
+        likeness="models",
+        graph_step="gradient",
+        graph_factor=1.0,
+        sample=kappa,
+        revisit=False,
     )
     optimum, _ = best_graph(price, personal.lam, personal.delta)
     start = values[0]
@@ -288,12 +338,21 @@ def test_published_graph_steps_keep_theorem_2():
 
 
 def test_graph_steps_that_suit_the_curvature_go_further():
-    """Steps of 1/L_κ leave most of the way; those of the curvature at hand go it, and h never rises."""
+    """Steps of 1/L_κ leave most of the way; those of the curvature at hand go it, and h never
+    rises.
+    """
     users, personal = 8, problem(lam=1.0, delta=0.1)
     left = {}
     for factor in (1.0, None):
         _, (values, price, *_) = graph_run(
-            users, personal, 60, likeness="models", graph_step="gradient", graph_factor=factor, sample=3, revisit=False
+            users,
+            personal,
+            60,
+            likeness="models",
+            graph_step="gradient",
+            graph_factor=factor,
+            sample=3,
+            revisit=False,
         )
         optimum, _ = best_graph(price, personal.lam, personal.delta)
         left[factor] = (values[-1] - optimum) / (values[0] - optimum)
@@ -303,21 +362,30 @@ def test_graph_steps_that_suit_the_curvature_go_further():
 
 def test_at_most_so_many_neighbours():
     few, free = (graph_run(16, problem(lam=50.0), 15, sample=5, nearest=n)[1][2] for n in (3, None))
-    # An end drops what is one too many for itself when it wakes up; until then it may have one more.
+    # An end drops what is one too many for itself when it wakes up; until then it may have one
+    # more.
     assert (few > 0).sum(axis=1).mean() <= 3.5
     assert (free > 0).sum(axis=1).mean() > 5
 
 
-# -- what it costs -----------------------------------------------------------------------------------------------------
+# -- what it costs ---------------------------------------------------------------------------------
 
 
 def test_bill_of_model_steps():
-    """(Z + log₂ n)·|N_k| bits for every published step, with n = 16 so that log₂ n is a whole number."""
+    """(Z + log₂ n)·|N_k| bits for every published step, with n = 16 so that log₂ n is a whole
+    number.
+    """
     tables, W = users_data(), ring_of()
     W[0, 3] = W[3, 0] = 1.0
     engine = Local(Gossip(record=True))
     result = co.solve(
-        problem(count=16), tables, split="users", network=W, step="frank-wolfe", max_rounds=20, engine=engine
+        problem(count=16),
+        tables,
+        split="users",
+        network=W,
+        step="frank-wolfe",
+        max_rounds=20,
+        engine=engine,
     )
     woken = [sight.agent for sight in engine.gossip.sights if sight.agent >= 0]
     assert len(woken) == 20 * K
@@ -330,7 +398,9 @@ def test_bill_of_model_steps():
 def test_bill_of_graph_steps(cache):
     """κ(3Z + nnz(Z + log₂ n)), or with a memory κ2Z + κ_new(Z + nnz(Z + log₂ n)) (Appendix C)."""
     users, kappa, personal = 8, 3, problem(count=16, lam=0.5)
-    models, (*_, bill) = graph_run(users, personal, 4, likeness="models", sample=kappa, cache=cache, revisit=False)
+    models, (*_, bill) = graph_run(
+        users, personal, 4, likeness="models", sample=kappa, cache=cache, revisit=False
+    )
     known, expected = set(), 0.0
     for t in range(1, 5):
         order = np.random.default_rng([0, 0x11, t]).integers(users, size=users)
@@ -344,10 +414,12 @@ def test_bill_of_graph_steps(cache):
     assert bill.per_word["Ask"].bits == expected
 
 
-# -- asynchronous gossip -----------------------------------------------------------------------------------------------
+# -- asynchronous gossip ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"network": "ring"}, {"network": "learned", "alternations": 1, "sample": 2}])
+@pytest.mark.parametrize(
+    "options", [{"network": "ring"}, {"network": "learned", "alternations": 1, "sample": 2}]
+)
 def test_lost_and_late_messages_and_their_replay(options):
     tables = users_data(5, 8)
     how = {"split": "users", "tol": 1e-9, "max_rounds": 70, "local_steps": 3, **options}
@@ -363,7 +435,9 @@ def test_lost_and_late_messages_and_their_replay(options):
 def test_gossip_converges_in_bad_weather():
     tables, W = users_data(), ring_of()
     engine = Local(Gossip(lost=0.3, late=1.0))
-    result = co.solve(problem(), tables, split="users", network=W, tol=1e-3, max_rounds=3000, engine=engine)
+    result = co.solve(
+        problem(), tables, split="users", network=W, tol=1e-3, max_rounds=3000, engine=engine
+    )
     assert result.status == "optimal"
 
 
@@ -376,7 +450,14 @@ def test_impossible_weather_is_refused(wrong):
 @pytest.mark.parametrize("network", ["ring", "learned"])
 def test_a_resumed_run_is_the_run_that_never_stopped(network, tmp_path):
     tables = users_data(5, 8)
-    how = {"split": "users", "network": network, "tol": 1e-9, "check_every": 5, "sample": 3, "alternations": 1}
+    how = {
+        "split": "users",
+        "network": network,
+        "tol": 1e-9,
+        "check_every": 5,
+        "sample": 3,
+        "alternations": 1,
+    }
     whole = co.solve(problem(), tables, max_rounds=60, **how)
     co.solve(problem(), tables, max_rounds=25, checkpoint=tmp_path, **how)
     resumed = co.solve(problem(), tables, max_rounds=60, checkpoint=tmp_path, **how)
@@ -385,7 +466,7 @@ def test_a_resumed_run_is_the_run_that_never_stopped(network, tmp_path):
     assert resumed.bill == whole.bill
 
 
-# -- learning both -----------------------------------------------------------------------------------------------------
+# -- learning both ---------------------------------------------------------------------------------
 
 
 def test_the_two_camps_find_each_other():
@@ -441,7 +522,9 @@ def test_stumps_are_spread_evenly():
 
 def test_how_long_users_learn_alone_and_the_graph_can_be_said():
     short = Dada(learn=True, schedule="paper", alternations=1, alone=3, graph_rounds=2)
-    assert [short.phase(round) for round in range(1, 8)] == 3 * ["alone"] + 2 * ["graph"] + 2 * ["models"]
+    assert [short.phase(round) for round in range(1, 8)] == 3 * ["alone"] + 2 * ["graph"] + 2 * [
+        "models"
+    ]
     assert short.settles_after == 5
     assert short.gamma(10, 51) == pytest.approx(1.0)
     assert (Dada().rhythm, Dada(schedule="paper").rhythm) == ((10, 20, 10), (30, 10, 20))
@@ -453,20 +536,34 @@ def test_how_long_users_learn_alone_and_the_graph_can_be_said():
 
 
 def test_models_may_begin_near_the_common_one_with_an_intercept_of_their_own(tmp_path):
-    """The beginning is sums of everybody; a user whose labels are all alike is served by its intercept alone."""
+    """The beginning is sums of everybody; a user whose labels are all alike is served by its
+    intercept alone.
+    """
     rng = np.random.default_rng(3)
     users = np.repeat(np.arange(4), 12)
     X = rng.uniform(-1, 1, (48, 2))
     y = np.where(users == 3, 1.0, np.where(X[:, 0] > 0.1, 1.0, -1.0))
     problem = co.Personal(count=8, beta=5.0, constant=True)
-    how = {"split": "users", "network": "ring", "max_rounds": 1, "check_every": 1, "progress": False}
-    zeros, common = (co.solve(problem, (X, y, users), begin=begin, **how) for begin in ("zeros", "global"))
+    how = {
+        "split": "users",
+        "network": "ring",
+        "max_rounds": 1,
+        "check_every": 1,
+        "progress": False,
+    }
+    zeros, common = (
+        co.solve(problem, (X, y, users), begin=begin, **how) for begin in ("zeros", "global")
+    )
     assert common.certificate.primal < zeros.certificate.primal
-    assert common.bill.total.bits > zeros.bill.total.bits, "the steps on everybody's rows are billed"
+    assert common.bill.total.bits > zeros.bill.total.bits, (
+        "the steps on everybody's rows are billed"
+    )
     assert common.model.coef_.shape == (4, 9)
     assert (common.model.problem.base.values(X)[:, -1] == 1.0).all()
     again = co.models.load_model(common.model.save(tmp_path / "model.npz"))
-    np.testing.assert_array_equal(again.decision_function(X, users), common.model.decision_function(X, users))
+    np.testing.assert_array_equal(
+        again.decision_function(X, users), common.model.decision_function(X, users)
+    )
     assert co.verify(common.certificate, again, (X, y, users)).holds
     assert "begin" not in zeros.certificate.settings["method"]
     with pytest.raises(co.CoterieError, match="begin of dada"):

@@ -1,4 +1,6 @@
-"""Dada on Moons: how many steps to an error, how long a step takes, how much memory users take, and who is right."""
+"""Dada on Moons: how many steps to an error, how long a step takes, how much memory users take, and
+who is right.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,18 @@ def test_pairwise_steps_need_a_fifth_of_the_published_ones(moons):
     """To an error of 1e-3 of f(0), with the true graph."""
     tables, graph = moons
     how = {"split": "users", "network": graph, "tol": 1e-9}
-    best = co.solve(PROBLEM, tables, local_steps=10, max_rounds=200, check_every=200, **how).certificate
+    best = co.solve(
+        PROBLEM, tables, local_steps=10, max_rounds=200, check_every=200, **how
+    ).certificate
     unit = best.primal_at_zero
     pairwise = co.solve(PROBLEM, tables, max_rounds=300, check_every=20, **how).history
     reached = int(pairwise.round[np.flatnonzero(pairwise.primal - best.primal <= 1e-3 * unit)[0]])
     assert reached <= 300
     assert best.gap <= 1e-3 * unit, "the reference is good enough to judge by"
     rounds = 5 * reached
-    published = co.solve(PROBLEM, tables, step="frank-wolfe", max_rounds=rounds, check_every=rounds, **how)
+    published = co.solve(
+        PROBLEM, tables, step="frank-wolfe", max_rounds=rounds, check_every=rounds, **how
+    )
     assert published.certificate.primal - best.primal > 1e-3 * unit
 
 
@@ -47,7 +53,9 @@ def test_pairwise_steps_need_a_fifth_of_the_published_ones(moons):
 def test_exact_graph_steps_reach_1e_6_in_6000(moons):
     """With the local models, λ = 1, κ = 10, δ = 0.1, from the empty graph."""
     tables, _ = moons
-    local = co.solve(PROBLEM, tables, split="users", method="local", tol=1e-3, local_steps=10, max_rounds=60).model
+    local = co.solve(
+        PROBLEM, tables, split="users", method="local", tol=1e-3, local_steps=10, max_rounds=60
+    ).model
     how = {"graph_step": "exact", "sample": 10, "likeness": "models"}
     problem = PROBLEM.but(lam=1.0)
     values, price, *_ = graph_learning(tables, problem, local.coef_.toarray(), 60, **how)
@@ -61,7 +69,9 @@ def test_exact_graph_steps_reach_1e_6_in_6000(moons):
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["pairwise", "frank-wolfe"])
 def test_a_model_step_is_20_times_as_fast_as_the_public_code(moons, step):
-    """CPU time of a wake-up with its messages and its bill; the best of three, as other work disturbs."""
+    """CPU time of a wake-up with its messages and its bill; the best of three, as other work
+    disturbs.
+    """
     tables, graph = moons
     how = {"split": "users", "network": graph, "step": step, "check_every": 10**6, "tol": 1e-9}
     co.solve(PROBLEM, tables, max_rounds=5, **how)
@@ -91,7 +101,9 @@ def test_memory_is_linear_in_users():
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_accuracy_over_five_seeds():
-    """Zeros as other columns, parameters by cross-validation: the true graph is first, then the learned one."""
+    """Zeros as other columns, parameters by cross-validation: the true graph is first, then the
+    learned one.
+    """
     methods = ("dada fixed", "dada learned", "perso-linear", "local", "global")
     found = {method: [] for method in methods}
     for seed in range(5):

@@ -1,4 +1,6 @@
-"""Perso-linear as paper 001 has it: iterate by iterate beside plain numpy, its optimum beside cvxpy, and its bill."""
+"""Perso-linear as paper 001 has it: iterate by iterate beside plain numpy, its optimum beside
+cvxpy, and its bill.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def signed(users):
 
 
 def block(A, s, q, centre):
-    """The minimiser of (s/m) Σ max(0, 1 − Aθ) + (q/2)‖θ − centre‖² by its dual, with a general solver."""
+    """The minimiser of (s/m) Σ max(0, 1 − Aθ) + (q/2)‖θ − centre‖² by its dual, with a general
+    solver.
+    """
     if not len(A):
         return centre
 
@@ -52,7 +56,14 @@ def block(A, s, q, centre):
 
 
 def fit(users, W, **how):
-    settings = {"split": "users", "method": "perso-linear", "network": W, "tol": 1e-12, "progress": False, "seed": 4}
+    settings = {
+        "split": "users",
+        "method": "perso-linear",
+        "network": W,
+        "tol": 1e-12,
+        "progress": False,
+        "seed": 4,
+    }
     problem = co.Personal(beta=how.pop("beta", 50.0), mu=MU)
     return co.solve(problem, users, **{**settings, **how})
 
@@ -80,7 +91,9 @@ def test_iterates_are_those_of_the_plain_algorithm():
 
 
 def value(A, c, W, theta):
-    apart = sum(W[k, m] * cp.sum_squares(theta[k] - theta[m]) for k in range(K) for m in range(k) if W[k, m])
+    apart = sum(
+        W[k, m] * cp.sum_squares(theta[k] - theta[m]) for k in range(K) for m in range(k) if W[k, m]
+    )
     losses = [cp.sum(cp.pos(1 - A[k] @ theta[k])) / len(A[k]) for k in range(K) if len(A[k])]
     weights = [W[k].sum() * c[k] for k in range(K) if len(A[k])]
     return sum(w * one for w, one in zip(weights, losses, strict=True)) + MU / 2 * apart
@@ -93,7 +106,9 @@ def test_optimum_gap_and_proof(beta):
     A, rows = signed(users), np.array([table.n for table in users])
     theta = cp.Variable((K, D))
     inside = [cp.norm2(theta[k]) <= beta for k in range(K)]
-    optimum = cp.Problem(cp.Minimize(value(A, rows / rows.max(), W, theta)), inside).solve(solver=cp.CLARABEL)
+    optimum = cp.Problem(cp.Minimize(value(A, rows / rows.max(), W, theta)), inside).solve(
+        solver=cp.CLARABEL
+    )
     theta.value = result.model.coef_.toarray()
     found = value(A, rows / rows.max(), W, theta).value
     assert result.status == "optimal"
@@ -101,7 +116,9 @@ def test_optimum_gap_and_proof(beta):
     assert -1e-6 <= found - optimum <= result.certificate.gap + 1e-6
     assert (np.linalg.norm(theta.value, axis=1) <= beta * (1 + 1e-12)).all()
     assert co.verify(result.certificate, result.model, users).holds
-    np.testing.assert_allclose(result.model.losses, [mean_hinge(A[k], theta.value[k]) for k in range(K)])
+    np.testing.assert_allclose(
+        result.model.losses, [mean_hinge(A[k], theta.value[k]) for k in range(K)]
+    )
     assert result.model.problem.base.count == D
 
 
@@ -115,7 +132,13 @@ def test_gap_holds_at_every_round():
 
 def test_a_learned_graph_and_a_beginning():
     users = tables(2)
-    how = {"graph_step": "gradient", "likeness": "models", "schedule": "paper", "alternations": 1, "sample": 2}
+    how = {
+        "graph_step": "gradient",
+        "likeness": "models",
+        "schedule": "paper",
+        "alternations": 1,
+        "sample": 2,
+    }
     result = fit(users, "learned", max_rounds=70, tol=1e-3, **how)
     assert result.model.weights.nnz > 0
     assert co.verify(result.certificate, result.model, users).holds
@@ -126,5 +149,9 @@ def test_a_learned_graph_and_a_beginning():
 
 def test_kernel_without_rows_and_with_an_empty_one():
     centre = np.array([1.0, -2.0])
-    np.testing.assert_array_equal(hinge_block(np.empty((0, 2)), centre, 0.0, 0.7, 9.0, np.empty(0), 10), centre)
-    np.testing.assert_array_equal(hinge_block(np.zeros((1, 2)), centre, 1.0, 0.7, 9.0, np.zeros(1), 10), centre)
+    np.testing.assert_array_equal(
+        hinge_block(np.empty((0, 2)), centre, 0.0, 0.7, 9.0, np.empty(0), 10), centre
+    )
+    np.testing.assert_array_equal(
+        hinge_block(np.zeros((1, 2)), centre, 1.0, 0.7, 9.0, np.zeros(1), 10), centre
+    )

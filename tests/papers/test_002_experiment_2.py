@@ -1,7 +1,8 @@
-"""Paper 002, Experiment 2 and the SVM on a1a: nothing tuned, accelerated, against the best fixed ρ of a 13-point grid.
+"""Paper 002, Experiment 2 and the SVM on a1a: nothing tuned, accelerated, against the best fixed ρ
+of a 13-point grid.
 
-The grid's rounds are those that `benchmarks/primal_dual.py` prints (see docs/papers/002.md); the slow test measures
-them again.
+The grid's rounds are those that `benchmarks/primal_dual.py` prints (see docs/papers/002.md); the
+slow test measures them again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ def measured(case, **settings):
     _, problem, data, agents = case
     exact = co.solve(problem, data, agents=agents, tol=1e-11, max_rounds=20_000)
     best = 0.5 * (exact.certificate.primal + exact.certificate.dual)
-    run = {"agents": agents, "method": "proximal-1", "check_every": 1, "tol": 1e-7, "max_rounds": 1500, **settings}
+    run = {
+        "agents": agents,
+        "method": "proximal-1",
+        "check_every": 1,
+        "tol": 1e-7,
+        "max_rounds": 1500,
+        **settings,
+    }
     return rounds_to(co.solve(problem, data, **run), best)
 
 
@@ -49,7 +57,9 @@ def test_the_linearised_rules_need_a_third_of_the_rounds(rule):
     assert gap <= 0.35 * 401
 
 
-@pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files")
+@pytest.mark.skipif(
+    not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files"
+)
 def test_the_svm_needs_two_thirds_of_the_rounds_of_the_best_fixed_rho():
     suboptimality, gap = measured(next(machines()))
     assert suboptimality <= 0.65 * 1028

@@ -1,4 +1,6 @@
-"""Paper 002: the five rules are one family. Its corollaries, lemmas and theorems, iterate by iterate."""
+"""Paper 002: the five rules are one family. Its corollaries, lemmas and theorems, iterate by
+iterate.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,14 @@ def labels(loss):
 
 def agents_for(problem, y, count=K, weights=None):
     network = star(count, server=True)
-    members = make_agents(split(Table(X, y, weights), "samples", count), problem, "samples", network, 0)
+    members = make_agents(
+        split(Table(X, y, weights), "samples", count), problem, "samples", network, 0
+    )
     transport = InProcess(network, Bill(network))
     statistics = transport.converse([introduce(a) for a in members], "setup")
-    return transport, [replace(a, statistics=known) for a, known in zip(members, statistics, strict=True)]
+    return transport, [
+        replace(a, statistics=known) for a, known in zip(members, statistics, strict=True)
+    ]
 
 
 def iterates(steps, problem, y, rounds, count=K):
@@ -51,7 +57,9 @@ def iterates(steps, problem, y, rounds, count=K):
     transport, members = agents_for(problem, y, count)
     states = transport.converse([steps.start(a) for a in members], "setup")
     for t in range(1, rounds + 1):
-        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse(
+            [steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds"
+        )
         yield states[0].w, np.concatenate([s.v for s in states])
 
 
@@ -75,7 +83,9 @@ def test_corollary_1_fails_for_another_rho():
     assert np.abs(one - two).max() > 1e-3
 
 
-@pytest.mark.parametrize(("first", "second"), [("consensus", "proximal-1"), ("lin-consensus", "proximal-2")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("consensus", "proximal-1"), ("lin-consensus", "proximal-2")]
+)
 @pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
 def test_corollary_2_consensus_is_proximal_for_l2(first, second, loss):
     rho = 0.7
@@ -111,7 +121,9 @@ def test_lemma_1_both_metrics_are_positive_semidefinite(count, seed):
 @pytest.mark.parametrize("rule", ["consensus", "lin-consensus", "proximal-1", "proximal-2"])
 @pytest.mark.parametrize("loss", ["squared", "hinge"])
 def test_theorem_1_the_ergodic_bound(rule, loss):
-    """L(w̄; v) − L(w; v̄) ≤ ‖z − z⁰‖²_P / 2T for any z = (w, v), with Lemma 2's P and, as it counts, T rounds."""
+    """L(w̄; v) − L(w; v̄) ≤ ‖z − z⁰‖²_P / 2T for any z = (w, v), with Lemma 2's P and, as it
+    counts, T rounds.
+    """
     lam, rho, rounds, y = 0.05, 0.5, 40, labels(loss)
     problem = co.Problem(loss, "l2", lam, intercept=False)
     steps = method(rule, rho=rho, **({} if "2" in rule or "lin" in rule else EXACT))
@@ -119,7 +131,9 @@ def test_theorem_1_the_ergodic_bound(rule, loss):
     if steps.dual_first:
         pairs = path
     else:  # Lemma 2 pairs w⁽ᵗ⁾ with v⁽ᵗ⁾, which is one round older
-        pairs = list(zip([w for w, _ in path], [np.zeros(N), *(v for _, v in path[:-1])], strict=True))[1:]
+        pairs = list(
+            zip([w for w, _ in path], [np.zeros(N), *(v for _, v in path[:-1])], strict=True)
+        )[1:]
     start = (np.zeros(D), np.zeros(N)) if steps.dual_first else pairs[0]
     used = pairs if steps.dual_first else pairs[1:]
     w_mean, v_mean = (np.mean([pair[i] for pair in used], axis=0) for i in (0, 1))
@@ -148,7 +162,9 @@ def test_theorem_1_the_ergodic_bound(rule, loss):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_local_solver_solves_its_problem(loss, weighted, sparse):
-    """Optimality: v = prox_{ℓ*}(v + X(w − c Xᵀ(s∘(v − v⁰)))) at the answer, for any c, with and without intercept."""
+    """Optimality: v = prox_{ℓ*}(v + X(w − c Xᵀ(s∘(v − v⁰)))) at the answer, for any c, with and
+    without intercept.
+    """
     import scipy.sparse as sp
 
     rng = np.random.default_rng(1)
@@ -160,7 +176,9 @@ def test_the_local_solver_solves_its_problem(loss, weighted, sparse):
     v = np.clip(0.2 * rng.standard_normal(N), *problem.loss.domain(y))
     w = rng.standard_normal(D + 1)
     for c in (0.01, 0.3, 10.0):
-        new, Xnew = solve_block(agent, v, agent.design.adjoint(agent.weighted(v)), w, c, 1e-13, 100_000, 1)
+        new, Xnew = solve_block(
+            agent, v, agent.design.adjoint(agent.weighted(v)), w, c, 1e-13, 100_000, 1
+        )
         np.testing.assert_allclose(Xnew, agent.design.adjoint(agent.weighted(new)), atol=1e-9)
         pull = agent.design.forward(w - c * agent.design.adjoint(agent.weighted(new - v)))
         np.testing.assert_allclose(new, problem.loss.dual_prox(new + pull, y, 1.0), atol=1e-8)
@@ -175,13 +193,19 @@ def test_correlated_columns_leave_no_local_problem_half_solved(loss, rows, spars
 
     rng = np.random.default_rng(2)
     smooth = np.cumsum(rng.standard_normal((rows, 50)), axis=1)
-    y = labels_for(loss, smooth[:, 20] + rng.standard_normal(rows), np.sign(smooth[:, 20] + rng.standard_normal(rows)))
+    y = labels_for(
+        loss,
+        smooth[:, 20] + rng.standard_normal(rows),
+        np.sign(smooth[:, 20] + rng.standard_normal(rows)),
+    )
     problem = co.Problem(loss, "l2", 1e-4, intercept=True)
     data = Table(sp.csr_array(smooth) if sparse else smooth, y, rng.uniform(0.5, 2.0, rows))
     agent = make_agents([data], problem, "samples", star(1, server=True), 0)[0]
     v, w = np.zeros(rows), np.zeros(51)
     new, Xnew = solve_block(agent, v, np.zeros(51), w, 1.0, 1e-3, 50, 1)
-    np.testing.assert_allclose(Xnew, agent.design.adjoint(agent.weighted(new)), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        Xnew, agent.design.adjoint(agent.weighted(new)), rtol=1e-9, atol=1e-9
+    )
     # The naive twin: v⁺ = ℓ'(X̃z) where Σ s ℓ(X̃z) + ‖z‖²/2c is least
     scores, back = agent.design.forward, lambda u: agent.design.adjoint(agent.weighted(u))
     found = minimize(
@@ -213,7 +237,9 @@ def test_every_rule_reaches_the_pooled_optimum(rule, loss, penalty):
             co.solve(problem, (X, labels(loss)), agents=K, method=rule)
         return
     result = co.solve(problem, (X, labels(loss)), agents=K, method=rule, tol=1e-4, max_rounds=1500)
-    hard = not np.isfinite(problem.loss.smoothness) and (problem.penalty.strong_convexity == 0 or rule == "cocoa")
+    hard = not np.isfinite(problem.loss.smoothness) and (
+        problem.penalty.strong_convexity == 0 or rule == "cocoa"
+    )
     assert result.status.success or hard, "without smoothness and growth the rate is only 1/t"
     best = pooled_optimum(problem, X, labels(loss))[2]
     assert -1e-7 <= result.certificate.primal - best <= result.certificate.gap + 1e-7
@@ -222,12 +248,17 @@ def test_every_rule_reaches_the_pooled_optimum(rule, loss, penalty):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("agents", [1, N, [40, 20], [30, 0, 30]], ids=["one", "one each", "unequal", "one empty"])
+@pytest.mark.parametrize(
+    "agents", [1, N, [40, 20], [30, 0, 30]], ids=["one", "one each", "unequal", "one empty"]
+)
 def test_any_split_gives_the_same_answer(rule, agents):
     problem = co.Problem("logistic", "l2", 0.05, intercept=False)
     result = co.solve(problem, (X, SIGNS), agents=agents, method=rule, tol=1e-6, max_rounds=5000)
     assert result.status == "optimal"
-    assert result.certificate.primal - pooled_optimum(problem, X, SIGNS)[2] <= result.certificate.gap + 1e-8
+    assert (
+        result.certificate.primal - pooled_optimum(problem, X, SIGNS)[2]
+        <= result.certificate.gap + 1e-8
+    )
 
 
 def test_cocoa_refuses_an_intercept():
@@ -235,7 +266,7 @@ def test_cocoa_refuses_an_intercept():
         co.solve(co.Problem("logistic", "l2", 0.1, intercept=True), (X, SIGNS), method="cocoa")
 
 
-# -- acceleration ----------------------------------------------------------------------------------------------------
+# -- acceleration ----------------------------------------------------------------------------------
 
 
 @pytest.mark.rotates
@@ -260,13 +291,19 @@ def hinge_rounds(seed, penalty, acceleration, limit):
     y = np.where(A @ rng.standard_normal(20) + rng.standard_normal(200) > 0, 1.0, -1.0)
     run = {"agents": 5, "method": "proximal-1", "tol": 1e-6, "check_every": 1, "max_rounds": limit}
     return co.solve(
-        co.Problem("hinge", penalty, 0.005, intercept=False), (A, y), acceleration=acceleration, **run
+        co.Problem("hinge", penalty, 0.005, intercept=False),
+        (A, y),
+        acceleration=acceleration,
+        **run,
     ).rounds
 
 
 def test_the_hinge_is_relaxed_until_anderson_has_something_to_promise():
     kinds = ("none", "relaxation", "auto")
-    rounds = {kind: np.array([hinge_rounds(seed, "l2", kind, 5000) for seed in range(4)]) for kind in kinds}
+    rounds = {
+        kind: np.array([hinge_rounds(seed, "l2", kind, 5000) for seed in range(4)])
+        for kind in kinds
+    }
     assert (rounds["relaxation"] <= 1.1 * rounds["none"]).all()
     assert (rounds["auto"] <= 0.8 * rounds["none"]).all()
     assert rounds["auto"].sum() <= 0.6 * rounds["none"].sum()
@@ -277,7 +314,10 @@ def test_the_hinge_is_relaxed_until_anderson_has_something_to_promise():
 def test_an_anchor_ends_the_circling_where_nothing_is_strongly_convex(seed):
     anchored = hinge_rounds(seed, "l1", "auto", 2000)
     assert anchored < 2000
-    assert all(hinge_rounds(seed, "l1", kind, 2 * anchored) == 2 * anchored for kind in ("none", "relaxation"))
+    assert all(
+        hinge_rounds(seed, "l1", kind, 2 * anchored) == 2 * anchored
+        for kind in ("none", "relaxation")
+    )
 
 
 @pytest.mark.parametrize("acceleration", ["anderson", "halpern", "relaxation"])
@@ -293,14 +333,20 @@ def test_accelerated_runs_resume_bit_by_bit(tmp_path, acceleration, stop):
 
 
 def test_anderson_solves_a_linear_map_in_as_many_rounds_as_it_has_dimensions():
-    """On x ↦ Mx + b in d dimensions the plain iteration creeps; with memory d it is exact after d + 1 rounds."""
+    """On x ↦ Mx + b in d dimensions the plain iteration creeps; with memory d it is exact after d +
+    1 rounds.
+    """
     problem = co.Problem("squared", "l2", 0.05, intercept=False)
     steps = Anderson(method("cocoa"), memory=15, alpha=1.0, safeguard=1e9)
     transport, members = agents_for(problem, NUMBERS, count=1)
     states = transport.converse([steps.start(a) for a in members], "setup")
     for t in range(1, 12):
-        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
-        states = transport.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+        states = transport.converse(
+            [steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds"
+        )
+        states = transport.converse(
+            [steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning"
+        )
     best = pooled_optimum(problem, X, NUMBERS)[0]
     np.testing.assert_allclose(states[0].image.w, best, atol=1e-6)
 
@@ -309,8 +355,12 @@ def accelerated_states(steps, problem, y, rounds):
     transport, members = agents_for(problem, y)
     states = transport.converse([steps.start(a) for a in members], "setup")
     for t in range(1, rounds + 1):
-        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
-        states = transport.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+        states = transport.converse(
+            [steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds"
+        )
+        states = transport.converse(
+            [steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning"
+        )
         yield states
 
 
@@ -325,7 +375,9 @@ def test_without_a_promise_anderson_is_the_plain_iteration():
 @pytest.mark.parametrize("loss", ["hinge", "squared", "logistic"])
 @pytest.mark.parametrize("rule", ["consensus", "lin-consensus", "proximal-1", "proximal-2"])
 def test_what_an_agent_says_of_its_dual_is_carried_along_with_it(rule, loss):
-    """Xv is never computed again from v; relaxed, extrapolated, with an intercept, it stays the image of v."""
+    """Xv is never computed again from v; relaxed, extrapolated, with an intercept, it stays the
+    image of v.
+    """
     problem = co.Problem(loss, "l2", 0.05, intercept=True)
     steps = Anderson(method(rule), patience=10, promise=1.0, alpha=1.5)
     _, members = agents_for(problem, labels(loss))
@@ -361,20 +413,30 @@ def test_after_a_bad_extrapolation_anderson_goes_back_to_the_best_image():
 
 def test_relaxation_gives_way_when_the_residual_grows():
     problem = co.Problem("squared", "l2", 0.05, intercept=False)
-    steps = Relaxation(method("proximal-2", rho=1.0, eta=0.3 * np.linalg.norm(X, 2) ** 2))  # too bold a step
+    steps = Relaxation(
+        method("proximal-2", rho=1.0, eta=0.3 * np.linalg.norm(X, 2) ** 2)
+    )  # too bold a step
     transport, members = agents_for(problem, NUMBERS)
     states = transport.converse([steps.start(a) for a in members], "setup")
     for t in range(1, 31):
-        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
-        states = transport.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+        states = transport.converse(
+            [steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds"
+        )
+        states = transport.converse(
+            [steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning"
+        )
     assert states[0].alpha < 1.9
 
 
 def test_halperns_iteration_is_pulled_back_to_where_it_was_restarted():
-    """x⁺ = (k+1)/(k+2) (2T(x) − x) + 1/(k+2) x₀, in w and in every agent's v; a restart begins at T(x)."""
+    """x⁺ = (k+1)/(k+2) (2T(x) − x) + 1/(k+2) x₀, in w and in every agent's v; a restart begins at
+    T(x).
+    """
     steps, restarts = Halpern(method("proximal-1", rho=1.0)), 0
     before = None
-    for states in accelerated_states(steps, co.Problem("hinge", "l1", 0.01, intercept=False), SIGNS, 40):
+    for states in accelerated_states(
+        steps, co.Problem("hinge", "l1", 0.01, intercept=False), SIGNS, 40
+    ):
         for old, new in zip(before or states, states, strict=True):
             if new.k == 0:
                 assert new.start is new.image
@@ -382,9 +444,15 @@ def test_halperns_iteration_is_pulled_back_to_where_it_was_restarted():
                 restarts += 1
             elif before:
                 for name in ("w", "v", "Xv"):
-                    x, x0, Tx = getattr(old.start, name), getattr(old.anchor, name), getattr(new.image, name)
+                    x, x0, Tx = (
+                        getattr(old.start, name),
+                        getattr(old.anchor, name),
+                        getattr(new.image, name),
+                    )
                     expected = (new.k * (2 * Tx - x) + x0) / (new.k + 1)
-                    np.testing.assert_allclose(getattr(new.start, name), expected, atol=1e-12 * (1 + np.abs(x).max()))
+                    np.testing.assert_allclose(
+                        getattr(new.start, name), expected, atol=1e-12 * (1 + np.abs(x).max())
+                    )
                 assert new.anchor is old.anchor
         before = states
     assert K < restarts < 40 * K
@@ -392,7 +460,9 @@ def test_halperns_iteration_is_pulled_back_to_where_it_was_restarted():
 
 def test_names_of_accelerations():
     with pytest.raises(UnknownName, match="anderson"):
-        co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, NUMBERS), acceleration="andersen")
+        co.solve(
+            co.Problem("squared", "l2", 0.1, intercept=False), (X, NUMBERS), acceleration="andersen"
+        )
     with pytest.raises(InvalidProblem, match="cannot be accelerated"):
         accelerated(Anderson(method("cocoa")), "relaxation", method("cocoa"))
 
@@ -404,6 +474,11 @@ def test_halperns_anchor_forgives_large_blocks_that_are_solved_roughly(rule, age
     A = rng.standard_normal((200, 8)) * rng.uniform(0.3, 3, 8)
     y = np.sign(A[:, 0] + rng.standard_normal(200))
     result = co.solve(
-        co.Problem("hinge", "l1", 0.01, intercept=False), (A, y), agents=agents, method=rule, tol=1e-5, max_rounds=1000
+        co.Problem("hinge", "l1", 0.01, intercept=False),
+        (A, y),
+        agents=agents,
+        method=rule,
+        tol=1e-5,
+        max_rounds=1000,
     )
     assert result.status == "optimal"

@@ -1,4 +1,6 @@
-"""Paper 002, equation (4): proximal-2 is what the paper says, and reaches the pooled optimum within its own gap."""
+"""Paper 002, equation (4): proximal-2 is what the paper says, and reaches the pooled optimum within
+its own gap.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def labels(loss):
 
 
 def test_eq_4_iterate_by_iterate():
-    """The distributed rounds equal the paper's two lines for the pooled data, in its layout (X is d × n)."""
+    """The distributed rounds equal the paper's two lines for the pooled data, in its layout (X is d
+    × n).
+    """
     rho, eta, lam, rounds = 0.7, 2.0 * np.linalg.norm(X, 2) ** 2, 0.05, 20
     A, w, v = X.T, np.zeros(D), np.zeros(N)
     for _ in range(rounds):
@@ -39,7 +43,9 @@ def test_eq_4_iterate_by_iterate():
         v = np.clip((u - step * NUMBERS) / (1 + step), -1.0, 1.0)  # prox of step·ℓ*, Huber
     problem = co.Problem("huber", "l1", lam, threshold=1.0, intercept=False)
     run = {"rho": rho, "eta": eta, "tol": 1e-15, "max_rounds": rounds, "acceleration": "none"}
-    result = co.solve(problem, (X, NUMBERS), agents=K, method="proximal-2", check_every=rounds, **run)
+    result = co.solve(
+        problem, (X, NUMBERS), agents=K, method="proximal-2", check_every=rounds, **run
+    )
     np.testing.assert_allclose(result.model.coef_, w, atol=1e-12)
     np.testing.assert_allclose(np.concatenate(result.certificate.witness), v, atol=1e-12)
 
@@ -67,12 +73,22 @@ def test_balance_weighs_both_distances_the_same():
 def test_the_answer_is_scikit_learns(name, intercept, layout):
     lam = 0.02
     problem, y, twin = {
-        "ridge": (("squared", "l2"), NUMBERS, Ridge(alpha=lam * N, fit_intercept=intercept, tol=1e-12)),
-        "lasso": (("squared", "l1"), NUMBERS, Lasso(alpha=lam, fit_intercept=intercept, tol=1e-12, max_iter=100_000)),
+        "ridge": (
+            ("squared", "l2"),
+            NUMBERS,
+            Ridge(alpha=lam * N, fit_intercept=intercept, tol=1e-12),
+        ),
+        "lasso": (
+            ("squared", "l1"),
+            NUMBERS,
+            Lasso(alpha=lam, fit_intercept=intercept, tol=1e-12, max_iter=100_000),
+        ),
         "logistic": (
             ("logistic", "l2"),
             SIGNS,
-            LogisticRegression(C=1 / (lam * N), fit_intercept=intercept, tol=1e-12, max_iter=10_000),
+            LogisticRegression(
+                C=1 / (lam * N), fit_intercept=intercept, tol=1e-12, max_iter=10_000
+            ),
         ),
         # liblinear penalises its intercept, so the SVM with one is compared with cvxpy below
         "svm": (
@@ -82,7 +98,9 @@ def test_the_answer_is_scikit_learns(name, intercept, layout):
         ),
     }[name]
     task = co.Problem(*problem, lam, intercept=intercept)
-    result = co.solve(task, (layout(X), y), agents=K, method="proximal-1", tol=1e-7, max_rounds=50_000)
+    result = co.solve(
+        task, (layout(X), y), agents=K, method="proximal-1", tol=1e-7, max_rounds=50_000
+    )
     assert result.status == "optimal"
     _, _, best = pooled_optimum(task, X, y)
     assert result.certificate.primal - best <= result.certificate.gap + 1e-8
@@ -94,7 +112,9 @@ def test_the_answer_is_scikit_learns(name, intercept, layout):
 
 
 @pytest.mark.rotates
-@pytest.mark.parametrize("penalty", ["none", "l2", "l1", "elasticnet", "group", "nonnegative", "box", "l1ball"])
+@pytest.mark.parametrize(
+    "penalty", ["none", "l2", "l1", "elasticnet", "group", "nonnegative", "box", "l1ball"]
+)
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_every_loss_and_penalty_reaches_the_pooled_optimum(loss, penalty):
     parameters = {
@@ -108,7 +128,9 @@ def test_every_loss_and_penalty_reaches_the_pooled_optimum(loss, penalty):
         "l1ball": {"radius": 1.0},
     }[penalty]
     problem = co.Problem(loss, penalty, intercept=True, **parameters)
-    result = co.solve(problem, (X, labels(loss)), agents=K, method="proximal-1", tol=1e-4, max_rounds=5000)
+    result = co.solve(
+        problem, (X, labels(loss)), agents=K, method="proximal-1", tol=1e-4, max_rounds=5000
+    )
     hard = not np.isfinite(problem.loss.smoothness) and problem.penalty.strong_convexity == 0
     assert result.status.success or hard, "without smoothness and growth the rate is only 1/t"
     assert result.certificate.relative_gap <= 0.05
@@ -143,9 +165,15 @@ def test_any_network_gives_the_same_answer(network):
 def test_weights_count_as_copies():
     counts = RNG.integers(1, 4, N)
     problem = co.Problem("huber", "l1", 0.05, intercept=True)
-    weighted = co.solve(problem, (X, NUMBERS, counts.astype(float)), agents=K, method="proximal-1", tol=1e-9)
+    weighted = co.solve(
+        problem, (X, NUMBERS, counts.astype(float)), agents=K, method="proximal-1", tol=1e-9
+    )
     copied = co.solve(
-        problem, (np.repeat(X, counts, axis=0), np.repeat(NUMBERS, counts)), agents=K, method="proximal-1", tol=1e-9
+        problem,
+        (np.repeat(X, counts, axis=0), np.repeat(NUMBERS, counts)),
+        agents=K,
+        method="proximal-1",
+        tol=1e-9,
     )
     assert weighted.certificate.primal == pytest.approx(copied.certificate.primal, abs=1e-8)
     np.testing.assert_allclose(weighted.model.coef_, copied.model.coef_, atol=1e-4)
@@ -175,9 +203,20 @@ def test_a_given_rho_is_respected():
 def test_auto_rho_does_not_depend_on_units(scale):
     """Rescaling columns and labels alike rescales the answer; the rounds must not explode."""
     problem = co.Problem("squared", "l2", 0.05 * scale**2, intercept=False)
-    result = co.solve(problem, (scale * X, 7.0 * NUMBERS), agents=K, method="proximal-1", tol=1e-6, max_rounds=2000)
+    result = co.solve(
+        problem,
+        (scale * X, 7.0 * NUMBERS),
+        agents=K,
+        method="proximal-1",
+        tol=1e-6,
+        max_rounds=2000,
+    )
     reference = co.solve(
-        co.Problem("squared", "l2", 0.05, intercept=False), (X, NUMBERS), agents=K, method="proximal-1", tol=1e-6
+        co.Problem("squared", "l2", 0.05, intercept=False),
+        (X, NUMBERS),
+        agents=K,
+        method="proximal-1",
+        tol=1e-6,
     )
     assert result.status == "optimal"
     assert result.rounds <= reference.rounds + 2

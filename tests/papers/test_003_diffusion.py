@@ -1,4 +1,6 @@
-"""Paper 003: Algorithms 1 to 3 are what the paper means, iterate by iterate, and reach the pooled optimum."""
+"""Paper 003: Algorithms 1 to 3 are what the paper means, iterate by iterate, and reach the pooled
+optimum.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from hypothesis import strategies as st
 import coterie as co
 from coterie.data import Table
 from coterie.methods import METHODS
-from coterie.methods.published.mixing_filter import chebyshev_filter, mixing_filter, power_filter, response
+from coterie.methods.published.mixing_filter import (
+    chebyshev_filter,
+    mixing_filter,
+    power_filter,
+    response,
+)
 from coterie.networks import complete, path, ring, star
 from coterie.numerics.kernels.pipeline import U, V
 from coterie.numerics.losses import LOSSES
@@ -25,8 +32,15 @@ from coterie.transport.in_process import InProcess
 from tests.harness.labels import labels_for
 from tests.harness.reference import pooled_optimum
 
-bench = pytest.importorskip("benchmarks.pvrd2", reason="this copy of the repository has no benchmarks")
-Run, correlated, epochs_to, minimiser = bench.Run, bench.correlated, bench.epochs_to, bench.minimiser
+bench = pytest.importorskip(
+    "benchmarks.pvrd2", reason="this copy of the repository has no benchmarks"
+)
+Run, correlated, epochs_to, minimiser = (
+    bench.Run,
+    bench.correlated,
+    bench.epochs_to,
+    bench.minimiser,
+)
 largest_curvature = bench.largest_curvature
 
 RNG = np.random.default_rng(0)
@@ -44,7 +58,17 @@ def labels(loss):
     return labels_for(loss, NUMBERS, SIGNS)
 
 
-def fit(loss="logistic", method="pvrd2", *, network="ring", data=None, agents=SIZES, tol=1e-8, intercept=False, **more):
+def fit(
+    loss="logistic",
+    method="pvrd2",
+    *,
+    network="ring",
+    data=None,
+    agents=SIZES,
+    tol=1e-8,
+    intercept=False,
+    **more,
+):
     problem = co.Problem(loss, "l2", STRENGTH, intercept=intercept)
     data = (X, labels(loss)) if data is None else data
     settings = {"network": network, "agents": agents, "tol": tol, "max_rounds": 3000, **more}
@@ -52,17 +76,35 @@ def fit(loss="logistic", method="pvrd2", *, network="ring", data=None, agents=SI
 
 
 def in_sight(loss="logistic", network=None, agents=SIZES, **more):
-    return Run(co.Problem(loss, "l2", STRENGTH, intercept=False), (X, labels(loss)), network or ring(K), agents, **more)
+    return Run(
+        co.Problem(loss, "l2", STRENGTH, intercept=False),
+        (X, labels(loss)),
+        network or ring(K),
+        agents,
+        **more,
+    )
 
 
-# -- the naive twin: Algorithm 3 word by word, for the pooled data, with the mixings of a score in one matrix ---------
+# -- the naive twin: Algorithm 3 word by word, for the pooled data, with the mixings of a score in o
 
 
-def twin(loss, samples, P, J=1, step=0.05, sizes=SIZES, *, remembers=True, zero_average=False, v_at_pop=False):
+def twin(
+    loss,
+    samples,
+    P,
+    J=1,
+    step=0.05,
+    sizes=SIZES,
+    *,
+    remembers=True,
+    zero_average=False,
+    v_at_pop=False,
+):
     """(w, u, v) after each iteration. P is what J mixings do. `samples` has one row per iteration.
 
-    With one matrix for J mixings, the pipeline is a queue whose entries wait J − 1 iterations. The switches are wrong
-    versions: the average started at 0, and v taken when a score leaves the pipeline.
+    With one matrix for J mixings, the pipeline is a queue whose entries wait J − 1 iterations. The
+    switches are wrong versions: the average started at 0, and v taken when a score leaves the
+    pipeline.
     """
     loss, y = LOSSES[loss](), labels(loss)
     blocks = np.split(np.arange(D), np.cumsum(sizes)[:-1])
@@ -71,12 +113,15 @@ def twin(loss, samples, P, J=1, step=0.05, sizes=SIZES, *, remembers=True, zero_
     def slope(z, n):
         return loss.gradient(np.asarray(z, float), np.full(np.shape(z), y[n]))
 
-    average = X.T @ loss.gradient(np.zeros(N), y) / N if remembers and not zero_average else np.zeros(D)
+    average = (
+        X.T @ loss.gradient(np.zeros(N), y) / N if remembers and not zero_average else np.zeros(D)
+    )
     queue, trail = [], []
     for batch in samples:
         pushed = []
         for n in batch:
-            # z⁽⁰⁾ = u_n + K h_{n,k}ᵀ w_k − v_n                                                           (32)
+            # z⁽⁰⁾ = u_n + K h_{n,k}ᵀ w_k − v_n
+            # (32)
             own = np.array([len(sizes) * X[n, block] @ w[block] for block in blocks])
             pushed.append((n, u[n] + own - v[n], own))
         queue.append(pushed)
@@ -99,7 +144,9 @@ def twin(loss, samples, P, J=1, step=0.05, sizes=SIZES, *, remembers=True, zero_
 
 
 def drawn(agent, rounds, per_round, batch=1):
-    return np.concatenate([agent.common_random(t).integers(0, N, (per_round, batch)) for t in range(1, rounds + 1)])
+    return np.concatenate(
+        [agent.common_random(t).integers(0, N, (per_round, batch)) for t in range(1, rounds + 1)]
+    )
 
 
 def chebyshev_matrix(A, J):
@@ -108,7 +155,9 @@ def chebyshev_matrix(A, J):
     low, high = values[0], values[-2]
 
     def p(x):
-        return 1 + np.polynomial.chebyshev.chebval((2 * x - low - high) / (high - low), [0] * J + [1])
+        return 1 + np.polynomial.chebyshev.chebval(
+            (2 * x - low - high) / (high - low), [0] * J + [1]
+        )
 
     return vectors @ np.diag(p(values) / p(1.0)) @ vectors.T
 
@@ -119,20 +168,34 @@ def follows(run, trail, per_round, tolerance=1e-10):
         w, u, v = trail[(t + 1) * per_round - 1]
         np.testing.assert_allclose(run.round(), w, atol=tolerance)
         if run.method.remembers:
-            np.testing.assert_allclose(np.stack([s.memory[:, U] for s in run.states], 1), u, atol=tolerance)
-            np.testing.assert_allclose(np.stack([s.memory[:, V] for s in run.states], 1), v, atol=tolerance)
+            np.testing.assert_allclose(
+                np.stack([s.memory[:, U] for s in run.states], 1), u, atol=tolerance
+            )
+            np.testing.assert_allclose(
+                np.stack([s.memory[:, V] for s in run.states], 1), v, atol=tolerance
+            )
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize(
     ("method", "pipeline", "chebyshev"),
-    [("diffusion", 1, None), ("vrd2", 1, None), ("pvrd2", 3, False), ("pvrd2", 4, False), ("pvrd2", 3, True)],
+    [
+        ("diffusion", 1, None),
+        ("vrd2", 1, None),
+        ("pvrd2", 3, False),
+        ("pvrd2", 4, False),
+        ("pvrd2", 3, True),
+    ],
 )
 def test_eq_31_to_38_iterate_by_iterate(method, pipeline, chebyshev, batch, loss):
-    """Rounds of seven iterations cut the pipeline anywhere; a batch of 5 from 60 samples often has one twice."""
+    """Rounds of seven iterations cut the pipeline anywhere; a batch of 5 from 60 samples often has
+    one twice.
+    """
     parameters = {} if chebyshev is None else {"pipeline": pipeline, "chebyshev": chebyshev}
-    run = in_sight(loss, method=method, step=0.03, batch=batch, iterations_per_round=7, **parameters)
+    run = in_sight(
+        loss, method=method, step=0.03, batch=batch, iterations_per_round=7, **parameters
+    )
     A = ring(K).metropolis().toarray()
     P = chebyshev_matrix(A, pipeline) if chebyshev else np.linalg.matrix_power(A, pipeline)
     samples = drawn(run.agents[0], 12, 7, batch)
@@ -149,9 +212,18 @@ def test_algorithm_2_is_algorithm_3_with_one_slot():
 @pytest.mark.parametrize("method", ["vrd2", "pvrd2"])
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_a_matrix_that_averages_gives_centralised_saga(loss, method):
-    """A = 11ᵀ/K: every agent has the exact score, and the iterates are those of SAGA on the pooled data."""
+    """A = 11ᵀ/K: every agent has the exact score, and the iterates are those of SAGA on the pooled
+    data.
+    """
     step, per_round = 0.04, 1
-    run = in_sight(loss, complete(K), method=method, mixing=AVERAGING, step=step, iterations_per_round=per_round)
+    run = in_sight(
+        loss,
+        complete(K),
+        method=method,
+        mixing=AVERAGING,
+        step=step,
+        iterations_per_round=per_round,
+    )
     gradient, y = LOSSES[loss]().gradient, labels(loss)
     w, table = np.zeros(D), gradient(np.zeros(N), y)
     for n in drawn(run.agents[0], 150, per_round)[:, 0]:
@@ -162,7 +234,9 @@ def test_a_matrix_that_averages_gives_centralised_saga(loss, method):
 
 
 def test_scores_and_their_sources_add_up_to_the_same():
-    """Σ_k u = Σ_k v: what was pushed is what the memory subtracts. With v from the time of the pop it is not."""
+    """Σ_k u = Σ_k v: what was pushed is what the memory subtracts. With v from the time of the pop
+    it is not.
+    """
     run = in_sight(pipeline=4, chebyshev=True, iterations_per_round=50)
     for _ in range(10):
         run.round()
@@ -177,7 +251,9 @@ def test_scores_and_their_sources_add_up_to_the_same():
 def test_the_average_starts_at_the_gradient():
     """Started at 0, nothing ever moves: w = 0 gives z = u = 0, so Q'(z) − Q'(u) = 0 for ever."""
     run = in_sight(method="vrd2")
-    frozen = twin("logistic", drawn(run.agents[0], 3, N), ring(K).metropolis().toarray(), zero_average=True)
+    frozen = twin(
+        "logistic", drawn(run.agents[0], 3, N), ring(K).metropolis().toarray(), zero_average=True
+    )
     assert all(not w.any() for w, _, _ in frozen)
     mine = np.concatenate([state.average for state in run.states])
     np.testing.assert_allclose(mine, X.T @ (-SIGNS / 2) / N, atol=1e-15)
@@ -206,7 +282,12 @@ def test_the_naive_algorithm_is_biased_unless_the_matrix_averages():
 def test_dynamic_diffusion_iterate_by_iterate():
     """(18), (19) with z⁰ = 0 = w⁰, followed by a step along the full gradient."""
     run = in_sight("logistic", method="dynamic-diffusion", step=0.2)
-    A, w, z, before = ring(K).metropolis().toarray(), np.zeros(D), np.zeros((N, K)), np.zeros((N, K))
+    A, w, z, before = (
+        ring(K).metropolis().toarray(),
+        np.zeros(D),
+        np.zeros((N, K)),
+        np.zeros((N, K)),
+    )
     blocks = np.split(np.arange(D), np.cumsum(SIZES)[:-1])
     for _ in range(30):
         scores = np.stack([K * X[:, block] @ w[block] for block in blocks], 1)
@@ -219,7 +300,7 @@ def test_dynamic_diffusion_iterate_by_iterate():
         np.testing.assert_allclose(run.round(), w, atol=1e-12)
 
 
-# -- the filter ------------------------------------------------------------------------------------------------------
+# -- the filter ------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60)
@@ -236,7 +317,9 @@ def test_the_filter_is_never_negative_and_keeps_the_mean(J, eigenvalues):
         peak = np.cosh(J * np.arccosh((2 - spectrum.min() - spectrum.max()) / width))
         assert p.max() <= 2 / (1 + peak) + 1e-6
         if J % 2 == 0:
-            assert p.max() <= response(*power_filter(J), grid).max() + 1e-6, "A^J is one of the non-negative ones"
+            assert p.max() <= response(*power_filter(J), grid).max() + 1e-6, (
+                "A^J is one of the non-negative ones"
+            )
 
 
 def test_auto_takes_the_shortest_pipeline_that_nearly_averages():
@@ -250,7 +333,9 @@ def test_auto_takes_the_shortest_pipeline_that_nearly_averages():
 
 
 def test_a_signed_filter_diverges_where_ours_converges():
-    """T_5(x̂) / T_5(x̂(1)) (τ = 1) leaves half as much, 3.5 %, but with both signs, and that drives the memory."""
+    """T_5(x̂) / T_5(x̂(1)) (τ = 1) leaves half as much, 3.5 %, but with both signs, and that drives
+    the memory.
+    """
     data, problem = correlated(1500, factor=3.0), co.Problem("squared", "l2", 1e-2, intercept=False)
     best = minimiser(problem, *data)
     ours, signed = (Run(problem, data, ring(8), 8, pipeline=5) for _ in range(2))
@@ -263,7 +348,9 @@ def test_a_signed_filter_diverges_where_ours_converges():
 def test_an_indefinite_matrix_wants_a_small_step_without_a_pipeline():
     data, problem = correlated(500), co.Problem("squared", "l2", 1e-2, intercept=False)
     best, half = minimiser(problem, *data), 0.5 / largest_curvature(problem, data[0])
-    bold, safe = (Run(problem, data, ring(8), 8, method="vrd2", step=step) for step in (half, "auto"))
+    bold, safe = (
+        Run(problem, data, ring(8), 8, method="vrd2", step=step) for step in (half, "auto")
+    )
     assert [next(bold.errors(best)) for _ in range(20)][-1] > 1e3
     errors = [next(safe.errors(best)) for _ in range(40)]
     assert errors[-1] < errors[19] < 0.5
@@ -275,7 +362,9 @@ def test_longer_pipelines_need_fewer_epochs_and_chebyshev_a_third():
     best, step = minimiser(problem, *data), 0.5 / largest_curvature(problem, data[0])
 
     def epochs(pipeline, chebyshev):
-        return epochs_to(Run(problem, data, ring(8), 8, pipeline=pipeline, chebyshev=chebyshev, step=step), best)
+        return epochs_to(
+            Run(problem, data, ring(8), 8, pipeline=pipeline, chebyshev=chebyshev, step=step), best
+        )
 
     plain = [epochs(J, False) for J in (3, 5, 8, 12)]
     assert plain == sorted(plain, reverse=True)
@@ -283,7 +372,7 @@ def test_longer_pipelines_need_fewer_epochs_and_chebyshev_a_third():
     assert 3 * epochs(5, True) <= plain[1]
 
 
-# -- the pooled optimum ----------------------------------------------------------------------------------------------
+# -- the pooled optimum ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
@@ -301,7 +390,9 @@ def test_the_pooled_optimum(loss, method, layout):
 
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_convergence_is_linear(loss):
-    """The logarithm of the gap falls along a line down to rounding: as far in the second half as in the first."""
+    """The logarithm of the gap falls along a line down to rounding: as far in the second half as in
+    the first.
+    """
     gaps = fit(loss, tol=1e-13, check_every=1, network="complete", max_rounds=60).history.gap
     reached = np.log10(gaps[gaps > 1e-13] / gaps[0])
     half = len(reached) // 2
@@ -339,7 +430,9 @@ def test_any_split_gives_the_same_answer(sizes, intercept):
 
 def test_labels_at_another_party():
     parts = np.split(X, [3, 4], axis=1)
-    tables = [Table(part, NUMBERS if k == 1 else None, name=f"party {k}") for k, part in enumerate(parts)]
+    tables = [
+        Table(part, NUMBERS if k == 1 else None, name=f"party {k}") for k, part in enumerate(parts)
+    ]
     result = fit("huber", data=tables, agents=None, intercept=True)
     best = pooled_optimum(co.Problem("huber", "l2", STRENGTH, intercept=True), X, NUMBERS)[2]
     assert -1e-8 <= result.certificate.primal - best <= result.certificate.gap + 1e-8
@@ -349,7 +442,12 @@ def test_labels_at_another_party():
 def test_weights_count_as_copies(method):
     counts = RNG.integers(1, 4, N)
     weighted = fit("huber", method, data=(X, NUMBERS, counts.astype(float)), intercept=True)
-    copied = fit("huber", method, data=(np.repeat(X, counts, axis=0), np.repeat(NUMBERS, counts)), intercept=True)
+    copied = fit(
+        "huber",
+        method,
+        data=(np.repeat(X, counts, axis=0), np.repeat(NUMBERS, counts)),
+        intercept=True,
+    )
     assert weighted.status == copied.status == "optimal"
     np.testing.assert_allclose(weighted.model.coef_, copied.model.coef_, atol=1e-3)
     assert weighted.certificate.primal == pytest.approx(copied.certificate.primal, abs=1e-7)
@@ -363,15 +461,24 @@ def test_batches_reach_the_same_optimum_in_fewer_iterations(batch):
     assert several.certificate.primal == pytest.approx(single.certificate.primal, abs=1e-6)
 
 
-# -- how it travels --------------------------------------------------------------------------------------------------
+# -- how it travels --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("pipeline", [1, 4])
 def test_the_bill_is_the_closed_form(pipeline, batch):
-    """One message of J·B numbers in both directions of every edge, each iteration; nothing else in the rounds."""
+    """One message of J·B numbers in both directions of every edge, each iteration; nothing else in
+    the rounds.
+    """
     rounds, per_round = 5, 11
-    result = fit(pipeline=pipeline, batch=batch, iterations_per_round=per_round, max_rounds=rounds, tol=1e-15, agents=5)
+    result = fit(
+        pipeline=pipeline,
+        batch=batch,
+        iterations_per_round=per_round,
+        max_rounds=rounds,
+        tol=1e-15,
+        agents=5,
+    )
     edges = result.network.n_edges
     assert result.bill.scalars == 2 * edges * pipeline * batch * per_round * rounds
     assert result.bill.messages == 2 * edges * per_round * rounds
@@ -398,17 +505,26 @@ def test_all_agents_draw_the_same_samples():
             np.testing.assert_array_equal(state.sequence, run.states[0].sequence)
         seen.append(run.states[0].sequence)
     assert (seen[0] != seen[1]).any()
-    assert (Run(run.agents[0].problem, (X, SIGNS), ring(K), SIZES, seed=1, pipeline=5).round() != run.w).any()
+    assert (
+        Run(run.agents[0].problem, (X, SIGNS), ring(K), SIZES, seed=1, pipeline=5).round() != run.w
+    ).any()
 
 
 def test_float32_is_kept_and_halves_the_bill():
-    single, double = (fit(data=(X.astype(kind), SIGNS), tol=1e-5, pipeline=3) for kind in ("f4", "f8"))
+    single, double = (
+        fit(data=(X.astype(kind), SIGNS), tol=1e-5, pipeline=3) for kind in ("f4", "f8")
+    )
     assert single.status == double.status == "optimal"
     assert single.model.coef_.dtype == np.float32
     assert single.bill.bits / single.bill.scalars == 32
     assert double.bill.bits / double.bill.scalars == 64
     np.testing.assert_allclose(single.model.coef_, double.model.coef_, atol=5e-3)
-    run = Run(co.Problem("logistic", "l2", STRENGTH, intercept=False), (X.astype("f4"), SIGNS), ring(K), SIZES)
+    run = Run(
+        co.Problem("logistic", "l2", STRENGTH, intercept=False),
+        (X.astype("f4"), SIGNS),
+        ring(K),
+        SIZES,
+    )
     run.round()
     assert {array.dtype.str for s in run.states for array in (s.w, s.memory, s.pipe)} == {"<f4"}
 
@@ -430,7 +546,10 @@ def test_rounds_leave_the_states_before_them_alone():
     run = in_sight(pipeline=3)
     run.round()
     before = run.states
-    copies = [{name: np.array(getattr(s, name)) for name in ("w", "average", "memory", "pipe")} for s in before]
+    copies = [
+        {name: np.array(getattr(s, name)) for name in ("w", "average", "memory", "pipe")}
+        for s in before
+    ]
     run.round()
     for state, copy in zip(before, copies, strict=True):
         for name, array in copy.items():
@@ -477,10 +596,12 @@ def test_what_cannot_be_solved_is_refused_with_an_alternative(method):
     if method == "pvrd2":
         refused("pipeline must be a whole number", pipeline=0)
         refused("chebyshev must be", chebyshev="maybe")
-    assert METHODS[method].score(co.Problem("logistic", "l2", 0.1, intercept=False), ring(4)) is None
+    assert (
+        METHODS[method].score(co.Problem("logistic", "l2", 0.1, intercept=False), ring(4)) is None
+    )
 
 
-# -- MNIST -----------------------------------------------------------------------------------------------------------
+# -- MNIST -----------------------------------------------------------------------------------------
 
 needs_mnist = pytest.mark.skipif(
     not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder that holds mnist.npz"
@@ -498,7 +619,9 @@ def digit_errors(rows, epochs, **settings):
 @pytest.mark.rotates
 @needs_mnist
 def test_digits_longer_pipelines_are_faster_and_full_gradients_slow():
-    short, long = (digit_errors(600, 15, pipeline=J, chebyshev=False, step=0.007)[-1] for J in (2, 8))
+    short, long = (
+        digit_errors(600, 15, pipeline=J, chebyshev=False, step=0.007)[-1] for J in (2, 8)
+    )
     filtered = digit_errors(600, 15, pipeline=5, step=0.007)[-1]
     full = digit_errors(600, 15, method="dynamic-diffusion")[-1]
     assert filtered < long < short < full
@@ -537,14 +660,28 @@ def test_digits_reach_1e_8_in_40_epochs_and_chebyshev_in_a_third():
 
 @pytest.mark.parametrize("method", ["pvrd2", "dynamic-diffusion"])
 def test_raw_units_cost_few_epochs(method):
-    """Columns from 1e-3 to 1e3: brought to one unit, unless a step is given, which is the paper's form."""
+    """Columns from 1e-3 to 1e3: brought to one unit, unless a step is given, which is the paper's
+    form.
+    """
     rng = np.random.default_rng(0)
     plain = rng.standard_normal((300, 10))
     y = np.sign(plain @ rng.standard_normal(10) + 0.5 * rng.logistic(size=300))
     units = rng.permutation(np.logspace(-3, 3, 10))
-    how = {"split": "features", "agents": 5, "network": "ring", "method": method, "tol": 1e-5, "progress": False}
-    problem, most = co.Problem("logistic", "l2", 1e-2, intercept=True), 60 if method == "pvrd2" else 1500
-    even, raw = (co.solve(problem, (plain * unit, y), **how, max_rounds=most) for unit in (1.0, units))
+    how = {
+        "split": "features",
+        "agents": 5,
+        "network": "ring",
+        "method": method,
+        "tol": 1e-5,
+        "progress": False,
+    }
+    problem, most = (
+        co.Problem("logistic", "l2", 1e-2, intercept=True),
+        60 if method == "pvrd2" else 1500,
+    )
+    even, raw = (
+        co.solve(problem, (plain * unit, y), **how, max_rounds=most) for unit in (1.0, units)
+    )
     assert even.status == raw.status == "optimal"
     pooled = co.solve(problem, (plain * units, y), tol=1e-9, progress=False)
     assert raw.certificate.primal - pooled.certificate.primal <= raw.certificate.gap

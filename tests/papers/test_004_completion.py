@@ -1,4 +1,6 @@
-"""Completing a matrix in stages: beside alternating least squares, and what is proven of the last stage."""
+"""Completing a matrix in stages: beside alternating least squares, and what is proven of the last
+stage.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ STAGES = 5
 def made(shape, rank, share, noise, seed, means=True):
     """A matrix, and the places and values of the entries that are seen, with noise."""
     rng = np.random.default_rng(seed)
-    truth = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1])) / np.sqrt(rank)
+    truth = (
+        rng.standard_normal((shape[0], rank))
+        @ rng.standard_normal((rank, shape[1]))
+        / np.sqrt(rank)
+    )
     if means:
         truth += 3.0 + rng.standard_normal((shape[0], 1)) + rng.standard_normal(shape[1])
     pairs = np.argwhere(rng.random(shape) < share)
@@ -32,7 +38,10 @@ def made(shape, rank, share, noise, seed, means=True):
 def alternating(pairs, y, shape, rank, ridge, means, turns=100):
     """Alternating least squares, with a free number for every row and column if there are means."""
     rng, places, level = np.random.default_rng(1), pairs.T, y.mean() * means
-    sides, free = [0.1 * rng.standard_normal((size, rank)) for size in shape], [np.zeros(size) for size in shape]
+    sides, free = (
+        [0.1 * rng.standard_normal((size, rank)) for size in shape],
+        [np.zeros(size) for size in shape],
+    )
     prices = np.diag(np.append(np.full(rank, ridge), 1e-3 if means else 1e9))
     for _ in range(turns):
         for k in (0, 1):
@@ -40,7 +49,9 @@ def alternating(pairs, y, shape, rank, ridge, means, turns=100):
             where = (places[k], places[1 - k]), (shape[k], shape[1 - k])
             seen = sp.csr_array((np.ones(len(y)), where[0]), shape=where[1])
             rest = sp.csr_array((y - level - free[1 - k][places[1 - k]], where[0]), shape=where[1])
-            G = (seen @ (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)).reshape(-1, rank + 1, rank + 1) + prices
+            G = (seen @ (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)).reshape(
+                -1, rank + 1, rank + 1
+            ) + prices
             found = np.linalg.solve(G, (rest @ Z)[:, :, None])[:, :, 0]
             sides[k], free[k] = found[:, :rank], found[:, rank]
     return sides[0] @ sides[1].T + level + free[0][:, None] + free[1]
@@ -58,12 +69,19 @@ def whole(model, shape):
 def chosen(shape, rank, share, noise, seed, means, stages, radii, cv=3):
     """The error of ours and of theirs, each with what is best on entries that were kept back."""
     truth, pairs, y = made(shape, rank, share, noise, seed, means)
-    problem = co.Problem("completion", "traceball", radius=1.0, intercept=means, shape=shape, stages=stages)
+    problem = co.Problem(
+        "completion", "traceball", radius=1.0, intercept=means, shape=shape, stages=stages
+    )
     path = co.path(problem, (pairs.astype(float), y), radii, cv=cv, **{**QUICK, "tol": 1e-3})
     fold = np.random.default_rng(seed).integers(cv, size=len(y))
     losses = {}
-    for tried in [(k, ridge) for k in (rank - 1, rank, rank + 1) for ridge in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)]:
-        kept = [alternating(pairs[fold != f], y[fold != f], shape, *tried, means)[*pairs.T] for f in range(cv)]
+    for tried in [
+        (k, ridge) for k in (rank - 1, rank, rank + 1) for ridge in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    ]:
+        kept = [
+            alternating(pairs[fold != f], y[fold != f], shape, *tried, means)[*pairs.T]
+            for f in range(cv)
+        ]
         losses[tried] = sum(float(((kept[f] - y)[fold == f] ** 2).sum()) for f in range(cv))
     theirs = alternating(pairs, y, shape, *min(losses, key=losses.get), means)
     return error(whole(path.best_result.model, shape), truth), error(theirs, truth), path
@@ -80,7 +98,9 @@ def test_stages_come_near_to_alternating_least_squares():
     truth, pairs, y = made(shape, 2, 0.25, 0.2, 0)
     errors = {}
     for stages in (1, STAGES):
-        problem = co.Problem("completion", "traceball", radius=70.0, intercept=True, shape=shape, stages=stages)
+        problem = co.Problem(
+            "completion", "traceball", radius=70.0, intercept=True, shape=shape, stages=stages
+        )
         result = co.solve(problem, (pairs.astype(float), y), **QUICK)
         errors[stages] = error(whole(result.model, shape), truth)
     theirs = error(alternating(pairs, y, shape, 2, 0.5, True), truth)
@@ -91,9 +111,15 @@ def test_stages_come_near_to_alternating_least_squares():
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
     ("shape", "rank", "share", "noise", "means"),
-    [((300, 200), 5, 0.15, 0.3, True), ((200, 200), 3, 0.1, 0.1, False), ((240, 120), 4, 0.3, 1.0, True)],
+    [
+        ((300, 200), 5, 0.15, 0.3, True),
+        ((200, 200), 3, 0.1, 0.1, False),
+        ((240, 120), 4, 0.3, 1.0, True),
+    ],
 )
-def test_the_best_radius_of_a_path_comes_near_to_alternating_least_squares(shape, rank, share, noise, means, seed):
+def test_the_best_radius_of_a_path_comes_near_to_alternating_least_squares(
+    shape, rank, share, noise, means, seed
+):
     ours, theirs, _ = chosen(shape, rank, share, noise, seed, means, STAGES, radii_of(shape, rank))
     print(f"{shape} {rank} {share} {noise} {means} {seed}: {ours:.3f} {theirs:.3f}")
     assert ours <= 1.1 * theirs
@@ -136,9 +162,13 @@ def test_a_proof_is_about_the_ball_in_the_witness(result, tmp_path):
 
 
 def test_without_stages_a_witness_changes_nothing(result):
-    plain = co.solve(PROBLEM.changed(loss=Completion(SHAPE)), DATA, agents=3, tol=1e-6, progress=False)
+    plain = co.solve(
+        PROBLEM.changed(loss=Completion(SHAPE)), DATA, agents=3, tol=1e-6, progress=False
+    )
     assert "stages" not in plain.certificate.settings["problem"]["loss"]
-    forged = replace(plain.certificate, model_digest=result.model.digest(), witness=result.certificate.witness)
+    forged = replace(
+        plain.certificate, model_digest=result.model.digest(), witness=result.certificate.witness
+    )
     assert not co.verify(forged, replace(result.model, problem=plain.model.problem), DATA).holds
 
 

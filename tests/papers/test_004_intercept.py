@@ -1,4 +1,6 @@
-"""Low-rank models with an intercept: centred without being written down, best beside W, and certified."""
+"""Low-rank models with an intercept: centred without being written down, best beside W, and
+certified.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,24 @@ import coterie as co
 RNG = np.random.default_rng(5)
 N, D, M, MU = 90, 6, 4, 3.0
 X = RNG.standard_normal((N, D)) * np.geomspace(0.5, 2.0, D) + np.linspace(-3.0, 30.0, D)
-TRUTH, B = RNG.standard_normal((D, 2)) @ RNG.standard_normal((2, M)), np.array([3.0, 1.0, -1.0, 0.0])
+TRUTH, B = (
+    RNG.standard_normal((D, 2)) @ RNG.standard_normal((2, M)),
+    np.array([3.0, 1.0, -1.0, 0.0]),
+)
 SCORES = (X - X.mean(axis=0)) @ TRUTH + B
 NUMBERS = 50.0 * B + SCORES + 0.5 * RNG.standard_normal((N, M))
-LABELS = np.array(["ash", "elm", "fir", "oak"])[(SCORES + 2.0 * RNG.gumbel(size=(N, M))).argmax(axis=1)]
+LABELS = np.array(["ash", "elm", "fir", "oak"])[
+    (SCORES + 2.0 * RNG.gumbel(size=(N, M))).argmax(axis=1)
+]
 WEIGHTS = RNG.uniform(0.5, 2.0, N)
 SHAPE = (12, 9)
 PAIRS = np.column_stack([RNG.integers(0, 11, 70), RNG.integers(0, 9, 70)])
-ENTRIES = 7.0 + RNG.standard_normal(12)[PAIRS[:, 0]] + RNG.standard_normal(9)[PAIRS[:, 1]] + RNG.standard_normal(70)
+ENTRIES = (
+    7.0
+    + RNG.standard_normal(12)[PAIRS[:, 0]]
+    + RNG.standard_normal(9)[PAIRS[:, 1]]
+    + RNG.standard_normal(70)
+)
 PROBLEMS = {
     "squared": co.Problem("squared", "traceball", radius=MU, intercept=True),
     "multinomial": co.Problem("multinomial", "traceball", radius=MU, intercept=True),
@@ -36,7 +48,9 @@ by_task = pytest.mark.parametrize("task", DATA)
 
 
 def solve(task, data=None, tol=1e-8, **settings):
-    return co.solve(PROBLEMS[task], data or DATA[task], agents=3, tol=tol, progress=False, **settings)
+    return co.solve(
+        PROBLEMS[task], data or DATA[task], agents=3, tol=tol, progress=False, **settings
+    )
 
 
 def least_value(task):
@@ -64,7 +78,13 @@ def test_the_optimum_is_that_of_another_solver(task):
 @pytest.mark.parametrize("task", ["squared", "multinomial"])
 def test_sparse_columns_are_centred_without_being_written_down(task, information):
     dense = solve(task, method="naive-dfw", information=information, max_rounds=8)
-    sparse = solve(task, (sp.csr_array(X), *DATA[task][1:]), method="naive-dfw", information=information, max_rounds=8)
+    sparse = solve(
+        task,
+        (sp.csr_array(X), *DATA[task][1:]),
+        method="naive-dfw",
+        information=information,
+        max_rounds=8,
+    )
     assert sparse.model.coef_ == pytest.approx(dense.model.coef_, abs=1e-9)
     assert sparse.model.intercept_ == pytest.approx(dense.model.intercept_, abs=1e-8)
     assert sparse.certificate.gap == pytest.approx(dense.certificate.gap, rel=1e-6)
@@ -73,7 +93,9 @@ def test_sparse_columns_are_centred_without_being_written_down(task, information
 def test_least_squares_are_those_of_centred_columns():
     means = np.average(X, axis=0, weights=WEIGHTS), np.average(NUMBERS, axis=0, weights=WEIGHTS)
     alone = co.Problem("squared", "traceball", radius=MU)
-    centred = co.solve(alone, (X - means[0], NUMBERS - means[1], WEIGHTS), agents=3, tol=1e-10, progress=False)
+    centred = co.solve(
+        alone, (X - means[0], NUMBERS - means[1], WEIGHTS), agents=3, tol=1e-10, progress=False
+    )
     model = solve("squared", tol=1e-10).model
     assert model.coef_ == pytest.approx(centred.model.coef_, abs=1e-7)
     assert model.intercept_ == pytest.approx(means[1] - means[0] @ model.coef_, abs=1e-9)
@@ -92,7 +114,9 @@ def test_rows_and_columns_of_a_completed_matrix_have_the_best_numbers_beside_it(
     s, (i, j) = WEIGHTS[:70], PAIRS.T
     W, a, b = cp.Variable(SHAPE), cp.Variable((12, 1)), cp.Variable((1, 9))
     whole = W + a @ np.ones((1, 9)) + np.ones((12, 1)) @ b
-    entries = cp.hstack([whole[row, column] for row, column in zip(i.tolist(), j.tolist(), strict=True)])
+    entries = cp.hstack(
+        [whole[row, column] for row, column in zip(i.tolist(), j.tolist(), strict=True)]
+    )
     loss = 0.5 * cp.sum(cp.multiply(s / s.sum(), cp.square(entries - ENTRIES)))
     least = cp.Problem(cp.Minimize(loss), [cp.normNuc(W) <= MU]).solve(solver="CLARABEL")
     result = solve("completion")
@@ -103,7 +127,9 @@ def test_rows_and_columns_of_a_completed_matrix_have_the_best_numbers_beside_it(
         assert np.bincount(places, left, size) == pytest.approx(0.0, abs=1e-8)
     means = result.model.mean_ + result.model.row_means_
     nobody = result.model.predict(np.array([[11.0, 4.0]]))
-    assert means[11] == pytest.approx(s @ ENTRIES / s.sum()), "a row without entries has the mean of all"
+    assert means[11] == pytest.approx(s @ ENTRIES / s.sum()), (
+        "a row without entries has the mean of all"
+    )
     assert nobody == pytest.approx(means[11] + result.model.column_means_[4])
 
 
@@ -111,8 +137,12 @@ def test_rows_and_columns_of_a_completed_matrix_have_the_best_numbers_beside_it(
 def test_a_proof_knows_a_wrong_intercept(task):
     result = solve(task, tol=1e-6)
     assert co.verify(result.certificate, result.model, DATA[task]).holds
-    wrong = replace(result.model, b=result.model.b + np.array([0.1] + [0.0] * (len(result.model.b) - 1)))
-    found = co.solve(PROBLEMS[task], DATA[task], agents=3, max_rounds=0, warm_start=replace(result, model=wrong))
+    wrong = replace(
+        result.model, b=result.model.b + np.array([0.1] + [0.0] * (len(result.model.b) - 1))
+    )
+    found = co.solve(
+        PROBLEMS[task], DATA[task], agents=3, max_rounds=0, warm_start=replace(result, model=wrong)
+    )
     truth = solve(task, tol=1e-6, max_rounds=0, warm_start=result)
     if task != "squared":
         assert found.certificate.primal > truth.certificate.primal + 1e-5
@@ -150,7 +180,11 @@ def test_single_precision_is_certified_too():
 
 def test_a_class_that_nobody_has_gets_no_probability():
     problem = co.Problem(
-        "multinomial", "traceball", radius=MU, intercept=True, classes=("ash", "elm", "fir", "gum", "oak")
+        "multinomial",
+        "traceball",
+        radius=MU,
+        intercept=True,
+        classes=("ash", "elm", "fir", "gum", "oak"),
     )
     result = co.solve(problem, (X, LABELS), agents=3, tol=1e-7, progress=False)
     assert str(result.status) == "optimal"
@@ -162,11 +196,16 @@ def test_a_class_that_nobody_has_gets_no_probability():
 def test_subspace_certifies_to_eight_digits(task, radius):
     """240 × 17 × 11, on the ball's edge and inside it."""
     rng = np.random.default_rng(0)
-    A, W = rng.standard_normal((240, 17)), rng.standard_normal((17, 3)) @ rng.standard_normal((3, 11))
+    A, W = (
+        rng.standard_normal((240, 17)),
+        rng.standard_normal((17, 3)) @ rng.standard_normal((3, 11)),
+    )
     numbers, noise = A @ W + 0.5 * rng.standard_normal((240, 11)), 2.0 * rng.gumbel(size=(240, 11))
     labels = numbers if task == "squared" else (A @ W + noise).argmax(axis=1)
     problem = co.Problem(task, "traceball", radius=radius)
-    result = co.solve(problem, (A, labels), method="dfw-subspace", tol=1e-8, max_rounds=60, progress=False)
+    result = co.solve(
+        problem, (A, labels), method="dfw-subspace", tol=1e-8, max_rounds=60, progress=False
+    )
     assert str(result.status) == "optimal"
     assert result.certificate.relative_gap <= 1e-8
 
@@ -183,11 +222,17 @@ def test_subspace_certifies_to_eight_digits(task, radius):
 )
 @pytest.mark.parametrize("seed", [0, 1])
 def test_subspace_certifies_where_the_best_matrix_is_far_away(rows, columns, classes, radius, seed):
-    """Classes that a hyperplane separates, or nearly: a first step leads too far, and F hardly moves at the end."""
+    """Classes that a hyperplane separates, or nearly: a first step leads too far, and F hardly
+    moves at the end.
+    """
     rng = np.random.default_rng(seed)
-    A, W = rng.standard_normal((rows, columns)), rng.standard_normal((columns, 3)) @ rng.standard_normal((3, classes))
+    A, W = (
+        rng.standard_normal((rows, columns)),
+        rng.standard_normal((columns, 3)) @ rng.standard_normal((3, classes)),
+    )
     labels = (A @ W + 2.0 * rng.gumbel(size=(rows, classes))).argmax(axis=1)
     problem = co.Problem("multinomial", "traceball", radius=radius, intercept=True)
-    # Less than 150 are enough, but for the last case of seed 1: 181 to 217, as the last bits of a processor have it.
+    # Less than 150 are enough, but for the last case of seed 1: 181 to 217, as the last bits of a
+    # processor have it.
     how = {"method": "dfw-subspace", "agents": 2, "max_rounds": 300, "progress": False}
     assert co.solve(problem, (A, labels), tol=1e-8, **how).certificate.relative_gap <= 1e-8

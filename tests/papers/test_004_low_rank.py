@@ -1,4 +1,6 @@
-"""Low-rank models (paper 004): the same iterates as one dense Frank-Wolfe, the bills, and true certificates."""
+"""Low-rank models (paper 004): the same iterates as one dense Frank-Wolfe, the bills, and true
+certificates.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +62,17 @@ by_information = pytest.mark.parametrize("information", ["dense", "implicit"])
 
 def solve(task, method="auto", data=None, *, rounds=6, agents=AGENTS, tol=1e-15, **options):
     return co.solve(
-        PROBLEMS[task], data or DATA[task], agents=agents, method=method, max_rounds=rounds, tol=tol, **options
+        PROBLEMS[task],
+        data or DATA[task],
+        agents=agents,
+        method=method,
+        max_rounds=rounds,
+        tol=tol,
+        **options,
     )
 
 
-# -- the naive twin: one dense matrix, gradients written out -----------------------------------------------------------
+# -- the naive twin: one dense matrix, gradients written out ---------------------------------------
 
 
 def loss_and_gradient(task, W, rows=slice(None), weights=None):
@@ -113,7 +121,10 @@ def dense_frank_wolfe(task, method, rounds, power=1, search=False, agents=AGENTS
             for rows in parts(agents):
                 a, b = top_pair(loss_and_gradient(task, W, rows)[1])
                 sign = np.sign(a[np.abs(a).argmax()])
-                u, v = u + sign * a * (rows.stop - rows.start), v + sign * b * (rows.stop - rows.start)
+                u, v = (
+                    u + sign * a * (rows.stop - rows.start),
+                    v + sign * b * (rows.stop - rows.start),
+                )
             u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)
         else:
             G = loss_and_gradient(task, W)[1]
@@ -147,7 +158,9 @@ def test_iterates_are_those_of_a_dense_central_frank_wolfe(task, method, informa
 @by_information
 @pytest.mark.parametrize("block", [1, 2])
 def test_subspace_iterates_are_those_of_a_dense_central_twin(block, information):
-    """For least squares: whole gradients and any orthonormal bases of the same spaces give the same matrices."""
+    """For least squares: whole gradients and any orthonormal bases of the same spaces give the same
+    matrices.
+    """
     W, left, right, last = np.zeros((D, M)), np.zeros((D, 0)), np.zeros((M, 0)), np.zeros((D, 0))
     for t in range(1, 4):
         G = loss_and_gradient("squared", W)[1]
@@ -158,7 +171,9 @@ def test_subspace_iterates_are_those_of_a_dense_central_twin(block, information)
         left, right = np.linalg.qr(np.hstack([left, L]))[0], np.linalg.qr(np.hstack([right, R]))[0]
         curvature = left.T @ X.T @ X @ left
         W = left @ best_in_ball(left.T @ G @ right, curvature, left.T @ W @ right, MU) @ right.T
-        found = solve("squared", "dfw-subspace", rounds=t, block=block, information=information, check_every=t)
+        found = solve(
+            "squared", "dfw-subspace", rounds=t, block=block, information=information, check_every=t
+        )
         np.testing.assert_allclose(found.model.coef_, W, atol=1e-9)
     assert 0.5 * MU < np.linalg.norm(W, "nuc") <= MU * (1 + 1e-9)
 
@@ -166,7 +181,10 @@ def test_subspace_iterates_are_those_of_a_dense_central_twin(block, information)
 def assert_same(task, method, settings):
     """The same iterates; of inner steps that stop at a tolerance, the same optimum."""
     if method == "dfw-subspace" and task != "squared":
-        one, other = (solve(task, method, rounds=40, tol=1e-8, **options).certificate.primal for options in settings)
+        one, other = (
+            solve(task, method, rounds=40, tol=1e-8, **options).certificate.primal
+            for options in settings
+        )
         assert one == pytest.approx(other, rel=1e-7)
         return
     options = {"rounds": 2, "block": 2} if method == "dfw-subspace" else {}
@@ -203,7 +221,7 @@ def test_power_schedules():
     assert power_iterations(lambda t: 0, 7) == 1
 
 
-# -- the iterate -------------------------------------------------------------------------------------------------------
+# -- the iterate -----------------------------------------------------------------------------------
 
 
 @by_task
@@ -241,7 +259,9 @@ def test_line_searches_and_corrections_never_go_up(task, method):
 
 @by_task
 def test_frank_wolfe_gaps_fall_like_one_over_t(task):
-    """F(W^t) − F* ≤ 2C/(t + 2) (Theorem 1), with C from the best constant that the first rounds show."""
+    """F(W^t) − F* ≤ 2C/(t + 2) (Theorem 1), with C from the best constant that the first rounds
+    show.
+    """
     best = solve(task, "dfw-subspace", rounds=40, tol=1e-8).certificate
     history = solve(task, "naive-dfw", rounds=40, check_every=1).history
     above = history.primal - best.dual
@@ -251,7 +271,9 @@ def test_frank_wolfe_gaps_fall_like_one_over_t(task):
 
 @pytest.mark.parametrize("begin", ["previous", "sva"])
 def test_warm_power_vectors(begin):
-    """With a random start one power iteration is rough; a warm start is closer to the exact step."""
+    """With a random start one power iteration is rough; a warm start is closer to the exact
+    step.
+    """
     cold = solve("squared", "dfw-trace", rounds=30, power=1)
     warm = solve("squared", "dfw-trace", rounds=30, power=1, begin=begin)
     assert warm.certificate.primal < cold.certificate.primal * 1.02
@@ -268,7 +290,12 @@ def test_sample_weights_count_like_repetitions(task, method):
     times = np.arange(N) % 3 + 1
     features, y = DATA[task]
     once_each = co.solve(
-        PROBLEMS[task], (features, y, times.astype(float)), agents=2, method=method, max_rounds=4, tol=1e-15
+        PROBLEMS[task],
+        (features, y, times.astype(float)),
+        agents=2,
+        method=method,
+        max_rounds=4,
+        tol=1e-15,
     )
     repeated = (np.repeat(features, times, axis=0), np.repeat(y, times, axis=0))
     many = co.solve(PROBLEMS[task], repeated, agents=2, method=method, max_rounds=4, tol=1e-15)
@@ -312,10 +339,12 @@ def test_a_stopped_run_goes_on_bit_by_bit(task, method, tmp_path):
 def test_a_warm_start_begins_at_the_old_answer(task, method):
     first = solve(task, "dfw-subspace", rounds=60, tol=1e-5)
     again = solve(task, method, rounds=1, tol=1e-5, warm_start=first)
-    assert again.certificate.primal <= first.certificate.primal * (1.0 + (1e-6 if method == "dfw-subspace" else 1.0))
+    assert again.certificate.primal <= first.certificate.primal * (
+        1.0 + (1e-6 if method == "dfw-subspace" else 1.0)
+    )
 
 
-# -- the bill ----------------------------------------------------------------------------------------------------------
+# -- the bill --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -339,7 +368,9 @@ def test_bills_of_table_1(method, options, up):
 
 
 def test_a_line_search_costs_two_numbers():
-    with_search, without = (solve("squared", "dfw-trace", step=step).bill.scalars for step in ("search", "classic"))
+    with_search, without = (
+        solve("squared", "dfw-trace", step=step).bill.scalars for step in ("search", "classic")
+    )
     assert with_search - without == 2 * AGENTS * 2 * 6
 
 
@@ -356,7 +387,7 @@ def test_any_network_will_do(method):
     np.testing.assert_allclose(ring.model.coef_, star.model.coef_, atol=1e-9)
 
 
-# -- the certificate ---------------------------------------------------------------------------------------------------
+# -- the certificate -------------------------------------------------------------------------------
 
 
 def pooled_optimum(task):
@@ -367,7 +398,9 @@ def pooled_optimum(task):
         H = (LABELS[:, None] == np.unique(LABELS)[None, :]).astype(float)
         loss = cp.sum(cp.log_sum_exp(X @ W, axis=1)) - cp.sum(cp.multiply(H, X @ W))
     else:
-        loss = 0.5 * sum((W[i, j] - y) ** 2 for (i, j), y in zip(PAIRS.tolist(), ENTRIES, strict=True))
+        loss = 0.5 * sum(
+            (W[i, j] - y) ** 2 for (i, j), y in zip(PAIRS.tolist(), ENTRIES, strict=True)
+        )
     return cp.Problem(cp.Minimize(loss / N), [cp.normNuc(W) <= MU]).solve(solver=cp.SCS, eps=1e-7)
 
 
@@ -389,7 +422,10 @@ def proven_norm(parts_of_gradient, factors, size_limit, monkeypatch):
     """The spectral norm that a certificate rests on, for gradients that are what we say."""
     left, right = factors
     tables = [
-        Table(X=np.array([[i, j] for i in range(D) for j in range(M)], float), y=(left @ right.T - G).ravel())
+        Table(
+            X=np.array([[i, j] for i in range(D) for j in range(M)], float),
+            y=(left @ right.T - G).ravel(),
+        )
         for G in parts_of_gradient
     ]
     problem = co.Problem("completion", "traceball", radius=1e6, shape=(D, M))
@@ -413,7 +449,9 @@ def proven_norm(parts_of_gradient, factors, size_limit, monkeypatch):
 
 @pytest.mark.parametrize("size_limit", [1 << 22, 0])
 def test_a_proof_holds_no_rows_while_it_waits(size_limit, monkeypatch):
-    """On a GPU, the blocks of all agents beside each other took several times the memory of the data."""
+    """On a GPU, the blocks of all agents beside each other took several times the memory of the
+    data.
+    """
     blocks, looks = [], []
 
     def sum_of(message):
@@ -438,19 +476,24 @@ def test_a_proof_holds_no_rows_while_it_waits(size_limit, monkeypatch):
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), hidden=st.booleans(), agents=st.integers(1, 4))
 def test_the_spectral_norm_is_never_too_small(seed, hidden, agents):
-    """Whatever the start vectors: also when the largest direction is hidden from all of them, and from W."""
+    """Whatever the start vectors: also when the largest direction is hidden from all of them, and
+    from W.
+    """
     rng = np.random.default_rng(seed)
     left, right = rng.standard_normal((D, 2)), rng.standard_normal((M, 2))
     gradients = [rng.standard_normal((D, M)) * rng.uniform(0.1, 2) for _ in range(agents)]
     if hidden:
-        # The power iterations start at W's factors and at these random vectors: put the top outside their span.
+        # The power iterations start at W's factors and at these random vectors: put the top outside
+        # their span.
         start = np.random.default_rng([0, 0, 0]).standard_normal((M, low_rank.EXTRA))
         blind = np.linalg.svd(orthonormal(np.hstack([right[:, :1], start])).T)[2][-1]
         right[:, 1] = right[:, 0]
         gradients = [np.outer(rng.standard_normal(D), blind) * 100.0 for _ in range(agents)]
     truth = np.linalg.norm(sum(gradients), 2)
     with pytest.MonkeyPatch.context() as patch:
-        assert proven_norm(gradients, (left, right), 1 << 22, patch) == pytest.approx(truth, rel=1e-9)
+        assert proven_norm(gradients, (left, right), 1 << 22, patch) == pytest.approx(
+            truth, rel=1e-9
+        )
     with pytest.MonkeyPatch.context() as patch:
         bound = proven_norm(gradients, (left, right), 0, patch)
         assert bound >= truth * (1 - 1e-12)
@@ -462,7 +505,9 @@ def test_a_matrix_outside_the_ball_proves_nothing():
     table = [Table(X=X, y=NUMBERS)]
     network = co.networks.star(1, server=True)
     transport = InProcess(network, Bill(network))
-    agents = introduced(make_agents(table, PROBLEMS["squared"], "samples", network, 0), transport, "proof")
+    agents = introduced(
+        make_agents(table, PROBLEMS["squared"], "samples", network, 0), transport, "proof"
+    )
     outside = np.zeros((D + M, 1))
     outside[0], outside[D] = MU * 1.01, 1.0
     bound = transport.converse([certify(agents[0], Point(outside))], "proof")[0]
@@ -473,7 +518,10 @@ def test_a_matrix_outside_the_ball_proves_nothing():
 def test_verify_recomputes_and_refuses(task, tmp_path):
     result = solve(task, rounds=5)
     folder = result.save(tmp_path)
-    model, certificate = load_model(folder / "model.npz"), co.Certificate.load(folder / "certificate.json")
+    model, certificate = (
+        load_model(folder / "model.npz"),
+        co.Certificate.load(folder / "certificate.json"),
+    )
     assert type(model) is co.LowRankModel
     assert co.verify(certificate, model, DATA[task]).holds
     features, y = DATA[task]
@@ -483,7 +531,7 @@ def test_verify_recomputes_and_refuses(task, tmp_path):
     assert not co.verify(certificate, other, DATA[task]).holds
 
 
-# -- the small problem of dfw-subspace ---------------------------------------------------------------------------------
+# -- the small problem of dfw-subspace -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mu", [0.3, 2.0, 100.0])
@@ -493,7 +541,8 @@ def test_the_small_problem_is_solved(mu):
     S = cp.Variable((5, 4))
     root = np.linalg.cholesky(H).T
     value = cp.Problem(
-        cp.Minimize(cp.sum(cp.multiply(G, S)) + 0.5 * cp.sum_squares(root @ S)), [cp.normNuc(S) <= mu]
+        cp.Minimize(cp.sum(cp.multiply(G, S)) + 0.5 * cp.sum_squares(root @ S)),
+        [cp.normNuc(S) <= mu],
     ).solve(solver=cp.CLARABEL)
     found = best_in_ball(G, H, S0, mu, steps=5000, tolerance=1e-9)
     assert np.linalg.norm(found, "nuc") <= mu * (1 + 1e-12)
@@ -501,7 +550,9 @@ def test_the_small_problem_is_solved(mu):
 
 
 def test_subspace_is_far_ahead_on_the_papers_problem():
-    """Rank 4, exact data: 1e-6 of the first objective, where the paper's variants are at percents."""
+    """Rank 4, exact data: 1e-6 of the first objective, where the paper's variants are at
+    percents.
+    """
     rng = np.random.default_rng(0)
     d, rank = 40, 4
     left, right = (np.linalg.qr(rng.standard_normal((d, rank)))[0] for _ in range(2))
@@ -510,7 +561,13 @@ def test_subspace_is_far_ahead_on_the_papers_problem():
     problem = co.Problem("squared", "traceball", radius=1.0)
     reached = {
         (method, *options.items()): co.solve(
-            problem, (features, labels), method=method, max_rounds=rounds, check_every=rounds, tol=1e-12, **options
+            problem,
+            (features, labels),
+            method=method,
+            max_rounds=rounds,
+            check_every=rounds,
+            tol=1e-12,
+            **options,
         ).certificate
         for method, options, rounds in [
             ("dfw-trace", {"power": 2}, 30),
@@ -528,7 +585,9 @@ def test_subspace_is_far_ahead_on_the_papers_problem():
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("d", [300, 1000])
 def test_subspace_at_the_papers_size(d):
-    """Rank 10, n = 100000: 1e-6 in 40 epochs with one power vector each, in 8 with a warm block of ten."""
+    """Rank 10, n = 100000: 1e-6 in 40 epochs with one power vector each, in 8 with a warm block of
+    ten.
+    """
     bench = pytest.importorskip("benchmarks.low_rank")
     data = bench.shards("squared", 100_000, d, 20)
     assert bench.reached(data, 40, "dfw-subspace", block=1)[0] <= 1e-6
@@ -536,20 +595,25 @@ def test_subspace_at_the_papers_size(d):
     assert bench.reached(data, 40, "dfw-trace", power=2)[0] >= 1e-2
 
 
-# -- tasks -------------------------------------------------------------------------------------------------------------
+# -- tasks -----------------------------------------------------------------------------------------
 
 
 @by_information
 @by_task
 @pytest.mark.parametrize("weighted", [False, True])
 def test_information_follows_every_step(task, information, weighted):
-    """Losses, gradients, products, slopes and norms after a reset and two moves, against the written-out matrix."""
+    """Losses, gradients, products, slopes and norms after a reset and two moves, against the
+    written-out matrix.
+    """
     weights = WEIGHTS if weighted else None
     table = Table(X=DATA[task][0], y=DATA[task][1], weights=weights)
     tables, classes = PROBLEMS[task].loss.prepared([table])
     known = PROBLEMS[task].with_classes(classes).loss
     info = known.stats(
-        tables[0] if task != "completion" else Table(X=PAIRS.astype(float), y=ENTRIES, weights=weights), information
+        tables[0]
+        if task != "completion"
+        else Table(X=PAIRS.astype(float), y=ENTRIES, weights=weights),
+        information,
     )
     left, right = RNG.standard_normal((D, 2)), RNG.standard_normal((M, 2))
     info.reset(left, right)
@@ -559,10 +623,15 @@ def test_information_follows_every_step(task, information, weighted):
         S = scale * np.outer(u, v)
         for at in (0.0, 0.4):
             h = 1e-5
-            values = [loss_and_gradient(task, W + (at + e) * (S - W), weights=weights)[0] for e in (-h, 0, h)]
+            values = [
+                loss_and_gradient(task, W + (at + e) * (S - W), weights=weights)[0]
+                for e in (-h, 0, h)
+            ]
             slope, curvature = info.gradients(at, scale, u, v)
             assert slope == pytest.approx((values[2] - values[0]) / (2 * h), rel=1e-6, abs=1e-5)
-            assert curvature == pytest.approx((values[2] - 2 * values[1] + values[0]) / h**2, rel=1e-2, abs=1e-1)
+            assert curvature == pytest.approx(
+                (values[2] - 2 * values[1] + values[0]) / h**2, rel=1e-2, abs=1e-1
+            )
         info.move(gamma, scale, u, v)
         W = (1 - gamma) * W + gamma * S
         value, G = loss_and_gradient(task, W, weights=weights)
@@ -574,8 +643,13 @@ def test_information_follows_every_step(task, information, weighted):
             a, b = RNG.standard_normal((M, *shape)), RNG.standard_normal((D, *shape))
             np.testing.assert_allclose(info.times(a), G @ a, atol=1e-9)
             np.testing.assert_allclose(info.times_transposed(b), G.T @ b, atol=1e-9)
-        basis, block = orthonormal(RNG.standard_normal((D, 3))), orthonormal(RNG.standard_normal((M, 2)))
-        np.testing.assert_allclose(info.projected(basis, info.image(basis), block), basis.T @ G @ block, atol=1e-9)
+        basis, block = (
+            orthonormal(RNG.standard_normal((D, 3))),
+            orthonormal(RNG.standard_normal((M, 2))),
+        )
+        np.testing.assert_allclose(
+            info.projected(basis, info.image(basis), block), basis.T @ G @ block, atol=1e-9
+        )
         curved = info.curvature(basis, info.image(basis), 3)
         for _ in range(5):
             way = RNG.standard_normal((3, 2))
@@ -610,7 +684,7 @@ def test_huge_scores_do_not_overflow():
     assert np.isfinite(result.model.predict_proba(X * 100)).all()
 
 
-# -- the model ---------------------------------------------------------------------------------------------------------
+# -- the model -------------------------------------------------------------------------------------
 
 
 def test_predictions_of_classes():
@@ -625,7 +699,10 @@ def test_predictions_of_classes():
     best = model.top_k(X, 3)
     assert best.shape == (N, 3)
     assert (best[:, 0] == model.predict(X)).all()
-    hits = [np.mean([label in row for label, row in zip(LABELS, model.top_k(X, k), strict=True)]) for k in range(1, 7)]
+    hits = [
+        np.mean([label in row for label, row in zip(LABELS, model.top_k(X, k), strict=True)])
+        for k in range(1, 7)
+    ]
     assert all(more >= less for less, more in pairwise(hits))
     assert hits[-1] == 1.0
     assert model.intercept_ == 0.0
@@ -680,7 +757,7 @@ def test_problems_survive_their_settings(task):
     assert set(DATA) == set(TASKS)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 HOLE = NUMBERS.copy()
 HOLE[70, 2] = np.nan
@@ -688,24 +765,61 @@ SPIKE = X.copy()
 SPIKE[40, 1] = np.inf
 REFUSED = {
     "a label outside the classes": (
-        co.Problem("multinomial", "traceball", radius=1.0, classes=("ash", "elm", "fir", "oak", "yew")),
+        co.Problem(
+            "multinomial", "traceball", radius=1.0, classes=("ash", "elm", "fir", "oak", "yew")
+        ),
         (X, LABELS),
         {},
         ["agent 0", "outside the 5 classes", "'box'"],
     ),
-    "an empty partition": (PROBLEMS["squared"], [(X, NUMBERS), (X[:0], NUMBERS[:0])], {}, ["party 1", "no rows"]),
-    "more agents than rows": (PROBLEMS["squared"], (X[:2], NUMBERS[:2]), {}, ["agent 2", "fewer agents"]),
-    "NaN in one partition": (PROBLEMS["squared"], [(X, NUMBERS), (X, HOLE)], {}, ["party 1", "row 70"]),
+    "an empty partition": (
+        PROBLEMS["squared"],
+        [(X, NUMBERS), (X[:0], NUMBERS[:0])],
+        {},
+        ["party 1", "no rows"],
+    ),
+    "more agents than rows": (
+        PROBLEMS["squared"],
+        (X[:2], NUMBERS[:2]),
+        {},
+        ["agent 2", "fewer agents"],
+    ),
+    "NaN in one partition": (
+        PROBLEMS["squared"],
+        [(X, NUMBERS), (X, HOLE)],
+        {},
+        ["party 1", "row 70"],
+    ),
     "infinite features": (PROBLEMS["multinomial"], (SPIKE, LABELS), {}, ["agent 1", "column 1"]),
-    "one column of labels": (PROBLEMS["squared"], (X, NUMBERS[:, 0]), {}, ["agent 0", "(n, m)", "l1ball"]),
-    "classes for squared": (PROBLEMS["squared"], (X, LABELS[:, None]), {}, ["agent 0", "multinomial"]),
+    "one column of labels": (
+        PROBLEMS["squared"],
+        (X, NUMBERS[:, 0]),
+        {},
+        ["agent 0", "(n, m)", "l1ball"],
+    ),
+    "classes for squared": (
+        PROBLEMS["squared"],
+        (X, LABELS[:, None]),
+        {},
+        ["agent 0", "multinomial"],
+    ),
     "rows of labels for multinomial": (PROBLEMS["multinomial"], (X, NUMBERS), {}, ["agent 0"]),
-    "unequal label columns": (PROBLEMS["squared"], [(X, NUMBERS), (X, NUMBERS[:, :4])], {}, ["party 1", "4 columns"]),
+    "unequal label columns": (
+        PROBLEMS["squared"],
+        [(X, NUMBERS), (X, NUMBERS[:, :4])],
+        {},
+        ["party 1", "4 columns"],
+    ),
     "one class": (PROBLEMS["multinomial"], (X, np.full(N, "ash")), {}, ["two or more"]),
     "entries outside": (PROBLEMS["completion"], (PAIRS + 1, ENTRIES), {}, ["agent 0", "7 × 6"]),
     "entries that are no pairs": (PROBLEMS["completion"], (X, ENTRIES), {}, ["agent 0", "(n, 2)"]),
     "split by features": (PROBLEMS["squared"], (X, NUMBERS), {"split": "features"}, ["features"]),
-    "a linear method": (PROBLEMS["squared"], (X, NUMBERS), {"method": "proximal-2"}, ["low-rank", "dfw-trace"]),
+    "a linear method": (
+        PROBLEMS["squared"],
+        (X, NUMBERS),
+        {"method": "proximal-2"},
+        ["low-rank", "dfw-trace"],
+    ),
     "a low-rank method": (
         co.Problem("squared", "l2", 0.1, intercept=False),
         (X, NUMBERS[:, 0]),
@@ -713,10 +827,30 @@ REFUSED = {
         ["linear", "proximal-1"],
     ),
     "a step": (PROBLEMS["squared"], (X, NUMBERS), {"method": "sva", "step": "serch"}, ["search"]),
-    "a power": (PROBLEMS["squared"], (X, NUMBERS), {"method": "dfw-trace", "power": 0}, ["from 1", "'log'"]),
-    "a beginning": (PROBLEMS["squared"], (X, NUMBERS), {"method": "dfw-trace", "begin": "warm"}, ["previous"]),
-    "an information": (PROBLEMS["squared"], (X, NUMBERS), {"method": "dfw-trace", "information": "thin"}, ["implicit"]),
-    "a block": (PROBLEMS["squared"], (X, NUMBERS), {"method": "dfw-subspace", "block": 0}, ["block"]),
+    "a power": (
+        PROBLEMS["squared"],
+        (X, NUMBERS),
+        {"method": "dfw-trace", "power": 0},
+        ["from 1", "'log'"],
+    ),
+    "a beginning": (
+        PROBLEMS["squared"],
+        (X, NUMBERS),
+        {"method": "dfw-trace", "begin": "warm"},
+        ["previous"],
+    ),
+    "an information": (
+        PROBLEMS["squared"],
+        (X, NUMBERS),
+        {"method": "dfw-trace", "information": "thin"},
+        ["implicit"],
+    ),
+    "a block": (
+        PROBLEMS["squared"],
+        (X, NUMBERS),
+        {"method": "dfw-subspace", "block": 0},
+        ["block"],
+    ),
 }
 
 
@@ -769,8 +903,12 @@ class Doubled:
     ids=["partial", "builtin", "object", "numpy", "fraction"],
 )
 def test_any_schedule_of_power_iterations(method, power, same_as, name, tmp_path):
-    """It runs, gives the iterates of the plain one, and has a name that a checkpoint and a JSON file can hold."""
-    found, expected = (solve("squared", method, rounds=4, power=schedule) for schedule in (power, same_as))
+    """It runs, gives the iterates of the plain one, and has a name that a checkpoint and a JSON
+    file can hold.
+    """
+    found, expected = (
+        solve("squared", method, rounds=4, power=schedule) for schedule in (power, same_as)
+    )
     np.testing.assert_array_equal(found.model.coef_, expected.model.coef_)
     written = make_method(method, power=power).settings()["power"]
     assert written == name if isinstance(name, int) else written.endswith(name)
@@ -797,18 +935,25 @@ def test_a_backend_knows_numpy():
 
 @pytest.mark.slow
 def test_a_classifier_at_its_best_radius_is_near_softmax_at_its_best_strength():
-    """26 clouds in 16 columns, as letters are, of full rank, where a ridge is at home; the mean over three seeds."""
+    """26 clouds in 16 columns, as letters are, of full rank, where a ridge is at home; the mean
+    over three seeds.
+    """
     behind = []
     for seed in range(3):
         rng, seen, new = np.random.default_rng(seed), slice(2000), slice(2000, None)
         y, which = rng.integers(26, size=12_000), rng.integers(2, size=12_000)
         centres, own = 0.7 * rng.standard_normal((26, 2, 16)), rng.uniform(0.5, 1.2, (26, 16))
-        clouds = centres[y, 0] + 0.6 * centres[y, 1] * which[:, None] + own[y] * rng.standard_normal((12_000, 16))
+        clouds = (
+            centres[y, 0]
+            + 0.6 * centres[y, 1] * which[:, None]
+            + own[y] * rng.standard_normal((12_000, 16))
+        )
         clouds = (clouds - clouds.mean(axis=0)) / clouds.std(axis=0)
         theirs = [LogisticRegression(C=C, max_iter=1000) for C in (0.01, 0.03, 0.1, 0.3)]
         ours = [co.LowRankClassifier(radius, tol=1e-3) for radius in (38.0, 45.0, 54.0)]
         best = [
-            max(m.fit(clouds[seen], y[seen]).score(clouds[new], y[new]) for m in models) for models in (theirs, ours)
+            max(m.fit(clouds[seen], y[seen]).score(clouds[new], y[new]) for m in models)
+            for models in (theirs, ours)
         ]
         behind.append(best[0] - best[1])
     assert np.mean(behind) <= 0.005, behind

@@ -1,4 +1,6 @@
-"""Low-rank models on torch tensors: the same method text, the same numbers; on a GPU too, where there is one."""
+"""Low-rank models on torch tensors: the same method text, the same numbers; on a GPU too, where
+there is one.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,25 @@ TOLERANCE = {"float64": 1e-10, "float32": 5e-5, "bfloat16": 2e-2}
 @pytest.mark.parametrize(("loss", "y"), [("squared", NUMBERS), ("multinomial", LABELS)])
 def test_tensors_give_the_numbers_of_arrays(loss, y, method, information, precision, device):
     problem = co.Problem(loss, "traceball", radius=5.0)
-    options = {"agents": 3, "method": method, "information": information, "max_rounds": 4, "tol": 1e-15}
+    options = {
+        "agents": 3,
+        "method": method,
+        "information": information,
+        "max_rounds": 4,
+        "tol": 1e-15,
+    }
     tensor = torch.from_numpy(X).to(device, getattr(torch, precision))
-    arrays, tensors = co.solve(problem, (X, y), **options), co.solve(problem, (tensor, torch.from_numpy(y)), **options)
-    loosened = 100 if loss == "multinomial" and method == "dfw-subspace" and precision == "float64" else 1
+    arrays, tensors = (
+        co.solve(problem, (X, y), **options),
+        co.solve(problem, (tensor, torch.from_numpy(y)), **options),
+    )
+    loosened = (
+        100 if loss == "multinomial" and method == "dfw-subspace" and precision == "float64" else 1
+    )
     np.testing.assert_allclose(
-        tensors.model.coef_, arrays.model.coef_, atol=max(TOLERANCE[precision] * loosened, 1e-6 * (loosened > 1))
+        tensors.model.coef_,
+        arrays.model.coef_,
+        atol=max(TOLERANCE[precision] * loosened, 1e-6 * (loosened > 1)),
     )
     assert isinstance(tensors.model.U, np.ndarray)
     assert co.verify(tensors.certificate, tensors.model, (tensor, y)).holds
@@ -48,7 +63,9 @@ def test_weights_line_search_and_checkpoints(device, tmp_path):
     tensor = torch.from_numpy(X).to(device)
     arrays = co.solve(problem, (X, LABELS, weights), max_rounds=6, **options)
     co.solve(problem, (tensor, LABELS, weights), max_rounds=3, checkpoint=tmp_path, **options)
-    resumed = co.solve(problem, (tensor, LABELS, weights), max_rounds=6, checkpoint=tmp_path, **options)
+    resumed = co.solve(
+        problem, (tensor, LABELS, weights), max_rounds=6, checkpoint=tmp_path, **options
+    )
     np.testing.assert_allclose(resumed.model.coef_, arrays.model.coef_, atol=1e-9)
 
 
@@ -95,19 +112,31 @@ def test_leading_singular_vectors_are_found_where_the_matrix_is(shape, precision
     u, v = backend(tensor).leading_pair(tensor)
     U, s, V = np.linalg.svd(M)
     assert u @ M @ v == pytest.approx(s[0], rel=1e-12 if precision == "float64" else 1e-5)
-    np.testing.assert_allclose(np.outer(u, v), np.outer(U[:, 0], V[0]), atol=1e-8 if precision == "float64" else 1e-4)
+    np.testing.assert_allclose(
+        np.outer(u, v), np.outer(U[:, 0], V[0]), atol=1e-8 if precision == "float64" else 1e-4
+    )
     nothing, _ = backend(tensor).leading_pair(0 * tensor)
     assert np.linalg.norm(nothing) == 1
 
 
 def test_the_studies_run_on_tensors(monkeypatch):
-    """Figures 1 to 3 as at the paper's size, but small, and on the processor where there is no GPU."""
+    """Figures 1 to 3 as at the paper's size, but small, and on the processor where there is no
+    GPU.
+    """
     monkeypatch.setattr(p004, "LARGE", 0)
     monkeypatch.setattr(p004_fig3, "ON_A_GPU", 0)
     monkeypatch.setattr(p004, "DEVICE", DEVICES[-1])
     for module in (p004, p004_fig3):
         monkeypatch.setattr(module, "gpu", lambda: "a GPU")
-    tiny = {"n": 96, "d": 12, "agents": 3, "marks": (2, 4), "sva": (2,), "baselines": (2,), "ours": (2,)}
+    tiny = {
+        "n": 96,
+        "d": 12,
+        "agents": 3,
+        "marks": (2, 4),
+        "sva": (2,),
+        "baselines": (2,),
+        "ours": (2,),
+    }
     tiny |= {"low": 11, "high": 12, "epochs": 12, "classes": 11, "new": 50, "draws": (0,)}
     for study in (p004_fig1.Figure1(), p004_fig2.Figure2(), p004_fig3.Figure3()):
         numbers = study.run({**study.quick, **tiny})
@@ -118,6 +147,8 @@ def test_the_studies_run_on_tensors(monkeypatch):
 def test_the_pooled_model_is_that_of_scikit_learn():
     X, y = p004_fig3.picture_features(600, 8, 5, 0)
     arrays = p004_fig3.pooled_scores(X[:400], y[:400], X[400:])
-    tensors = p004_fig3.pooled_scores(*(torch.from_numpy(part) for part in (X[:400], y[:400], X[400:])))
+    tensors = p004_fig3.pooled_scores(
+        *(torch.from_numpy(part) for part in (X[:400], y[:400], X[400:]))
+    )
     centred = [scores - scores.mean(axis=1)[:, None] for scores in (arrays, tensors)]
     np.testing.assert_allclose(*centred, atol=0.05)

@@ -17,7 +17,8 @@ from coterie.errors import CorruptFile, InvalidInput, MissingData
 from papers import datasets
 
 needs_files = pytest.mark.skipif(
-    not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the papers' data files"
+    not os.environ.get("COTERIE_DATA"),
+    reason="set COTERIE_DATA to the folder with the papers' data files",
 )
 
 # loader: (arguments, train shape, non-zeros or None if dense, positive rows or None, test shape)
@@ -41,13 +42,18 @@ def test_the_outline_of_every_file(name):
     assert (data.test is None) == (test_shape is None)
     assert data.test is None or data.test.X.shape == test_shape
     assert sp.issparse(data.train.X) == (nonzeros is not None)
-    assert nonzeros is None or (data.train.X.nnz, data.train.X.indices.dtype) == (nonzeros, np.int32)
+    assert nonzeros is None or (data.train.X.nnz, data.train.X.indices.dtype) == (
+        nonzeros,
+        np.int32,
+    )
     assert positive is None or np.count_nonzero(data.train.y == 1) == positive
     assert data.source
     for table, part in ((data.train, "train"), (data.test, "test")):
         if table is not None:
             assert validated(table, classification=False).X is table.X
-            assert all(len(v) == table.n for key, v in data.extras.items() if key.endswith(f"_{part}"))
+            assert all(
+                len(v) == table.n for key, v in data.extras.items() if key.endswith(f"_{part}")
+            )
 
 
 @needs_files
@@ -100,14 +106,17 @@ def test_debian_text_has_rows_of_length_one():
     table = datasets.debian_text().train
     np.testing.assert_allclose(np.sqrt(table.X.power(2).sum(axis=1)), 1.0, rtol=1e-12)
     assert len(set(table.columns)) == table.d
-    # tf-idf grows with rarity: the rarest word of a row weighs more than the most frequent one at equal counts.
+    # tf-idf grows with rarity: the rarest word of a row weighs more than the most frequent one at
+    # equal counts.
     with np.load(Path(os.environ["COTERIE_DATA"]) / "debian_text.npz") as raw:
         counts, indices = raw["data"][: table.X.indptr[1]], raw["indices"]
     df = np.bincount(indices, minlength=table.d)
     first = table.X[[0]]
     once = counts == 1
     weight, rarity = first.data[once], -df[first.indices[once]]
-    np.testing.assert_array_equal(np.argsort(weight, kind="stable"), np.argsort(rarity, kind="stable"))
+    np.testing.assert_array_equal(
+        np.argsort(weight, kind="stable"), np.argsort(rarity, kind="stable")
+    )
 
 
 @needs_files
@@ -136,7 +145,11 @@ def test_a_missing_file_says_what_to_do(name, folder, tmp_path, monkeypatch):
     text = str(error.value)
     assert "set COTERIE_DATA" in text
     assert ("is not set" in text) == (folder is None)
-    published = {"a1a": "LIBSVM's collection, binary classification, a1a", "realsim": "LIBSVM", "mnist": "MNIST"}
+    published = {
+        "a1a": "LIBSVM's collection, binary classification, a1a",
+        "realsim": "LIBSVM",
+        "mnist": "MNIST",
+    }
     assert published.get(name, "") in text
     assert name != "realsim" or "text_like()" in text
 
@@ -175,7 +188,7 @@ def test_arguments_outside_the_files():
             call()
 
 
-# -- generators --------------------------------------------------------------------------------------------------------
+# -- generators ------------------------------------------------------------------------------------
 
 
 def test_text_like_has_the_outline_of_real_sim():
@@ -217,11 +230,15 @@ def test_experiment_2_follows_the_appendix(iid):
     assert abs(noise.mean()) < 0.08
     assert abs(noise.std() - 1) < 0.06
     assert data.extras["coefficients"].tolist() == [1.0] * 500
-    assert datasets.experiment2(sparse=True).extras["coefficients"].tolist() == [1.0] * 100 + [0.0] * 400
+    assert (
+        datasets.experiment2(sparse=True).extras["coefficients"].tolist()
+        == [1.0] * 100 + [0.0] * 400
+    )
     if iid:
         np.testing.assert_allclose(X.std(axis=0) * np.arange(1, 501), 1.0, atol=0.08)
     else:
-        # Variances 1, 5/3 and 25/3; rows of all three kinds at every agent, because they are shuffled.
+        # Variances 1, 5/3 and 25/3; rows of all three kinds at every agent, because they are
+        # shuffled.
         spread = X.std(axis=1)
         uniform = spread > 2.3
         assert np.count_nonzero(uniform) == 1000

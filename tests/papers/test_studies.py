@@ -1,4 +1,6 @@
-"""Every study runs in its quick size and stores what it found; its claims hold, but for those known not to."""
+"""Every study runs in its quick size and stores what it found; its claims hold, but for those known
+not to.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,19 @@ from papers.reproduce import reproduce, summary, write_gallery_page
 from papers.study import CAUSES
 
 QUICK_SECONDS, LONG_SECONDS = 60, 180
-LONG = ("001 fig1", "001 fig4", "001 fig9", "001 fig10", "001 tuning", "002 fig3", "004 fig2", "004 fig3")
-"""Also long in their quick sizes: they show on other data, or other users, what other figures of the paper do."""
+LONG = (
+    "001 fig1",
+    "001 fig4",
+    "001 fig9",
+    "001 fig10",
+    "001 tuning",
+    "002 fig3",
+    "004 fig2",
+    "004 fig3",
+)
+"""Also long in their quick sizes: they show on other data, or other users, what other figures of
+the paper do.
+"""
 
 
 NAMES = re.compile(r"[A-Za-zκμλρp] = [\d.]+|DFW-\d|J > 1|epoch \d+|proximal-\d|Section [\d.]+")
@@ -51,7 +64,9 @@ def remembering(study):
 
 
 def mutants(numbers):
-    """The same curves with one of them, or one number beside them, changed for the worse or the better, or swapped."""
+    """The same curves with one of them, or one number beside them, changed for the worse or the
+    better, or swapped.
+    """
 
     def with_curve(place, curve):
         return Numbers([*numbers[:place], curve, *numbers[place + 1 :]], numbers.remarks)
@@ -63,7 +78,13 @@ def mutants(numbers):
                 swapped = [*swapped[:i], replace(curve, y=numbers[j].y), *swapped[i + 1 :]]
                 swapped[j] = replace(numbers[j], y=curve.y)
                 yield Numbers(swapped, numbers.remarks)
-        for y in (100 * curve.y, 0.01 * curve.y, curve.y[::-1], np.full_like(curve.y, curve.y[0]), 0 * curve.y):
+        for y in (
+            100 * curve.y,
+            0.01 * curve.y,
+            curve.y[::-1],
+            np.full_like(curve.y, curve.y[0]),
+            0 * curve.y,
+        ):
             yield with_curve(i, replace(curve, y=y))
         for x in (100 * curve.x, 0.01 * curve.x):
             yield with_curve(i, replace(curve, x=x))
@@ -78,18 +99,29 @@ def mutants(numbers):
     # All curves of one label, panel or method at once: claims about the worst of several places.
     for key in ("label", "panel", "method"):
         for name in dict.fromkeys(getattr(curve, key) for curve in numbers):
-            for change in (lambda y: 100 * y, lambda y: 0.01 * y, lambda y: y[::-1], lambda y: np.full_like(y, y[0])):
-                curves = [replace(c, y=change(c.y)) if getattr(c, key) == name else c for c in numbers]
+            for change in (
+                lambda y: 100 * y,
+                lambda y: 0.01 * y,
+                lambda y: y[::-1],
+                lambda y: np.full_like(y, y[0]),
+            ):
+                curves = [
+                    replace(c, y=change(c.y)) if getattr(c, key) == name else c for c in numbers
+                ]
                 yield Numbers(curves, numbers.remarks)
 
 
 def unmoved(study, numbers):
-    """The claims whose mark no mutant of the numbers changes: empty ticks, and crosses that could not be ticks."""
+    """The claims whose mark no mutant of the numbers changes: empty ticks, and crosses that could
+    not be ticks.
+    """
     marks = {claim.text: claim.holds for claim in study.claims(numbers)}
     left = set(marks)
     for mutant in mutants(numbers):
         try:
-            left -= {claim.text for claim in study.claims(mutant) if claim.holds != marks.get(claim.text)}
+            left -= {
+                claim.text for claim in study.claims(mutant) if claim.holds != marks.get(claim.text)
+            }
         except (ArithmeticError, ValueError, Warning, LookupError):
             continue
         if not left:
@@ -100,7 +132,8 @@ def unmoved(study, numbers):
 @pytest.mark.rotates
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in STUDIES]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in STUDIES],
 )
 def test_quick_study(name, tmp_path):
     study = remembering(STUDIES[name])()
@@ -116,9 +149,9 @@ def test_quick_study(name, tmp_path):
         assert claim["holds"] or (claim["reason"] and claim["cause"] in CAUSES), claim
         assert claim["evidence"]
         # A number that decides is the paper's or ours, and says so.
-        assert not re.search(r"\d", NAMES.sub("", claim["fails_if"])) or re.search("our|paper", claim["fails_if"]), (
-            claim
-        )
+        assert not re.search(r"\d", NAMES.sub("", claim["fails_if"])) or re.search(
+            "our|paper", claim["fails_if"]
+        ), claim
     assert not unmoved(study, study.ran)
 
     place = tmp_path / name.replace(" ", "-")
@@ -166,12 +199,23 @@ class Tiny(Study):
 
     def run(self, settings):
         x = np.arange(1.0, settings["points"] + 1)
-        return Numbers([Curve("panel", "line", "graph-cp", x, 1 / x, {"rounds": 3, "bits": 64})], ["made up"])
+        return Numbers(
+            [Curve("panel", "line", "graph-cp", x, 1 / x, {"rounds": 3, "bits": 64})], ["made up"]
+        )
 
     def claims(self, numbers):
         return [
-            Claim("It falls.", numbers[0].last < 1, f"{numbers[0].last:.2f}", fails_if="it does not."),
-            Claim("It rises.", numbers[0].last > 1, "no", "It falls.", cause=self.cause, fails_if="it falls."),
+            Claim(
+                "It falls.", numbers[0].last < 1, f"{numbers[0].last:.2f}", fails_if="it does not."
+            ),
+            Claim(
+                "It rises.",
+                numbers[0].last > 1,
+                "no",
+                "It falls.",
+                cause=self.cause,
+                fails_if="it falls.",
+            ),
             Claim("It is a curve.", True, "yes", fails_if="it is none."),
         ]
 
@@ -182,15 +226,25 @@ class Tiny(Study):
 
 
 def test_sizes_remarks_and_claims_are_kept_and_shown(tmp_path):
-    quick, full = (reproduce(Tiny(), tmp_path, quick=quick, gallery=tmp_path / "docs") for quick in (True, False))
+    quick, full = (
+        reproduce(Tiny(), tmp_path, quick=quick, gallery=tmp_path / "docs")
+        for quick in (True, False)
+    )
     assert (quick["size"], full["size"]) == ("quick", "paper")
     assert (quick["settings"]["points"], full["settings"]["points"]) == (3, 9)
     for folder, points in (("999-fig1", 3), ("999-fig1-paper", 9)):
         table = pq.read_table(tmp_path / folder / "numbers.parquet").to_pydict()
         assert table["y"] == [1 / x for x in range(1, points + 1)]
     page = (tmp_path / "docs.md").read_text()
-    assert "**Of 6 claims, 4 hold, 2 fail for a known reason (data 2), and none are in between.**" in page
-    shown = ["### 999 fig1: a title", "**Quick size** *(made up; ", "- ✓ It falls. (0.33) *Fails if it does not.*"]
+    assert (
+        "**Of 6 claims, 4 hold, 2 fail for a known reason (data 2), and none are in between.**"
+        in page
+    )
+    shown = [
+        "### 999 fig1: a title",
+        "**Quick size** *(made up; ",
+        "- ✓ It falls. (0.33) *Fails if it does not.*",
+    ]
     shown += [
         "**The paper's size**",
         "- ✓ It falls. (0.11)",
@@ -199,7 +253,9 @@ def test_sizes_remarks_and_claims_are_kept_and_shown(tmp_path):
     places = [page.rindex(part) for part in shown]
     assert places == sorted(places)
     assert page.count("### ") == 1
-    assert full["bills"] == [{"panel": "panel", "label": "line", "method": "graph-cp", "rounds": 3, "bits": 64}]
+    assert full["bills"] == [
+        {"panel": "panel", "label": "line", "method": "graph-cp", "rounds": 3, "bits": 64}
+    ]
     (tmp_path / "docs" / "broken.json").write_text("{}")
     with pytest.raises(CorruptFile, match="run the study again"):
         write_gallery_page(tmp_path / "docs")
@@ -227,11 +283,17 @@ def test_size_is_no_reason_where_the_papers_size_fails_too(tmp_path):
     reproduce(Sized(), tmp_path, quick=True, gallery=tmp_path / "docs")
     assert "1 fail for a known reason (size 1), and none" in (tmp_path / "docs.md").read_text()
     reproduce(Sized(), tmp_path, quick=False, gallery=tmp_path / "docs")
-    assert "1 fail for a known reason (size 1), and 1 are in between" in (tmp_path / "docs.md").read_text()
+    assert (
+        "1 fail for a known reason (size 1), and 1 are in between"
+        in (tmp_path / "docs.md").read_text()
+    )
     larger = tmp_path / "docs" / "999-fig1-paper.json"
     larger.write_text(larger.read_text().replace('"holds": false', '"holds": true'))
     write_gallery_page(tmp_path / "docs")
-    assert "**Size:** It falls. It holds at the paper's size, below." in (tmp_path / "docs.md").read_text()
+    assert (
+        "**Size:** It falls. It holds at the paper's size, below."
+        in (tmp_path / "docs.md").read_text()
+    )
 
 
 def test_empty_ticks_are_found():
@@ -246,7 +308,11 @@ def test_claims_name_causes_and_what_falsifies_them():
     assert not replace(claim, holds=True).surprising
     with pytest.raises(TypeError, match="fails_if"):
         Claim("It rises.", False, "no")
-    for bad in ({"reason": "It falls."}, {"cause": "size"}, {"reason": "It falls.", "cause": "luck"}):
+    for bad in (
+        {"reason": "It falls."},
+        {"cause": "size"},
+        {"reason": "It falls.", "cause": "luck"},
+    ):
         with pytest.raises(ValueError, match="A reason has a cause"):
             replace(claim, **bad)
 
@@ -255,14 +321,18 @@ def test_the_gallery_has_no_claim_in_between():
     root = Path(papers.__file__).parents[1]
     page = (root / "docs" / "gallery.md").read_text()
     assert ", and none are in between.**" in page
-    records = [json.loads(path.read_text()) for path in sorted((root / "docs" / "gallery").glob("*.json"))]
+    records = [
+        json.loads(path.read_text()) for path in sorted((root / "docs" / "gallery").glob("*.json"))
+    ]
     assert summary([claim for record in records for claim in record["claims"]]) in page
     assert all(claim["fails_if"] for record in records for claim in record["claims"])
 
 
 def shown(claim, larger):
     """Whether a cross shows its cause: numbers of a run, or the same claim at the paper's size."""
-    return bool(re.search(r"\d", claim["reason"])) or (claim["cause"] == "size" and larger.get(claim["text"], False))
+    return bool(re.search(r"\d", claim["reason"])) or (
+        claim["cause"] == "size" and larger.get(claim["text"], False)
+    )
 
 
 def test_a_cross_shows_its_cause():
@@ -308,7 +378,14 @@ def test_a_graph_without_edges_and_one_that_did_not_move_are_no_evidence():
     """What once made two ticks of 001 fig1 empty now makes crosses."""
     study, rng = p001_fig1.Figure1(), np.random.default_rng(0)
     x, groups = np.array([2.0, 5.0, 20.0, 40.0]), np.arange(3.0, 15.0)
-    level = {p001.FIXED: 0.9, p001.LEARNED: 0.92, p001.TUNED: 0.91, "local": 0.7, "global": 0.6, p001.LINEAR: 0.6}
+    level = {
+        p001.FIXED: 0.9,
+        p001.LEARNED: 0.92,
+        p001.TUNED: 0.91,
+        "local": 0.7,
+        "global": 0.6,
+        p001.LINEAR: 0.6,
+    }
 
     def numbers(edges, inside):
         curves = []
@@ -319,8 +396,17 @@ def test_a_graph_without_edges_and_one_that_did_not_move_are_no_evidence():
             if "learned" in label:
                 curves.append(Curve(p001_fig1.NEAR, label, "dada", x, np.full(4, edges)))
             known = {"inside": 0.9, "truth": 29.0, "degree": -0.5, "λ = 1": 9.0, "λ = 10": 9.0}
-            known |= {"inside with λ = 1": inside, "inside with λ = 10": inside, "wider": 70.0, "bits": 1e6}
-            curves.append(Curve(p001_fig1.ROWS, label, "dada", groups, y[0] + 0.01 * rng.random(12), {}, known))
+            known |= {
+                "inside with λ = 1": inside,
+                "inside with λ = 10": inside,
+                "wider": 70.0,
+                "bits": 1e6,
+            }
+            curves.append(
+                Curve(
+                    p001_fig1.ROWS, label, "dada", groups, y[0] + 0.01 * rng.random(12), {}, known
+                )
+            )
         return Numbers(curves)
 
     def held(*mutant):
@@ -349,21 +435,40 @@ def test_curves_answer_questions():
 def test_pictures_can_be_read():
     from papers.drawing import DASHED, SOLID, ladder, panels
 
-    assert all(len({ladder(step, steps) for step in range(steps)}) == steps for steps in (3, 5, 7, 8, 12))
+    assert all(
+        len({ladder(step, steps) for step in range(steps)}) == steps for steps in (3, 5, 7, 8, 12)
+    )
     x = np.arange(3.0, 13.0)
     level = Curve("p", "solid", "tree", x, np.full(10, 0.5))
-    numbers = Numbers([replace(level, label="dashed"), level, Curve("p", "falls", "tree", x, 10.0 ** -(2 * x))])
+    numbers = Numbers(
+        [replace(level, label="dashed"), level, Curve("p", "falls", "tree", x, 10.0 ** -(2 * x))]
+    )
     figure = panels(
-        numbers, ["p"], ("rows", "error"), stroke=lambda c: DASHED if c.label == "dashed" else SOLID, floor=1e-10
+        numbers,
+        ["p"],
+        ("rows", "error"),
+        stroke=lambda c: DASHED if c.label == "dashed" else SOLID,
+        floor=1e-10,
     )
     (ax,) = figure.axes
-    above, below = (next(line for line in ax.lines if line.get_label() == label) for label in ("dashed", "solid"))
-    assert above.get_zorder() > below.get_zorder(), "a line that is drawn later must not hide the dashes"
+    above, below = (
+        next(line for line in ax.lines if line.get_label() == label)
+        for label in ("dashed", "solid")
+    )
+    assert above.get_zorder() > below.get_zorder(), (
+        "a line that is drawn later must not hide the dashes"
+    )
     assert all(float(tick).is_integer() for tick in ax.get_xticks()), "there are no halves of rows"
-    assert [text.get_text() for text in ax.texts] == ["1e-24"], "a curve below the frame says where it gets to"
-    hundreds = panels(Numbers([Curve("p", "l", "tree", x, np.linspace(1.0, 200.0, 10))]), ["p"], ("x", "y")).axes[0]
+    assert [text.get_text() for text in ax.texts] == ["1e-24"], (
+        "a curve below the frame says where it gets to"
+    )
+    hundreds = panels(
+        Numbers([Curve("p", "l", "tree", x, np.linspace(1.0, 200.0, 10))]), ["p"], ("x", "y")
+    ).axes[0]
     assert hundreds.yaxis.get_major_formatter()(100.0) == "100"
-    few = panels(Numbers([Curve("p", "l", "tree", 1e7 * x, x)]), ["p"], ("x", "y"), log_x=True).axes[0]
+    few = panels(
+        Numbers([Curve("p", "l", "tree", 1e7 * x, x)]), ["p"], ("x", "y"), log_x=True
+    ).axes[0]
     assert few.xaxis.get_major_formatter()(3e7) == r"$3\cdot10^{7}$"
 
 
@@ -395,7 +500,9 @@ def test_the_command(tmp_path):
     assert (tmp_path / "out" / "000-bounds" / "figure.svg").is_file()
     text = CliRunner().invoke(app, ["000", "bounds", "--quick", "-o", out]).output
     assert len(re.findall("✓", text)) == len(record["claims"])
-    unknown = subprocess.run([sys.executable, "-m", "papers", "000", "fig9"], capture_output=True, text=True)
+    unknown = subprocess.run(
+        [sys.executable, "-m", "papers", "000", "fig9"], capture_output=True, text=True
+    )
     assert unknown.returncode == 2
     assert "000 fig1" in unknown.stderr
 
@@ -419,7 +526,10 @@ def test_least_squares_of_paper_000_is_not_changed_by_rotating_it():
     parts = split(read((X, y)), "features", 6, labels_at=label_owner(graph))
     exact = {"R": np.linalg.norm(theta), "chi": np.linalg.norm(X, 2)}
     exact |= {"delta": 1 / graph.laplacian_pinv_norm(), "D": graph.laplacian_norm()}
-    forms = {rotated.papers_form: {"variant": "paper", "iterate": "average", **exact}, rotated.improved: {}}
+    forms = {
+        rotated.papers_form: {"variant": "paper", "iterate": "average", **exact},
+        rotated.improved: {},
+    }
     for form, options in forms.items():
         direct = solve(
             Problem("squared", intercept=False), parts, split="features",
@@ -428,4 +538,6 @@ def test_least_squares_of_paper_000_is_not_changed_by_rotating_it():
         )  # fmt: skip
         errors = (np.asarray(direct.history.primal) - best) / (zero - best)
         assert errors[-1] < 0.5
-        np.testing.assert_allclose(rotated.curve(form(graph, 60, 20), "", "").y[1:], errors, rtol=1e-9)
+        np.testing.assert_allclose(
+            rotated.curve(form(graph, 60, 20), "", "").y[1:], errors, rtol=1e-9
+        )

@@ -1,4 +1,6 @@
-"""What depends on the kind of a problem is in its folder: elsewhere no kind is compared by name or class."""
+"""What depends on the kind of a problem is in its folder: elsewhere no kind is compared by name or
+class.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,22 @@ from coterie.problems.kind import Kind
 
 ROOT = Path(coterie.__file__).parent
 CLASSES = {"Problem", "AnyProblem", "Personal", "Shared", "Model", "UserModel"}
-CLASSES |= {"LinearModel", "LowRankModel", "MulticlassModel", "PersonalModel", "SharedModel", "SurvivalModel"}
+CLASSES |= {
+    "LinearModel",
+    "LowRankModel",
+    "MulticlassModel",
+    "PersonalModel",
+    "SharedModel",
+    "SurvivalModel",
+}
 
 ALLOWED = {
     "api/solve.py": "a wrong first argument is refused",
     "api/evaluate.py": "a wrong first argument is refused",
     "commands/baseline.py": "the command is for survival models",
-    "commands/predict.py": "--users is for models of users, and coefficients have another shape for several classes",
+    "commands/predict.py": (
+        "--users is for models of users, and coefficients have another shape for several classes"
+    ),
     "commands/users.py": 'the command is for models of users, and "shared" is a method',
     "estimators/choice.py": "the estimator chooses between two kinds",
     "estimators/direct.py": "a fast path of the estimator, for one kind",
@@ -35,7 +46,11 @@ def names_a_kind(node):
 
 def asks_for_a_class(node):
     """Whether an `isinstance` is about a class of problems or models."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"):
+    if not (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "isinstance"
+    ):
         return False
     named = {getattr(part, "id", getattr(part, "attr", None)) for part in ast.walk(node.args[1])}
     return bool(named & CLASSES)

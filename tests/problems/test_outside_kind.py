@@ -1,6 +1,8 @@
-"""A seventh kind of problem, from a file outside of the package: the one that docs/add-a-kind.md adds.
+"""A seventh kind of problem, from a file outside of the package: the one that docs/add-a-kind.md
+adds.
 
-It is fitted, verified, evaluated and followed along a path in one process, on Ray and between organisations.
+It is fitted, verified, evaluated and followed along a path in one process, on Ray and between
+organisations.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ STRENGTHS = (0.1, 0.01)
 @pytest.fixture(scope="module", autouse=True)
 def ranking(tmp_path_factory):
     """The module of the page, registered."""
-    text = next(block.text for block in blocks(DOCS / "add-a-kind.md") if block.note.endswith("ranking/kind.py"))
+    text = next(
+        block.text
+        for block in blocks(DOCS / "add-a-kind.md")
+        if block.note.endswith("ranking/kind.py")
+    )
     file = tmp_path_factory.mktemp("package") / "coterie_ranking.py"
     file.write_text(text)
     spec = importlib.util.spec_from_file_location("coterie_ranking", file)
@@ -49,7 +55,9 @@ def tables():
     random, found = np.random.default_rng(0), []
     for name in NAMES:
         X = random.standard_normal((40, 4))
-        grade = np.digitize(X @ [1.0, -0.5, 0.0, 0.0] + 0.7 * random.standard_normal(40), [-0.7, 0.7])
+        grade = np.digitize(
+            X @ [1.0, -0.5, 0.0, 0.0] + 0.7 * random.standard_normal(40), [-0.7, 0.7]
+        )
         y = np.column_stack([grade, np.repeat(np.arange(8), 5)]).astype(float)
         found.append(co.Table(X, y, name=name, columns=tuple(f"x{j}" for j in range(4))))
     return found
@@ -89,8 +97,13 @@ def test_it_runs_on_ray(ranking, tables, local):
 
     # Workers get the module by value, as they get what a notebook defines.
     cloudpickle.register_pickle_by_value(ranking)
-    engine, sources = Ray(deadline=60.0), [partial(table.take_rows, np.arange(table.n)) for table in tables]
-    found = co.solve(co.Problem(**PROBLEM), sources, engine=engine, tol=1e-8, secure_sums=True, progress=False)
+    engine, sources = (
+        Ray(deadline=60.0),
+        [partial(table.take_rows, np.arange(table.n)) for table in tables],
+    )
+    found = co.solve(
+        co.Problem(**PROBLEM), sources, engine=engine, tol=1e-8, secure_sums=True, progress=False
+    )
     assert found.bill == local.bill
     np.testing.assert_array_equal(found.model.coef_, local.model.coef_)
     assert co.verify(found.certificate, found.model, tables).holds
@@ -105,15 +118,27 @@ def write_files(folder, tables):
     """Each party's file, and in party.toml the columns of its labels."""
     for table in tables:
         rows = np.column_stack([table.X, table.y]).tolist()
-        lines = [",".join([*table.columns, *LABELS.values()]), *(",".join(map(repr, row)) for row in rows)]
+        lines = [
+            ",".join([*table.columns, *LABELS.values()]),
+            *(",".join(map(repr, row)) for row in rows),
+        ]
         (folder / table.name / "data.csv").write_text("\n".join(lines))
         file = folder / table.name / "party.toml"
         named = ", ".join(f'{role} = "{column}"' for role, column in LABELS.items())
-        file.write_text('test = "data.csv"\n' + file.read_text().replace('target = "y"', f"labels = {{ {named} }}"))
+        file.write_text(
+            'test = "data.csv"\n'
+            + file.read_text().replace('target = "y"', f"labels = {{ {named} }}")
+        )
 
 
 def test_it_runs_between_organisations(tmp_path, tables, local):
-    write_study(tmp_path, problem=PROBLEM, split="samples", tol=1e-8, policy=ANYTHING + "\npolicy.minimum-count = 1")
+    write_study(
+        tmp_path,
+        problem=PROBLEM,
+        split="samples",
+        tol=1e-8,
+        policy=ANYTHING + "\npolicy.minimum-count = 1",
+    )
     write_files(tmp_path, tables)
     for result in together(tmp_path):
         assert result.status == local.status
@@ -127,7 +152,9 @@ def test_it_runs_between_organisations(tmp_path, tables, local):
 
 def test_a_study_takes_a_path(tmp_path, tables):
     problem = {"loss": "pairwise", "penalty": "l2"}
-    write_study(tmp_path, problem=problem, split="samples", tol=1e-6, **{"path.count": 2, "path.cv": 2})
+    write_study(
+        tmp_path, problem=problem, split="samples", tol=1e-6, **{"path.count": 2, "path.cv": 2}
+    )
     for result in together(tmp_path, tables):
         assert result.status == "optimal"
         assert result.model.problem.penalty.strength > 0

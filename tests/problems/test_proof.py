@@ -1,5 +1,6 @@
-"""No gap is smaller than the truth, and no dual above it: P(w) − P* ≤ gap and dual ≤ P*, checked in 60 digits, over
-everything that can be chosen."""
+"""No gap is smaller than the truth, and no dual above it: P(w) − P* ≤ gap and dual ≤ P*, checked in
+60 digits, over everything that can be chosen.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,13 @@ def case(seed: int):
     by = "features" if rng.random() < 0.3 and name not in ("group", "l1ball") else "samples"
     agents = int(rng.choice([1, 2, 3, n + 3])) if by == "samples" else int(rng.integers(1, d + 1))
     rounds = int(rng.choice([1, 5, 60]))
-    options = {"split": by, "agents": agents, "max_rounds": rounds, "max_seconds": 0.5, "seed": seed}
+    options = {
+        "split": by,
+        "agents": agents,
+        "max_rounds": rounds,
+        "max_seconds": 0.5,
+        "seed": seed,
+    }
     return problem, X, y, weights, options
 
 
@@ -82,7 +89,9 @@ def references(problem, data, exact: Exact, result):
     """Models that may be better than the one that was found."""
     yield result.model.coef_, result.model.intercept_
     try:
-        other = co.solve(problem, data, agents=1, tol=1e-12, max_rounds=100, max_seconds=0.5, progress=False)
+        other = co.solve(
+            problem, data, agents=1, tol=1e-12, max_rounds=100, max_seconds=0.5, progress=False
+        )
         yield other.model.coef_, other.model.intercept_
         start = other.model
     except CoterieError:
@@ -108,7 +117,8 @@ def violation(seed: int, with_offsets: bool = False) -> tuple[float, str] | None
         for w, b in references(problem, data, exact, result):
             if (
                 certificate.radius is not None
-                and mp.norm([mp.mpf(v if isinstance(v, mp.mpf) else float(v)) for v in w]) > certificate.radius
+                and mp.norm([mp.mpf(v if isinstance(v, mp.mpf) else float(v)) for v in w])
+                > certificate.radius
             ):
                 continue
             best = exact.primal(w, b)
@@ -121,11 +131,17 @@ def violation(seed: int, with_offsets: bool = False) -> tuple[float, str] | None
 @pytest.mark.rotates
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_gap_is_smaller_than_the_truth(chunk):
-    found = [hit for seed in range(chunk * EACH, (chunk + 1) * EACH) if (hit := violation(seed)) is not None]
+    found = [
+        hit
+        for seed in range(chunk * EACH, (chunk + 1) * EACH)
+        if (hit := violation(seed)) is not None
+    ]
     assert not found, max(found)
 
 
-@pytest.mark.parametrize("chunk", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "chunk", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_no_gap_is_smaller_than_the_truth_beside_offsets(chunk):
     each = [20, 5 * EACH, 5 * EACH]
     seeds = range(sum(each[:chunk]), sum(each[: chunk + 1]))
@@ -152,16 +168,20 @@ def test_no_gap_is_smaller_than_the_truth_at_large(chunk):
     test_no_gap_is_smaller_than_the_truth(chunk)
 
 
-# -- several classes ---------------------------------------------------------------------------------------------------
+# -- several classes -------------------------------------------------------------------------------
 
 
 def softmax_case(seed: int):
-    """Classes that may be far apart, columns of any scale and mean, weights, and single precision."""
+    """Classes that may be far apart, columns of any scale and mean, weights, and single
+    precision.
+    """
     rng = np.random.default_rng([23, seed])
     classes, n, d = int(rng.integers(2, 4)), int(rng.integers(6, 20)), int(rng.integers(1, 3))
     X = rng.standard_normal((n, d))
     noise = rng.gumbel(size=(n, classes)) * rng.choice([0.0, 1.0])
-    y = (X @ rng.standard_normal((d, classes)) * rng.choice([0.5, 3.0, 30.0]) + noise).argmax(axis=1)
+    y = (X @ rng.standard_normal((d, classes)) * rng.choice([0.5, 3.0, 30.0]) + noise).argmax(
+        axis=1
+    )
     y[:classes] = np.arange(classes)
     if rng.random() < 0.5:
         X = X * 10.0 ** rng.uniform(-8, 8, d)
@@ -174,14 +194,22 @@ def softmax_case(seed: int):
     name = str(rng.choice(["none", "l2"]))
     problem = co.Problem("multinomial", name, intercept=bool(rng.random() < 0.7), **strength[name])
     rounds, agents = int(rng.choice([1, 3, 60])), int(rng.choice([1, 2, 3]))
-    return problem, X, y, weights, {"agents": agents, "max_rounds": rounds, "max_seconds": 0.5, "seed": seed}
+    return (
+        problem,
+        X,
+        y,
+        weights,
+        {"agents": agents, "max_rounds": rounds, "max_seconds": 0.5, "seed": seed},
+    )
 
 
 def softmax_violation(seed: int) -> tuple[float, int] | None:
     problem, X, y, weights, options = softmax_case(seed)
     data = (X, y) if weights is None else (X, y, weights)
     result = co.solve(problem, data, progress=False, **options)
-    other = co.solve(problem, data, agents=1, tol=1e-12, max_rounds=100, max_seconds=0.5, progress=False)
+    other = co.solve(
+        problem, data, agents=1, tol=1e-12, max_rounds=100, max_seconds=0.5, progress=False
+    )
     certificate, exact = result.certificate, ExactSoftmax(problem, X, y, weights)
     assert co.verify(certificate, result.model, data).holds
     if not np.isfinite(certificate.gap):
@@ -207,7 +235,9 @@ def test_no_gap_of_several_classes_is_smaller_than_the_truth(seeds):
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("power", [30, 36, 38, 43])
 def test_what_all_intercepts_have_in_common_hides_no_loss(classes, power):
-    """Large scores leave a loss few digits, or none: a gap says so, also where a forger chose them."""
+    """Large scores leave a loss few digits, or none: a gap says so, also where a forger chose
+    them.
+    """
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 2))
     y = np.digitize(X[:, 0], [0.0] if classes == 2 else [-0.5, 0.5])
@@ -235,7 +265,7 @@ def test_what_all_intercepts_have_in_common_hides_no_loss(classes, power):
             assert found.dual <= 0.0
 
 
-# -- low-rank and personal models --------------------------------------------------------------------------------------
+# -- low-rank and personal models ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -263,22 +293,34 @@ def test_a_low_rank_model_is_certified_as_it_is_stored(loss, intercept, scale, m
 
 
 def test_least_squares_of_low_rank_in_60_digits():
-    """In a ball that is wide enough, the best matrix is known; labels and columns lie far from 0."""
+    """In a ball that is wide enough, the best matrix is known; labels and columns lie far from
+    0.
+    """
     for seed in range(6):
         rng = np.random.default_rng([29, seed])
         n, d, m = 14, 2, 2
         X = rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-2, 3)
         X = X + np.abs(X).mean(axis=0) * float(rng.choice([0.0, 1.0, 1e3]))
         Z = (X - X.mean(axis=0)) / X.std(axis=0)
-        Y = Z @ rng.standard_normal((d, m)) + 0.3 * rng.standard_normal((n, m)) + float(rng.choice([0.0, 1e3, 1e6]))
-        problem = co.Problem("squared", "traceball", radius=30.0 / float(X.std(axis=0).min()), intercept=True)
+        Y = (
+            Z @ rng.standard_normal((d, m))
+            + 0.3 * rng.standard_normal((n, m))
+            + float(rng.choice([0.0, 1e3, 1e6]))
+        )
+        problem = co.Problem(
+            "squared", "traceball", radius=30.0 / float(X.std(axis=0).min()), intercept=True
+        )
         result = co.solve(problem, (X, Y), agents=2, max_rounds=40, progress=False)
         model, certificate = result.model, result.certificate
         with mp.workdps(DIGITS):
             A = mp.matrix(np.column_stack([X, np.ones(n)]).tolist())
             labels = mp.matrix(Y.tolist())
             best = (A.T * A) ** -1 * (A.T * labels)
-            here = mp.matrix(model.U.tolist()) * mp.diag(model.s.tolist()) * mp.matrix(model.V.tolist()).T
+            here = (
+                mp.matrix(model.U.tolist())
+                * mp.diag(model.s.tolist())
+                * mp.matrix(model.V.tolist()).T
+            )
             values = []
             for W, b in ((best[:d, :], best[d, :]), (here, mp.matrix([model.b.tolist()]))):
                 residual = A[:, :d] * W + mp.ones(n, 1) * b - labels
@@ -299,7 +341,9 @@ def test_duals_of_users_are_below_the_optimum():
         how = {"split": "users", "progress": False}
         if isinstance(problem, co.Personal):
             how["network"] = "complete"
-        rough, best = (co.solve(problem, (X, y, users), tol=tol, **how).certificate for tol in (1e-2, 1e-5))
+        rough, best = (
+            co.solve(problem, (X, y, users), tol=tol, **how).certificate for tol in (1e-2, 1e-5)
+        )
         for one in (rough, best):
             assert one.dual < one.primal - one.gap
             assert one.dual <= best.primal

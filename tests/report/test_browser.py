@@ -1,4 +1,6 @@
-"""The reports in a real browser: they render without a word on the console, offline, and their controls work."""
+"""The reports in a real browser: they render without a word on the console, offline, and their
+controls work.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ from coterie.report import write_comparison, write_report
 from tests.harness.browser import BROWSER, FLAGS
 from tests.harness.parties import data, together, write_data, write_study
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'"
+)
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium; scripts/debian.sh installs one as root")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="there is no Chromium; scripts/debian.sh installs one as root"
+)
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(80, 12))
@@ -31,28 +37,41 @@ y = X @ rng.normal(size=12) + 0.1 * rng.normal(size=80)
 def reports(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     problem = co.Problem("squared", "l2", 0.1, intercept=False)
-    runs = {name: co.solve(problem, (X, y), agents=4, method=name, tol=1e-4) for name in ("proximal-2", "consensus")}
-    ring = co.solve(problem, (X, y), agents=5, split="features", network="ring", tol=1e-4, max_rounds=2000)
-    path = co.path(co.Problem("squared", "l1", 1.0, intercept=False), (X, y), cv=3, agents=4, count=8)
+    runs = {
+        name: co.solve(problem, (X, y), agents=4, method=name, tol=1e-4)
+        for name in ("proximal-2", "consensus")
+    }
+    ring = co.solve(
+        problem, (X, y), agents=5, split="features", network="ring", tol=1e-4, max_rounds=2000
+    )
+    path = co.path(
+        co.Problem("squared", "l1", 1.0, intercept=False), (X, y), cv=3, agents=4, count=8
+    )
     _, logistic, parties, check = co.demo.demo_problem()
     demo = co.solve(logistic, parties, tol=1e-9)
     classes = np.digitize(y, [-2, 2])
     softmax = co.Problem("multinomial", "l2", 0.1, intercept=True)
-    classifier = co.solve(softmax, (X[:60], classes[:60]), agents=3, tol=1e-3, prepare="standardise")
+    classifier = co.solve(
+        softmax, (X[:60], classes[:60]), agents=3, tol=1e-3, prepare="standardise"
+    )
     scores = co.evaluate(classifier, (X[60:], classes[60:]), agents=3)
     return {
         "path": co.report.write_path(path, folder / "path.html"),
         "demo": write_report(demo, folder / "demo.html", notes=[check(demo)]),
         "evaluation": write_report(classifier, folder / "evaluation.html", evaluation=scores),
         "peers": between_organisations(folder / "study"),
-        "run": write_report(runs["proximal-2"], folder / "run.html", notes=["Four shops & a <bank>."]),
+        "run": write_report(
+            runs["proximal-2"], folder / "run.html", notes=["Four shops & a <bank>."]
+        ),
         "ring": write_report(ring, folder / "ring.html"),
         "comparison": write_comparison(runs, folder / "comparison.html"),
     }
 
 
 def between_organisations(folder: Path) -> Path:
-    """A study of three parties, in threads, and what `coterie report` makes of one party's answer."""
+    """A study of three parties, in threads, and what `coterie report` makes of one party's
+    answer.
+    """
     write_study(folder, split="features", network="path", method="lbfgs", tol=1e-3)
     tables = data("features")
     write_data(folder, tables)
@@ -72,7 +91,9 @@ def browser() -> Iterator[object]:
 
 @pytest.fixture
 def opened(browser, reports):
-    """Opens a report; when the test is over, nothing may have been said on the console or asked of a network."""
+    """Opens a report; when the test is over, nothing may have been said on the console or asked of
+    a network.
+    """
     contexts, complaints = [], []
 
     def open_page(name: str, width: int = 1200, **settings):
@@ -83,7 +104,11 @@ def opened(browser, reports):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "request",
-            lambda request: None if request.url.startswith(("file:", "data:")) else complaints.append(request.url),
+            lambda request: (
+                None
+                if request.url.startswith(("file:", "data:"))
+                else complaints.append(request.url)
+            ),
         )
         page.goto(reports[name].as_uri())
         return page
@@ -131,9 +156,17 @@ def test_a_table_that_goes_on_has_a_shadow_there(opened):
         """Whether the edges left and right differ from the ground, between the lines of text."""
         picture = Image.open(io.BytesIO(table.screenshot())).convert("RGB")
         here = ground(page)
-        edges = ((0, row) for row in range(2, picture.height - 2)), ((-1, row) for row in range(2, picture.height - 2))
+        edges = (
+            ((0, row) for row in range(2, picture.height - 2)),
+            ((-1, row) for row in range(2, picture.height - 2)),
+        )
         return tuple(
-            np.mean([np.abs(np.subtract(picture.getpixel((x % picture.width, y)), here)).sum() > 20 for x, y in edge])
+            np.mean(
+                [
+                    np.abs(np.subtract(picture.getpixel((x % picture.width, y)), here)).sum() > 20
+                    for x, y in edge
+                ]
+            )
             > 0.9
             for edge in edges
         )
@@ -156,7 +189,9 @@ def test_the_theme_follows_the_reader_and_the_control(opened, scheme):
 
     assert is_dark() == (scheme == "dark")
     ink = page.evaluate("getComputedStyle(document.querySelector('svg.figure text')).fill")
-    assert ink == page.evaluate("getComputedStyle(document.body).color"), "figures take the page's colour of text"
+    assert ink == page.evaluate("getComputedStyle(document.body).color"), (
+        "figures take the page's colour of text"
+    )
     for choice in ("dark", "light"):
         page.locator("label", has=page.locator(f"#theme-{choice}")).click()
         assert is_dark() == (choice == "dark")

@@ -1,4 +1,6 @@
-"""Drawings of networks: every agent, every link, traffic on a logarithmic scale, and what is refused."""
+"""Drawings of networks: every agent, every link, traffic on a logarithmic scale, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_drawing_a_server_traffic_labels_and_highlight():
     assert len(lines.get_segments()) == 4
     thin, middle, wide, silent = lines.get_linewidths()
     assert silent <= thin < middle < wide
-    assert middle == pytest.approx((thin + wide) / 2)  # 100, 10,000 and 1,000,000 are equally far apart
+    assert middle == pytest.approx(
+        (thin + wide) / 2
+    )  # 100, 10,000 and 1,000,000 are equally far apart
     assert set(names) <= set(texts)
     assert "traffic per edge: 100 (thin) to 1e+06 (wide), log scale" in texts
     colours = [tuple(colour) for colour in dots.get_facecolors()]
@@ -61,10 +65,14 @@ def test_drawing_a_server_traffic_labels_and_highlight():
 
 def test_drawing_is_the_same_every_time():
     net = erdos_renyi(20, 0.3)
-    assert np.array_equal(artists(draw_network(net))[0].get_offsets(), artists(draw_network(net))[0].get_offsets())
+    assert np.array_equal(
+        artists(draw_network(net))[0].get_offsets(), artists(draw_network(net))[0].get_offsets()
+    )
 
 
-@pytest.mark.parametrize("net", [complete(1), star(1, server=True), Network(np.zeros((3, 3))), complete(110)], ids=repr)
+@pytest.mark.parametrize(
+    "net", [complete(1), star(1, server=True), Network(np.zeros((3, 3))), complete(110)], ids=repr
+)
 def test_drawing_of_extremes(net):
     ax = draw_network(net, traffic={})
     dots, lines, texts = artists(ax)

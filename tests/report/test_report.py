@@ -1,4 +1,6 @@
-"""The report: well-formed, self-contained, true to the result, safe with any name, and the same every time."""
+"""The report: well-formed, self-contained, true to the result, safe with any name, and the same
+every time.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,13 @@ from coterie.api.result import History, Result
 from coterie.errors import CorruptFile, UnknownName
 from coterie.methods import METHODS
 from coterie.networks import erdos_renyi, star
-from coterie.report import FORMATS, save_comparison_figures, save_figures, write_comparison, write_report
+from coterie.report import (
+    FORMATS,
+    save_comparison_figures,
+    save_figures,
+    write_comparison,
+    write_report,
+)
 from coterie.report.call import solve_call
 from coterie.report.compare import _headline, comparison_page
 from coterie.report.figures import INK, colour, figures, gap_against, marker, network, shown_of
@@ -38,7 +46,9 @@ from coterie.report.winners import winners
 from coterie.report.words import duration, money, number, one_part_in, plain, text
 from coterie.run.stopping import Record
 
-HOSTILE = '<script>alert("x")</script>&amp; $\\frac{1}{$ \' url(#a) 患者\u202e\x00\n--> xlink:href="#b"'
+HOSTILE = (
+    '<script>alert("x")</script>&amp; $\\frac{1}{$ \' url(#a) 患者\u202e\x00\n--> xlink:href="#b"'
+)
 LIKE_A_TAG = f'url(#a) id="x" {INK}'
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -47,9 +57,12 @@ X = rng.normal(size=(90, 25))
 y = X @ rng.normal(size=25) + 0.1 * rng.normal(size=90)
 
 
-def parties(names: list[str], columns: tuple[str, ...] | None = None, width: int = 6) -> list[co.Table]:
+def parties(
+    names: list[str], columns: tuple[str, ...] | None = None, width: int = 6
+) -> list[co.Table]:
     return [
-        co.Table(X[k :: len(names), :width], y[k :: len(names)], columns=columns, name=n) for k, n in enumerate(names)
+        co.Table(X[k :: len(names), :width], y[k :: len(names)], columns=columns, name=n)
+        for k, n in enumerate(names)
     ]
 
 
@@ -59,7 +72,9 @@ def with_history(result: Result, rows: list[tuple[float, ...]]) -> Result:
 
 @cache
 def single_row() -> Result:
-    return co.solve(co.Problem("squared", "l1", 0.1, intercept=False), (X, y), agents=3, max_rounds=0)
+    return co.solve(
+        co.Problem("squared", "l1", 0.1, intercept=False), (X, y), agents=3, max_rounds=0
+    )
 
 
 @cache
@@ -70,13 +85,17 @@ def zero_gap() -> Result:
 @cache
 def falls_to_zero() -> Result:
     return with_history(
-        plain_run(), [(1, 0.1, 80, 2.0, 1.0, 1.0), (2, 0.2, 160, 1.5, 1.4, 0.1), (3, 0.3, 240, 1.4, 1.4, 0.0)]
+        plain_run(),
+        [(1, 0.1, 80, 2.0, 1.0, 1.0), (2, 0.2, 160, 1.5, 1.4, 0.1), (3, 0.3, 240, 1.4, 1.4, 0.0)],
     )
 
 
 @cache
 def not_finite() -> Result:
-    bad = [(t, t / 10, 80 * t, 2.0, 1.0, gap) for t, gap in enumerate((math.inf, math.nan, 1e250, 1e-250), 1)]
+    bad = [
+        (t, t / 10, 80 * t, 2.0, 1.0, gap)
+        for t, gap in enumerate((math.inf, math.nan, 1e250, 1e-250), 1)
+    ]
     run = with_history(plain_run(), bad)
     return replace(run, certificate=replace(run.certificate, gap=math.inf, relative_gap=math.inf))
 
@@ -93,7 +112,9 @@ def one_agent() -> Result:
 
 @cache
 def alone() -> Result:
-    return co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, y), agents=1, network="ring")
+    return co.solve(
+        co.Problem("squared", "l2", 0.1, intercept=False), (X, y), agents=1, network="ring"
+    )
 
 
 @cache
@@ -136,7 +157,11 @@ def two_classes() -> Result:
 @cache
 def plain_run() -> Result:
     return co.solve(
-        co.Problem("squared", "l1", 0.01, intercept=False), (X, y), agents=4, network="ring", method="proximal-2"
+        co.Problem("squared", "l1", 0.01, intercept=False),
+        (X, y),
+        agents=4,
+        network="ring",
+        method="proximal-2",
     )
 
 
@@ -200,14 +225,18 @@ def test_pages_are_well_formed_and_self_contained(make) -> None:
     written = document(make)
     reader = Reader(written)
     assert not [
-        collective for collective in ("http:", "https:", "//cdn", "@import", "javascript:") if collective in written
+        collective
+        for collective in ("http:", "https:", "//cdn", "@import", "javascript:")
+        if collective in written
     ]
     assert max(Counter(reader.ids).values()) == 1
     for link in reader.links:
         assert link.startswith("data:image/") or link[1:] in reader.ids, link
     assert reader.tags["script"] == 0
     assert reader.tags["svg"] >= 3
-    assert "nan" not in re.sub(r"<(style|code|table)\b.*?</\1>|\b(d|href)=\"[^\"]*\"", "", written, flags=re.S)
+    assert "nan" not in re.sub(
+        r"<(style|code|table)\b.*?</\1>|\b(d|href)=\"[^\"]*\"", "", written, flags=re.S
+    )
 
 
 def test_the_file_is_the_page(tmp_path: Path) -> None:
@@ -226,16 +255,23 @@ def test_money_and_directions_are_told() -> None:
     for *_, price in ELSEWHERE:
         assert money(result.bill.money(per_gigabyte=price)) in words
     there = result.bill.per_direction
-    assert len([edge for edge, bits in result.bill.per_edge.items() if bits]) == 3, "a tree of the ring carries sums"
+    assert len([edge for edge, bits in result.bill.per_edge.items() if bits]) == 3, (
+        "a tree of the ring carries sums"
+    )
     for i, j in (edge for edge, bits in result.bill.per_edge.items() if bits):
-        assert f"agent {i} ⇄ agent {j} {format_bits(there[i, j])} {format_bits(there[j, i])}" in words
+        assert (
+            f"agent {i} ⇄ agent {j} {format_bits(there[i, j])} {format_bits(there[j, i])}" in words
+        )
 
 
 def test_the_page_has_the_numbers() -> None:
     result = plain_run()
     words = Reader(document(plain_run)).text
     certificate, total = result.certificate, result.bill.total
-    assert f"Objective within {certificate.relative_gap:.2g} (relative gap) of the smallest possible one" in words
+    assert (
+        f"Objective within {certificate.relative_gap:.2g} (relative gap) of the smallest possible "
+        "one"
+    ) in words
     assert certificate.proves in words
     assert STATUS_WORDS[result.status] in words
     assert f"Rounds {result.rounds:,}" in words
@@ -244,14 +280,16 @@ def test_the_page_has_the_numbers() -> None:
     for cost, participant in zip(result.bill.per_agent, certificate.participants, strict=True):
         sent = f"{cost.messages:,} {cost.scalars:,} {format_bits(cost.bits)}"
         assert (
-            f"{participant.name} {participant.rows} × {participant.columns} {participant.digest[:12]}… {sent}" in words
-        )
+            f"{participant.name} {participant.rows} × {participant.columns} "
+            f"{participant.digest[:12]}… {sent}"
+        ) in words
     for latency, bandwidth in ((0.5e-3, 1e9), (40e-3, 1e8), (80e-3, 1e7)):
         assert duration(result.bill.seconds(latency=latency, bandwidth=bandwidth)) in words
     for row in result.history:
         assert (
-            f"{row.primal:.8g} {row.dual + 0.0:.8g} {row.gap:.2e} {row.gap / certificate.primal_at_zero:.2e}" in words
-        )
+            f"{row.primal:.8g} {row.dual + 0.0:.8g} {row.gap:.2e} "
+            f"{row.gap / certificate.primal_at_zero:.2e}"
+        ) in words
     used = np.count_nonzero(result.model.coef_)
     assert f"{used} of 25 are not zero" in words
     assert f'title="{certificate.data_digest}"' in document(plain_run)
@@ -262,7 +300,10 @@ def test_the_page_has_the_numbers() -> None:
 def test_a_server_has_the_last_account() -> None:
     result = one_agent()
     cost = result.bill.per_agent[-1]
-    assert f"server {cost.messages:,} {cost.scalars:,} {format_bits(cost.bits)}" in Reader(document(one_agent)).text
+    assert (
+        f"server {cost.messages:,} {cost.scalars:,} {format_bits(cost.bits)}"
+        in Reader(document(one_agent)).text
+    )
 
 
 def test_every_status_has_words() -> None:
@@ -319,7 +360,9 @@ def test_no_coefficient_and_no_message_are_said() -> None:
 
 def test_the_page_is_the_same_every_time_whatever_matplotlib_is_set_to() -> None:
     first = document(hostile)
-    with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path", "axes.facecolor": "red", "text.color": "red"}):
+    with matplotlib.rc_context(
+        {"font.size": 30, "svg.fonttype": "path", "axes.facecolor": "red", "text.color": "red"}
+    ):
         before = dict(matplotlib.rcParams)
         assert page(hostile()) == first
         assert dict(matplotlib.rcParams) == before
@@ -328,9 +371,18 @@ def test_the_page_is_the_same_every_time_whatever_matplotlib_is_set_to() -> None
 @pytest.mark.parametrize(
     ("problem", "options"),
     [
-        (co.Problem("huber", "elasticnet", 0.01, l1_ratio=0.3, threshold=1.5, intercept=False), {"network": "path"}),
-        (co.Problem("squared", "nonnegative", intercept=False), {"max_rounds": 30, "method": "proximal-2", "rho": 2.0}),
-        (co.Problem("squared", "box", lower=-1.0, upper=math.inf, intercept=True), {"max_rounds": 30, "max_bits": 1e9}),
+        (
+            co.Problem("huber", "elasticnet", 0.01, l1_ratio=0.3, threshold=1.5, intercept=False),
+            {"network": "path"},
+        ),
+        (
+            co.Problem("squared", "nonnegative", intercept=False),
+            {"max_rounds": 30, "method": "proximal-2", "rho": 2.0},
+        ),
+        (
+            co.Problem("squared", "box", lower=-1.0, upper=math.inf, intercept=True),
+            {"max_rounds": 30, "max_bits": 1e9},
+        ),
         (co.Problem("squared", "l2", 0.1, intercept=False), {"network": star(3), "seed": 5}),
         (co.Problem("squared", "l2", 0.1, intercept=False), {"network": "erdos-renyi", "seed": 7}),
     ],
@@ -355,7 +407,7 @@ def test_the_code_names_what_it_cannot_write_out() -> None:
     assert "network=graph," in code
 
 
-# -- figures -----------------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -387,7 +439,8 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("against", "column", "unit"), [("rounds", "round", 1), ("bytes", "bits", 8), ("seconds", "seconds", 1)]
+    ("against", "column", "unit"),
+    [("rounds", "round", 1), ("bytes", "bits", 8), ("seconds", "seconds", 1)],
 )
 def test_gap_charts_show_the_history(against: str, column: str, unit: float) -> None:
     result = plain_run()
@@ -414,7 +467,9 @@ def test_gaps_that_have_no_logarithm_stay_inside_the_axes(make) -> None:
     assert (best.get_marker() == "v") == (0 in result.history["gap"])
 
 
-@pytest.mark.parametrize(("falls", "scale"), [(lambda t: math.exp(-t / 9), "linear"), (lambda t: t**-2.0, "log")])
+@pytest.mark.parametrize(
+    ("falls", "scale"), [(lambda t: math.exp(-t / 9), "linear"), (lambda t: t**-2.0, "log")]
+)
 def test_the_axis_that_makes_the_curve_straight_is_chosen(falls, scale: str) -> None:
     rows = [(t, t / 10, 80 * t, 2.0, 1.0, falls(t)) for t in range(1, 90)]
     for against in ("rounds", "bytes", "seconds"):
@@ -435,7 +490,9 @@ def test_parties_are_named_where_there_are_few() -> None:
     names = ["north", "east", "south"]
     few = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), parties(names), max_rounds=3)
     many = co.solve(
-        co.Problem("squared", "l2", 0.1, intercept=False), parties([f"clinic {k}" for k in range(30)]), max_rounds=3
+        co.Problem("squared", "l2", 0.1, intercept=False),
+        parties([f"clinic {k}" for k in range(30)]),
+        max_rounds=3,
     )
     assert set(names) <= {label.get_text() for label in network(few).axes[0].texts}
     assert not any("clinic" in label.get_text() for label in network(many).axes[0].texts)
@@ -464,8 +521,25 @@ def test_colours_read_on_light_and_dark_ground(method: str) -> None:
 @pytest.mark.parametrize(
     "rivals",
     [
-        ("consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa", "relay", "gram", "newton"),
-        ("consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa", "relay", "interior-point"),
+        (
+            "consensus",
+            "lin-consensus",
+            "proximal-1",
+            "proximal-2",
+            "cocoa",
+            "relay",
+            "gram",
+            "newton",
+        ),
+        (
+            "consensus",
+            "lin-consensus",
+            "proximal-1",
+            "proximal-2",
+            "cocoa",
+            "relay",
+            "interior-point",
+        ),
         ("graph-cp", "tree", "diffusion", "vrd2", "pvrd2", "dynamic-diffusion"),
         ("naive-dfw", "sva", "dfw-trace", "dfw-subspace"),
         ("dada", "dada-linear", "perso-linear", "local", "global"),
@@ -475,8 +549,12 @@ def test_colours_read_on_light_and_dark_ground(method: str) -> None:
 def test_methods_that_can_be_compared_differ_in_colour(rivals: tuple[str, ...]) -> None:
     assert len({colour(name) for name in rivals}) == len(rivals)
     for one, other in itertools.combinations(rivals, 2):
-        alike = min(colour_distance(colour(one), colour(other), sight) for sight in COLOUR_BLIND) < 10
-        assert not alike or marker(one) != marker(other), f"{one} and {other} look the same to some people"
+        alike = (
+            min(colour_distance(colour(one), colour(other), sight) for sight in COLOUR_BLIND) < 10
+        )
+        assert not alike or marker(one) != marker(other), (
+            f"{one} and {other} look the same to some people"
+        )
 
 
 COLOUR_BLIND = {
@@ -488,12 +566,18 @@ COLOUR_BLIND = {
 
 
 def colour_distance(one: str, other: str, sight: str) -> float:
-    """How far apart two colours are in CIELAB for people who see so; about 2 can just be told apart side by side."""
-    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    """How far apart two colours are in CIELAB for people who see so; about 2 can just be told apart
+    side by side.
+    """
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
 
     def lab(colour: str) -> np.ndarray:
         channels = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
-        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        linear = np.where(
+            channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
+        )
         seen = np.clip(np.array(COLOUR_BLIND[sight]) @ linear, 0, 1)
         x, y, z = np.cbrt(to_xyz @ seen / [0.9505, 1.0, 1.089])
         return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
@@ -504,10 +588,16 @@ def colour_distance(one: str, other: str, sight: str) -> float:
 def test_newton_is_not_grey_and_the_proximal_methods_are_two_colours() -> None:
     red, green, blue = (int(colour("newton")[place : place + 2], 16) for place in (1, 3, 5))
     assert max(red, green, blue) - min(red, green, blue) > 60
-    assert min(colour_distance(colour("proximal-1"), colour("proximal-2"), sight) for sight in COLOUR_BLIND) > 5
+    assert (
+        min(
+            colour_distance(colour("proximal-1"), colour("proximal-2"), sight)
+            for sight in COLOUR_BLIND
+        )
+        > 5
+    )
 
 
-# -- names and numbers -------------------------------------------------------------------------------------------------
+# -- names and numbers -----------------------------------------------------------------------------
 
 
 @given(st.text())
@@ -560,15 +650,24 @@ def test_prices(dollars: float, words: str) -> None:
     assert money(dollars) == words
 
 
-# -- saved and read again ----------------------------------------------------------------------------------------------
+# -- saved and read again --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [plain_run, one_agent, nothing_finite, two_classes, hostile], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "make", [plain_run, one_agent, nothing_finite, two_classes, hostile], ids=lambda m: m.__name__
+)
 def test_a_result_is_read_as_it_was_written(make, tmp_path: Path) -> None:
     result = make()
     again = Result.load(result.save(tmp_path))
-    assert (again.status, again.explanation, again.bill) == (result.status, result.explanation, result.bill)
-    assert (again.network.name, again.network.server) == (result.network.name, result.network.server)
+    assert (again.status, again.explanation, again.bill) == (
+        result.status,
+        result.explanation,
+        result.bill,
+    )
+    assert (again.network.name, again.network.server) == (
+        result.network.name,
+        result.network.server,
+    )
     assert (again.network.weights != result.network.weights).nnz == 0
     for column in History.columns:
         np.testing.assert_array_equal(again.history[column], result.history[column])
@@ -584,7 +683,7 @@ def test_a_run_that_was_changed_is_refused(tmp_path: Path) -> None:
             Result.load(tmp_path)
 
 
-# -- other kinds of models ---------------------------------------------------------------------------------------------
+# -- other kinds of models -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -604,7 +703,9 @@ def test_a_low_rank_model_shows_its_singular_values() -> None:
     assert f"pattern singular value 1 {number(result.model.singular_values_[0], 6)}" in words
     assert "One low-rank model" in words
     (ax,) = figures(result)["singular-values"].axes
-    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], result.model.singular_values_)
+    np.testing.assert_allclose(
+        [bar.get_width() for bar in ax.patches], result.model.singular_values_
+    )
 
 
 @cache
@@ -639,7 +740,7 @@ def test_an_unknown_model_is_described_by_what_it_has() -> None:
     assert "coefficients" not in figures(result)
 
 
-# -- comparisons -------------------------------------------------------------------------------------------------------
+# -- comparisons -----------------------------------------------------------------------------------
 
 
 @cache
@@ -665,7 +766,10 @@ def test_winners_are_those_who_arrived_with_the_least() -> None:
 def test_runs_that_overlap_in_time_are_a_tie() -> None:
     def lasting(seconds: float) -> co.Result:
         history = rivals()["gram"].history
-        return replace(rivals()["gram"], history=type(history)([*history[:-1], replace(history[-1], seconds=seconds)]))
+        return replace(
+            rivals()["gram"],
+            history=type(history)([*history[:-1], replace(history[-1], seconds=seconds)]),
+        )
 
     fast, slow = lasting(1.0), lasting(1.4)
     results = {"a": fast, "b": slow}
@@ -703,8 +807,13 @@ def test_a_headline_names_a_method_once() -> None:
     def headline(rounds: tuple[str, ...], bits: tuple[str, ...]) -> str:
         return _headline(results, {"rounds": rounds, "bits": bits, "seconds": ("relay",)})
 
-    assert headline(("newton",), ("newton", "gram")) == "newton needs the fewest rounds and sends the least"
-    assert headline(("newton",), ("gram",)) == "newton needs the fewest rounds, gram sends the least"
+    assert (
+        headline(("newton",), ("newton", "gram"))
+        == "newton needs the fewest rounds and sends the least"
+    )
+    assert (
+        headline(("newton",), ("gram",)) == "newton needs the fewest rounds, gram sends the least"
+    )
 
 
 def test_links_have_units_and_messages_are_no_likeness() -> None:
@@ -719,8 +828,14 @@ def test_links_have_units_and_messages_are_no_likeness() -> None:
 def test_preparation_and_more_sections_stand_before_the_settings() -> None:
     names = tuple(f"x{j}" for j in range(25))
     table, recipes = co.Table(X, y, columns=names), [f"{name}: standardise" for name in names]
-    made = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), table, agents=2, prepare=recipes)
+    made = co.solve(
+        co.Problem("squared", "l2", 0.1, intercept=False), table, agents=2, prepare=recipes
+    )
     scores = co.evaluate(made, table, agents=2)
-    found = Reader(page(made, more=[lambda _: "<section><h2>One more</h2></section>"], evaluation=scores)).text
-    assert found.index("Held-out rows") < found.index("One more") < found.index("Reproduce this run")
+    found = Reader(
+        page(made, more=[lambda _: "<section><h2>One more</h2></section>"], evaluation=scores)
+    ).text
+    assert (
+        found.index("Held-out rows") < found.index("One more") < found.index("Reproduce this run")
+    )
     assert "25 columns: standardise" in found

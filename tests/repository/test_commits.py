@@ -1,4 +1,6 @@
-"""First lines of commits are short, and the version stands in one place, with a heading in the changelog."""
+"""First lines of commits are short, and the version stands in one place, with a heading in the
+changelog.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_the_version_stands_in_one_place_and_in_the_changelog():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert co.__version__ == version
     written = [
-        path.name for path in (ROOT / "src").rglob("*.py") if re.search(rf'"{re.escape(version)}"', path.read_text())
+        path.name
+        for path in (ROOT / "src").rglob("*.py")
+        if re.search(rf'"{re.escape(version)}"', path.read_text())
     ]
     assert written == []
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

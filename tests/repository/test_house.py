@@ -20,13 +20,33 @@ ROOT = Path(coterie.__file__).parent
 LAYERS = [
     {"errors", "catalogue", "choices", "installation", "problems", "data/archives"}
     | {"run/settings", "run/stages", "run/statuses"}
-    | {"numerics/arrays", "numerics/backends", "numerics/factors", "numerics/kernels", "numerics/threads"}
+    | {
+        "numerics/arrays",
+        "numerics/backends",
+        "numerics/factors",
+        "numerics/kernels",
+        "numerics/threads",
+    }
     | {"numerics", "numerics/tuning"},
-    {"data", "networks", "numerics/losses", "numerics/penalties", "numerics/local_loss", "stats/moments"}
+    {
+        "data",
+        "networks",
+        "numerics/losses",
+        "numerics/penalties",
+        "numerics/local_loss",
+        "stats/moments",
+    }
     | {"problems/*/labels", "problems/*/loss", "problems/*/risk_sets", "problems/*/concordance"}
     | {"problems/*/predictors", "problems/*/tasks"},
     {"run/collectives", "run/site"},
-    {"run", "run/certificate", "numerics/acceleration", "problems/problem", "problems/proof", "problems/users"}
+    {
+        "run",
+        "run/certificate",
+        "numerics/acceleration",
+        "problems/problem",
+        "problems/proof",
+        "problems/users",
+    }
     | {"problems/kind", "problems/one_score", "problems/parts", "problems/rows"}
     | {"problems/*/problem", "problems/*/view", "problems/*/likelihood", "problems/*/proof"}
     | {"problems/*/data", "problems/*/local"},
@@ -34,7 +54,16 @@ LAYERS = [
     {"methods", "engines", "problems/*/methods"},
     {"api/description", "api/evaluation", "api/inference", "problems/models", "problems/*/model"},
     {"api/result", "problems/*/assembly"},
-    {"stats", "run/finish", "run/groups", "run/method_choice", "run/parties", "run/remote", "run/setup", "run/tables"}
+    {
+        "stats",
+        "run/finish",
+        "run/groups",
+        "run/method_choice",
+        "run/parties",
+        "run/remote",
+        "run/setup",
+        "run/tables",
+    }
     | {"api/comparison", "api/entries", "problems/*/stats"},
     {"api"},
     {
@@ -50,11 +79,20 @@ LAYERS = [
     {"commands"},
     {"cli", "__main__"},
 ]
-"""Files that import from their own layer and from those above it in this list; the most specific entry counts."""
+"""Files that import from their own layer and from those above it in this list; the most specific
+entry counts.
+"""
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
-STRANGERS = [("methods", "engines"), ("methods", "transport"), ("engines", "methods"), ("transport", "methods")]
+STRANGERS = [
+    ("methods", "engines"),
+    ("methods", "transport"),
+    ("engines", "methods"),
+    ("transport", "methods"),
+]
 STRANGERS += [("numerics/losses", "numerics/penalties"), ("numerics/penalties", "numerics/losses")]
-MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
+MODULES = sorted(
+    path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT
+)
 
 
 KINDS_OF_PROBLEMS = {path.parent.name for path in ROOT.glob("problems/*/kind.py")}
@@ -65,7 +103,9 @@ def part_of(path: Path) -> str:
 
 
 def part_of_name(parts: tuple[str, ...]) -> str:
-    """The entry of LAYERS for a module, or for a name in one: of a kind of problem, the role of the file."""
+    """The entry of LAYERS for a module, or for a name in one: of a kind of problem, the role of the
+    file.
+    """
     places = parts[1:]
     if places[0] == "problems" and len(places) > 2 and places[1] in KINDS_OF_PROBLEMS:
         places = ("problems", "*", *places[2:])
@@ -78,7 +118,11 @@ def part_of_name(parts: tuple[str, ...]) -> str:
 def imports_of(path: Path) -> set[str]:
     found = set()
     tree = ast.parse(path.read_text())
-    typed = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    typed = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
     only_types = {inner for node in typed for inner in ast.walk(node)}
     for node in ast.walk(tree):
         if node in only_types:
@@ -88,7 +132,11 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name} imports relatively"
             found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
-    return {part_of_name(tuple(name.split("."))) for name in found if name and name.startswith("coterie.")}
+    return {
+        part_of_name(tuple(name.split(".")))
+        for name in found
+        if name and name.startswith("coterie.")
+    }
 
 
 def test_imports_point_downwards():
@@ -103,12 +151,19 @@ def test_imports_point_downwards():
 def test_only_commands_reach_for_the_whole_package():
     """`co.anything` is an import that the test above does not see."""
     for path in MODULES:
-        whole = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import) for n in n.names]
+        whole = [
+            n
+            for n in ast.walk(ast.parse(path.read_text()))
+            if isinstance(n, ast.Import)
+            for n in n.names
+        ]
         assert part_of(path) == "commands" or "coterie" not in [name.name for name in whole], path
 
 
 def loaded_with(path: Path) -> set[Path]:
-    """The modules that Python loads with this one: imports at its top level, not those inside functions."""
+    """The modules that Python loads with this one: imports at its top level, not those inside
+    functions.
+    """
     names = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import):
@@ -124,7 +179,10 @@ def test_no_module_imports_itself_in_the_end():
     while free := [path for path, below in above.items() if not below & above.keys()]:
         for path in free:
             del above[path]
-    assert not above, f"these import each other in a circle: {sorted(str(path.relative_to(ROOT)) for path in above)}"
+    assert not above, (
+        "these import each other in a circle: "
+        f"{sorted(str(path.relative_to(ROOT)) for path in above)}"
+    )
 
 
 def test_every_kind_of_problem_is_complete():
@@ -153,7 +211,9 @@ def test_nothing_from_another_organisation_is_unpickled(part):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = {alias.name for alias in node.names} | {getattr(node, "module", "")}
-                assert not names & {"pickle", "cloudpickle", "marshal", "shelve"}, f"{path.name} can unpickle"
+                assert not names & {"pickle", "cloudpickle", "marshal", "shelve"}, (
+                    f"{path.name} can unpickle"
+                )
 
 
 def test_no_kernel_is_too_complex():
@@ -174,7 +234,10 @@ def test_public_names_are_complete_and_sorted():
 
 
 def test_names_that_are_functions_and_modules_are_the_functions():
-    code = "import coterie.api.solve, coterie.api.path, coterie.api.plan, coterie.api.verify, coterie as co\n"
+    code = (
+        "import coterie.api.solve, coterie.api.path, coterie.api.plan, coterie.api.verify, "
+        "coterie as co\n"
+    )
     code += "assert all(map(callable, (co.solve, co.path, co.plan, co.verify)))"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -195,14 +258,18 @@ def test_public_names_are_documented():
         if not inspect.isclass(thing):
             continue
         for attribute, member in vars(thing).items():
-            if not attribute.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+            if not attribute.startswith("_") and (
+                inspect.isfunction(member) or isinstance(member, property)
+            ):
                 assert inspect.getdoc(member), f"{name}.{attribute} has no docstring"
 
 
 def test_the_picture_shows_every_part_at_its_level():
     picture = ElementTree.parse(ROOT.parents[1] / "docs" / "layers.svg").getroot()
     bold = [
-        text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text") if text.get("font-size") == "16"
+        text.text or ""
+        for text in picture.iter("{http://www.w3.org/2000/svg}text")
+        if text.get("font-size") == "16"
     ]
     drawn = [part for line in bold for part in line.split(" · ")]
     assert sorted(drawn) == sorted(set(LEVEL) - {"__main__"})
@@ -213,9 +280,15 @@ def test_the_picture_shows_every_part_at_its_level():
 def test_tests_that_share_what_is_slow_to_start_run_in_one_process():
     from tests.conftest import group_of
 
-    shared = ["engines/test_clusters.py", "engines/test_gossip_clusters.py", "problems/shared/test_shared_parties.py"]
+    shared = [
+        "engines/test_clusters.py",
+        "engines/test_gossip_clusters.py",
+        "problems/shared/test_shared_parties.py",
+    ]
     assert {group_of(f"tests/{file}") for file in shared} == {"clusters"}
-    assert group_of("tests/study/test_peers.py") == "tests/study/test_peers.py"  # a fixture serves all of it
+    assert (
+        group_of("tests/study/test_peers.py") == "tests/study/test_peers.py"
+    )  # a fixture serves all of it
     assert group_of("tests/repository/test_house.py") is None
 
 
@@ -223,17 +296,23 @@ def test_each_rotating_test_is_run_in_one_rotation_whichever_files_run(monkeypat
     from tests import conftest
 
     def item(file, number):
-        return mock.Mock(path=file, number=number, **{"get_closest_marker.return_value": number > 0})
+        return mock.Mock(
+            path=file, number=number, **{"get_closest_marker.return_value": number > 0}
+        )
 
     def chosen(rotation, files, keyword=""):
         monkeypatch.setenv("ROTATION", rotation)
         items = [item(Path(file), number) for file in files for number in range(10)]
-        conftest.pytest_collection_modifyitems(mock.Mock(args=[], **{"option.keyword": keyword}), items)
+        conftest.pytest_collection_modifyitems(
+            mock.Mock(args=[], **{"option.keyword": keyword}), items
+        )
         return [(one.path.name, one.number) for one in items]
 
     everything = chosen("all", "ab")
     parts = [chosen(rotation, "ab") for rotation in "0123"]
-    assert sorted(one for part in parts for one in part if one[1] > 0) == [one for one in everything if one[1] > 0]
+    assert sorted(one for part in parts for one in part if one[1] > 0) == [
+        one for one in everything if one[1] > 0
+    ]
     assert all(("a", 0) in part for part in parts)
     assert chosen("2", "b") == [one for one in parts[2] if one[0] == "b"]
     assert chosen("2", "ab", keyword="name") == everything

@@ -1,4 +1,6 @@
-"""The certificate is a true bound: gap ≥ 0 and P(w) − P* ≤ gap, whatever is split how, for any point whatsoever."""
+"""The certificate is a true bound: gap ≥ 0 and P(w) − P* ≤ gap, whatever is split how, for any
+point whatsoever.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def bound_at(problem, X, y, weights, w, b, v, by="samples", agents=3, network="s
     points = points_of(co.LinearModel(w, b, problem), members, witness)
     ready = [replace(a, statistics=known) for a, known in zip(members, statistics, strict=True)]
     lowered = [replace(p, w=a.lowered(p.w)) for a, p in zip(ready, points, strict=True)]
-    bounds = transport.converse([certify(a, p) for a, p in zip(ready, lowered, strict=True)], "proof")
+    bounds = transport.converse(
+        [certify(a, p) for a, p in zip(ready, lowered, strict=True)], "proof"
+    )
     assert all(bound == bounds[0] for bound in bounds), "the agents disagree about what is proven"
     return bounds[0]
 
@@ -127,14 +131,20 @@ def test_what_the_introduction_saw_at_0_serves_the_first_look_at_0_and_no_other(
     dual=st.sampled_from(["random", "gradient", "wild"]),
 )
 @settings(max_examples=150)
-def test_gap_bounds_the_suboptimality(loss, penalty, by, agents, network, intercept, weighted, seed, distance, dual):
+def test_gap_bounds_the_suboptimality(
+    loss, penalty, by, agents, network, intercept, weighted, seed, distance, dual
+):
     if by == "features" and penalty == "group":
         agents = [[0, 1], [2, 3, 4]]
     problem, X, y, weights = make_problem(loss, penalty, intercept, seed, weighted)
     best_w, best_b, best = pooled_optimum(problem, X, y, weights)
     rng = np.random.default_rng(seed)
     w = problem.penalty.prox(best_w + distance * rng.standard_normal(len(best_w)), 1e-12)
-    v = {"random": rng.uniform(-1, 1, len(y)), "gradient": None, "wild": 1e3 * rng.standard_normal(len(y))}[dual]
+    v = {
+        "random": rng.uniform(-1, 1, len(y)),
+        "gradient": None,
+        "wild": 1e3 * rng.standard_normal(len(y)),
+    }[dual]
     if problem.penalty.name == "l1ball" and by == "features":
         return  # a ball is not separable over columns; a method for it must be split by samples
     bound = bound_at(problem, X, y, weights, w, best_b, v, by, agents, network)
@@ -168,7 +178,9 @@ def test_bounds_do_not_depend_on_split_or_network(loss):
         for network in NETWORKS:
             apart = bound_at(problem, X, y, weights, w, 0.3, v, by, 4, network)
             assert apart.primal == pytest.approx(pooled.primal, rel=1e-12)
-            assert apart.dual + apart.rounding == pytest.approx(pooled.dual + pooled.rounding, rel=1e-12)
+            assert apart.dual + apart.rounding == pytest.approx(
+                pooled.dual + pooled.rounding, rel=1e-12
+            )
     sparse = bound_at(problem, sp.csr_matrix(X), y, weights, w, 0.3, v, "samples", 4)
     assert sparse.dual + sparse.rounding == pytest.approx(pooled.dual + pooled.rounding, rel=1e-12)
 
@@ -177,7 +189,9 @@ def test_weight_two_is_two_samples():
     problem, X, y, _ = make_problem("logistic", "l1", True, 7)
     w, v = np.linspace(-1, 1, 5), np.linspace(-0.4, 0.4, len(y))
     twice = bound_at(problem, X, y, np.full(len(y), 2.0), w, 0.1, v)
-    copies = bound_at(problem, np.vstack([X, X]), np.concatenate([y, y]), None, w, 0.1, np.concatenate([v, v]))
+    copies = bound_at(
+        problem, np.vstack([X, X]), np.concatenate([y, y]), None, w, 0.1, np.concatenate([v, v])
+    )
     assert (twice.primal, twice.dual) == pytest.approx((copies.primal, copies.dual), rel=1e-12)
 
 
@@ -202,7 +216,9 @@ def test_separable_data_without_penalty_is_certified_without_a_norm():
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     problem, X, y, weights = make_problem("logistic", "l1", True, 2, weighted=True)
-    result = co.solve(problem, (X, y, weights), agents=3, method="proximal-1", tol=1e-3, acceleration="none")
+    result = co.solve(
+        problem, (X, y, weights), agents=3, method="proximal-1", tol=1e-3, acceleration="none"
+    )
     folder = result.save(tmp_path_factory.mktemp("fitted"))
     return result, (X, y, weights), folder
 
@@ -236,7 +252,16 @@ def test_verify_objects_to_a_certificate_that_was_sealed_again_after_a_change(fi
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"problem": {"loss": {"name": "hinge"}, "penalty": {"name": "none"}, "intercept": True}}, "another problem"),
+        (
+            {
+                "problem": {
+                    "loss": {"name": "hinge"},
+                    "penalty": {"name": "none"},
+                    "intercept": True,
+                }
+            },
+            "another problem",
+        ),
         ({"limits": {"tol": 1e-9}}, "tolerance"),
         ({"classes": ["ill", "well"]}, "classes"),
         ({"method": {"name": "graph-cp"}}, "graph-cp"),
@@ -251,7 +276,9 @@ def test_verify_objects_to_settings_that_contradict_the_model_or_each_other(fitt
 
 def test_a_method_that_nobody_knows_is_to_be_registered(fitted):
     result, data, _ = fitted
-    forged = replace(result.certificate, settings={**result.certificate.settings, "method": {"name": "alchemy"}})
+    forged = replace(
+        result.certificate, settings={**result.certificate.settings, "method": {"name": "alchemy"}}
+    )
     with pytest.raises(NotRegistered, match=r"alchemy.*register it"):
         co.verify(forged, result.model, data)
 
@@ -259,7 +286,9 @@ def test_a_method_that_nobody_knows_is_to_be_registered(fitted):
 def test_verify_objects_to_a_tolerance_that_was_not_asked_for(fitted):
     result, data, _ = fitted
     forged = replace(result.certificate, tolerance=1e-12)
-    assert any("tolerance" in objection for objection in co.verify(forged, result.model, data).objections)
+    assert any(
+        "tolerance" in objection for objection in co.verify(forged, result.model, data).objections
+    )
 
 
 @pytest.mark.parametrize("cut", [slice(0, 2), slice(0, 0)])
@@ -301,6 +330,11 @@ def test_a_changed_model_is_refused(fitted, tmp_path):
     with pytest.raises(CorruptFile):
         co.LinearModel.load(path)
     header = np.load(folder / "model.npz")["header"]
-    np.savez(path, header=header, coef=result.model.coef_ + 1e-12, intercept=np.array(result.model.intercept_))
+    np.savez(
+        path,
+        header=header,
+        coef=result.model.coef_ + 1e-12,
+        intercept=np.array(result.model.intercept_),
+    )
     with pytest.raises(CorruptFile, match="changed"):
         co.LinearModel.load(path)

@@ -1,4 +1,6 @@
-"""Snapshots, models and certificates that were damaged or made up: what was written, or a refusal of our own."""
+"""Snapshots, models and certificates that were damaged or made up: what was written, or a refusal
+of our own.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,14 @@ def fitted(kind):
     X = np.random.default_rng(0).standard_normal((24, 3))
     y = np.sign(X @ [1.0, -1.0, 0.5] + 0.1)
     if kind == "linear":
-        return co.solve(co.Problem("logistic", "l2", 0.1, intercept=False), (X, y), agents=2, progress=False)
+        return co.solve(
+            co.Problem("logistic", "l2", 0.1, intercept=False), (X, y), agents=2, progress=False
+        )
     if kind == "low-rank":
         problem = co.Problem("squared", "traceball", radius=1.0)
-        return co.solve(problem, (X, np.outer(y, [1.0, 2.0])), agents=2, progress=False, max_rounds=3)
+        return co.solve(
+            problem, (X, np.outer(y, [1.0, 2.0])), agents=2, progress=False, max_rounds=3
+        )
     users = [(X[k::3], y[k::3]) for k in range(3)]
     return co.solve(co.Personal(), users, split="users", progress=False, max_rounds=3)
 
@@ -47,7 +53,9 @@ class Kept:
         if kind == "snapshot":
             states = [{"w": 1}, ("a", np.arange(5.0))]
             self.checkpoint = Checkpoint(folder, "this run")
-            self.path = self.checkpoint.save(Snapshot(7, states[1:], {"rounds": []}, [[1, 0.5, 3]], {"bound": [1.0]}))
+            self.path = self.checkpoint.save(
+                Snapshot(7, states[1:], {"rounds": []}, [[1, 0.5, 3]], {"bound": [1.0]})
+            )
         elif kind == "certificate":
             self.path = fitted("linear").certificate.save(folder / "certificate.json")
         else:
@@ -59,10 +67,16 @@ class Kept:
         """What the file says, in a form that can be compared."""
         if self.kind == "snapshot":
             found = self.checkpoint.load([tuple], self.checkpoint.newest())
-            return json.dumps([found.round, found.bill, found.history, found.best]), repr(found.states)
+            return json.dumps([found.round, found.bill, found.history, found.best]), repr(
+                found.states
+            )
         if self.kind == "certificate":
             certificate = co.Certificate.load(self.path)
-            return certificate.statement(), [v.tolist() for v in certificate.witness], certificate.model_digest
+            return (
+                certificate.statement(),
+                [v.tolist() for v in certificate.witness],
+                certificate.model_digest,
+            )
         model = load_model(self.path)
         return model.digest(), getattr(model, "part", None)
 
@@ -80,7 +94,9 @@ def odd_header(kept, dice):
         if isinstance(value, dict) and value and dice.random() < 0.8:
             key = dice.choice(sorted(value))
             return (
-                {**value, key: worse(value[key])} if dice.random() < 0.9 else {k: value[k] for k in value if k != key}
+                {**value, key: worse(value[key])}
+                if dice.random() < 0.9
+                else {k: value[k] for k in value if k != key}
             )
         if isinstance(value, list) and value and dice.random() < 0.7:
             place = dice.randrange(len(value))
@@ -103,14 +119,18 @@ def odd_header(kept, dice):
     header = worse(header)
     if dice.random() < 0.3 and arrays:
         name = dice.choice(sorted(arrays))
-        arrays[name] = dice.choice([np.empty(0), np.zeros((2, 2)), np.array("text"), np.zeros(3, complex)])
+        arrays[name] = dice.choice(
+            [np.empty(0), np.zeros((2, 2)), np.array("text"), np.zeros(3, complex)]
+        )
     if not isinstance(header, dict):
         header = {}
     write_archive(kept.path, header, arrays)
 
 
 def fuzz(folder, examples, seed=0):
-    """Each a bit, some bytes, or a place of the header changed; how many were read as what was written."""
+    """Each a bit, some bytes, or a place of the header changed; how many were read as what was
+    written.
+    """
     dice = random.Random(seed)
     same = 0
     kept = [Kept(kind, folder / kind) for kind in KINDS]
@@ -151,10 +171,23 @@ def test_the_older_snapshot_is_used_where_the_newest_is_damaged(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     random_ = np.random.default_rng(1)
     table = np.column_stack([random_.standard_normal((40, 3)), random_.integers(0, 2, 40)])
-    (tmp_path / "data.csv").write_text("a,b,c,y\n" + "\n".join(",".join(map(str, row)) for row in table.tolist()))
+    (tmp_path / "data.csv").write_text(
+        "a,b,c,y\n" + "\n".join(",".join(map(str, row)) for row in table.tolist())
+    )
 
     def fit(rounds, name):
-        command = ["fit", "data.csv", "--target", "y", "--loss", "logistic", "--penalty", "l2", "--strength", "1e-4"]
+        command = [
+            "fit",
+            "data.csv",
+            "--target",
+            "y",
+            "--loss",
+            "logistic",
+            "--penalty",
+            "l2",
+            "--strength",
+            "1e-4",
+        ]
         command += ["--method", "consensus", "--tol", "1e-15", "--max-rounds", str(rounds)]
         command += ["--checkpoint", "kept", "-o", name, "--json"]
         ended = CliRunner().invoke(cli.app, command)
@@ -186,7 +219,9 @@ def test_a_zip_bomb_is_refused_by_its_header(tmp_path):
         load_model(path)
     # One that is not compressed, and announces an array larger than any memory.
     huge = io.BytesIO()
-    np.lib.format.write_array_header_1_0(huge, {"descr": "<f8", "fortran_order": False, "shape": (2**45,)})
+    np.lib.format.write_array_header_1_0(
+        huge, {"descr": "<f8", "fortran_order": False, "shape": (2**45,)}
+    )
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("header.npy", huge.getvalue())
     with pytest.raises(CorruptFile, match="has 0 bytes"):
@@ -223,7 +258,13 @@ def test_keys_snapshots_and_results_are_for_their_owner_alone(tmp_path):
 
 
 def test_a_spreadsheet_runs_nothing_of_a_table():
-    rows = [['=HYPERLINK("http://x")', 1.5], ["+cmd", -2.0], ["-x", "@y"], ["-7", "plain, with comma"], [None, 'a "b"']]
+    rows = [
+        ['=HYPERLINK("http://x")', 1.5],
+        ["+cmd", -2.0],
+        ["-x", "@y"],
+        ["-7", "plain, with comma"],
+        [None, 'a "b"'],
+    ]
     import csv
 
     text = csv_text(["id", "prediction"], rows)

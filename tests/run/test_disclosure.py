@@ -1,4 +1,6 @@
-"""Every collective that is sent is declared, and declarations count what is sent: introductions, proofs, methods."""
+"""Every collective that is sent is declared, and declarations count what is sent: introductions,
+proofs, methods.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,17 @@ from coterie.problems.multiclass.proof import MulticlassProof
 from coterie.run import rounds
 from coterie.run.bill import Bill
 from coterie.run.collectives import Sum
-from coterie.run.disclosure import METHOD, Case, Guard, OfMethod, Undeclared, declared_by, discloses, most_of, name_of
+from coterie.run.disclosure import (
+    METHOD,
+    Case,
+    Guard,
+    OfMethod,
+    Undeclared,
+    declared_by,
+    discloses,
+    most_of,
+    name_of,
+)
 from coterie.run.rounds import Conversation, introduced
 from coterie.stats.folds import mean_loss
 from coterie.stats.inferring import SUMS, Infer
@@ -25,7 +37,18 @@ from coterie.stats.standard_errors import Question
 from coterie.stats.strengths import gradient_at_constant
 from coterie.transport.in_process import InProcess
 from tests.harness import organisations
-from tests.harness.cluster_cases import MORE, NUMBERS, PAIRS, PLACES, SIGNS, TIMES, WEIGHTS, X, case, names
+from tests.harness.cluster_cases import (
+    MORE,
+    NUMBERS,
+    PAIRS,
+    PLACES,
+    SIGNS,
+    TIMES,
+    WEIGHTS,
+    X,
+    case,
+    names,
+)
 
 SMALL = {"agents": 3, "max_rounds": 2, "tol": 1e-13, "check_every": 1}
 USERS = np.arange(48) % 3
@@ -46,21 +69,40 @@ KINDS = {
 } | {
     "offsets": (
         co.Problem("poisson", "l2", 0.05, intercept=True),
-        [(X[rows], LOSSES["poisson"][rows], None, SIGNS[rows]) for rows in np.array_split(np.arange(48), 3)],
+        [
+            (X[rows], LOSSES["poisson"][rows], None, SIGNS[rows])
+            for rows in np.array_split(np.arange(48), 3)
+        ],
         {"agents": None},
     ),
     "multiclass": (co.Problem("multinomial", "l2", 0.05, intercept=False), (X, PLACES), {}),
-    "multiclass with intercepts": (co.Problem("multinomial", "l2", 0.05, intercept=True), (X, PLACES, WEIGHTS), {}),
+    "multiclass with intercepts": (
+        co.Problem("multinomial", "l2", 0.05, intercept=True),
+        (X, PLACES, WEIGHTS),
+        {},
+    ),
     "survival": (co.Problem("cox", "l2", 0.05, agent_strata=True), (X, TIMES), {}),
     "low rank": (co.Problem("squared", "traceball", radius=3.0), (X, PAIRS), {}),
-    "low rank with intercepts": (co.Problem("squared", "traceball", radius=3.0, intercept=True), (X, PAIRS), {}),
-    "classes of low rank": (co.Problem("multinomial", "traceball", radius=3.0, intercept=True), (X, PLACES), {}),
+    "low rank with intercepts": (
+        co.Problem("squared", "traceball", radius=3.0, intercept=True),
+        (X, PAIRS),
+        {},
+    ),
+    "classes of low rank": (
+        co.Problem("multinomial", "traceball", radius=3.0, intercept=True),
+        (X, PLACES),
+        {},
+    ),
     "completion": (
         co.Problem("completion", "traceball", radius=6.0, intercept=True, shape=(8, 6)),
         (ENTRIES, NUMBERS),
         {},
     ),
-    "shared": (co.Shared("logistic", "l2", 0.05, mu=0.1), (X, SIGNS, USERS), {"split": "users", "agents": None}),
+    "shared": (
+        co.Shared("logistic", "l2", 0.05, mu=0.1),
+        (X, SIGNS, USERS),
+        {"split": "users", "agents": None},
+    ),
     "shared numbers": (
         co.Shared("squared", "l2", 0.05, mu=0.1),
         (X, NUMBERS, USERS),
@@ -71,7 +113,9 @@ KINDS = {
 
 
 class Recording(InProcess):
-    """Checks every collective, and keeps what each conversation sent: numbers of one agent by declared protocol."""
+    """Checks every collective, and keeps what each conversation sent: numbers of one agent by
+    declared protocol.
+    """
 
     def __init__(self, *given, new_guard, **named):
         super().__init__(*given, **named)
@@ -81,7 +125,10 @@ class Recording(InProcess):
         self.guard = self.new_guard()
         found = super().converse(protocols, purpose)
         agents = len(protocols)
-        sent = {name: (many / agents, self.guard.numbers[name] / agents) for name, many in self.guard.sent.items()}
+        sent = {
+            name: (many / agents, self.guard.numbers[name] / agents)
+            for name, many in self.guard.sent.items()
+        }
         self.conversations.append((purpose, sent))
         return found
 
@@ -102,7 +149,9 @@ class Recorder(Local):
         protocols = [*kind.proof.introduces, *kind.proof.proves, *ADVANCES]
         new_guard = partial(Guard, self.operation, protocols, METHODS.values())
         network = run.network
-        driver = Recording(network, Bill(network), run.names, secure_sums=run.secure_sums, new_guard=new_guard)
+        driver = Recording(
+            network, Bill(network), run.names, secure_sums=run.secure_sums, new_guard=new_guard
+        )
         outcome = run.on(driver)
         self.runs.append((run.agents, driver.conversations))
         return outcome
@@ -115,7 +164,9 @@ def apart(monkeypatch):
 
 
 def check_counts(agents, conversations, protocols):
-    """What was sent in one conversation is at most what the declarations say; returns what was compared."""
+    """What was sent in one conversation is at most what the declarations say; returns what was
+    compared.
+    """
     by_name = {name_of(one): one for one in protocols}
     cases = [Case.of(agent) for agent in agents]
     compared = defaultdict(list)
@@ -124,10 +175,14 @@ def check_counts(agents, conversations, protocols):
             if name not in by_name:
                 continue
             known = [most_of(by_name[name], one) for one in cases]
-            assert any(one.holds(cases[0]) for one in declared_by(by_name[name])), f"{name} is not on the page"
+            assert any(one.holds(cases[0]) for one in declared_by(by_name[name])), (
+                f"{name} is not on the page"
+            )
             if None in known:
                 continue
-            assert many <= known[0][0], f"{name}: {many:g} collectives, but {known[0][0]} are declared"
+            assert many <= known[0][0], (
+                f"{name}: {many:g} collectives, but {known[0][0]} are declared"
+            )
             most = sum(one for _, one in known) / len(known)
             assert numbers <= most, f"{name}: {numbers:g} numbers, but {most:g} are declared"
             compared[name].append((purpose, many, numbers, *known[0]))
@@ -153,7 +208,9 @@ def test_introductions_and_proofs_send_what_they_declare(name, secure, apart):
             assert many == compared[name][0][3]
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "personal" and "features" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in KINDS if name != "personal" and "features" not in name]
+)
 def test_strengths_and_folds_send_what_they_declare(name):
     problem, data, how = KINDS[name]
     split, seen = how.get("split", "samples"), []
@@ -196,7 +253,9 @@ def test_every_collective_of_every_method_is_declared(name, apart):
 
 
 def check_rounds(method, agents, conversations):
-    """No round sends more than the method says; returns the largest counts of a round that were found."""
+    """No round sends more than the method says; returns the largest counts of a round that were
+    found.
+    """
     if method not in list(METHODS):
         return None  # "auto": the page has a line for each method that it may choose
     cases = [Case.of(agent) for agent in agents]
@@ -207,18 +266,34 @@ def check_rounds(method, agents, conversations):
         counts = [one.before if purpose == "setup" else one.longest_round for one in known]
         if None in counts:
             continue
-        assert many <= counts[0][0], f"{method}, {purpose}: {many:g} collectives, but {counts[0][0]} are declared"
+        assert many <= counts[0][0], (
+            f"{method}, {purpose}: {many:g} collectives, but {counts[0][0]} are declared"
+        )
         most = sum(one for _, one in counts) / len(counts)
-        assert numbers <= most, f"{method}, {purpose}: {numbers:g} numbers, but {most:g} are declared"
+        assert numbers <= most, (
+            f"{method}, {purpose}: {numbers:g} numbers, but {most:g} are declared"
+        )
         if purpose == "rounds":
             longest = max(longest[0], many), max(longest[1], numbers)
     return longest
 
 
-EXACT = ["cocoa", "consensus", "gram", "newton", "naive-dfw", "tree", "softmax-newton", "cox-newton", "shared-newton"]
+EXACT = [
+    "cocoa",
+    "consensus",
+    "gram",
+    "newton",
+    "naive-dfw",
+    "tree",
+    "softmax-newton",
+    "cox-newton",
+    "shared-newton",
+]
 """Methods whose rounds always send the same."""
 UNKNOWN = ["blocks", "pvrd2", "dada", "dada-linear", "perso-linear"]
-"""Methods whose messages depend on what the parties send each other, or go to neighbours one by one."""
+"""Methods whose messages depend on what the parties send each other, or go to neighbours one by
+one.
+"""
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -236,7 +311,7 @@ def test_methods_count_their_rounds():
         assert (method.disclosure.most is None) == (name in UNKNOWN and name != "blocks"), name
 
 
-# -- what is not declared ----------------------------------------------------------------------------------------------
+# -- what is not declared --------------------------------------------------------------------------
 
 
 @discloses("two numbers", most=lambda case: (1, 2))
@@ -272,7 +347,9 @@ def test_a_message_belongs_to_the_innermost_declared_generator():
 def test_a_collective_without_a_declaration_is_refused_before_it_is_sent():
     network = co.networks.star(2, server=True)
     driver = Recording(network, bill := Bill(network), new_guard=partial(Guard, "fit", [honest]))
-    with pytest.raises(Undeclared, match=r"fit: quiet sends a Sum that no declaration is about. Write @discloses"):
+    with pytest.raises(
+        Undeclared, match=r"fit: quiet sends a Sum that no declaration is about. Write @discloses"
+    ):
         driver.converse([quiet(None), quiet(None)], "setup")
     assert bill.total.messages == 0
 
@@ -306,14 +383,17 @@ def test_an_introduction_with_one_more_sum_is_found_out(monkeypatch, apart):
         check_counts(*recorder.runs[0], [mutant])
 
 
-# -- operations --------------------------------------------------------------------------------------------------------
+# -- operations ------------------------------------------------------------------------------------
 
 
 NOISE = np.random.default_rng(5)
 ERRORS = {
     "squared": (co.Problem("squared", "none", intercept=True), NOISE.standard_normal(150)),
     "logistic": (co.Problem("logistic", "none", intercept=True), NOISE.choice([-1.0, 1.0], 150)),
-    "several classes": (co.Problem("multinomial", "none", intercept=True), NOISE.integers(0, 3, 150).astype(float)),
+    "several classes": (
+        co.Problem("multinomial", "none", intercept=True),
+        NOISE.integers(0, 3, 150).astype(float),
+    ),
 }
 
 
@@ -324,12 +404,20 @@ def test_standard_errors_send_what_they_declare(name, kind, monkeypatch):
     parts = np.array_split(np.arange(150), 3)
     columns = NOISE.standard_normal((150, 3))
     result = co.solve(problem, [(columns[rows], labels[rows]) for rows in parts], progress=False)
-    tables = [co.read((columns[rows], labels[rows]), name=f"party {k}") for k, rows in enumerate(parts)]
+    tables = [
+        co.read((columns[rows], labels[rows]), name=f"party {k}") for k, rows in enumerate(parts)
+    ]
     guards = []
-    monkeypatch.setattr(organisations, "Guard", lambda *given: guards.append(Guard(*given)) or guards[0])
-    organisations.among(Infer(Question.of(kind), result.model, result.certificate.tolerance), tables)
+    monkeypatch.setattr(
+        organisations, "Guard", lambda *given: guards.append(Guard(*given)) or guards[0]
+    )
+    organisations.among(
+        Infer(Question.of(kind), result.model, result.certificate.tolerance), tables
+    )
     sums = SUMS[kind]
-    many, numbers = most_of(sums, Case(result.model.problem, "samples", TableSummary.of(tables[0]), 3))
+    many, numbers = most_of(
+        sums, Case(result.model.problem, "samples", TableSummary.of(tables[0]), 3)
+    )
     assert guards[0].sent[name_of(sums)] == 3 * many
     # Numbers have no events to count.
     assert guards[0].numbers[name_of(sums)] == 3 * (numbers - (name == "squared"))

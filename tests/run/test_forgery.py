@@ -27,7 +27,17 @@ PROBLEMS = {
     "logistic": co.Problem("logistic", "l1", 1e-2, intercept=True),
     "through zero": co.Problem("huber", "elasticnet", 1e-2, intercept=False),
 }
-NUMBERS = ("primal", "dual", "gap", "relative_gap", "unit", "primal_at_zero", "radius", "room", "tolerance")
+NUMBERS = (
+    "primal",
+    "dual",
+    "gap",
+    "relative_gap",
+    "unit",
+    "primal_at_zero",
+    "radius",
+    "room",
+    "tolerance",
+)
 
 
 @cache
@@ -48,7 +58,9 @@ def resealed(certificate: Certificate, tmp_path) -> Certificate:
     return Certificate.load(certificate.save(tmp_path / "forged.json"))
 
 
-def is_true(exact: Exact, model: co.LinearModel, claim: Certificate, best: co.LinearModel, rounding: float) -> bool:
+def is_true(
+    exact: Exact, model: co.LinearModel, claim: Certificate, best: co.LinearModel, rounding: float
+) -> bool:
     """Whether no better model is known than the claim allows for."""
     with mp.workdps(DIGITS):
         here = exact.primal(model.coef_, model.intercept_)
@@ -64,7 +76,12 @@ def test_a_junk_model_with_a_gap_of_nothing(tmp_path):
     _problem, _, _, data, result = make("ridge", 1e6, 1.0)
     junk = replace(result.model, intercept_=result.model.intercept_ + 30.2)
     forged = replace(
-        result.certificate, model_digest=junk.digest(), primal=456.0, dual=456.0, gap=0.0, relative_gap=0.0
+        result.certificate,
+        model_digest=junk.digest(),
+        primal=456.0,
+        dual=456.0,
+        gap=0.0,
+        relative_gap=0.0,
     )
     found = co.verify(resealed(forged, tmp_path), junk, data)
     assert not found.holds
@@ -77,7 +94,9 @@ def test_a_deleted_radius(tmp_path):
     _problem, _, _, data, result = make("plain", 1e6, 1.0)
     assert result.status == "optimal_within_radius"
     assert co.verify(result.certificate, result.model, data).holds
-    found = co.verify(resealed(replace(result.certificate, radius=None), tmp_path), result.model, data)
+    found = co.verify(
+        resealed(replace(result.certificate, radius=None), tmp_path), result.model, data
+    )
     assert not found.holds
     larger = replace(result.certificate, radius=result.certificate.radius * 1e3)
     assert not co.verify(resealed(larger, tmp_path), result.model, data).holds
@@ -106,7 +125,9 @@ def test_every_number_changed_alone(name, mean, factor, tmp_path):
 
 
 def test_every_field_of_the_file_changed_alone(tmp_path):
-    """Also those that are no numbers: what is about another problem, other data or other parties is refused."""
+    """Also those that are no numbers: what is about another problem, other data or other parties is
+    refused.
+    """
     _problem, _, _, data, result = make("ridge", 2e3, 1.0)
     kept = {field.name for field in fields(Certificate)} - {*NUMBERS, "version", "signatures"}
     other = make("ridge", 2e3, 1.0, seed=1)[-1].certificate
@@ -136,7 +157,9 @@ def test_every_field_of_the_file_changed_alone(tmp_path):
 )
 @settings(max_examples=60, deadline=None)
 def test_a_forger_who_thinks(name, mean, scale, moved, gap, radius, dual, seed):
-    """A moved model, its own digest, any gap, consistent numbers, any witness: it holds only if it is true."""
+    """A moved model, its own digest, any gap, consistent numbers, any witness: it holds only if it
+    is true.
+    """
     problem, X, y, data, result = make(name, mean, scale, seed)
     honest = result.certificate
     rng = np.random.default_rng(seed)
@@ -150,15 +173,24 @@ def test_a_forger_who_thinks(name, mean, scale, moved, gap, radius, dual, seed):
     exact = Exact(problem, X, y)
     primal = float(exact.primal(model.coef_, model.intercept_))
     for primal_said in (primal, honest.primal):
-        numbers = {"primal": primal_said, "dual": primal_said - gap, "gap": gap, "relative_gap": gap / honest.unit}
-        forged = replace(honest, **numbers, radius=radius, witness=witness, model_digest=model.digest())
+        numbers = {
+            "primal": primal_said,
+            "dual": primal_said - gap,
+            "gap": gap,
+            "relative_gap": gap / honest.unit,
+        }
+        forged = replace(
+            honest, **numbers, radius=radius, witness=witness, model_digest=model.digest()
+        )
         found = co.verify(forged, model, data)
         if found.holds:
             assert is_true(exact, model, forged, result.model, found.rounding)
 
 
 def test_verify_speaks_for_itself(tmp_path, capsys):
-    """It tells its own numbers and which problem they are about, not what the file says of itself."""
+    """It tells its own numbers and which problem they are about, not what the file says of
+    itself.
+    """
     _problem, _, _, data, result = make("lasso", 2e3, 1.0)
     found = co.verify(result.certificate, result.model, data)
     assert found.holds

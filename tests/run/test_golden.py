@@ -1,10 +1,12 @@
-"""Values that no refactoring may change: what a run is known by, what it sends, and what its certificate says of it.
+"""Values that no refactoring may change: what a run is known by, what it sends, and what its
+certificate says of it.
 
-The numbers were recorded before the set-up of a run was shared by all ways to run; those of personal runs changed when
-their settings stopped naming a loss and a penalty, and those of "features-intercept" when diffusion began to bring
-columns to one unit, with one more sum, and when the introduction began to count the rows of each class. Proofs of
-low-rank and personal models send a few numbers more since they say what rounding can have taken away. Coefficients are
-not among them: their last bits depend on the machine.
+The numbers were recorded before the set-up of a run was shared by all ways to run; those of
+personal runs changed when their settings stopped naming a loss and a penalty, and those of
+"features-intercept" when diffusion began to bring columns to one unit, with one more sum, and when
+the introduction began to count the rows of each class. Proofs of low-rank and personal models send
+a few numbers more since they say what rounding can have taken away. Coefficients are not among
+them: their last bits depend on the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ RING = np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]], float)
 
 FEW = {"max_rounds": 3, "tol": 1e-12, "check_every": 1}
 RUNS = {
-    "samples": (co.Problem("squared", "l2", 0.1, intercept=False), (X, Y), {"agents": 3, "method": "proximal-1"}),
+    "samples": (
+        co.Problem("squared", "l2", 0.1, intercept=False),
+        (X, Y),
+        {"agents": 3, "method": "proximal-1"},
+    ),
     "samples-intercept": (
         co.Problem("logistic", "l1", 0.01, intercept=True),
         (X, SIGNS),
@@ -49,8 +55,16 @@ RUNS = {
         (X, SIGNS),
         {"agents": [[4, 0], [1, 2, 3]], "split": "features", "method": "diffusion"},
     ),
-    "low-rank": (co.Problem("multinomial", "traceball", radius=3.0), (X, USERS), {"agents": 3, "method": "dfw-trace"}),
-    "personal-learned": (co.Personal(count=8, beta=2.0), (X, SIGNS, USERS), {"split": "users", "method": "dada"}),
+    "low-rank": (
+        co.Problem("multinomial", "traceball", radius=3.0),
+        (X, USERS),
+        {"agents": 3, "method": "dfw-trace"},
+    ),
+    "personal-learned": (
+        co.Personal(count=8, beta=2.0),
+        (X, SIGNS, USERS),
+        {"split": "users", "method": "dada"},
+    ),
     "personal-l2": (
         co.Personal("linear", beta=2.0, norm="l2"),
         (X, SIGNS, USERS),
@@ -80,7 +94,12 @@ def outcome(name, folder):
     result = co.solve(problem, data, checkpoint=folder, seed=3, progress=False, **FEW, **how)
     identity = read_archive(folder / "round-0000000003.npz", "snapshot")[0]["identity"]
     settings = digest(json.dumps(result.certificate.settings, sort_keys=True))
-    return result, (identity[:16], settings[:16], result.bill.total.messages, result.bill.total.bits)
+    return result, (
+        identity[:16],
+        settings[:16],
+        result.bill.total.messages,
+        result.bill.total.bits,
+    )
 
 
 @pytest.mark.parametrize("name", RUNS)

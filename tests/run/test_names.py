@@ -1,4 +1,6 @@
-"""Whatever names, counts and orders are forged in a certificate and its model, and sealed again: none holds."""
+"""Whatever names, counts and orders are forged in a certificate and its model, and sealed again:
+none holds.
+"""
 
 from __future__ import annotations
 
@@ -53,16 +55,32 @@ CASES = {
         {"split": "features", "same_order": True},
     ),
     "softmax": (co.Problem("multinomial", "l2", 0.01, intercept=True), parties(COLOURS), {}),
-    "low rank": (co.Problem("multinomial", "traceball", radius=3.0, intercept=True), parties(COLOURS), {}),
+    "low rank": (
+        co.Problem("multinomial", "traceball", radius=3.0, intercept=True),
+        parties(COLOURS),
+        {},
+    ),
     "cox": (co.Problem("cox", "l2", 0.01, intercept=False), parties(TIMES), {}),
-    "prepared": (co.Problem("logistic", "l2", 0.01, intercept=True), parties(SIGNS), {"prepare": "standardise"}),
+    "prepared": (
+        co.Problem("logistic", "l2", 0.01, intercept=True),
+        parties(SIGNS),
+        {"prepare": "standardise"},
+    ),
     "personal": (
         co.Personal("linear", beta=2.0, mu=0.5),
         users(SIGNS),
         {"split": "users", "network": RING, "max_rounds": 30},
     ),
-    "learned": (co.Personal("linear", beta=2.0), users(SIGNS), {"split": "users", "max_rounds": 10}),
-    "shared": (co.Shared("logistic", "l2", 0.01, mu=0.5, intercept=True), users(SIGNS), {"split": "users"}),
+    "learned": (
+        co.Personal("linear", beta=2.0),
+        users(SIGNS),
+        {"split": "users", "max_rounds": 10},
+    ),
+    "shared": (
+        co.Shared("logistic", "l2", 0.01, mu=0.5, intercept=True),
+        users(SIGNS),
+        {"split": "users"},
+    ),
 }
 
 
@@ -78,7 +96,9 @@ def forged(folder, name, model=None, settings=None, **changes):
     model = result.model if model is None else model
     said = {**result.certificate.settings, **(settings or {})}
     certificate = replace(result.certificate, settings=said, model_digest=model.digest(), **changes)
-    return Certificate.load(certificate.save(folder / "c.json")), load_model(model.save(folder / "m.npz"))
+    return Certificate.load(certificate.save(folder / "c.json")), load_model(
+        model.save(folder / "m.npz")
+    )
 
 
 def objections(name, certificate, model, data=None):
@@ -106,7 +126,8 @@ def test_an_honest_file_holds_and_says_what_was_compared(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["binary", "columns", "softmax", "low rank", "prepared", "personal", "learned", "shared"]
+    "name",
+    ["binary", "columns", "softmax", "low rank", "prepared", "personal", "learned", "shared"],
 )
 def test_other_classes(name, tmp_path):
     here = fitted(name).model.classes_.tolist()
@@ -154,10 +175,14 @@ def test_columns_of_parties_in_another_order():
 
 
 def test_columns_that_were_dealt_in_another_order_still_hold():
-    """A party keeps the order in which it got its columns, whatever their places in the model are."""
+    """A party keeps the order in which it got its columns, whatever their places in the model
+    are.
+    """
     table = co.Table(X, SCORES, columns=tuple(FRAME.columns))
     data = co.data.split(table, "features", [[0, 2], [3, 1]])
-    result = co.solve(co.Problem("squared", "l2", 0.01, intercept=True), data, split="features", progress=False)
+    result = co.solve(
+        co.Problem("squared", "l2", 0.01, intercept=True), data, split="features", progress=False
+    )
     assert result.model.columns == table.columns
     assert co.verify(result.certificate, result.model, data).objections == ()
     other = [data[0], data[1].take_columns(np.array([1, 0]))]
@@ -169,7 +194,9 @@ def test_columns_beside_those_of_the_model_are_left_out():
     frame = FRAME.assign(noise=1.0)[["noise", "score", "height", "dose", "age"]]
     result = fitted("binary")
     assert co.verify(result.certificate, result.model, parties(SIGNS, frame)).holds
-    without = objections("binary", result.certificate, result.model, parties(SIGNS, FRAME.drop(columns="dose")))
+    without = objections(
+        "binary", result.certificate, result.model, parties(SIGNS, FRAME.drop(columns="dose"))
+    )
     assert without
 
 
@@ -178,7 +205,9 @@ def test_users_who_change_places(name, tmp_path):
     result = fitted(name)
     model = replace(result.model, users=(*result.model.users[1:], result.model.users[0]))
     participants = result.certificate.participants
-    rotated = tuple(replace(one, name=user) for one, user in zip(participants, model.users, strict=True))
+    rotated = tuple(
+        replace(one, name=user) for one, user in zip(participants, model.users, strict=True)
+    )
     assert objections(name, *forged(tmp_path, name, model))
     assert objections(name, *forged(tmp_path, name, model, participants=rotated))
     assert objections(name, *forged(tmp_path, name, participants=rotated))
@@ -196,7 +225,9 @@ def test_other_participants(name, field, tmp_path):
             replace(participants[1], name=participants[0].name),
         )
     else:
-        participants[0] = replace(participants[0], **{field: getattr(participants[0], field) * 1000})
+        participants[0] = replace(
+            participants[0], **{field: getattr(participants[0], field) * 1000}
+        )
     assert objections(name, *forged(tmp_path, name, participants=tuple(participants)))
 
 
@@ -211,7 +242,9 @@ def test_a_ring_that_is_called_complete(tmp_path):
         {"network": "<Network complete: 4 agents, 4 edges>"},
         {"network_digest": complete.digest},
     ):
-        assert "graph" in "".join(objections("personal", *forged(tmp_path, "personal", settings=settings)))
+        assert "graph" in "".join(
+            objections("personal", *forged(tmp_path, "personal", settings=settings))
+        )
     weights = sp.csr_array(np.ones((4, 4)) - np.eye(4))
     model = replace(result.model, weights=weights)
     settings = {"network": repr(complete), "network_digest": complete.digest}
@@ -236,7 +269,9 @@ def test_parts_that_no_proof_looks_at(tmp_path):
         model = replace(fitted(name).model, intercept_=5.0)
         assert "intercept" in "".join(objections(name, *forged(tmp_path, name, model)))
     low = fitted("low rank").model
-    assert objections("low rank", *forged(tmp_path, "low rank", replace(low, U=low.U * 0.5, s=low.s * 2.0)))
+    assert objections(
+        "low rank", *forged(tmp_path, "low rank", replace(low, U=low.U * 0.5, s=low.s * 2.0))
+    )
     assert objections("low rank", *forged(tmp_path, "low rank", replace(low, a=np.ones(4))))
     part = replace(fitted("binary").model, part="north of everything")
     assert objections("binary", *forged(tmp_path, "binary", part))
@@ -247,8 +282,12 @@ def test_numbers_of_the_preparation(tmp_path):
     other = co.solve(
         CASES["prepared"][0], parties(SIGNS, FRAME * 2.0), prepare="standardise", progress=False
     ).model.preparation
-    assert objections("prepared", *forged(tmp_path, "prepared", replace(result.model, preparation=other)))
-    assert objections("prepared", *forged(tmp_path, "prepared", replace(result.model, preparation=None)))
+    assert objections(
+        "prepared", *forged(tmp_path, "prepared", replace(result.model, preparation=other))
+    )
+    assert objections(
+        "prepared", *forged(tmp_path, "prepared", replace(result.model, preparation=None))
+    )
     assert objections("prepared", *forged(tmp_path, "prepared", settings={"prepare": None}))
 
 
@@ -267,19 +306,27 @@ def test_other_settings(name, tmp_path):
 
 
 def test_another_problem_in_the_model_alone(tmp_path):
-    for name, loss in (("binary", "squared_hinge"), ("regression", "absolute"), ("no intercept", "squared")):
+    for name, loss in (
+        ("binary", "squared_hinge"),
+        ("regression", "absolute"),
+        ("no intercept", "squared"),
+    ):
         model = fitted(name).model
         problem = co.Problem(loss, "l2", 0.01, intercept=model.problem.intercept)
         assert objections(name, *forged(tmp_path, name, replace(model, problem=problem)))
     huber = fitted("no intercept").model
-    stricter = replace(huber, problem=co.Problem("huber", "l2", 0.01, intercept=False, threshold=0.1))
+    stricter = replace(
+        huber, problem=co.Problem("huber", "l2", 0.01, intercept=False, threshold=0.1)
+    )
     settings = {"problem": stricter.problem.settings()}
     assert objections("no intercept", *forged(tmp_path, "no intercept", stricter))
     assert objections("no intercept", *forged(tmp_path, "no intercept", stricter, settings))
 
 
 def test_a_certificate_of_a_study_is_not_verified_alone(tmp_path):
-    certificate, model = forged(tmp_path, "binary", settings={"parts": {"north": "0", "south": "0"}})
+    certificate, model = forged(
+        tmp_path, "binary", settings={"parts": {"north": "0", "south": "0"}}
+    )
     with pytest.raises(InvalidInput, match="at every party"):
         co.verify(certificate, model, CASES["binary"][1])
 
@@ -298,6 +345,7 @@ def test_names_that_the_data_does_not_have_are_said_to_be_unchecked():
     bare = [(table.X, table.y) for table in CASES["binary"][1]]
     found = co.verify(result.certificate, result.model, bare)
     assert found.holds
-    assert {"names of columns, because the data has none", "names of parties, because the data has none"} <= {
-        *found.unchecked
-    }
+    assert {
+        "names of columns, because the data has none",
+        "names of parties, because the data has none",
+    } <= {*found.unchecked}

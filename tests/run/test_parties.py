@@ -1,4 +1,6 @@
-"""Every operation is the same wherever the data is: in this process, at workers, and between organisations."""
+"""Every operation is the same wherever the data is: in this process, at workers, and between
+organisations.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ def test_results_and_bills_are_the_same_everywhere(name, secure):
     operation, tables, prepare = OPERATIONS[name]()
     meeting = Meeting(network="star", prepare=prepare, rules=RULES, secure_sums=secure)
     found = []
-    for engine, data in (("local", tables), (Workers(), [partial(same, table) for table in tables])):
+    for engine, data in (
+        ("local", tables),
+        (Workers(), [partial(same, table) for table in tables]),
+    ):
         with hosted(operation, data, meeting, engine) as parties:
             found.append(operation.together(parties))
     found += among(operation, tables, rules=RULES, secure_sums=secure)
@@ -111,7 +116,8 @@ def test_what_is_not_declared_is_refused():
 
 
 @pytest.mark.parametrize(
-    "ask", [co.describe, lambda data: co.evaluate(Case("linear", "squared").fit("local").model, data)]
+    "ask",
+    [co.describe, lambda data: co.evaluate(Case("linear", "squared").fit("local").model, data)],
 )
 def test_a_list_without_parties_is_refused(ask):
     with pytest.raises(InvalidData, match="there are no parties"):
@@ -125,14 +131,19 @@ def unpenalised(loss):
     shaken = np.random.default_rng(3).random(N) < 0.4
     labels = np.where(shaken, 1 - case.labels, case.labels) if loss == "logistic" else case.labels
     parts = co.data.split(replace(case.whole(), y=labels), "samples", 3)
-    result = co.solve(problem, [replace(part, rows=None) for part in parts], tol=1e-9, progress=False)
+    result = co.solve(
+        problem, [replace(part, rows=None) for part in parts], tol=1e-9, progress=False
+    )
     return result, [site.data for site in result.parties.sites]
 
 
 INFERENCES = {
     "model": ("model", None),
     "robust": ("robust", None),
-    "clusters within parties": ("clustered", [np.array([f"{k} {j % 6}" for j in range(N // 3)]) for k in range(3)]),
+    "clusters within parties": (
+        "clustered",
+        [np.array([f"{k} {j % 6}" for j in range(N // 3)]) for k in range(3)],
+    ),
     "clusters at several parties": ("clustered", [np.arange(N // 3) % 8 for _ in range(3)]),
 }
 
@@ -146,7 +157,10 @@ def test_standard_errors_and_their_bills_are_the_same_everywhere(loss, asked):
         tables = [replace(table, ids=own) for table, own in zip(tables, clusters, strict=True)]
     operation = Infer(Question.of(kind), result.model, result.certificate.tolerance)
     found = []
-    for engine, data in (("local", tables), (Workers(), [partial(same, table) for table in tables])):
+    for engine, data in (
+        ("local", tables),
+        (Workers(), [partial(same, table) for table in tables]),
+    ):
         with hosted(operation, data, Meeting(network="star"), engine) as parties:
             found.append(operation.together(parties))
     found += among(operation, tables)
@@ -170,7 +184,10 @@ def test_a_preparation_is_the_same_everywhere(secure):
     tables = [replace(raw_columns(table, None, COLUMNS), y=np.ones(table.n)) for table in RAWS]
     meeting = Meeting(prepare=recipes, secure_sums=secure, network="star")
     found = []
-    for engine, data in (("local", tables), (Workers(), [partial(same, table) for table in tables])):
+    for engine, data in (
+        ("local", tables),
+        (Workers(), [partial(same, table) for table in tables]),
+    ):
         with hosted(operation, data, meeting, engine) as parties:
             found.append(operation.together(parties))
     expected = [site.data for site in found[0].parties.sites]

@@ -36,7 +36,11 @@ PROBLEM = co.Problem("absolute", "l1", 0.01, intercept=False)
 
 
 def fit(**settings):
-    return co.solve(PROBLEM, (X, Y), **{"agents": 4, "method": "proximal-1", "tol": 1e-9, "max_rounds": 60, **settings})
+    return co.solve(
+        PROBLEM,
+        (X, Y),
+        **{"agents": 4, "method": "proximal-1", "tol": 1e-9, "max_rounds": 60, **settings},
+    )
 
 
 def test_limits_end_with_their_status_and_a_valid_gap():
@@ -56,7 +60,9 @@ def test_limits_end_with_their_status_and_a_valid_gap():
 
 
 WALK = np.cumsum(RNG.standard_normal((300, 1500)), axis=1) / 30
-"""Columns that are nearly sums of others: on its Gram matrix inner loops take a minute for one round."""
+"""Columns that are nearly sums of others: on its Gram matrix inner loops take a minute for one
+round.
+"""
 STEPS = WALK[:, ::100].sum(axis=1) + RNG.standard_normal(300)
 
 
@@ -135,7 +141,9 @@ class Impatient(Local):
         ("absolute", {"penalty": "l2", "strength": 1e-3}, "interior-point", {}),
     ],
 )
-def test_agents_that_stop_in_the_middle_of_a_round_still_say_the_same(loss, penalty, method, options, patience):
+def test_agents_that_stop_in_the_middle_of_a_round_still_say_the_same(
+    loss, penalty, method, options, patience
+):
     problem = co.Problem(loss, intercept=False, **penalty)
     run = {"method": method, "engine": Impatient(patience), "tol": 1e-13, "agents": 3, **options}
     result = co.solve(problem, (X, Y), **run)
@@ -161,7 +169,12 @@ def test_a_wrong_step_diverges_with_a_status_and_the_best_model():
 def test_huge_scales_and_constant_columns_do_not_overflow():
     wide = X * np.logspace(-6, 6, 6)
     wide[:, 0] = 3.0
-    result = co.solve(co.Problem("squared", "l2", 1e-3, intercept=False), (wide, 1e6 * Y), agents=4, max_rounds=300)
+    result = co.solve(
+        co.Problem("squared", "l2", 1e-3, intercept=False),
+        (wide, 1e6 * Y),
+        agents=4,
+        max_rounds=300,
+    )
     assert result.status in ("optimal", "iteration_limit")
     assert np.isfinite(result.model.coef_).all()
 
@@ -193,7 +206,7 @@ def test_looking_costs_little_in_a_long_run():
     assert proofs <= 0.05 * result.bill.bits + 8 * proofs / len(result.history)
 
 
-# -- checkpoints ----------------------------------------------------------------------------------------------------
+# -- checkpoints -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stop", range(0, 25, 3))
@@ -350,7 +363,9 @@ def test_states_survive_the_archive_exactly(tmp_path):
 
 @dataclass(frozen=True)
 class Gossip(Method):
-    """Each agent asks its left neighbour for what it published last, and publishes the round it is in."""
+    """Each agent asks its left neighbour for what it published last, and publishes the round it is
+    in.
+    """
 
     name = "gossip"
     split = "samples"
@@ -390,7 +405,13 @@ HEARD: dict[int, float] = {}
 def test_what_was_published_last_round_is_heard_this_round(tmp_path):
     for folder, stop in ((None, 5), (tmp_path, 3), (tmp_path, 5)):
         result = co.solve(
-            PROBLEM, (X, Y), agents=3, method=Gossip(), max_rounds=stop, check_every=stop, checkpoint=folder
+            PROBLEM,
+            (X, Y),
+            agents=3,
+            method=Gossip(),
+            max_rounds=stop,
+            check_every=stop,
+            checkpoint=folder,
         )
     assert HEARD == {0: 24.0, 1: 4.0, 2: 14.0}, "agent j published 10 j + t after round t = 4"
     assert result.bill.per_word["Ask"].scalars == 3 * 5
@@ -441,7 +462,13 @@ def test_a_bill_does_not_grow_with_the_rounds():
         (-5, 0.5, 6, 1.0, False),  # which it has said too often
         (5, 2.0, 0, 1.0, False),  # later, if it says that it is not
         (20, 2.0, 0, 1.0, True),  # but not much later
-        (-5, 0.5, 1, 2.0, True),  # its word was too small by a factor of two at most: it may be right now
+        (
+            -5,
+            0.5,
+            1,
+            2.0,
+            True,
+        ),  # its word was too small by a factor of two at most: it may be right now
         (-5, 0.5, 1, 8.0, False),  # by more
     ],
 )

@@ -1,4 +1,6 @@
-"""Python, the shell, the estimators and study files have the same defaults: those of `coterie.run.settings`."""
+"""Python, the shell, the estimators and study files have the same defaults: those of
+`coterie.run.settings`.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,18 @@ OWN = {
     "provision": {"split": "features"},
     "demo": {},
 }
-"""Commands, estimators and files that are about other models, or other data, and what they have instead."""
+"""Commands, estimators and files that are about other models, or other data, and what they have
+instead.
+"""
 OWN |= {"LowRankClassifier": {"tol": 1e-4}, "MatrixCompleter": {"tol": 1e-4, "max_rounds": 200}}
 OWN |= {"PersonalizedClassifier": {"network": "learned", "tol": 1e-2, "max_rounds": 500}}
 OWN |= {"PersonalizedRegressor": {"max_rounds": 2000}}
 
 
 def agree(given: dict[str, object], own: dict[str, object] | None = None) -> None:
-    expected = {name: (own or {}).get(name, DEFAULTS[name]) for name in DEFAULTS.keys() & given.keys()}
+    expected = {
+        name: (own or {}).get(name, DEFAULTS[name]) for name in DEFAULTS.keys() & given.keys()
+    }
     assert {name: given[name] for name in expected} == expected
 
 
@@ -52,12 +58,18 @@ def test_functions(function):
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_commands(name):
-    agree({param.name: param.default for param in COMMANDS[name].params if param.default is not None}, OWN.get(name))
+    agree(
+        {param.name: param.default for param in COMMANDS[name].params if param.default is not None},
+        OWN.get(name),
+    )
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimators(name):
-    agree({one.name: one.default for one in fields(getattr(co, name))} | {"warm_start": False}, OWN.get(name))
+    agree(
+        {one.name: one.default for one in fields(getattr(co, name))} | {"warm_start": False},
+        OWN.get(name),
+    )
 
 
 HELP = {param.name: param.help for param in COMMANDS["fit"].params}

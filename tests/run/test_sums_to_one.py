@@ -30,10 +30,17 @@ def to_one(to, site):
 
 def outcome(engine, network, to, secure):
     sites = [
-        Site(index, len(NUMBERS), co.Table(NUMBERS[[index]], name=f"party {index}"), secure_sums=secure)
+        Site(
+            index,
+            len(NUMBERS),
+            co.Table(NUMBERS[[index]], name=f"party {index}"),
+            secure_sums=secure,
+        )
         for index in range(len(NUMBERS))
     ]
-    return find_engine(engine).run(Run(sites, Conversation(partial(to_one, to)), network, Limits(), secure_sums=secure))
+    return find_engine(engine).run(
+        Run(sites, Conversation(partial(to_one, to)), network, Limits(), secure_sums=secure)
+    )
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
@@ -42,14 +49,17 @@ def outcome(engine, network, to, secure):
 def test_one_party_hears_it_and_the_others_nothing(network, to, secure):
     here, apart = (outcome(engine, network, to, secure) for engine in ("local", Threads()))
     for found in (here, apart):
-        assert [answer[0] is not None for answer in found.answers] == [index == to for index in range(4)]
+        assert [answer[0] is not None for answer in found.answers] == [
+            index == to for index in range(4)
+        ]
         assert [answer[1] for answer in found.answers] == [4.0] * 4
     np.testing.assert_allclose(apart.answers[to][0], NUMBERS.sum(axis=0), rtol=1e-12)
     np.testing.assert_allclose(here.answers[to][0], NUMBERS.sum(axis=0), rtol=1e-12)
     if secure:
         np.testing.assert_array_equal(here.answers[to][0], apart.answers[to][0])
     assert here.bill == apart.bill
-    # Three parties send their seven numbers once, and nothing comes back; then there is a sum for all.
+    # Three parties send their seven numbers once, and nothing comes back; then there is a sum for
+    # all.
     copies = 8 if network.server else 6
     assert here.bill.total.scalars == 3 * 7 + copies
 
@@ -61,4 +71,6 @@ def different(site):
 def test_all_must_send_to_the_same_party():
     sites = [Site(index, 3, co.Table(np.ones((1, 1)))) for index in range(3)]
     with pytest.raises(ProtocolError, match="different agents"):
-        find_engine("local").run(Run(sites, Conversation(different), star(3, server=True), Limits()))
+        find_engine("local").run(
+            Run(sites, Conversation(different), star(3, server=True), Limits())
+        )

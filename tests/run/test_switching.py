@@ -1,4 +1,6 @@
-"""An "auto" run compares its rounds with what was expected, and changes to another method where that is cheaper."""
+"""An "auto" run compares its rounds with what was expected, and changes to another method where
+that is cheaper.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def same(one, other):
     assert one.history.gap.tolist() == other.history.gap.tolist()
 
 
-# -- a run that changes ------------------------------------------------------------------------------------------------
+# -- a run that changes ----------------------------------------------------------------------------
 
 
 def test_a_run_that_takes_longer_than_expected_changes_its_method(whole):
@@ -130,7 +132,7 @@ def test_certificates_of_the_second_method_count_its_own_rounds(whole):
     assert (np.diff([round for round in looks if round > after]) <= 3).all()
 
 
-# -- the decision ------------------------------------------------------------------------------------------------------
+# -- the decision ----------------------------------------------------------------------------------
 
 
 def records(*gaps, every=10):
@@ -156,7 +158,9 @@ def test_a_gap_that_no_longer_falls_asks_for_a_change():
 
 
 def test_a_slow_run_changes_if_the_other_method_costs_half_of_the_rest():
-    slow = records(0.9, 0.8, 0.7)  # log(0.7/1e-6)/log(0.9/0.7) · 20 rounds are left: 1071, of 1/40 s
+    slow = records(
+        0.9, 0.8, 0.7
+    )  # log(0.7/1e-6)/log(0.9/0.7) · 20 rounds are left: 1071, of 1/40 s
     assert "about 1071 more rounds, or 27 s" in decided(slow, other=13.0).because
     assert decided(slow, other=14.0) is None
     # After 30 rounds, where 30 were expected, there is no doubt left in its favour.
@@ -180,7 +184,7 @@ def test_clocks_do_not_matter(whole):
     assert decided(late) == decided(records(1e-1, 2e-5, 2e-5, 2e-5))
 
 
-# -- what may follow ---------------------------------------------------------------------------------------------------
+# -- what may follow -------------------------------------------------------------------------------
 
 
 PARTIES = {"allowed", "allowed_later", "classes", "secure_sums"}
@@ -213,14 +217,21 @@ def test_a_parameter_or_an_acceleration_is_kept():
 
 
 def test_where_nothing_else_applies_nothing_follows():
-    assert prepared(co.Problem("multinomial", "l2", 1e-3, intercept=False), classes=np.arange(3)).auto.other is None
+    assert (
+        prepared(
+            co.Problem("multinomial", "l2", 1e-3, intercept=False), classes=np.arange(3)
+        ).auto.other
+        is None
+    )
 
 
-# -- a run that is rescued ---------------------------------------------------------------------------------------------
+# -- a run that is rescued -------------------------------------------------------------------------
 
 
 def huber_case():
-    """More columns than rows and no penalty: rows without curvature are all that some directions have."""
+    """More columns than rows and no penalty: rows without curvature are all that some directions
+    have.
+    """
     rng = np.random.default_rng(1)
     X = rng.standard_normal((20, 40))
     return X, X[:, :5] @ [2.0, -1.0, 1.0, 0.5, -0.5] + 0.3 * rng.standard_normal(20)
@@ -278,7 +289,11 @@ def test_coefficients_get_double_precision_only_where_single_is_not_enough():
 def test_columns_that_may_not_move_stay_where_they_are():
     sizes = Sizes(40, 80, 3200, 3)
     problem, graph = co.Problem("squared", "box", lower=-1.0, upper=1.0, intercept=False), star(3)
-    for apart, allowed, expected in ((False, None, "blocks"), (True, None, "tree"), (False, {"tree"}, "tree")):
+    for apart, allowed, expected in (
+        (False, None, "blocks"),
+        (True, None, "tree"),
+        (False, {"tree"}, "tree"),
+    ):
         known = Circumstances(graph, replace(sizes, apart=apart), allowed_later=allowed)
         setup = set_up(problem, Settings.of(split="features"), known, lambda one: one)
         assert setup.auto.rescue.name == expected

@@ -1,4 +1,6 @@
-"""One unit for relative gaps: labels may be years, and "optimal" still means that the coefficients are right."""
+"""One unit for relative gaps: labels may be years, and "optimal" still means that the coefficients
+are right.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,13 @@ FITTED = [name for name in LOSSES if LOSSES[name].moves_with_labels]
 @pytest.mark.parametrize("name", FITTED)
 def test_the_mean_of_the_labels_does_not_matter(name, method, mean):
     problem = co.Problem(name, "l2", 1e-2, intercept=True)
-    options = {"split": METHODS[method].split, "agents": 3, "method": method, "max_rounds": 3000, "max_seconds": 60}
+    options = {
+        "split": METHODS[method].split,
+        "agents": 3,
+        "method": method,
+        "max_rounds": 3000,
+        "max_seconds": 60,
+    }
     if method == "diffusion":
         pytest.skip("it stays in a neighbourhood of the optimum, as published")
     try:
@@ -42,7 +50,8 @@ def test_the_mean_of_the_labels_does_not_matter(name, method, mean):
         pytest.skip(f"it does not apply: {error}")
     result = co.solve(problem, (X, Y + mean), **options)
     assert centred.status == "optimal"
-    # Labels of mean 1e9 have seven digits behind the point: a kink may need what they leave of the tolerance.
+    # Labels of mean 1e9 have seven digits behind the point: a kink may need what they leave of the
+    # tolerance.
     assert result.status == "optimal" or (mean == 1e9 and result.certificate.relative_gap < 2e-6)
     size = np.abs(centred.model.coef_).max()
     np.testing.assert_allclose(result.model.coef_, centred.model.coef_, atol=1e-3 * size)
@@ -66,10 +75,15 @@ def test_the_unit_is_what_the_best_constant_loses(name, by, weighted):
     s = np.ones(len(y)) if weights is None else weights
     places = np.linspace(y.min() - 3, y.max() + 3, 20_001)
     saturated = -loss(name).conjugate(np.zeros(len(y)), y, s) / s.sum()
-    least = min(loss(name).value(np.full(len(y), place), y, s) for place in places[::20]) / s.sum() - saturated
+    least = (
+        min(loss(name).value(np.full(len(y), place), y, s) for place in places[::20]) / s.sum()
+        - saturated
+    )
     for one in known:
         assert one.gap_unit == pytest.approx(least, rel=0.02)
-        assert one.primal_at_zero == pytest.approx(loss(name).value(np.zeros(len(y)), y, s) / s.sum())
+        assert one.primal_at_zero == pytest.approx(
+            loss(name).value(np.zeros(len(y)), y, s) / s.sum()
+        )
     without = statistics(co.Problem(name, "l2", 1e-2, intercept=False), y, weights, by)
     assert without[0].gap_unit == pytest.approx(without[0].primal_at_zero - saturated)
 
@@ -77,7 +91,9 @@ def test_the_unit_is_what_the_best_constant_loses(name, by, weighted):
 @pytest.mark.parametrize("label", [0.0, 5.0, 2000.0, 1e9, 0.1])
 def test_one_label_for_all_is_fitted(label):
     for name in FITTED:
-        result = co.solve(co.Problem(name, "l2", 1e-2, intercept=True), (X, np.full(len(X), label)), agents=3)
+        result = co.solve(
+            co.Problem(name, "l2", 1e-2, intercept=True), (X, np.full(len(X), label)), agents=3
+        )
         assert result.status == "optimal", name
         np.testing.assert_allclose(result.model.predict(X), label, rtol=1e-5, atol=1e-5)
 
@@ -89,7 +105,7 @@ def test_estimators_and_solve_measure_alike():
     np.testing.assert_allclose(estimator.coef_, result.model.coef_, rtol=1e-3)
 
 
-# -- smaller claims ----------------------------------------------------------------------------------------------------
+# -- smaller claims --------------------------------------------------------------------------------
 
 
 def nearly_twins():
@@ -98,16 +114,25 @@ def nearly_twins():
 
 
 def test_a_bounded_claim_does_not_replace_a_better_model():
-    """proximal-1 finds a model a hundred times better than what it could first prove of small ones."""
+    """proximal-1 finds a model a hundred times better than what it could first prove of small
+    ones.
+    """
     columns, y = nearly_twins()
-    result = co.solve(co.Problem("squared", "none", intercept=False), (columns, y), method="proximal-1", max_rounds=500)
+    result = co.solve(
+        co.Problem("squared", "none", intercept=False),
+        (columns, y),
+        method="proximal-1",
+        max_rounds=500,
+    )
     assert result.certificate.primal <= 1.01 * min(result.history.primal)
     assert co.verify(result.certificate, result.model, (columns, y)).holds
 
 
 def test_the_radius_grows_as_far_as_the_tolerance_leaves_room():
     rough, fine = (
-        co.solve(co.Problem("squared", "none", intercept=False), (X, Y), agents=3, method="gram", tol=tol)
+        co.solve(
+            co.Problem("squared", "none", intercept=False), (X, Y), agents=3, method="gram", tol=tol
+        )
         for tol in (1e-14, 1e-3)
     )
     assert fine.certificate.radius >= 1e3 * np.linalg.norm(fine.model.coef_)
@@ -124,7 +149,7 @@ def test_success_without_a_penalty_warns_nobody():
     assert "penalty" in fitted.result_.status.advice
 
 
-# -- the best of all rounds --------------------------------------------------------------------------------------------
+# -- the best of all rounds ------------------------------------------------------------------------
 
 
 def test_best_keeps_the_lowest_primal_and_the_highest_dual():
@@ -150,8 +175,13 @@ def test_a_pair_of_two_rounds_is_certified_and_saves_rounds(tmp_path):
     """A support vector machine: duals and primals take turns at being good."""
     labels = np.sign(Y - np.median(Y))
     problem = co.Problem("hinge", "l2", 1e-2, intercept=False)
-    result = co.solve(problem, (X, labels), agents=3, method="consensus", acceleration="none", check_every=1)
-    primal, dual = np.minimum.accumulate(result.history.primal), np.maximum.accumulate(result.history.dual)
+    result = co.solve(
+        problem, (X, labels), agents=3, method="consensus", acceleration="none", check_every=1
+    )
+    primal, dual = (
+        np.minimum.accumulate(result.history.primal),
+        np.maximum.accumulate(result.history.dual),
+    )
     assert result.status == "optimal"
     assert result.certificate.gap <= 1e-6 * result.certificate.unit
     assert co.verify(result.certificate, result.model, (X, labels)).holds
@@ -174,7 +204,9 @@ def test_the_kept_pair_survives_an_interruption(tmp_path):
 
 
 def test_a_run_that_only_rounding_keeps_from_its_tolerance_ends():
-    result = co.solve(co.Problem("logistic", "l2", 1e-3, intercept=True), (X, np.sign(Y - Y.mean())), tol=1e-16)
+    result = co.solve(
+        co.Problem("logistic", "l2", 1e-3, intercept=True), (X, np.sign(Y - Y.mean())), tol=1e-16
+    )
     assert result.status == "stalled"
     assert result.rounds < 100
     assert math.isfinite(result.certificate.gap)
@@ -182,5 +214,7 @@ def test_a_run_that_only_rounding_keeps_from_its_tolerance_ends():
 
 def test_sparse_columns_far_from_zero_are_certified():
     columns = sp.csr_array(X + 100.0)
-    result = co.solve(co.Problem("squared", "l1", 1e-2, intercept=True), (columns, Y + 1e6), agents=3)
+    result = co.solve(
+        co.Problem("squared", "l1", 1e-2, intercept=True), (columns, Y + 1e6), agents=3
+    )
     assert result.status == "optimal"

@@ -1,4 +1,6 @@
-"""Tables at workers: the driver has no number of theirs, and the model is the one that tables in this process give."""
+"""Tables at workers: the driver has no number of theirs, and the model is the one that tables in
+this process give.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,17 @@ def here(case):
 
 
 def assert_same(found, expected, case, exact=True):
-    """The same model, the same proof and the same predictions; to the last bit, where sums keep their order."""
+    """The same model, the same proof and the same predictions; to the last bit, where sums keep
+    their order.
+    """
     assert plain(found) == plain(expected)
     off = 0 if exact else 1e-9
     if exact:
         assert found.model.digest() == expected.model.digest()
         assert found.bill.state() == expected.bill.state()
-    for own, other in zip(case.predictions(found.model), case.predictions(expected.model), strict=True):
+    for own, other in zip(
+        case.predictions(found.model), case.predictions(expected.model), strict=True
+    ):
         assert own.dtype == other.dtype
         if own.dtype.kind == "f":
             np.testing.assert_allclose(own, other, rtol=off, atol=off)
@@ -56,7 +62,8 @@ def test_a_model_of_tables_at_workers_is_the_model(case, tmp_path):
 
 VISITED = [case for case in GRID if case.kind != "personal"]
 SOME_VISITED = [
-    case if place % 40 == 5 else pytest.param(case, marks=pytest.mark.slow) for place, case in enumerate(VISITED)
+    case if place % 40 == 5 else pytest.param(case, marks=pytest.mark.slow)
+    for place, case in enumerate(VISITED)
 ]
 
 
@@ -65,10 +72,12 @@ def test_a_model_of_tables_that_are_visited_for_every_word_is_the_model(case):
     with one_blas_thread():
         found = case.fit(Visited(), max_rounds=3)
         assert_same(found, case.fit("local", max_rounds=3), case)
-    np.testing.assert_equal(found.certificate.witness, case.fit("local", max_rounds=3).certificate.witness)
+    np.testing.assert_equal(
+        found.certificate.witness, case.fit("local", max_rounds=3).certificate.witness
+    )
 
 
-# -- what is asked of a fit --------------------------------------------------------------------------------------------
+# -- what is asked of a fit ------------------------------------------------------------------------
 
 EVALUATED = [
     case
@@ -88,7 +97,9 @@ def test_an_evaluation_at_workers_is_the_evaluation(case):
     assert found.scores == pytest.approx(expected.scores, rel=1e-12)
     pooled = co.evaluate(model, [case.whole()])
     exact = {"log_loss", "brier", "rmse", "mae", "mean_loss"} & set(found.scores)
-    assert {name: found.scores[name] for name in exact} == pytest.approx({name: pooled.scores[name] for name in exact})
+    assert {name: found.scores[name] for name in exact} == pytest.approx(
+        {name: pooled.scores[name] for name in exact}
+    )
 
 
 PATHS = [
@@ -127,14 +138,18 @@ def test_a_path_of_columns_at_workers_starts_from_the_model_before():
         assert_same(own, other, case)
 
 
-@pytest.mark.parametrize("case", [Case("linear", "squared", "features"), Case("personal", "stumps", "users", False)])
+@pytest.mark.parametrize(
+    "case", [Case("linear", "squared", "features"), Case("personal", "stumps", "users", False)]
+)
 @pytest.mark.parametrize("engine", [Workers(), Visited()], ids=["workers", "visited"])
 def test_a_warm_start_at_workers_is_the_warm_start(case, engine):
     if case.kind == "personal" and isinstance(engine, Visited):
         pytest.skip("agents that wake up alone cannot be visited")
     before = case.fit("local", max_rounds=3)
     with one_blas_thread():
-        found, expected = (case.fit(one, warm_start=before, max_rounds=2) for one in (engine, "local"))
+        found, expected = (
+            case.fit(one, warm_start=before, max_rounds=2) for one in (engine, "local")
+        )
     assert_same(found, expected, case)
 
 
@@ -150,7 +165,11 @@ def test_standard_errors_of_tables_at_workers_are_the_same(loss, kind):
         for data, engine in ((case.sources(), Workers()), (case.tables(), "local"))
     ]
     meaning = "precision" if kind == "model" else "sampling"
-    few = pytest.warns(UserWarning, match="only 24 clusters") if kind == "clustered" else nullcontext()
+    few = (
+        pytest.warns(UserWarning, match="only 24 clusters")
+        if kind == "clustered"
+        else nullcontext()
+    )
     with few:
         found, expected = (fit.inference(kind, clusters, weights=meaning) for fit in fits)
     assert str(found) == str(expected)
@@ -161,7 +180,10 @@ def test_a_description_of_tables_at_workers_is_the_same():
     case = Case("linear", "squared", prepare=True)
     tables = [replace(table, name=f"north {k}") for k, table in enumerate(case.tables())]
     sources = [functools.partial(same, table) for table in tables]
-    found, expected = co.describe(sources, engine=Workers(), per_party=True), co.describe(tables, per_party=True)
+    found, expected = (
+        co.describe(sources, engine=Workers(), per_party=True),
+        co.describe(tables, per_party=True),
+    )
     assert str(found) == str(expected)
 
 
@@ -174,19 +196,27 @@ def test_an_interrupted_run_of_columns_at_workers_goes_on_to_the_same_model(tmp_
         assert_same(found, case.fit("local", max_rounds=8, **how), case)
 
 
-# -- what sources may give ---------------------------------------------------------------------------------------------
+# -- what sources may give -------------------------------------------------------------------------
 
 
 def both(problem, data, **settings):
     """The results of data that is here and of the same at workers."""
     sources = [functools.partial(same, part) for part in data]
     ways = ((sources, Workers()), (data, "local"))
-    return [co.solve(problem, given, engine=engine, progress=False, **settings) for given, engine in ways]
+    return [
+        co.solve(problem, given, engine=engine, progress=False, **settings)
+        for given, engine in ways
+    ]
 
 
 @pytest.mark.parametrize(
     "labels",
-    [np.arange(N) % 3, np.arange(N) % 2 == 0, np.array(["a", "b"])[np.arange(N) % 2], np.arange(N) % 2 * 1.5],
+    [
+        np.arange(N) % 3,
+        np.arange(N) % 2 == 0,
+        np.array(["a", "b"])[np.arange(N) % 2],
+        np.arange(N) % 2 * 1.5,
+    ],
     ids=["ints", "bools", "text", "floats"],
 )
 def test_classes_keep_their_type(labels):
@@ -210,11 +240,15 @@ def test_tables_of_every_form_at_workers(kind, split):
     elif kind == "mixed":
         parts[1] = replace(parts[1], X=parts[1].X.astype(np.float32))
     elif kind == "frame":
-        parts = [(pd.DataFrame(part.X, columns=part.columns), part.y, part.weights) for part in parts]
+        parts = [
+            (pd.DataFrame(part.X, columns=part.columns), part.y, part.weights) for part in parts
+        ]
         parts = [part if part[1] is not None else part[0] for part in parts]
     else:
         parts = [replace(part, X=part.X.astype(kind)) for part in parts]
-    found, expected = both(co.Problem("squared", "l2", 0.01, intercept=True), parts, split=split, same_order=True)
+    found, expected = both(
+        co.Problem("squared", "l2", 0.01, intercept=True), parts, split=split, same_order=True
+    )
     assert plain(found) == plain(expected)
     assert found.model.digest() == expected.model.digest()
 
@@ -225,7 +259,11 @@ def test_parties_are_called_alike_wherever_they_are(tmp_path):
     data = [file, co.Table(X[20:30], NUMBERS[20:30], name="south"), (X[30:], NUMBERS[30:])]
     results = both(co.Problem("squared", "l2", 0.01, intercept=True), data)
     for result in results:
-        assert [participant.name for participant in result.certificate.participants] == ["north", "south", "party 2"]
+        assert [participant.name for participant in result.certificate.participants] == [
+            "north",
+            "south",
+            "party 2",
+        ]
 
 
 def test_a_recipe_for_a_column_that_nobody_has_is_refused_at_workers():
@@ -237,10 +275,13 @@ def test_a_recipe_for_a_column_that_nobody_has_is_refused_at_workers():
 def test_errors_count_the_labels_that_workers_have():
     labels = np.array(["a", "b", "c"])[[0] * 20 + [1] * 16 + [2] * 12]
     with pytest.raises(InvalidData, match=r"'a' \(20 rows\), 'b' \(16 rows\), 'c' \(12 rows\)"):
-        both(co.Problem("logistic", "l2", 0.1, intercept=True), [(X[:30], labels[:30]), (X[30:], labels[30:])])
+        both(
+            co.Problem("logistic", "l2", 0.1, intercept=True),
+            [(X[:30], labels[:30]), (X[30:], labels[30:])],
+        )
 
 
-# -- what the driver has -----------------------------------------------------------------------------------------------
+# -- what the driver has ---------------------------------------------------------------------------
 
 
 def test_no_number_of_a_remote_table_can_be_read():
@@ -269,13 +310,17 @@ def test_no_number_of_a_remote_table_can_be_read():
         for reading in readings:
             with pytest.raises(NotHere, match="where their agent lives"):
                 reading(held)
-    for reading in (lambda t: t.digest(), lambda t: t.take_rows(np.arange(3)), lambda t: t.take_columns(np.arange(2))):
+    for reading in (
+        lambda t: t.digest(),
+        lambda t: t.take_rows(np.arange(3)),
+        lambda t: t.take_columns(np.arange(2)),
+    ):
         with pytest.raises(NotHere):
             reading(remote)
     assert pickle.loads(pickle.dumps(remote)).fetch().digest() == table.digest()
 
 
-# -- real processes ----------------------------------------------------------------------------------------------------
+# -- real processes --------------------------------------------------------------------------------
 
 
 def test_threads_with_keys_come_to_the_model_of_columns():
@@ -286,7 +331,10 @@ def test_threads_with_keys_come_to_the_model_of_columns():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [Case("linear", "squared", "features", prepare=True), Case("personal", "stumps", "users", False)],
+    [
+        Case("linear", "squared", "features", prepare=True),
+        Case("personal", "stumps", "users", False),
+    ],
     ids=lambda case: case.id,
 )
 def test_processes_come_to_the_same_model(case):

@@ -1,4 +1,6 @@
-"""Few clusters: CR2 with Satterthwaite's degrees of freedom, from matrices of all rows, and CR1 as Stata has it."""
+"""Few clusters: CR2 with Satterthwaite's degrees of freedom, from matrices of all rows, and CR1 as
+Stata has it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ LABELS = {
     "multinomial": np.digitize(SCORES + RNG.standard_normal(N), [-0.6, 0.8]),
 }
 Z = np.column_stack([X, np.ones(N)])
-LOCAL = [np.flatnonzero(CLUSTERS < 2), np.flatnonzero((CLUSTERS >= 2) & (CLUSTERS < 4)), np.flatnonzero(CLUSTERS >= 4)]
+LOCAL = [
+    np.flatnonzero(CLUSTERS < 2),
+    np.flatnonzero((CLUSTERS >= 2) & (CLUSTERS < 4)),
+    np.flatnonzero(CLUSTERS >= 4),
+]
 
 
 def solved(loss, data=None, **settings):
@@ -40,7 +46,9 @@ def inferred(result, clusters=CLUSTERS, **settings):
 
 
 def whitened(loss, found):
-    """Rows and residuals of the working model, with a covariance of 1; several rows for each row of several classes."""
+    """Rows and residuals of the working model, with a covariance of 1; several rows for each row of
+    several classes.
+    """
     y = LABELS[loss]
     if loss == "multinomial":
         W = np.vstack([np.zeros(3), found.estimates.reshape(2, 3)])
@@ -50,16 +58,22 @@ def whitened(loss, found):
         for z, p, label in zip(Z, P[:, 1:], y, strict=True):
             values, vectors = np.linalg.eigh(np.diag(p) - np.outer(p, p))
             rows.append(np.kron((vectors * np.sqrt(values)) @ vectors.T, z))
-            residuals.append((vectors / np.sqrt(values)) @ vectors.T @ ((label == np.array([1, 2])) - p))
+            residuals.append(
+                (vectors / np.sqrt(values)) @ vectors.T @ ((label == np.array([1, 2])) - p)
+            )
         return np.vstack(rows), np.concatenate(residuals), np.repeat(CLUSTERS, 2)
     scores = Z @ found.estimates
-    means = {"squared": scores, "logistic": 1 / (1 + np.exp(-scores)), "poisson": np.exp(scores)}[loss]
+    means = {"squared": scores, "logistic": 1 / (1 + np.exp(-scores)), "poisson": np.exp(scores)}[
+        loss
+    ]
     weights = {"squared": np.ones(N), "logistic": means * (1 - means), "poisson": means}[loss]
     return Z * np.sqrt(weights)[:, None], (y - means) / np.sqrt(weights), CLUSTERS
 
 
 def bell_mccaffrey(rows, residuals, clusters):
-    """CR2 and its degrees of freedom as Pustejovsky and Tipton (2018) write them, with matrices of all rows."""
+    """CR2 and its degrees of freedom as Pustejovsky and Tipton (2018) write them, with matrices of
+    all rows.
+    """
     M = np.linalg.inv(rows.T @ rows)
     left = np.eye(len(rows)) - rows @ M @ rows.T
     middle, adjusted = 0.0, []
@@ -114,7 +128,9 @@ def test_clusters_at_several_parties_have_cr1_with_a_word_about_it():
     assert "CR2 is more reliable" in str(found)
     # One process has all rows, so that CR2 can be asked for by name.
     np.testing.assert_allclose(
-        inferred(apart, correction="CR2").covariance, inferred(solved("squared")).covariance, rtol=1e-6
+        inferred(apart, correction="CR2").covariance,
+        inferred(solved("squared")).covariance,
+        rtol=1e-6,
     )
 
 
@@ -122,7 +138,9 @@ def test_clusters_at_several_parties_have_cr1_with_a_word_about_it():
 def test_cr1_is_that_of_stata(loss):
     found = inferred(solved(loss, agents=2), correction="CR1")
     scores = Z @ found.estimates
-    means = {"squared": scores, "logistic": 1 / (1 + np.exp(-scores)), "poisson": np.exp(scores)}[loss]
+    means = {"squared": scores, "logistic": 1 / (1 + np.exp(-scores)), "poisson": np.exp(scores)}[
+        loss
+    ]
     weights = {"squared": np.ones(N), "logistic": means * (1 - means), "poisson": means}[loss]
     bread = np.linalg.inv((Z * weights[:, None]).T @ Z)
     residuals = LABELS[loss] - means
@@ -161,16 +179,22 @@ def test_thirty_clusters_are_not_few():
 
 def test_corrections_by_name():
     fit = solved("poisson", agents=2)
-    errors = {name: inferred(fit, correction=name).standard_errors for name in ("CR0", "CR1", "CR1S")}
+    errors = {
+        name: inferred(fit, correction=name).standard_errors for name in ("CR0", "CR1", "CR1S")
+    }
     np.testing.assert_allclose(errors["CR1"], errors["CR0"] * np.sqrt(6 / 5), rtol=1e-12)
-    np.testing.assert_allclose(errors["CR1S"], errors["CR1"] * np.sqrt((N - 1) / (N - 3)), rtol=1e-12)
+    np.testing.assert_allclose(
+        errors["CR1S"], errors["CR1"] * np.sqrt((N - 1) / (N - 3)), rtol=1e-12
+    )
 
 
 def test_few_clusters_of_survival_have_cr1():
     labels = co.survival_labels(RNG.exponential(np.exp(-SCORES)), RNG.random(N) < 0.7)
     fit = co.solve(co.Problem("cox"), (X, labels), agents=1, tol=1e-12)
     found, plain = inferred(fit), inferred(fit, correction="CR0")
-    np.testing.assert_allclose(found.standard_errors, plain.standard_errors * np.sqrt(6 / 5), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.standard_errors, plain.standard_errors * np.sqrt(6 / 5), rtol=1e-12
+    )
     np.testing.assert_array_equal(found.degrees, [5.0, 5.0])
     with pytest.raises(InvalidProblem, match="Use correction='CR1'"):
         fit.inference("clustered", CLUSTERS, correction="CR2")
@@ -190,7 +214,9 @@ def test_coefficients_that_fit_every_cluster_exactly_are_refused(loss, tol, corr
     columns = np.column_stack([c == CLUSTERS for c in range(5)]).astype(float)
     y = LABELS[loss] + 1 if loss == "poisson" else LABELS[loss]
     fit = solved(loss, (columns, y), tol=tol, agents=2)
-    with pytest.raises(InvalidData, match=r"clusters cannot tell how uncertain the coefficients of x0, .* are"):
+    with pytest.raises(
+        InvalidData, match=r"clusters cannot tell how uncertain the coefficients of x0, .* are"
+    ):
         fit.inference("clustered", CLUSTERS, correction=correction)
 
 

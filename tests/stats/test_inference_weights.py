@@ -1,4 +1,6 @@
-"""Weights in standard errors: Stata's [fw], [pw] and [aw], from its formulas; and losses that are no likelihood."""
+"""Weights in standard errors: Stata's [fw], [pw] and [aw], from its formulas; and losses that are
+no likelihood.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ MEANS = {
 def solved(loss, weights, y=None, **settings):
     labels = LABELS[loss] if y is None else y
     return co.solve(
-        co.Problem(loss, "none", intercept=True), (X, labels, weights), **{"agents": 3, "tol": 1e-12, **settings}
+        co.Problem(loss, "none", intercept=True),
+        (X, labels, weights),
+        **{"agents": 3, "tol": 1e-12, **settings},
     )
 
 
@@ -89,7 +93,9 @@ def test_sampling_weights_with_clusters_are_those_of_stata(fits, loss):
     covariance, degrees = stata_pw(loss, found.estimates, CLUSTERS)
     np.testing.assert_allclose(found.covariance, covariance, rtol=1e-6)
     statistics = found.estimates / np.sqrt(np.diag(covariance))
-    np.testing.assert_allclose(found.p_values, 2 * stats.t(degrees).sf(np.abs(statistics)), rtol=1e-5)
+    np.testing.assert_allclose(
+        found.p_values, 2 * stats.t(degrees).sf(np.abs(statistics)), rtol=1e-5
+    )
 
 
 def test_a_cluster_for_each_row_is_the_same_as_robust(fits):
@@ -103,7 +109,9 @@ def test_model_errors_of_sampling_weights_are_robust_and_say_so(fits):
     found = fits["logistic"].inference(weights="sampling")
     assert found.kind == "robust"
     assert "robust standard errors" in found.about
-    np.testing.assert_array_equal(found.covariance, fits["logistic"].inference("robust", weights="sampling").covariance)
+    np.testing.assert_array_equal(
+        found.covariance, fits["logistic"].inference("robust", weights="sampling").covariance
+    )
 
 
 def test_precision_weights_are_those_of_weighted_least_squares(fits):
@@ -146,10 +154,18 @@ def test_the_scale_of_sampling_and_precision_weights_does_not_matter(loss, kind)
 @pytest.mark.parametrize("loss", ["squared", "logistic", "gamma"])
 def test_frequency_weights_are_repeated_rows(loss, correction):
     again = np.repeat(np.arange(N), COUNTS.astype(int))
-    whole = co.solve(co.Problem(loss, "none", intercept=True), (X[again], LABELS[loss][again]), agents=3, tol=1e-12)
+    whole = co.solve(
+        co.Problem(loss, "none", intercept=True),
+        (X[again], LABELS[loss][again]),
+        agents=3,
+        tol=1e-12,
+    )
     counted = solved(loss, COUNTS)
     for kind, settings in (("model", {}), ("robust", {"correction": correction})):
-        found, known = counted.inference(kind, weights="frequency", **settings), whole.inference(kind, **settings)
+        found, known = (
+            counted.inference(kind, weights="frequency", **settings),
+            whole.inference(kind, **settings),
+        )
         np.testing.assert_allclose(found.covariance, known.covariance, rtol=1e-6)
         np.testing.assert_allclose(found.p_values, known.p_values, rtol=1e-5, atol=1e-12)
         assert found.rows == known.rows == COUNTS.sum()
@@ -167,22 +183,30 @@ def test_frequency_weights_are_those_of_statsmodels():
 
 
 def test_hc1_is_that_of_statsmodels():
-    plain = co.solve(co.Problem("squared", "none", intercept=True), (X, LABELS["squared"]), agents=3, tol=1e-12)
+    plain = co.solve(
+        co.Problem("squared", "none", intercept=True), (X, LABELS["squared"]), agents=3, tol=1e-12
+    )
     known = sm.OLS(LABELS["squared"], Z).fit(cov_type="HC1", use_t=True)
     found = plain.inference("robust", correction="HC1")
     np.testing.assert_allclose(found.standard_errors, known.bse, rtol=1e-6)
     np.testing.assert_allclose(found.p_values, known.pvalues, rtol=1e-6)
     assert "(HC1)" in found.about
-    logistic = co.solve(co.Problem("logistic", "none", intercept=True), (X, LABELS["logistic"]), tol=1e-12)
+    logistic = co.solve(
+        co.Problem("logistic", "none", intercept=True), (X, LABELS["logistic"]), tol=1e-12
+    )
     plain_errors = logistic.inference("robust").standard_errors
     found = logistic.inference("robust", correction="HC1")
-    np.testing.assert_allclose(found.standard_errors, np.sqrt(N / (N - 3)) * plain_errors, rtol=1e-12)
+    np.testing.assert_allclose(
+        found.standard_errors, np.sqrt(N / (N - 3)) * plain_errors, rtol=1e-12
+    )
 
 
 def test_weights_of_survival():
     time, event = RNG.exponential(np.exp(-SCORES)), RNG.random(N) < 0.7
     labels, problem = co.survival_labels(time, event), co.Problem("cox")
-    fits = [co.solve(problem, (X, labels, WEIGHTS * scale), agents=1, tol=1e-12) for scale in (1.0, 1e4)]
+    fits = [
+        co.solve(problem, (X, labels, WEIGHTS * scale), agents=1, tol=1e-12) for scale in (1.0, 1e4)
+    ]
     for kind, weights in (("model", "precision"), ("robust", "precision"), ("robust", "sampling")):
         one, other = (fit.inference(kind, weights=weights) for fit in fits)
         np.testing.assert_allclose(one.standard_errors, other.standard_errors, rtol=1e-6)
@@ -190,27 +214,33 @@ def test_weights_of_survival():
     plain = co.solve(problem, (X, labels), agents=1, tol=1e-12)
     known = PHReg(time, X, event, ties="breslow").fit(disp=0, groups=np.arange(N)).bse
     np.testing.assert_allclose(
-        plain.inference("robust", weights="sampling").standard_errors, known * np.sqrt(N / (N - 1)), rtol=1e-6
+        plain.inference("robust", weights="sampling").standard_errors,
+        known * np.sqrt(N / (N - 1)),
+        rtol=1e-6,
     )
 
 
 def test_multinomial_sampling_weights_do_not_depend_on_scale():
     y = np.digitize(SCORES + RNG.standard_normal(N), [-0.5, 0.7])
     errors = [
-        solved("multinomial", WEIGHTS * scale, y=y).inference("robust", weights="sampling").standard_errors
+        solved("multinomial", WEIGHTS * scale, y=y)
+        .inference("robust", weights="sampling")
+        .standard_errors
         for scale in (1.0, 1e3)
     ]
     np.testing.assert_allclose(errors[0], errors[1], rtol=1e-6)
 
 
-# -- what is said, and what is refused ---------------------------------------------------------------------------------
+# -- what is said, and what is refused -------------------------------------------------------------
 
 
 def test_whole_weights_are_counts_unless_said_otherwise_and_fractions_need_a_word(fits):
     found = solved("squared", COUNTS).inference()
     assert found.weights == "frequency"
     assert "weights: frequency, because all are whole numbers" in str(found)
-    with pytest.raises(InvalidData, match=r"weights='sampling'.*weights='precision'.*weights='frequency'"):
+    with pytest.raises(
+        InvalidData, match=r"weights='sampling'.*weights='precision'.*weights='frequency'"
+    ):
         fits["squared"].inference()
     with pytest.warns(UserWarning, match="80 of the frequency weights are no whole numbers"):
         found = fits["squared"].inference(weights="frequency")
@@ -227,13 +257,15 @@ def test_settings_that_do_not_exist_are_refused(fits):
         ask(weights="sampel")
     with pytest.raises(UnknownName, match="'HC1'"):
         ask("robust", correction="HC11", weights="sampling")
-    with pytest.raises(InvalidProblem, match="correction='CR1' is not for kind='robust': use correction='HC0' or"):
+    with pytest.raises(
+        InvalidProblem, match="correction='CR1' is not for kind='robust': use correction='HC0' or"
+    ):
         ask("robust", correction="CR1", weights="sampling")
     with pytest.raises(InvalidProblem, match="leave the correction out"):
         ask("model", correction="HC1", weights="precision")
 
 
-# -- losses that are no likelihood -------------------------------------------------------------------------------------
+# -- losses that are no likelihood -----------------------------------------------------------------
 
 
 def test_huber_has_the_sandwich_of_an_m_estimator():
@@ -248,12 +280,16 @@ def test_huber_has_the_sandwich_of_an_m_estimator():
     assert "threshold: 1 (in units of the label)" in str(found)
     clustered = fit.inference("clustered", CLUSTERS, correction="CR1")
     sums = np.stack([scores[c == CLUSTERS].sum(axis=0) for c in range(35)])
-    np.testing.assert_allclose(clustered.covariance, 35 / 34 * bread @ sums.T @ sums @ bread, rtol=1e-6)
+    np.testing.assert_allclose(
+        clustered.covariance, 35 / 34 * bread @ sums.T @ sums @ bread, rtol=1e-6
+    )
 
 
 def test_squared_hinge_has_a_sandwich():
     y = LABELS["logistic"]
-    found = co.solve(co.Problem("squared_hinge", "none", intercept=True), (X, y), tol=1e-12).inference("robust")
+    found = co.solve(
+        co.Problem("squared_hinge", "none", intercept=True), (X, y), tol=1e-12
+    ).inference("robust")
     signs = 2 * y - 1
     margins = 1 - signs * (Z @ found.estimates)
     bread = np.linalg.inv((Z * (2.0 * (margins > 0))[:, None]).T @ Z)

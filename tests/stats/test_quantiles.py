@@ -1,4 +1,6 @@
-"""Quantiles from counts in agreed bins: those of numpy on pooled rows, up to bins that are known to hold them."""
+"""Quantiles from counts in agreed bins: those of numpy on pooled rows, up to bins that are known to
+hold them.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +52,19 @@ def asked(parts, *args, **options):
 
 
 def test_they_are_those_of_the_pooled_rows():
-    parts = [[column[rows] for column in COLUMNS.values()] for rows in np.array_split(np.arange(N), [0, 100])]
+    parts = [
+        [column[rows] for column in COLUMNS.values()]
+        for rows in np.array_split(np.arange(N), [0, 100])
+    ]
     found, bill = asked(parts, PROBABILITIES)
     for k, (name, column) in enumerate(COLUMNS.items()):
         exact = np.quantile(column, PROBABILITIES)
         spread = np.ptp(np.quantile(column, (0.25, 0.75))) or 1.0
         assert (found.low[k] <= exact).all(), name
         assert (exact <= found.high[k]).all(), name
-        assert (np.abs(found.values[k] - exact) <= 1e-4 * np.maximum(spread, np.abs(exact))).all(), name
+        assert (
+            np.abs(found.values[k] - exact) <= 1e-4 * np.maximum(spread, np.abs(exact))
+        ).all(), name
     assert bill.scalars < 200 * 3 * len(COLUMNS) * len(PROBABILITIES)
 
 
@@ -121,8 +128,13 @@ def test_bins_are_cut_in_order_until_one_number_is_left(a, b):
 
 
 def test_counts_leave_out_what_is_outside():
-    assert counts(np.array([-1.0, 0.0, 0.5, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])).tolist() == [2.0, 1.0]
-    assert counts(np.array([0.5, 1.5, 9.0]), np.array([0.0, 1.0, 2.0]), np.array([2.0, 3.0, 1.0])).tolist() == [2, 3]
+    assert counts(np.array([-1.0, 0.0, 0.5, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])).tolist() == [
+        2.0,
+        1.0,
+    ]
+    assert counts(
+        np.array([0.5, 1.5, 9.0]), np.array([0.0, 1.0, 2.0]), np.array([2.0, 3.0, 1.0])
+    ).tolist() == [2, 3]
 
 
 def tally(factor, agent):
@@ -138,7 +150,9 @@ def test_engines_carry_a_conversation(engine):
     tables = [Table(np.full((2, 3), float(k)), name=f"p{k}") for k in range(3)]
     network = star(3, server=True)
     agents = make_agents(tables, co.Problem("squared", intercept=False), "samples", network, 0)
-    run = Run(agents, Conversation(partial(tally, 10.0)), network, Limits(), secure_sums=engine == "peers")
+    run = Run(
+        agents, Conversation(partial(tally, 10.0)), network, Limits(), secure_sums=engine == "peers"
+    )
     outcome = find_engine(engine).run(run)
     assert [index for index, _ in outcome.answers] == [0, 1, 2]
     assert all(total.tolist() == [60.0] * 3 for _, total in outcome.answers)

@@ -19,7 +19,9 @@ MINIMUM = 5
 def tables(draw):
     """Counts of which no total of a row or column is small: such categories are pooled before."""
     shape = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
-    counts = draw(arrays.arrays(np.intp, shape, elements=st.sampled_from([0, 0, 1, 2, 3, 4, 4, 5, 6, 9, 40])))
+    counts = draw(
+        arrays.arrays(np.intp, shape, elements=st.sampled_from([0, 0, 1, 2, 3, 4, 4, 5, 6, 9, 40]))
+    )
     for axis in (0, 1):
         while (few := np.argwhere(small(counts.sum(axis=axis), MINIMUM))).size:
             counts = np.delete(counts, few[0, 0], axis=1 - axis)
@@ -30,7 +32,9 @@ def tables(draw):
 
 
 def bounds(counts, hidden):
-    """The least and the largest value of every withheld cell, given the other cells and all totals."""
+    """The least and the largest value of every withheld cell, given the other cells and all
+    totals.
+    """
     cells = np.argwhere(hidden)
     equations = np.vstack(
         [
@@ -83,12 +87,16 @@ SMALL_CELL = np.array([[3, 40, 12], [9, 30, 20], [8, 7, 6]])
     "weaker",
     [
         small,
-        lambda counts, minimum: small(counts, minimum) | (np.arange(3) == 2)[:, None] & small(counts, minimum).any(0),
+        lambda counts, minimum: (
+            small(counts, minimum) | (np.arange(3) == 2)[:, None] & small(counts, minimum).any(0)
+        ),
     ],
     ids=["small cells alone", "one more cell of the column"],
 )
 def test_less_would_tell_a_small_cell(weaker):
-    """Without the second step, or with a part of it, a total less the cells that are told is the small cell."""
+    """Without the second step, or with a part of it, a total less the cells that are told is the
+    small cell.
+    """
     with pytest.raises(AssertionError, match=r"cell \[0 0\] is"):
         check(SMALL_CELL, weaker(SMALL_CELL, MINIMUM))
     check(SMALL_CELL, withheld(SMALL_CELL, MINIMUM))
@@ -96,7 +104,9 @@ def test_less_would_tell_a_small_cell(weaker):
 
 def test_the_cheapest_cells_hide_a_small_one():
     hidden = withheld(SMALL_CELL, MINIMUM)
-    np.testing.assert_array_equal(hidden, [[True, False, True], [False, False, False], [True, False, True]])
+    np.testing.assert_array_equal(
+        hidden, [[True, False, True], [False, False, False], [True, False, True]]
+    )
 
 
 def test_cells_without_rows_are_withheld_only_where_nothing_else_hides_a_small_cell():

@@ -1,4 +1,6 @@
-"""What parties tell all others outside of sums: what is sent is declared, and what is declared is sent."""
+"""What parties tell all others outside of sums: what is sent is declared, and what is declared is
+sent.
+"""
 
 from __future__ import annotations
 
@@ -69,18 +71,31 @@ def test_what_is_sent_is_what_the_page_says(tmp_path, split, monkeypatch):
     together(tmp_path)
     works = {"describe": describe_together, "verify": verify_together}
     file = {name: tmp_path / name / "data.csv" for name in NAMES}
-    works["evaluate"] = lambda own, study: evaluate_together(own, study, file[own.party], consent=True)
+    works["evaluate"] = lambda own, study: evaluate_together(
+        own, study, file[own.party], consent=True
+    )
     if split == "features":
-        works["predict"] = lambda own, study: predict_together(own, study, file[own.party], consent=True)
+        works["predict"] = lambda own, study: predict_together(
+            own, study, file[own.party], consent=True
+        )
     for operation, work in works.items():
         for found in together(tmp_path, work=work):
             assert not isinstance(found, BaseException), (operation, found)
     page = disclosure(study, NAMES[0], tables[0])
     queries = {one.name: {query.__name__ for query in one.discloses} for one in OPERATIONS}
     for operation, labels in sent.items():
-        declared = {one.about: one.sent for one in BROADCASTS if operation in one.operations and one.applies(study)}
+        declared = {
+            one.about: one.sent
+            for one in BROADCASTS
+            if operation in one.operations and one.applies(study)
+        }
         assert all(text in page for text in declared.values())
-        said = labels - MATCHING - (MASKING if "masks" in declared else set()) - queries.get(operation, set())
+        said = (
+            labels
+            - MATCHING
+            - (MASKING if "masks" in declared else set())
+            - queries.get(operation, set())
+        )
         assert said <= declared.keys(), operation
         unsaid = declared.keys() - labels - {FITTED_WITHOUT.about, TOTALS.about}
         assert not unsaid, operation

@@ -1,4 +1,6 @@
-"""Nothing is sent before somebody at the party agreed to the page, once for each version of the study."""
+"""Nothing is sent before somebody at the party agreed to the page, once for each version of the
+study.
+"""
 
 from __future__ import annotations
 
@@ -66,5 +68,9 @@ def test_the_page_says_in_one_line_what_the_most_curious_could_compute(tmp_path,
     assert words in most_curious(study)
     page = disclosure(study, "bea", data(study.split)[1])
     assert f"The most curious party could compute: {most_curious(study)}." in page.splitlines()
-    shown = CliRunner().invoke(cli.app, ["provision", str(tmp_path / "study.toml"), "--party", "ada"]).output
+    shown = (
+        CliRunner()
+        .invoke(cli.app, ["provision", str(tmp_path / "study.toml"), "--party", "ada"])
+        .output
+    )
     assert most_curious(study) in " ".join(shown.split())

@@ -1,4 +1,6 @@
-"""Going on without a party that is gone for good: predictions and a new fit, each one command, with what it costs."""
+"""Going on without a party that is gone for good: predictions and a new fit, each one command, with
+what it costs.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_predictions_and_a_new_fit_without_a_party(tmp_path):
     def predicted(before, _):
         file = tmp_path / before.party / "party.toml"
         own, study = load_party(file, [NAMES[2]])
-        return predict_without(own, study, before, tmp_path / own.party / "new.csv", [NAMES[2]], consent=True)
+        return predict_without(
+            own, study, before, tmp_path / own.party / "new.csv", [NAMES[2]], consent=True
+        )
 
     def refitted(before, _):
         own, study = load_party(tmp_path / before.party / "party.toml", [NAMES[2]])
@@ -58,8 +62,12 @@ def test_predictions_and_a_new_fit_without_a_party(tmp_path):
 
     # A new fit is the fit of those who are left, and better.
     (result, cost), (_, same) = together(tmp_path, names=LEFT, work=refitted)
-    pooled = co.solve(co.Problem(**RIDGE), (np.hstack([t.X for t in tables[:2]]), tables[0].y), tol=1e-9)
-    assert abs(result.certificate.primal - pooled.certificate.primal) <= result.certificate.gap + 1e-9
+    pooled = co.solve(
+        co.Problem(**RIDGE), (np.hstack([t.X for t in tables[:2]]), tables[0].y), tol=1e-9
+    )
+    assert (
+        abs(result.certificate.primal - pooled.certificate.primal) <= result.certificate.gap + 1e-9
+    )
     assert result.certificate.primal < objective
     assert same == cost
     assert f"Without {NAMES[2]} the objective is {result.certificate.primal:.6g}, " in cost

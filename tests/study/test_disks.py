@@ -1,4 +1,6 @@
-"""Disks that are full, read-only or forbidden, and processes without file descriptors: nobody loses the result."""
+"""Disks that are full, read-only or forbidden, and processes without file descriptors: nobody loses
+the result.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Disk:
         self.prefix = []
         if fault in ("ENOSPC", "EROFS"):
             done = subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(folder)], capture_output=True, check=False
+                ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(folder)],
+                capture_output=True,
+                check=False,
             )
             if done.returncode:
                 pytest.skip("a small disk can be mounted by root alone")
@@ -46,7 +50,10 @@ class Disk:
     def fail(self, party):
         match self.fault:
             case "ENOSPC":
-                with contextlib.suppress(OSError), (self.folder / "ballast").open("wb", buffering=0) as file:
+                with (
+                    contextlib.suppress(OSError),
+                    (self.folder / "ballast").open("wb", buffering=0) as file,
+                ):
                     while True:
                         file.write(bytes(4096))
             case "EROFS":
@@ -86,14 +93,24 @@ def test_a_disk_that_fails_costs_nobody_the_result(tmp_path, faults):
     tables, settings = data(classification=True), LONG | {"max-rounds": 300}
     write_study(tmp_path, deadline=30.0, **settings)
     write_data(tmp_path, tables)
-    disks = {name: Disk(tmp_path / name / "disk", fault) for name, fault in zip(NAMES[1:], faults, strict=True)}
+    disks = {
+        name: Disk(tmp_path / name / "disk", fault)
+        for name, fault in zip(NAMES[1:], faults, strict=True)
+    }
     for name, disk in disks.items():
         file = tmp_path / name / "party.toml"
-        file.write_text(f'{file.read_text()}output = "{disk.folder}/result"\ncheckpoint = "{disk.folder}/kept"\n')
+        file.write_text(
+            f'{file.read_text()}output = "{disk.folder}/result"\ncheckpoint = '
+            f'"{disk.folder}/kept"\n'
+        )
     ended = Status.ITERATION_LIMIT.exit_code
     try:
-        with processes(tmp_path, prefixes={name: disk.prefix for name, disk in disks.items()}) as running:
-            until(lambda: all(list(disk.folder.glob("kept/*/round-*.npz")) for disk in disks.values()))
+        with processes(
+            tmp_path, prefixes={name: disk.prefix for name, disk in disks.items()}
+        ) as running:
+            until(
+                lambda: all(list(disk.folder.glob("kept/*/round-*.npz")) for disk in disks.values())
+            )
             for name, disk in disks.items():
                 disk.fail(running[name])
             # Who has room has the result, and waits for nobody.
@@ -101,11 +118,15 @@ def test_a_disk_that_fails_costs_nobody_the_result(tmp_path, faults):
             assert code == ended
             assert printed["warnings"] == []
             for name, disk in disks.items():
-                until(lambda: "it is kept, and tried again" in (tmp_path / name / "log").read_text())  # noqa: B023
+                log = tmp_path / name / "log"
+                until(lambda log=log: "it is kept, and tried again" in log.read_text())
                 assert not running[name].ended
                 # All of it is there or nothing, never a half.
                 with contextlib.suppress(PermissionError):
-                    assert sorted(file.name for file in disk.folder.glob("result/[!.]*")) in ([], WHOLE)
+                    assert sorted(file.name for file in disk.folder.glob("result/[!.]*")) in (
+                        [],
+                        WHOLE,
+                    )
                 disk.mend(running[name])
             for name, fault in zip(disks, faults, strict=True):
                 code, printed = running[name].wait()

@@ -1,4 +1,6 @@
-"""Evaluation and prediction between organisations: the numbers of one process, as far as every policy allows."""
+"""Evaluation and prediction between organisations: the numbers of one process, as far as every
+policy allows.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ def hold_out(folder, tables):
     for table in tables:
         named = folder / table.name / "test.csv"
         rows = np.column_stack([table.X, table.y]).tolist()
-        named.write_text("\n".join([",".join([*table.columns, "y"]), *(",".join(map(repr, row)) for row in rows)]))
+        named.write_text(
+            "\n".join(
+                [",".join([*table.columns, "y"]), *(",".join(map(repr, row)) for row in rows)]
+            )
+        )
         file = folder / table.name / "party.toml"
         file.write_text('test = "test.csv"\n' + file.read_text())
 
@@ -51,7 +57,9 @@ def hold_out(folder, tables):
 def beside_the_shell(folder, arguments, work):
     """What ada's command prints as JSON, and what the others come to, in threads."""
     with ThreadPoolExecutor(2) as pool:
-        others = [pool.submit(work, *load_party(folder / name / "party.toml")) for name in NAMES[1:]]
+        others = [
+            pool.submit(work, *load_party(folder / name / "party.toml")) for name in NAMES[1:]
+        ]
         ran = SHELL.invoke(app, list(map(str, arguments)))
         assert ran.exit_code == 0, ran.output
         return json.loads(ran.stdout.splitlines()[-1]), [one.result() for one in others]
@@ -129,16 +137,22 @@ def test_a_share_of_the_rows_is_held_out(tmp_path):
 
 
 def test_raw_columns_of_a_study_that_prepares_them(tmp_path):
-    """Missing values and text: described, fitted to 80 % of the rows, and evaluated on the others."""
+    """Missing values and text: described, fitted to 80 % of the rows, and evaluated on the
+    others.
+    """
     random = np.random.default_rng(3)
     write_study(tmp_path, **STUDY)
     study = tmp_path / "study.toml"
-    study.write_text(study.read_text() + '\n[prepare]\nnumbers = "impute, standardise"\ntext = "one-hot(5)"\n')
+    study.write_text(
+        study.read_text() + '\n[prepare]\nnumbers = "impute, standardise"\ntext = "one-hot(5)"\n'
+    )
     for name in NAMES:
         lines = ["age,city,y"]
         for _ in range(100):
             age, city = random.normal(50, 10), random.choice(["Oslo", "Rome"])
-            lines.append(f"{'' if random.random() < 0.1 else age},{city},{int(age + 10 * random.normal() > 50)}")
+            lines.append(
+                f"{'' if random.random() < 0.1 else age},{city},{int(age + 10 * random.normal() > 50)}"
+            )
         (tmp_path / name / "data.csv").write_text("\n".join(lines))
         file = tmp_path / name / "party.toml"
         file.write_text("test = 0.2\n" + file.read_text())
@@ -158,7 +172,9 @@ def test_raw_columns_of_a_study_that_prepares_them(tmp_path):
 
 
 def test_columns_at_several_parties(tmp_path):
-    """The party with the labels alone learns scores; its output has ids, probabilities and other columns."""
+    """The party with the labels alone learns scores; its output has ids, probabilities and other
+    columns.
+    """
     write_study(tmp_path, problem=LOGISTIC, network="path", tol=1e-3, id="patient")
     tables = data("features", classification=True, d=6)
     random = np.random.default_rng(1)
@@ -170,9 +186,13 @@ def test_columns_at_several_parties(tmp_path):
                 writer = csv.writer(file)
                 writer.writerow(["patient", "note", *table.columns, *(["y"] if labels else [])])
                 columns = [*table.X.T, *labels]
-                writer.writerows([f"p{i}", f"=n{i}", *(column[i] for column in columns)] for i in order)
+                writer.writerows(
+                    [f"p{i}", f"=n{i}", *(column[i] for column in columns)] for i in order
+                )
         file = tmp_path / table.name / "party.toml"
-        file.write_text(f'test = "test.csv"\ncolumns = {json.dumps(list(table.columns))}\n' + file.read_text())
+        file.write_text(
+            f'test = "test.csv"\ncolumns = {json.dumps(list(table.columns))}\n' + file.read_text()
+        )
     results = together(tmp_path)
     found = together(tmp_path, work=evaluate_together)
     X, y = np.hstack([table.X for table in tables]), tables[0].y
@@ -184,8 +204,17 @@ def test_columns_at_several_parties(tmp_path):
 
     told, others = beside_the_shell(
         tmp_path,
-        ["predict", tmp_path / "ada" / "party.toml", tmp_path / "ada" / "test.csv", *options, "-o", tmp_path / "a.csv"],
-        lambda own, study: predict_together(own, study, tmp_path / own.party / "test.csv", consent=True),
+        [
+            "predict",
+            tmp_path / "ada" / "party.toml",
+            tmp_path / "ada" / "test.csv",
+            *options,
+            "-o",
+            tmp_path / "a.csv",
+        ],
+        lambda own, study: predict_together(
+            own, study, tmp_path / own.party / "test.csv", consent=True
+        ),
     )
     assert [one.scores for one in others] == [None, None]
     rows = [int(one[1:]) for one in told["ids"]]
@@ -201,7 +230,9 @@ def test_columns_at_several_parties(tmp_path):
 
 
 def test_commands(tmp_path):
-    """`coterie evaluate` with a party.toml asks for consent; split by samples, `coterie predict` needs nobody."""
+    """`coterie evaluate` with a party.toml asks for consent; split by samples, `coterie predict`
+    needs nobody.
+    """
     _, test = fitted(tmp_path)
     hold_out(tmp_path, test)
     party = str(tmp_path / "ada" / "party.toml")
@@ -213,9 +244,14 @@ def test_commands(tmp_path):
     refused = SHELL.invoke(app, ["evaluate", party])
     assert "nobody has agreed yet" in str(refused.exception)
     assert SHELL.invoke(app, ["evaluate", party, new, new]).exit_code == 2
-    assert SHELL.invoke(app, ["evaluate", str(tmp_path / "ada" / "result" / "model.npz")]).exit_code == 2
+    assert (
+        SHELL.invoke(app, ["evaluate", str(tmp_path / "ada" / "result" / "model.npz")]).exit_code
+        == 2
+    )
 
-    told, others = beside_the_shell(tmp_path, ["evaluate", party, "--yes", "--json"], evaluate_together)
+    told, others = beside_the_shell(
+        tmp_path, ["evaluate", party, "--yes", "--json"], evaluate_together
+    )
     assert told["scores"] == others[0].scores == others[1].scores
     assert told["rows"] == 150
     (tmp_path / "ada" / "result" / "model.npz").unlink()
@@ -235,7 +271,9 @@ def test_what_is_refused_alone(tmp_path):
     with pytest.raises(InvalidInput, match="bool"):
         load_party(file)
     file.write_text(
-        file.read_text().replace("policy.per-party = 3", "").replace("minimum-count = 1", "minimum-count = 0")
+        file.read_text()
+        .replace("policy.per-party = 3", "")
+        .replace("minimum-count = 1", "minimum-count = 0")
     )
     with pytest.raises(InvalidInput, match="minimum-count"):
         load_party(file)

@@ -1,4 +1,6 @@
-"""Exposures between organisations: party.toml names the column, and the model is that of one process, bit by bit."""
+"""Exposures between organisations: party.toml names the column, and the model is that of one
+process, bit by bit.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,25 @@ def write_files(folder, split, without=()):
             cells |= {"y": COUNTS[rows], "years": YEARS[rows]}
             party = folder / name / "party.toml"
             named = "" if name in without else 'exposure = "years"\n'
-            party.write_text(named + f"columns = {[f'x{j}' for j in columns]}\n" + party.read_text())
-        lines = [",".join(cells), *(",".join(map(repr, map(float, row))) for row in zip(*cells.values(), strict=True))]
+            party.write_text(
+                named + f"columns = {[f'x{j}' for j in columns]}\n" + party.read_text()
+            )
+        lines = [
+            ",".join(cells),
+            *(",".join(map(repr, map(float, row))) for row in zip(*cells.values(), strict=True)),
+        ]
         (folder / name / "data.csv").write_text("\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize("split", ["samples", "features"])
 def test_exposures_at_three_organisations(tmp_path, split):
-    write_study(tmp_path, problem=PROBLEM, split=split, tol=1e-6, **({} if split == "samples" else {"method": "lbfgs"}))
+    write_study(
+        tmp_path,
+        problem=PROBLEM,
+        split=split,
+        tol=1e-6,
+        **({} if split == "samples" else {"method": "lbfgs"}),
+    )
     write_files(tmp_path, split)
     results = together(tmp_path)
     assert [result.status for result in results] == ["optimal"] * 3
@@ -52,21 +65,37 @@ def test_exposures_at_three_organisations(tmp_path, split):
         )
         for name in NAMES
     ]
-    settings = {"split": split, "tol": 1e-6, "secure_sums": split == "samples", "engine": same_secrets(tmp_path)}
+    settings = {
+        "split": split,
+        "tol": 1e-6,
+        "secure_sums": split == "samples",
+        "engine": same_secrets(tmp_path),
+    }
     settings["same_order"] = split == "features"
-    local = co.solve(co.Problem(**PROBLEM), tables, **settings, **({} if split == "samples" else {"method": "lbfgs"}))
+    local = co.solve(
+        co.Problem(**PROBLEM),
+        tables,
+        **settings,
+        **({} if split == "samples" else {"method": "lbfgs"}),
+    )
     parts = [result.model.coef_ for result in results]
-    np.testing.assert_array_equal(parts[0] if split == "samples" else np.concatenate(parts), local.model.coef_)
+    np.testing.assert_array_equal(
+        parts[0] if split == "samples" else np.concatenate(parts), local.model.coef_
+    )
     assert all(result.certificate.settings["problem"]["offset"] for result in results)
     for found in together(tmp_path, work=verify_together):
         assert found.holds, found
         assert "an intercept and an offset" in found.about
     ada = tmp_path / "ada"
     if split == "samples":
-        written = CliRunner().invoke(cli.app, ["predict", str(ada / "party.toml"), str(ada / "data.csv")])
+        written = CliRunner().invoke(
+            cli.app, ["predict", str(ada / "party.toml"), str(ada / "data.csv")]
+        )
         assert written.exit_code == 0, written.output
         predicted = [float(line) for line in written.output.split()]
-        np.testing.assert_allclose(predicted, local.model.predict(tables[0].X, offset=tables[0].offset), rtol=1e-9)
+        np.testing.assert_allclose(
+            predicted, local.model.predict(tables[0].X, offset=tables[0].offset), rtol=1e-9
+        )
         return
     expected = local.model.predict(X, offset=np.log(YEARS))
     answers = [one.answers for one in together(tmp_path, work=in_its_folder(tmp_path))]
@@ -75,7 +104,9 @@ def test_exposures_at_three_organisations(tmp_path, split):
 
 
 def in_its_folder(folder):
-    return lambda own, study: predict_together(own, study, folder / own.party / "data.csv", consent=True)
+    return lambda own, study: predict_together(
+        own, study, folder / own.party / "data.csv", consent=True
+    )
 
 
 def test_a_party_without_an_exposure_is_named_by_all(tmp_path):
@@ -102,13 +133,22 @@ def test_the_commands_of_the_tutorial_run(tmp_path, monkeypatch):
     (study / "study.toml").write_text(text)
     for name in ("south", "west"):
         (study / name).mkdir()
-        (study / name / "party.toml").write_text((study / "north/party.toml").read_text().replace("north", name))
-    asked = next(block for block in blocks(page) if "coterie agent study" in block.text and block.language == "console")
+        (study / name / "party.toml").write_text(
+            (study / "north/party.toml").read_text().replace("north", name)
+        )
+    asked = next(
+        block
+        for block in blocks(page)
+        if "coterie agent study" in block.text and block.language == "console"
+    )
     for command, _ in commands(asked):
         code, printed = run_command(command)
         assert code == 0, printed
     model = co.models.load_model(study / "north" / "result" / "model.npz")
-    insurers = [co.read(f"{name}.csv", target="claims", exposure="years") for name in ("north", "south", "west")]
+    insurers = [
+        co.read(f"{name}.csv", target="claims", exposure="years")
+        for name in ("north", "south", "west")
+    ]
     local = co.solve(co.Problem("poisson", intercept=True), insurers, secure_sums=True)
     np.testing.assert_array_equal(model.coef_, local.model.coef_)
     code, printed = run_command("coterie predict study/north/party.toml new.csv")

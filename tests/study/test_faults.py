@@ -1,4 +1,6 @@
-"""Parties that are killed, frozen, cut off or shaken: the same bits in the end, or a named loss within the deadline."""
+"""Parties that are killed, frozen, cut off or shaken: the same bits in the end, or a named loss
+within the deadline.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,29 @@ from coterie.errors import PartyLost
 from coterie.run import rounds
 from coterie.run.statuses import Status
 from coterie.transport import edge, grpc_mesh
-from tests.harness.parties import NAMES, Network, data, processes, same_secrets, together, write_data, write_study
+from tests.harness.parties import (
+    NAMES,
+    Network,
+    data,
+    processes,
+    same_secrets,
+    together,
+    write_data,
+    write_study,
+)
 from tests.harness.shaken import shaken
 
 pytestmark = pytest.mark.chaos
 
 SLOW = {"loss": "logistic", "penalty": "l2", "strength": 1e-5, "intercept": False}
-LONG = {"problem": SLOW, "method": "graph-cp", "network": "path", "tol": 1e-14, "max-rounds": 700, "check-every": 20}
+LONG = {
+    "problem": SLOW,
+    "method": "graph-cp",
+    "network": "path",
+    "tol": 1e-14,
+    "max-rounds": 700,
+    "check-every": 20,
+}
 """A run that lasts some seconds and saves often."""
 
 
@@ -79,7 +97,9 @@ def freeze_while_saving(victim):
 
 
 def killing(folder, settings, kills, seed):
-    """Run to the end in real processes, killing and restarting parties on the way; what they wrote."""
+    """Run to the end in real processes, killing and restarting parties on the way; what they
+    wrote.
+    """
     dice = random.Random(seed)
     with processes(folder) as running:
         for kill in range(kills):
@@ -95,7 +115,8 @@ def killing(folder, settings, kills, seed):
                     half = freeze_while_saving(victim)
                 else:
                     time.sleep(dice.uniform(0, 0.02))
-            # Every kill counts: nobody was done before, and who was to be hit while it saves left half a file behind.
+            # Every kill counts: nobody was done before, and who was to be hit while it saves left
+            # half a file behind.
             assert not any(party.ended for party in running.values())
             victim.kill()
             assert bool(half) == (moment == "while saving")
@@ -128,7 +149,9 @@ def test_kills_at_many_points(tmp_path, seed):
 
 @pytest.mark.slow
 def test_private_randomness_survives_kills(tmp_path):
-    """What tree multiplies columns by in its set-up is drawn from a nonce that only the party has."""
+    """What tree multiplies columns by in its set-up is drawn from a nonce that only the party
+    has.
+    """
     tables, settings = data(seed=3, classification=True), LONG | {"method": "tree"}
     write_study(tmp_path, deadline=60.0, **settings)
     write_data(tmp_path, tables)
@@ -151,12 +174,15 @@ def test_all_parties_killed_and_started_later_continue_from_the_snapshots(tmp_pa
             party.start()
         codes = [party.wait()[0] for party in running.values()]
     assert codes == [Status.ITERATION_LIMIT.exit_code] * 3
-    assert_same_bits([Result.load(tmp_path / name / "result") for name in NAMES], undisturbed(tables, LONG))
+    assert_same_bits(
+        [Result.load(tmp_path / name / "result") for name in NAMES], undisturbed(tables, LONG)
+    )
 
 
 @pytest.mark.rotates
 @pytest.mark.parametrize(
-    ("fate", "deadline"), [(signal.SIGKILL, 10.0), pytest.param(signal.SIGSTOP, 15.0, marks=pytest.mark.slow)]
+    ("fate", "deadline"),
+    [(signal.SIGKILL, 10.0), pytest.param(signal.SIGSTOP, 15.0, marks=pytest.mark.slow)],
 )
 def test_who_does_not_come_back_is_named_by_every_survivor_in_time(tmp_path, fate, deadline):
     write_study(tmp_path, deadline=deadline, **LONG | {"max-rounds": 10_000_000})
@@ -172,7 +198,8 @@ def test_who_does_not_come_back_is_named_by_every_survivor_in_time(tmp_path, fat
         assert printed["status"] == "party_lost"
         assert printed["gap"] > 0
     for name in ("ada", "bea"):
-        # The last valid model and its gap are there, and the reason names the party that is gone, not the messenger.
+        # The last valid model and its gap are there, and the reason names the party that is gone,
+        # not the messenger.
         saved = Result.load(tmp_path / name / "result")
         assert saved.status is Status.PARTY_LOST
         assert "cyd" in str(saved.error)
@@ -211,7 +238,9 @@ def test_clocks_that_jump_by_hours_change_nothing(tmp_path, monkeypatch):
     dice = random.Random(0)
     # Our clocks only: gRPC would not bear a clock in Python that is another than the one in C.
     jumping = SimpleNamespace(
-        time=lambda: time.time() + dice.choice([-3600, 0, 3600]), monotonic=time.monotonic, sleep=time.sleep
+        time=lambda: time.time() + dice.choice([-3600, 0, 3600]),
+        monotonic=time.monotonic,
+        sleep=time.sleep,
     )
     for module in (edge, grpc_mesh, rounds):
         monkeypatch.setattr(module, "time", jumping)
@@ -219,7 +248,7 @@ def test_clocks_that_jump_by_hours_change_nothing(tmp_path, monkeypatch):
     assert_same_bits(together(tmp_path, tables), local)
 
 
-# -- partitions --------------------------------------------------------------------------------------------------------
+# -- partitions ------------------------------------------------------------------------------------
 
 
 def after(round, action):
@@ -254,7 +283,9 @@ def test_a_partition_that_heals_costs_time_and_nothing_else(tmp_path):
 def test_a_partition_that_does_not_heal_is_a_loss_on_both_sides(tmp_path):
     deadline = 4.0
     with Network() as network:
-        write_study(tmp_path, deadline=deadline, through=network, **LONG | {"max-rounds": 10_000_000})
+        write_study(
+            tmp_path, deadline=deadline, through=network, **LONG | {"max-rounds": 10_000_000}
+        )
         began = []
 
         def partition():
@@ -280,12 +311,14 @@ def test_who_never_comes_is_named(tmp_path):
     assert time.monotonic() - began < TO_END
 
 
-# -- shaken links ------------------------------------------------------------------------------------------------------
+# -- shaken links ----------------------------------------------------------------------------------
 
 LITTLE_OF_ALL = {"delay": 0.01, "drop": 0.02, "disconnect": 0.02}
 
 
-@pytest.mark.parametrize("how", [{"delay": 0.01}, {"drop": 0.05}, {"disconnect": 0.05}, LITTLE_OF_ALL], ids=" ".join)
+@pytest.mark.parametrize(
+    "how", [{"delay": 0.01}, {"drop": 0.05}, {"disconnect": 0.05}, LITTLE_OF_ALL], ids=" ".join
+)
 def test_a_shaken_network_changes_no_bit(tmp_path, how):
     tables = data(classification=True)
     settings = LONG | {"max-rounds": 60}
@@ -298,7 +331,7 @@ def test_a_shaken_network_changes_no_bit(tmp_path, how):
     assert bool(sum(one.cut for one in made)) == ("disconnect" in how)
 
 
-# -- long runs ---------------------------------------------------------------------------------------------------------
+# -- long runs -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -336,7 +369,13 @@ def footprint(pid):
 
     proc = Path(f"/proc/{pid}")
     try:
-        status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
-        return int(status["VmRSS"].split()[0]) * 1024, len(list((proc / "fd").iterdir())), int(status["Threads"])
+        status = dict(
+            line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line
+        )
+        return (
+            int(status["VmRSS"].split()[0]) * 1024,
+            len(list((proc / "fd").iterdir())),
+            int(status["Threads"]),
+        )
     except (OSError, KeyError):
         return 0, 0, 0

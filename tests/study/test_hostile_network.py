@@ -1,5 +1,6 @@
-"""A network that delays, cuts, duplicates, reorders, stalls and corrupts, and parties that are killed: the right model,
-or a status that names a party; never a hang, never a wrong model."""
+"""A network that delays, cuts, duplicates, reorders, stalls and corrupts, and parties that are
+killed: the right model, or a status that names a party; never a hang, never a wrong model.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class Hostile(Network):
                     if not content:
                         return
                     what = self.dice.random()
-                    for kind, chance in zip(self.done, (0.02, 0.002, 0.001, 0.001, 0.0005, 0.002), strict=True):
+                    for kind, chance in zip(
+                        self.done, (0.02, 0.002, 0.001, 0.001, 0.0005, 0.002), strict=True
+                    ):
                         what -= chance
                         if what < 0 and self.angry:
                             self.done[kind] += 1
@@ -62,7 +65,9 @@ class Hostile(Network):
                         changed = bytearray(content)
                         changed[self.dice.randrange(len(changed))] ^= 1 << self.dice.randrange(8)
                         content = bytes(changed)
-                    other.sendall(content + held.pop(other, b"") + (content if kind == "duplicate" else b""))
+                    other.sendall(
+                        content + held.pop(other, b"") + (content if kind == "duplicate" else b"")
+                    )
 
 
 def run(folder, seed, seconds=SECONDS):
@@ -83,7 +88,14 @@ def run(folder, seed, seconds=SECONDS):
                     kills += 1
             network.angry = False
             ends = {name: party.wait(150) for name, party in running.items()}
-    print({"seed": seed, "kills": kills, **network.done, "ends": {name: code for name, (code, _) in ends.items()}})
+    print(
+        {
+            "seed": seed,
+            "kills": kills,
+            **network.done,
+            "ends": {name: code for name, (code, _) in ends.items()},
+        }
+    )
     local = undisturbed(tables, SETTINGS)
     assert {code for code, _ in ends.values()} <= LOSSES | {local.status.exit_code}, ends
     whole = [name for name, (code, _) in ends.items() if code not in LOSSES]

@@ -1,4 +1,6 @@
-"""A party's nonce: commitments that tell nothing, randomness that nobody else knows, and both again after a crash."""
+"""A party's nonce: commitments that tell nothing, randomness that nobody else knows, and both again
+after a crash.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,13 @@ def parties(folder):
 def test_a_row_cannot_be_found_from_what_is_said_of_the_data(tmp_path):
     write_study(tmp_path)
     own, study = parties(tmp_path)[0]
-    guesses = [Table(np.array([row], float), name="ada") for row in itertools.product((0, 1, 2), repeat=4)]
+    guesses = [
+        Table(np.array([row], float), name="ada") for row in itertools.product((0, 1, 2), repeat=4)
+    ]
     row = guesses[57]
-    assert [guess.digest() == row.digest() for guess in guesses].count(True) == 1  # a plain digest finds it
+    assert [guess.digest() == row.digest() for guess in guesses].count(
+        True
+    ) == 1  # a plain digest finds it
     said = commitment(own, study, row)
     assert said not in {guess.digest() for guess in guesses}
     other = parties(tmp_path)[1][0]
@@ -76,18 +82,31 @@ def test_set_up_does_not_multiply_columns_by_numbers_that_others_know(tmp_path, 
     scaled = X / np.sqrt((X**2).sum(axis=0))
 
     def fits(random):
-        # The message is the columns, scaled to equal lengths, times the drawn vector, up to one factor.
+        # The message is the columns, scaled to equal lengths, times the drawn vector, up to one
+        # factor.
         guess = scaled @ random.standard_normal(3)
-        return abs(guess @ received[0]) / np.linalg.norm(guess) / np.linalg.norm(received[0]) > 1 - 1e-9
+        return (
+            abs(guess @ received[0]) / np.linalg.norm(guess) / np.linalg.norm(received[0])
+            > 1 - 1e-9
+        )
 
     assert not fits(np.random.default_rng([0, 3, 0]))  # what the public seed gives
     words = np.frombuffer(secret(*parties(tmp_path)[2]), np.uint32).tolist()
     assert fits(np.random.default_rng([*words, 3, 0]))
-    settings = {"split": "features", "network": "path", "method": method, "tol": 1e-3, "progress": False}
+    settings = {
+        "split": "features",
+        "network": "path",
+        "method": method,
+        "tol": 1e-3,
+        "progress": False,
+    }
     problem = co.Problem(loss="squared", penalty="l2", strength=0.1, intercept=False)
     same = co.solve(problem, tables, engine=same_secrets(tmp_path), **settings)
     assert (np.concatenate([result.model.coef_ for result in results]) == same.model.coef_).all()
-    assert same.history.gap.tolist() != co.solve(problem, tables, engine=Local(), **settings).history.gap.tolist()
+    assert (
+        same.history.gap.tolist()
+        != co.solve(problem, tables, engine=Local(), **settings).history.gap.tolist()
+    )
 
 
 def test_commitments_verify_there_and_old_files_with_digests_do_too(tmp_path):
@@ -101,9 +120,17 @@ def test_commitments_verify_there_and_old_files_with_digests_do_too(tmp_path):
     for name in NAMES:  # as an earlier version wrote it
         path = tmp_path / name / "result" / "certificate.json"
         old = Certificate.load(path)
-        plain = tuple(replace(p, digest=t.digest()) for p, t in zip(old.participants, tables, strict=True))
+        plain = tuple(
+            replace(p, digest=t.digest()) for p, t in zip(old.participants, tables, strict=True)
+        )
         replace(old, participants=plain).save(path)
-    objections = {text for found in together(tmp_path, tables, work=verify_together) for text in found.objections}
+    objections = {
+        text
+        for found in together(tmp_path, tables, work=verify_together)
+        for text in found.objections
+    }
     # They signed the commitments, and a model belongs to the certificate of its run.
-    assert all("signature" in text or "another run than its certificate" in text for text in objections), objections
+    assert all(
+        "signature" in text or "another run than its certificate" in text for text in objections
+    ), objections
     assert any("signature" in text for text in objections)

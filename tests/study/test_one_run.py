@@ -1,4 +1,6 @@
-"""The files of a study belong to one run: parts of others are refused, and a failed run replaces nothing."""
+"""The files of a study belong to one run: parts of others are refused, and a failed run replaces
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def status_in(folder):
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory):
-    """A study that was fitted, changed and fitted again; the result of the first run of the last party is kept."""
+    """A study that was fitted, changed and fitted again; the result of the first run of the last
+    party is kept.
+    """
     folder = write_study(tmp_path_factory.mktemp("runs"), problem=RIDGE, network="ring", tol=1e-6)
     write_data(folder, data("features"))
     first = together(folder)
@@ -83,7 +87,10 @@ def test_parts_of_another_run_are_refused_by_name(two_runs, work):
     put(folder, "earlier")
     for error in together(folder, work=work):
         assert isinstance(error, InvalidInput)
-        assert "the part of the model at cyd (result/model.npz there) is of another run than that of ada" in str(error)
+        assert (
+            "the part of the model at cyd (result/model.npz there) is of another run than that of "
+            "ada"
+        ) in str(error)
     put(folder, "later")
     shutil.copy(folder / "cyd" / "earlier" / "model.npz", folder / "cyd" / "result" / "model.npz")
     assert "at cyd" in str(together(folder, work=work)[0]), "the part alone"
@@ -92,7 +99,8 @@ def test_parts_of_another_run_are_refused_by_name(two_runs, work):
     assert not isinstance(found, Exception)
     if work is predicted:
         scores = sum(
-            table.X @ one.model.coef_ + one.model.intercept_ for table, one in zip(data(), second, strict=True)
+            table.X @ one.model.coef_ + one.model.intercept_
+            for table, one in zip(data(), second, strict=True)
         )
         np.testing.assert_allclose(found.scores, scores, atol=1e-9)
 
@@ -117,11 +125,13 @@ def test_a_part_of_no_whole_run_is_refused(two_runs):
     path = folder / "cyd" / "result" / "model.npz"
     replace(LinearModel.load(path), run=None).save(path)
     error = together(folder, work=predicted)[0]
-    assert "at cyd (result/model.npz there) is of a run that did not end at all parties" in str(error)
+    assert "at cyd (result/model.npz there) is of a run that did not end at all parties" in str(
+        error
+    )
     put(folder, "later")
 
 
-# -- results -----------------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 
 def leaving(own, study, **more):
@@ -139,7 +149,9 @@ def test_a_failed_run_replaces_nothing_and_says_why(tmp_path):
     tables = data("features", names=PAIR)
     alone, _ = together(tmp_path, tables, PAIR, leaving)
     assert alone.status == "party_lost"
-    assert alone.folder == tmp_path / "ada" / "result", "nothing was there: the best model so far is kept"
+    assert alone.folder == tmp_path / "ada" / "result", (
+        "nothing was there: the best model so far is kept"
+    )
     assert alone.model.run is None
     forget(tmp_path, PAIR)
     assert [one.status for one in together(tmp_path, tables, PAIR)] == ["optimal"] * 2
@@ -180,7 +192,9 @@ def test_a_run_without_a_model_leaves_a_note(tmp_path):
         assert "bea received other sums" in note["reason"]
         assert note["exit_code"] == received.status.exit_code
     assert (tmp_path / "ada" / "result" / "run.json").read_bytes() == before
-    assert not list((tmp_path / "ada" / "checkpoint").glob("*/round-*")), "what came of such sums is forgotten"
+    assert not list((tmp_path / "ada" / "checkpoint").glob("*/round-*")), (
+        "what came of such sums is forgotten"
+    )
     assert [one.status for one in together(tmp_path, tables, PAIR)] == ["optimal"] * 2
     assert not (tmp_path / "ada" / "result" / "last-failure.json").exists()
 
@@ -230,5 +244,7 @@ def test_a_run_that_goes_on_is_the_same_run(tmp_path):
     for name in PAIR:
         assert list((tmp_path / "cut" / name / "checkpoint").glob("*/round-*"))
     found = together(tmp_path / "cut", tables, PAIR)
-    runs = [LinearModel.load(tmp_path / "whole" / name / "result" / "model.npz").run for name in PAIR]
+    runs = [
+        LinearModel.load(tmp_path / "whole" / name / "result" / "model.npz").run for name in PAIR
+    ]
     assert [result.model.run for result in found] == runs

@@ -1,6 +1,8 @@
-"""Every operation and kind gives the same result and bill in one process, at workers and between organisations.
+"""Every operation and kind gives the same result and bill in one process, at workers and between
+organisations.
 
-A combination that is not supported is refused with the same message. Clusters are in tests/engines/test_operations.py.
+A combination that is not supported is refused with the same message. Clusters are in
+tests/engines/test_operations.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Parties between organisations: the same bits as the embedded engine, over real TLS, in real processes."""
+"""Parties between organisations: the same bits as the embedded engine, over real TLS, in real
+processes.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,27 @@ from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import load_keys, provide_all
 from coterie.transport.layout import Layout
 from coterie.transport.links import Tag
-from tests.harness.parties import ANYTHING, NAMES, RIDGE, data, same_secrets, together, write_data, write_study
+from tests.harness.parties import (
+    ANYTHING,
+    NAMES,
+    RIDGE,
+    data,
+    same_secrets,
+    together,
+    write_data,
+    write_study,
+)
 
 BY_NAME = ANYTHING + '\npolicy.methods = ["blocks"]'
 LASSO = {"loss": "logistic", "penalty": "l1", "strength": 0.02, "intercept": True}
 
 
 def pooled_coefficients(results, split):
-    return np.concatenate([r.model.coef_ for r in results]) if split == "features" else results[0].model.coef_
+    return (
+        np.concatenate([r.model.coef_ for r in results])
+        if split == "features"
+        else results[0].model.coef_
+    )
 
 
 CASES = [
@@ -63,7 +78,13 @@ CASES = [
     ("proximal-1", "samples", None, LASSO, {}),
     ("proximal-2", "samples", "path", RIDGE, {}),
     ("gram", "samples", None, RIDGE, {}),
-    ("newton", "samples", None, {"loss": "logistic", "penalty": "l2", "strength": 0.01, "intercept": False}, {}),
+    (
+        "newton",
+        "samples",
+        None,
+        {"loss": "logistic", "penalty": "l2", "strength": 0.01, "intercept": False},
+        {},
+    ),
     (
         "softmax-newton",
         "samples",
@@ -101,9 +122,19 @@ CASES += [
 def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, network, problem, more):
     tables = data(split, problem["loss"] in ("logistic", "multinomial"))
     if problem["loss"] == "cox":
-        tables = [replace(t, y=co.survival_labels(np.ceil(9 * np.exp(t.y)), np.arange(t.n) % 3 > 0)) for t in tables]
+        tables = [
+            replace(t, y=co.survival_labels(np.ceil(9 * np.exp(t.y)), np.arange(t.n) % 3 > 0))
+            for t in tables
+        ]
     secure = split == "samples" and not (method != "auto" and METHODS[method].one_speaker)
-    settings = {"method": method, "split": split, "tol": 1e-4, "max-rounds": 300, "secure-sums": secure, **more}
+    settings = {
+        "method": method,
+        "split": split,
+        "tol": 1e-4,
+        "max-rounds": 300,
+        "secure-sums": secure,
+        **more,
+    }
     settings["policy"] = BY_NAME if method == "blocks" else ANYTHING
     write_study(tmp_path, problem=problem, **settings, **({"network": network} if network else {}))
     results = together(tmp_path, tables)
@@ -122,20 +153,26 @@ def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, netwo
     assert [r.status for r in results] == [local.status] * 3
     assert np.abs(pooled_coefficients(results, split) - local.model.coef_).max() <= 1e-10
     if split == "features":
-        assert sum(r.model.intercept_ for r in results) == pytest.approx(local.model.intercept_, abs=1e-10)
+        assert sum(r.model.intercept_ for r in results) == pytest.approx(
+            local.model.intercept_, abs=1e-10
+        )
     for name, result in zip(NAMES, results, strict=True):
         assert result.bill == local.bill
         assert result.history.gap == pytest.approx(local.history.gap, abs=1e-10)
         # What was written is what was returned, and the certificate is about the same data.
         written = Result.load(tmp_path / name / "result")
-        assert [p.rows for p in written.certificate.participants] == [p.rows for p in local.certificate.participants]
+        assert [p.rows for p in written.certificate.participants] == [
+            p.rows for p in local.certificate.participants
+        ]
         assert written.certificate.data_digest == results[0].certificate.data_digest
         # Somebody who can guess the data cannot confirm the guess.
         told = {participant.digest for participant in written.certificate.participants}
         assert told.isdisjoint(participant.digest for participant in local.certificate.participants)
         assert written.certificate.gap == pytest.approx(local.certificate.gap, abs=1e-10)
         assert written.certificate.settings["parts"][name] == written.model.digest()
-        assert json.loads((tmp_path / name / "result" / "bill.json").read_text())["total"] == vars(local.bill.total)
+        assert json.loads((tmp_path / name / "result" / "bill.json").read_text())["total"] == vars(
+            local.bill.total
+        )
 
 
 LOW_RANK = {"loss": "multinomial", "penalty": "traceball", "radius": 5.0}
@@ -147,12 +184,20 @@ def test_low_rank_models_too(tmp_path, method):
     X = random.standard_normal((60, 6))
     y = np.array(["red", "green", "blue"])[(X @ random.standard_normal((6, 3))).argmax(axis=1)]
     tables = [
-        replace(t, name=n, rows=None) for t, n in zip(co.data.split(co.read((X, y)), "samples", 3), NAMES, strict=True)
+        replace(t, name=n, rows=None)
+        for t, n in zip(co.data.split(co.read((X, y)), "samples", 3), NAMES, strict=True)
     ]
     problem = {**LOW_RANK, "intercept": method.startswith("dfw")}
     write_study(tmp_path, problem=problem, method=method, split="samples", **{"max-rounds": 15})
     results = together(tmp_path, tables)
-    local = co.solve(co.Problem(**problem), tables, method=method, max_rounds=15, secure_sums=True, progress=False)
+    local = co.solve(
+        co.Problem(**problem),
+        tables,
+        method=method,
+        max_rounds=15,
+        secure_sums=True,
+        progress=False,
+    )
     for result in results:
         assert result.status == local.status
         assert np.abs(result.model.coef_ - local.model.coef_).max() <= 1e-10
@@ -166,9 +211,19 @@ def test_a_matrix_is_completed_in_stages_between_organisations(tmp_path):
     pairs = random.permutation(np.argwhere(np.ones((8, 7))))[:45].astype(float)
     tables = [
         replace(t, name=n, rows=None)
-        for t, n in zip(co.data.split(co.read((pairs, random.standard_normal(45))), "samples", 3), NAMES, strict=True)
+        for t, n in zip(
+            co.data.split(co.read((pairs, random.standard_normal(45))), "samples", 3),
+            NAMES,
+            strict=True,
+        )
     ]
-    problem = {"loss": "completion", "penalty": "traceball", "radius": 5.0, "shape": [8, 7], "stages": 3}
+    problem = {
+        "loss": "completion",
+        "penalty": "traceball",
+        "radius": 5.0,
+        "shape": [8, 7],
+        "stages": 3,
+    }
     write_study(tmp_path, problem=problem, split="samples", **{"max-rounds": 11})
     results = together(tmp_path, tables)
     local = co.solve(co.Problem(**problem), tables, max_rounds=11, secure_sums=True, progress=False)
@@ -224,7 +279,9 @@ def test_files_that_leave_their_last_columns_out_are_padded_as_they_are_here(tmp
     results = together(write_study(tmp_path, split="samples", tol=1e-6), tables)
     local = co.solve(co.Problem(**RIDGE), tables, tol=1e-6, secure_sums=True, progress=False)
     assert (results[1].model.coef_ == local.model.coef_).all()
-    for error in together(write_study(tmp_path / "again", split="samples"), [tables[0], narrow, tables[2]]):
+    for error in together(
+        write_study(tmp_path / "again", split="samples"), [tables[0], narrow, tables[2]]
+    ):
         assert isinstance(error, InvalidData)
         assert "party 'bea'" in str(error)
         assert "columns but party 'ada' has" in str(error)
@@ -234,7 +291,11 @@ def test_an_empty_party_changes_nothing(tmp_path):
     tables = data("samples")
     pooled = co.solve(co.Problem(**RIDGE), tables, tol=1e-8, progress=False)
     tables[1:] = [
-        replace(tables[1], X=np.vstack([t.X for t in tables[1:]]), y=np.concatenate([t.y for t in tables[1:]])),
+        replace(
+            tables[1],
+            X=np.vstack([t.X for t in tables[1:]]),
+            y=np.concatenate([t.y for t in tables[1:]]),
+        ),
         replace(tables[2].take_rows(np.arange(0)), y=None),
     ]
     openly = {"split": "samples", "secure-sums": False}  # whoever has no rows hides nobody
@@ -249,7 +310,8 @@ def test_an_empty_party_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("limit", "status"), [({"max-seconds": 0.3}, "time_limit"), ({"max-bits": 3e5}, "communication_limit")]
+    ("limit", "status"),
+    [({"max-seconds": 0.3}, "time_limit"), ({"max-bits": 3e5}, "communication_limit")],
 )
 def test_limits_stop_all_parties_after_the_same_round(tmp_path, limit, status):
     problem = {"loss": "logistic", "penalty": "l2", "strength": 1e-5, "intercept": False}
@@ -260,7 +322,7 @@ def test_limits_stop_all_parties_after_the_same_round(tmp_path, limit, status):
     assert results[0].bill == results[2].bill
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
 def keyed(n=80, seed=3, text=False):
@@ -271,7 +333,9 @@ def keyed(n=80, seed=3, text=False):
     made = []
     for table in tables:
         rows = random.permutation(n)[: n - 7]
-        made.append(replace(table.take_rows(rows), ids=ids[rows].astype(str) if text else ids[rows]))
+        made.append(
+            replace(table.take_rows(rows), ids=ids[rows].astype(str) if text else ids[rows])
+        )
     return made
 
 
@@ -279,7 +343,9 @@ def keyed(n=80, seed=3, text=False):
 @pytest.mark.parametrize("text", [False, True])
 def test_rows_are_matched_by_id(tmp_path, psi, text):
     if psi:
-        pytest.importorskip("private_set_intersection.python", reason="openmined-psi is not installed")
+        pytest.importorskip(
+            "private_set_intersection.python", reason="openmined-psi is not installed"
+        )
     tables = keyed(text=text)
     write_study(tmp_path, method="tree", network="path", tol=1e-3, id="patient", psi=psi)
     results = together(tmp_path, tables)
@@ -302,7 +368,9 @@ def test_rows_are_matched_by_id(tmp_path, psi, text):
 def spoilt(kind):
     tables = keyed()
     if kind == "duplicates":
-        tables[1] = replace(tables[1], ids=np.where(np.arange(tables[1].n) < 3, tables[1].ids[0], tables[1].ids))
+        tables[1] = replace(
+            tables[1], ids=np.where(np.arange(tables[1].n) < 3, tables[1].ids[0], tables[1].ids)
+        )
     elif kind == "types":
         tables[2] = replace(tables[2], ids=tables[2].ids.astype(str))
     elif kind == "nothing in common":
@@ -346,7 +414,10 @@ def test_duplicates_are_refused_by_their_party_and_the_others_are_told(tmp_path)
     errors = together(tmp_path, spoilt("duplicates"))
     assert isinstance(errors[1], InvalidData)
     assert "1 id occurs more than once" in str(errors[1])
-    assert all("bea left the run: party 'bea': 1 id occurs more than once" in str(errors[k]) for k in (0, 2))
+    assert all(
+        "bea left the run: party 'bea': 1 id occurs more than once" in str(errors[k])
+        for k in (0, 2)
+    )
 
 
 def test_unequal_row_counts_without_ids_are_refused(tmp_path):
@@ -374,11 +445,13 @@ def test_bad_values_are_refused_before_anybody_is_called(tmp_path):
     write_study(tmp_path)
     (tmp_path / "ada" / "data.csv").write_text("a,b,y\n1,inf,2\n3,inf,5\n")
     own, study = load_party(tmp_path / "ada" / "party.toml")
-    with pytest.raises(InvalidData, match=r"party 'ada': column 'b' has 2 values that are not finite"):
+    with pytest.raises(
+        InvalidData, match=r"party 'ada': column 'b' has 2 values that are not finite"
+    ):
         read_own(own, study)
 
 
-# -- agreement ---------------------------------------------------------------------------------------------------------
+# -- agreement -------------------------------------------------------------------------------------
 
 
 def test_studies_that_differ_are_shown_line_by_line(tmp_path):
@@ -402,7 +475,10 @@ def test_studies_that_differ_are_shown_line_by_line(tmp_path):
 
 def test_the_version_of_the_program_is_part_of_what_is_agreed_on(tmp_path):
     write_study(tmp_path)
-    assert load_study(tmp_path / "study.toml").agreement.splitlines()[0] == f"coterie = {co.__version__}"
+    assert (
+        load_study(tmp_path / "study.toml").agreement.splitlines()[0]
+        == f"coterie = {co.__version__}"
+    )
 
 
 def test_who_predicts_does_not_meet_who_fits(tmp_path):
@@ -443,7 +519,9 @@ def test_a_study_that_was_changed_begins_anew(tmp_path):
 
 
 class Tampering(SignedBroadcast):
-    """Party 1 of the path 0 – 1 – 2, which changes what it passes on about something: up to ada, or down to cyd."""
+    """Party 1 of the path 0 – 1 – 2, which changes what it passes on about something: up to ada, or
+    down to cyd.
+    """
 
     about = "cards"
 
@@ -456,7 +534,9 @@ class Tampering(SignedBroadcast):
         if self.links.me != 1 or about != self.about:
             return super().gathered(mine, about, merge)
         (child,), parent, tag = self.children, self.parent, Tag("study", 0, about)
-        words = msgspec.msgpack.decode(merge([mine, self.links.receive_bytes(child, tag)]), type=dict[int, bytes])
+        words = msgspec.msgpack.decode(
+            merge([mine, self.links.receive_bytes(child, tag)]), type=dict[int, bytes]
+        )
         self.links.send_bytes(parent, msgspec.msgpack.encode(self.up(words)), tag)
         words = msgspec.msgpack.decode(self.links.receive_bytes(parent, tag), type=dict[int, bytes])
         self.links.send_bytes(child, msgspec.msgpack.encode(self.down(words)), tag)
@@ -479,9 +559,18 @@ TAMPERING = {
         {"up": lambda broadcast, words: words | {0: words[1]}},
         "cards: bea sent words for parties outside its branch",
     ),
-    "changes what its child says": ({"up": changing(2)}, r"the message of cyd \(cards\) was changed"),
-    "changes what its parent says": ({"down": changing(0)}, r"the message of ada \(cards\) was changed"),
-    "changes what its child hears of itself": ({"down": changing(2)}, "cards: what cyd sent came back changed"),
+    "changes what its child says": (
+        {"up": changing(2)},
+        r"the message of cyd \(cards\) was changed",
+    ),
+    "changes what its parent says": (
+        {"down": changing(0)},
+        r"the message of ada \(cards\) was changed",
+    ),
+    "changes what its child hears of itself": (
+        {"down": changing(2)},
+        "cards: what cyd sent came back changed",
+    ),
     "hands out another certificate": (
         {"up": changing(2, 1), "about": "introduction"},
         "TLS certificate that was passed on for cyd is not valid",
@@ -490,9 +579,16 @@ TAMPERING = {
         {"down": lambda broadcast, words: {0: words[0]}},
         r"cards: only \[0\] of 3 parties were heard",
     ),
-    "hands out nonsense": ({"down": lambda broadcast, words: words | {0: b"x"}}, "unexpected payload"),
+    "hands out nonsense": (
+        {"down": lambda broadcast, words: words | {0: b"x"}},
+        "unexpected payload",
+    ),
     "says one thing here and another there": (
-        {"down": lambda broadcast, words: words | {1: broadcast._signed(b"something else", "cards")}},
+        {
+            "down": lambda broadcast, words: (
+                words | {1: broadcast._signed(b"something else", "cards")}
+            )
+        },
         r"the message of ... \(digests\) was changed",
     ),
 }
@@ -505,9 +601,14 @@ def keys(tmp_path_factory):
 
 
 def conversation(keys, kind):
-    """What each of three parties on a path hears of the others' names, twice, or the error that it ends with."""
+    """What each of three parties on a path hears of the others' names, twice, or the error that it
+    ends with.
+    """
     network = co.networks.path(3)
-    links = [GrpcMesh(j, Layout(network, range(3), j).partners, "run", keys[j], 3.0, names=NAMES) for j in range(3)]
+    links = [
+        GrpcMesh(j, Layout(network, range(3), j).partners, "run", keys[j], 3.0, names=NAMES)
+        for j in range(3)
+    ]
     for one in links:
         one.connect([other.address for other in links])
 
@@ -515,7 +616,10 @@ def conversation(keys, kind):
         with links[place]:
             try:
                 broadcast = kind(links[place], network)
-                return [broadcast.all_gather(NAMES[place].encode(), about) for about in ("cards", "digests")]
+                return [
+                    broadcast.all_gather(NAMES[place].encode(), about)
+                    for about in ("cards", "digests")
+                ]
             except CoterieError as error:
                 return error
 
@@ -528,7 +632,9 @@ def test_who_passes_words_on_cannot_change_them(keys, how):
     changes, message = TAMPERING[how]
     ends = conversation(keys, type("Changed", (Tampering,), changes))
     assert all(isinstance(end, CoterieError) for end in (ends[0], ends[2])), ends
-    assert any(isinstance(end, ProtocolError) and re.search(message, str(end)) for end in ends), ends
+    assert any(isinstance(end, ProtocolError) and re.search(message, str(end)) for end in ends), (
+        ends
+    )
 
 
 def test_words_of_another_meeting_are_not_taken(keys):
@@ -550,7 +656,9 @@ def test_words_of_another_meeting_are_not_taken(keys):
 
 
 def test_a_whole_meeting_cannot_be_played_back(keys):
-    """Not even from its first word on, where every signature holds and all is of one session: that of another day."""
+    """Not even from its first word on, where every signature holds and all is of one session: that
+    of another day.
+    """
     received = {}
 
     class Recording(Tampering):
@@ -564,7 +672,10 @@ def test_a_whole_meeting_cannot_be_played_back(keys):
 
     assert conversation(keys, Recording) == [[[b"ada", b"bea", b"cyd"]] * 2] * 3
     ends = conversation(
-        keys, type("Replaying", (Recording,), {"down": lambda broadcast, words: received[broadcast.about]})
+        keys,
+        type(
+            "Replaying", (Recording,), {"down": lambda broadcast, words: received[broadcast.about]}
+        ),
     )
     assert "what cyd sent came back changed" in str(ends[2])
 
@@ -592,7 +703,9 @@ def test_who_passes_sums_on_cannot_change_them(tmp_path):
 def test_labels_are_told_only_if_all_agreed(tmp_path, method):
     write_study(tmp_path, method=method, network="ring", **{"labels-shared": False})
     own, study = load_party(tmp_path / "ada" / "party.toml")
-    with pytest.raises(InvalidInput, match="write `labels-shared = true` into the study; if not, do not run it"):
+    with pytest.raises(
+        InvalidInput, match="write `labels-shared = true` into the study; if not, do not run it"
+    ):
         fit_together(own, study, table=data("features")[0])  # before anybody is called
 
 
@@ -600,19 +713,26 @@ def test_labels_that_are_not_shared_leave_blocks_which_policies_have_to_name(tmp
     tables = data("features", True)
     problem = {"loss": "logistic", "penalty": "l1", "strength": 0.01, "intercept": False}
     for policy in (ANYTHING, BY_NAME):
-        write_study(tmp_path, problem=problem, network="path", policy=policy, **{"labels-shared": False})
+        write_study(
+            tmp_path, problem=problem, network="path", policy=policy, **{"labels-shared": False}
+        )
         ends = together(tmp_path, tables)
         if policy == ANYTHING:
-            assert all("'blocks' sends the columns: a policy has to name it" in str(end) for end in ends)
+            assert all(
+                "'blocks' sends the columns: a policy has to name it" in str(end) for end in ends
+            )
     assert [end.status for end in ends] == ["optimal"] * 3
-    local = co.solve(co.Problem(**problem), tables, split="features", network="path", method="blocks", tol=1e-6)
+    local = co.solve(
+        co.Problem(**problem), tables, split="features", network="path", method="blocks", tol=1e-6
+    )
     np.testing.assert_allclose(pooled_coefficients(ends, "features"), local.model.coef_, atol=1e-4)
     for name, end in zip(NAMES, ends, strict=True):
         assert end.certificate.settings["proved_by"] == "the party with the labels, alone"
         assert set(end.certificate.signatures) == set(NAMES)
         # The dual vector, from which labels follow, stays where the labels are.
         assert [len(v) > 0 for v in end.certificate.witness] == [name == NAMES[0], False, False]
-    # Others change the rotation, and with it the last bits; no message may tell the labels in a second run either.
+    # Others change the rotation, and with it the last bits; no message may tell the labels in a
+    # second run either.
     own, study = load_party(tmp_path / "bea" / "party.toml")
     with pytest.raises(InvalidInput, match="proved this certificate alone"):
         verify_together(own, study, table=tables[1])
@@ -642,7 +762,10 @@ def test_a_subclass_with_a_new_name_does_not_slip_past_the_rule_on_labels(tmp_pa
         (("deadline = 30.0", "deadlin = 8.0"), "unknown field `deadlin`"),
         (("deadline = 30.0", "deadline = 0"), "deadline is a number of seconds above 0"),
         (("deadline = 30.0", "deadline = 30.0\ntol = -1.0"), "tol is a relative duality gap"),
-        (("deadline = 30.0", "deadline = 30.0\ncheck-every = 0"), "check_every must be a whole number"),
+        (
+            ("deadline = 30.0", "deadline = 30.0\ncheck-every = 0"),
+            "check_every must be a whole number",
+        ),
         (('name = "bea"', 'name = "ada"'), "two parties have the same name"),
         (('name = "bea"', 'name = "b/ea"'), "not a valid party name"),
         (("127.0.0.1:", "nowhere"), "is host:port"),
@@ -652,8 +775,14 @@ def test_a_subclass_with_a_new_name_does_not_slip_past_the_rule_on_labels(tmp_pa
         (('name = "test"', 'name = "test"\nmethod = "graph-pc"'), "graph-cp"),
         (('name = "test"', 'name = "test"\nmethod = "tree"\noptions.rho = 1'), "rho"),
         (('name = "test"', 'name = "test"\nmethod = "cocoa"'), "split by samples, not by features"),
-        (('name = "test"', 'name = "test"\nnetwork = [["ada", "bea"]]'), "2 agents, but there are 3 parties"),
-        (('name = "test"', 'name = "test"\nnetwork = [["ada", "dan"]]'), "no party of this study called 'dan'"),
+        (
+            ('name = "test"', 'name = "test"\nnetwork = [["ada", "bea"]]'),
+            "2 agents, but there are 3 parties",
+        ),
+        (
+            ('name = "test"', 'name = "test"\nnetwork = [["ada", "dan"]]'),
+            "no party of this study called 'dan'",
+        ),
     ],
 )
 def test_a_study_that_makes_no_sense_is_refused_with_the_place(tmp_path, change, message):
@@ -682,7 +811,9 @@ def test_the_disclosure_lists_what_may_be_chosen(tmp_path):
     write_study(tmp_path, network="path")
     study = load_study(tmp_path / "study.toml")
     page = disclosure(study, "bea", data("features")[1])
-    named = {name for name, method in METHODS.items() if f"- {name}: {method.disclosure.sent}" in page}
+    named = {
+        name for name, method in METHODS.items() if f"- {name}: {method.disclosure.sent}" in page
+    }
     assert named == candidates(study).keys() == {"blocks", "graph-cp", "lbfgs", "tree"}
 
 
@@ -698,7 +829,8 @@ def test_every_method_states_what_it_tells(name):
     statistics, tells = METHODS[name].disclosure, METHODS[name].tells_labels
     assert isinstance(statistics, Disclosure)
     assert all((statistics.sent, statistics.learned, statistics.secure))
-    # Certificates of a vertical model let everybody compute the labels; a method whose own do not may say so here.
+    # Certificates of a vertical model let everybody compute the labels; a method whose own do not
+    # may say so here.
     assert tells == (METHODS[name].split == "features" and not METHODS[name].moves_columns)
 
 
@@ -706,7 +838,12 @@ def test_every_method_states_what_it_tells(name):
 @pytest.mark.parametrize("split", ["samples", "features"])
 def test_the_engine_on_one_machine_is_the_embedded_one_bit_by_bit(split):
     tables = data(split)
-    settings = {"split": split, "network": "path", "tol": 1e-3, "secure_sums": None if split == "features" else True}
+    settings = {
+        "split": split,
+        "network": "path",
+        "tol": 1e-3,
+        "secure_sums": None if split == "features" else True,
+    }
     fits = [
         co.solve(co.Problem(**RIDGE), tables, engine=engine, progress=False, **settings)
         for engine in ("local", "peers")
@@ -716,13 +853,15 @@ def test_the_engine_on_one_machine_is_the_embedded_one_bit_by_bit(split):
     assert fits[0].bill == fits[1].bill
 
 
-# -- prediction --------------------------------------------------------------------------------------------------------
+# -- prediction ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("network", ["path", "star"])
 def test_predictions_are_summed_for_the_label_party_alone(tmp_path, network):
     tables = keyed()
-    write_study(tmp_path, problem=RIDGE | {"intercept": True}, network=network, tol=1e-3, id="patient")
+    write_study(
+        tmp_path, problem=RIDGE | {"intercept": True}, network=network, tol=1e-3, id="patient"
+    )
     results = together(tmp_path, tables)
     aligned, _ = co.align(tables)
     new = {}
@@ -731,7 +870,9 @@ def test_predictions_are_summed_for_the_label_party_alone(tmp_path, network):
         with new[table.name].open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["patient", *table.columns])
-            writer.writerows([i, *row] for i, row in zip(table.ids.tolist(), table.X.tolist(), strict=True))
+            writer.writerows(
+                [i, *row] for i, row in zip(table.ids.tolist(), table.X.tolist(), strict=True)
+            )
 
     def one(name):
         own, study = load_party(tmp_path / name / "party.toml")
@@ -739,14 +880,16 @@ def test_predictions_are_summed_for_the_label_party_alone(tmp_path, network):
 
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(one, NAMES))
-    expected = sum(t.X @ r.model.coef_ + r.model.intercept_ for t, r in zip(aligned, results, strict=True))
+    expected = sum(
+        t.X @ r.model.coef_ + r.model.intercept_ for t, r in zip(aligned, results, strict=True)
+    )
     assert answers[0].table.ids.tolist() == aligned[0].ids.tolist()
     assert answers[0].answers == pytest.approx(expected, abs=1e-12)
     assert answers[1].answers is None
     assert answers[2].scores is None
 
 
-# -- the commands ------------------------------------------------------------------------------------------------------
+# -- the commands ----------------------------------------------------------------------------------
 
 
 def coterie(*arguments, **more):
@@ -785,11 +928,16 @@ def test_the_commands_of_the_readme(tmp_path):
         progress=False,
     )
     assert all(result.status == "optimal" for result in results)
-    assert np.abs(np.concatenate([r.model.coef_ for r in results]) - local.model.coef_).max() <= 1e-10
+    assert (
+        np.abs(np.concatenate([r.model.coef_ for r in results]) - local.model.coef_).max() <= 1e-10
+    )
     for party, result in zip(parties, results, strict=True):
         assert result.bill == local.bill
         assert found[party]["total"] == vars(local.bill.total)
-        assert Certificate.load(study.parent / party / "result" / "certificate.json").relative_gap <= definition.tol
+        assert (
+            Certificate.load(study.parent / party / "result" / "certificate.json").relative_gap
+            <= definition.tol
+        )
 
     checked = coterie(*third.split(), "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -813,7 +961,9 @@ def test_each_party_makes_its_own_key_and_the_coordinator_signs(tmp_path):
         made = here("provision", study, "--party", name, "--json")
         assert made.exit_code == 0, made.output
         requests += json.loads(made.stdout)["made"]
-    signed = here("provision", study, *(part for request in requests for part in ("--sign", request)))
+    signed = here(
+        "provision", study, *(part for request in requests for part in ("--sign", request))
+    )
     assert signed.exit_code == 0, signed.output
     for name in NAMES:
         assert not (tmp_path / "signed" / name / "key.pem").exists()
@@ -897,7 +1047,9 @@ def other_authority(folder):
 
 
 def other_study(folder):
-    (folder / "cyd" / "study.toml").write_text((folder / "study.toml").read_text().replace('"l2"', '"l1"'))
+    (folder / "cyd" / "study.toml").write_text(
+        (folder / "study.toml").read_text().replace('"l2"', '"l1"')
+    )
     file = folder / "cyd" / "party.toml"
     file.write_text(file.read_text().replace("../study.toml", "study.toml"))
 
@@ -907,11 +1059,17 @@ def other_study(folder):
     ("spoil", "reason", "codes"),
     [
         (bad_data, "column 'c' has 1 missing value", [18, 18, 3]),
-        pytest.param(other_authority, "cannot prove that it is bea", [18, 18, 19], marks=pytest.mark.slow),
-        pytest.param(other_study, "do not agree on the study", [19, 19, 19], marks=pytest.mark.slow),
+        pytest.param(
+            other_authority, "cannot prove that it is bea", [18, 18, 19], marks=pytest.mark.slow
+        ),
+        pytest.param(
+            other_study, "do not agree on the study", [19, 19, 19], marks=pytest.mark.slow
+        ),
     ],
 )
-def test_a_rehearsal_in_which_one_is_refused_ends_for_all_with_the_reason(tmp_path, spoil, reason, codes):
+def test_a_rehearsal_in_which_one_is_refused_ends_for_all_with_the_reason(
+    tmp_path, spoil, reason, codes
+):
     write_study(tmp_path, network="path", deadline=3600.0)
     write_data(tmp_path, data("features"))
     spoil(tmp_path)

@@ -1,4 +1,6 @@
-"""Paths and standard errors between organisations: the bits of one process, billed, agreed to, under the policies."""
+"""Paths and standard errors between organisations: the bits of one process, billed, agreed to,
+under the policies.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,16 @@ from coterie.study.disclosure import disclosure
 from coterie.study.policy import Policy
 from coterie.study.proof import verify_together
 from coterie.study.study import load_party
-from tests.harness.parties import ANYTHING, NAMES, data, free_ports, same_secrets, together, write_data, write_study
+from tests.harness.parties import (
+    ANYTHING,
+    NAMES,
+    data,
+    free_ports,
+    same_secrets,
+    together,
+    write_data,
+    write_study,
+)
 from tests.pages import DOCS, NUMBER, blocks, commands, prints, put_in_place, run_command
 
 LASSO = {"loss": "logistic", "penalty": "l1", "intercept": True}
@@ -39,7 +50,9 @@ def paths(folder):
 
 def test_a_path_is_that_of_one_process_bit_by_bit(tmp_path):
     tables = data("samples", classification=True)
-    write_study(tmp_path, problem=LASSO, split="samples", tol=1e-6, **path(count=2, cv=2, rule="1se"))
+    write_study(
+        tmp_path, problem=LASSO, split="samples", tol=1e-6, **path(count=2, cv=2, rule="1se")
+    )
     results = together(tmp_path, tables)
     local = co.path(
         co.Problem(**LASSO, strength=1.0),
@@ -73,7 +86,8 @@ def test_the_radius_of_a_low_rank_model_is_chosen_together(tmp_path):
     X = random.standard_normal((60, 4)) + 2.0
     y = np.array(["red", "green", "blue"])[(X @ random.standard_normal((4, 3))).argmax(axis=1)]
     tables = [
-        replace(t, name=n, rows=None) for t, n in zip(co.data.split(co.read((X, y)), "samples", 3), NAMES, strict=True)
+        replace(t, name=n, rows=None)
+        for t, n in zip(co.data.split(co.read((X, y)), "samples", 3), NAMES, strict=True)
     ]
     problem = {"loss": "multinomial", "penalty": "traceball", "intercept": True}
     write_study(tmp_path, problem=problem, split="samples", tol=1e-3, **path(count=2, cv=2))
@@ -90,16 +104,30 @@ def test_the_radius_of_a_low_rank_model_is_chosen_together(tmp_path):
         np.testing.assert_array_equal(found.coefficients, local.coefficients)
     assert all(one.holds for one in together(tmp_path, tables, work=verify_together))
     with pytest.raises(InvalidInput, match="leave radius out"):
-        write_study(tmp_path, problem={**problem, "radius": 3.0}, split="samples", **path(count=2, cv=2))
+        write_study(
+            tmp_path, problem={**problem, "radius": 3.0}, split="samples", **path(count=2, cv=2)
+        )
 
 
 def test_columns_at_several_parties_too(tmp_path):
     tables = data("features", classification=True)
     problem = {"loss": "logistic", "penalty": "l2", "intercept": True}
-    write_study(tmp_path, problem=problem, split="features", method="lbfgs", **path(strengths=[0.1, 0.01], cv=2))
+    write_study(
+        tmp_path,
+        problem=problem,
+        split="features",
+        method="lbfgs",
+        **path(strengths=[0.1, 0.01], cv=2),
+    )
     results = together(tmp_path, tables)
     local = co.path(
-        co.Problem(**problem, strength=1.0), tables, [0.1, 0.01], cv=2, split="features", method="lbfgs", agents=None
+        co.Problem(**problem, strength=1.0),
+        tables,
+        [0.1, 0.01],
+        cv=2,
+        split="features",
+        method="lbfgs",
+        agents=None,
     )
     for result, found in zip(results, paths(tmp_path), strict=True):
         np.testing.assert_allclose(found.scores, local.scores, rtol=1e-4)
@@ -117,9 +145,23 @@ def test_folds_that_lose_a_class_are_dealt_again_at_all_parties(tmp_path):
     assert first[0][0] == first[1][0], "the first deal is of no use"
     problem = {"loss": "logistic", "penalty": "l2", "intercept": False}
     policy = ANYTHING + "\npolicy.minimum-count = 1"
-    write_study(tmp_path, problem=problem, split="samples", seed=4, policy=policy, **path(strengths=[1.0], cv=2))
+    write_study(
+        tmp_path,
+        problem=problem,
+        split="samples",
+        seed=4,
+        policy=policy,
+        **path(strengths=[1.0], cv=2),
+    )
     together(tmp_path, tables)
-    local = co.path(co.Problem("logistic", "l2", 1.0, intercept=False), tables, [1.0], cv=2, seed=4, secure_sums=True)
+    local = co.path(
+        co.Problem("logistic", "l2", 1.0, intercept=False),
+        tables,
+        [1.0],
+        cv=2,
+        seed=4,
+        secure_sums=True,
+    )
     for found in paths(tmp_path):
         np.testing.assert_array_equal(found.scores, local.scores)
     tables[1].y[0] = 1.0
@@ -139,7 +181,10 @@ def test_folds_that_lose_a_class_are_dealt_again_at_all_parties(tmp_path):
 def test_a_path_that_makes_no_sense_is_refused_where_it_is_read(tmp_path, problem, asked, words):
     with pytest.raises(InvalidInput, match=words):
         write_study(
-            tmp_path, problem=problem, split="samples", **path(cv=2, **asked) if "cv" not in asked else path(**asked)
+            tmp_path,
+            problem=problem,
+            split="samples",
+            **path(cv=2, **asked) if "cv" not in asked else path(**asked),
         )
 
 
@@ -154,12 +199,18 @@ def test_policies_count_folds_and_standard_errors(tmp_path):
         **path(strengths=[1.0, 0.1, 0.01, 0.001, 0.0001], cv=5),
     )
     study = load_party(tmp_path / "ada" / "party.toml")[1]
-    assert "a fold of [path] has 59 rows here, fewer than minimum-rows = 60" in Policy(minimum_rows=60).objection(
-        study, 299
-    )
+    assert "a fold of [path] has 59 rows here, fewer than minimum-rows = 60" in Policy(
+        minimum_rows=60
+    ).objection(study, 299)
     assert Policy(minimum_rows=60).objection(study, 300) is None
     assert "newton would tell about" in Policy().allows(study, parts, 0)["newton"]
-    write_study(tmp_path / "plain", problem=PLAIN, split="samples", inference="robust", **{"secure-sums": False})
+    write_study(
+        tmp_path / "plain",
+        problem=PLAIN,
+        split="samples",
+        inference="robust",
+        **{"secure-sums": False},
+    )
     asked = load_party(tmp_path / "plain" / "ada" / "party.toml")[1]
     # 11 coefficients: two triangles of 66 numbers, 11 slopes and 3 more, beside what newton tells.
     assert "tell about" not in Policy(budget=1.0).allows(asked, parts, 0)["newton"]
@@ -167,7 +218,11 @@ def test_policies_count_folds_and_standard_errors(tmp_path):
 
 def test_who_refuses_the_folds_says_so_before_anything_is_sent(tmp_path):
     write_study(
-        tmp_path, problem=LASSO, split="samples", policy="policy.minimum-rows = 11\npolicy.budget = inf", **path(cv=2)
+        tmp_path,
+        problem=LASSO,
+        split="samples",
+        policy="policy.minimum-rows = 11\npolicy.budget = inf",
+        **path(cv=2),
     )
     ends = together(tmp_path, data("samples", classification=True))
     assert all(isinstance(end, Refused) for end in ends), ends
@@ -191,7 +246,7 @@ def test_the_page_that_a_party_agrees_to_says_it(tmp_path):
     assert 'standard errors (inference = "robust")' in page
 
 
-# -- standard errors ---------------------------------------------------------------------------------------------------
+# -- standard errors -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["model", "robust", "clustered"])
@@ -203,7 +258,9 @@ def test_standard_errors_are_those_of_one_process(tmp_path, kind):
     policy = ANYTHING + ('\ncluster = "ward"' if kind == "clustered" else "")
     write_study(tmp_path, problem=PLAIN, split="samples", inference=kind, tol=1e-8, policy=policy)
     given = (
-        [replace(table, ids=own) for table, own in zip(tables, clusters, strict=True)] if "ward" in policy else tables
+        [replace(table, ids=own) for table, own in zip(tables, clusters, strict=True)]
+        if "ward" in policy
+        else tables
     )
     results = together(tmp_path, given)
     assert all(result.status.success for result in results), results
@@ -235,7 +292,15 @@ def test_few_clusters_within_parties_have_cr2_between_organisations(tmp_path, co
     settings = {} if correction is None else {"correction": correction}
     problem = {"loss": "squared", "penalty": "none", "intercept": True}
     policy = ANYTHING + '\ncluster = "ward"'
-    write_study(tmp_path, problem=problem, split="samples", inference="clustered", tol=1e-8, policy=policy, **settings)
+    write_study(
+        tmp_path,
+        problem=problem,
+        split="samples",
+        inference="clustered",
+        tol=1e-8,
+        policy=policy,
+        **settings,
+    )
     together(tmp_path, given)
     local = co.solve(co.Problem(**problem), tables, tol=1e-8, secure_sums=True)
     known = inferred(local, "clustered", clusters, **settings)
@@ -252,7 +317,13 @@ def test_cr2_is_refused_where_parties_share_clusters(tmp_path):
     policy = ANYTHING + '\ncluster = "ward"'
     problem = {"loss": "squared", "penalty": "none", "intercept": True}
     write_study(
-        tmp_path, problem=problem, split="samples", inference="clustered", correction="CR2", tol=1e-6, policy=policy
+        tmp_path,
+        problem=problem,
+        split="samples",
+        inference="clustered",
+        correction="CR2",
+        tol=1e-6,
+        policy=policy,
     )
     for end in together(tmp_path, given):
         assert isinstance(end, InvalidData)
@@ -263,24 +334,41 @@ def test_a_study_says_what_weights_mean(tmp_path):
     tables = data("samples", classification=True, n=150, d=3, seed=2)
     flipped = np.random.default_rng(5).random(50) < 0.3
     weights = np.random.default_rng(6).uniform(0.5, 2.0, 50)
-    tables = [replace(table, y=np.where(flipped, -table.y, table.y), weights=weights) for table in tables]
+    tables = [
+        replace(table, y=np.where(flipped, -table.y, table.y), weights=weights) for table in tables
+    ]
     policy = ANYTHING + '\nweight = "share"'
     write_study(tmp_path, problem=PLAIN, split="samples", inference="model", policy=policy)
-    with pytest.raises(InvalidInput, match='weights = "frequency", "sampling" or "precision" into the study'):
+    with pytest.raises(
+        InvalidInput, match='weights = "frequency", "sampling" or "precision" into the study'
+    ):
         load_party(tmp_path / "ada" / "party.toml")
     write_study(
-        tmp_path, problem=PLAIN, split="samples", inference="model", weights="sampling", tol=1e-8, policy=policy
+        tmp_path,
+        problem=PLAIN,
+        split="samples",
+        inference="model",
+        weights="sampling",
+        tol=1e-8,
+        policy=policy,
     )
     together(tmp_path, tables)
     local = co.solve(co.Problem(**PLAIN), tables, tol=1e-8, secure_sums=True)
     known = local.inference("robust", weights="sampling")
     found = co.Inference.load(tmp_path / "ada" / "result" / "inference.json")
-    assert (found.kind, found.weights, found.correction) == ("robust", "sampling", "HC0 · n/(n − 1)")
+    assert (found.kind, found.weights, found.correction) == (
+        "robust",
+        "sampling",
+        "HC0 · n/(n − 1)",
+    )
     np.testing.assert_allclose(found.covariance, known.covariance, rtol=1e-9)
 
 
 def test_a_fit_without_standard_errors_is_written_with_the_reason(tmp_path):
-    tables = [replace(table, y=np.sign(table.X[:, 0])) for table in data("samples", classification=True, n=90, d=3)]
+    tables = [
+        replace(table, y=np.sign(table.X[:, 0]))
+        for table in data("samples", classification=True, n=90, d=3)
+    ]
     write_study(tmp_path, problem=PLAIN, split="samples", inference="model", tol=1e-4)
     for name, end in zip(NAMES, together(tmp_path, tables), strict=True):
         assert isinstance(end, InvalidData)
@@ -307,13 +395,17 @@ def test_what_cannot_be_inferred_is_refused_where_it_is_read(tmp_path):
 @pytest.mark.slow
 def test_three_processes_choose_a_strength(tmp_path):
     tables = data("samples")
-    write_study(tmp_path, problem=RIDGE | {"intercept": True}, split="samples", **path(count=4, cv=3))
+    write_study(
+        tmp_path, problem=RIDGE | {"intercept": True}, split="samples", **path(count=4, cv=3)
+    )
     write_data(tmp_path, tables)
     command = [sys.executable, "-m", "coterie", "agent", str(tmp_path), "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     found = json.loads(ran.stdout)["parties"]
     assert {one["exit_code"] for one in found.values()} == {0}, ran.stderr
-    local = co.path(co.Problem("squared", "l2", 1.0, intercept=True), tables, count=4, cv=3, secure_sums=True)
+    local = co.path(
+        co.Problem("squared", "l2", 1.0, intercept=True), tables, count=4, cv=3, secure_sums=True
+    )
     for one in found.values():
         assert one["strength"] == local.chosen_strength
 
@@ -332,13 +424,22 @@ def test_the_four_hospitals_of_the_tutorial(tmp_path, monkeypatch):
                 study.write_text(study.read_text().replace(f":{told}", f":{free}"))
         elif block.text.startswith("$ coterie provision"):
             assert all(run_command(command)[0] == 0 for command, _ in commands(block))
-    (last,) = (block for block in blocks(page) if block.text.startswith("$ coterie agent hospitals\n"))
+    (last,) = (
+        block for block in blocks(page) if block.text.startswith("$ coterie agent hospitals\n")
+    )
     for command, expected in commands(last):
         done = subprocess.run(
-            [sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True, timeout=1200, check=False
+            [sys.executable, "-m", *shlex.split(command)],
+            capture_output=True,
+            text=True,
+            timeout=1200,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert prints(done.stdout, expected, NUMBER), f"{command}\n{done.stdout}"
-    found = [co.Path.load(tmp_path / "hospitals" / name / "result" / "path") for name in ("north", "west")]
+    found = [
+        co.Path.load(tmp_path / "hospitals" / name / "result" / "path")
+        for name in ("north", "west")
+    ]
     assert found[0].chosen_strength == found[1].chosen_strength
     assert found[0].chosen_result.model.preparation is not None

@@ -1,4 +1,6 @@
-"""A preparation between organisations: the numbers of one process, a policy that may refuse, and a page."""
+"""A preparation between organisations: the numbers of one process, a policy that may refuse, and a
+page.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def participants(n=90, seed=0):
 def study(folder, split="samples", policy=ANYTHING, **settings):
     write_study(folder, problem=LOGISTIC, split=split, policy=policy, tol=1e-8, **settings)
     text = (folder / "study.toml").read_text()
-    columns = "".join(f"{name} = {json.dumps(recipe)}\n" for name, recipe in RECIPES["columns"].items())
+    columns = "".join(
+        f"{name} = {json.dumps(recipe)}\n" for name, recipe in RECIPES["columns"].items()
+    )
     lines = "".join(f"{name} = {json.dumps(RECIPES[name])}\n" for name in ("numbers", "text"))
     prepare = f"[prepare]\n{lines}[prepare.columns]\n{columns}"
     (folder / "study.toml").write_text(text.replace("[problem]", f"{prepare}[problem]"))
@@ -58,7 +62,9 @@ def test_three_organisations_are_one_process_and_verify_together(tmp_path):
     assert all(isinstance(result, Result) for result in results), results
     data = [(part.drop(columns="y"), part["y"].to_numpy()) for part in parts]
     problem, engine = co.Problem(**LOGISTIC), same_secrets(tmp_path)
-    local = co.solve(problem, data, prepare=RECIPES, tol=1e-8, secure_sums=True, engine=engine, progress=False)
+    local = co.solve(
+        problem, data, prepare=RECIPES, tol=1e-8, secure_sums=True, engine=engine, progress=False
+    )
     for name, result in zip(NAMES, results, strict=True):
         np.testing.assert_array_equal(result.model.coef_, local.model.coef_)
         assert result.model.preparation == local.model.preparation
@@ -66,7 +72,9 @@ def test_three_organisations_are_one_process_and_verify_together(tmp_path):
         assert result.bill == local.bill
         assert result.history.bits.tolist() == local.history.bits.tolist()
         again = co.models.load_model(tmp_path / name / "result" / "model.npz")
-        np.testing.assert_array_equal(again.predict(participants()), local.model.predict(participants()))
+        np.testing.assert_array_equal(
+            again.predict(participants()), local.model.predict(participants())
+        )
     found = together(tmp_path, work=verify_together)
     assert all(one.holds for one in found), found
     frame = pd.read_csv(tmp_path / "bea" / "data.csv")
@@ -83,7 +91,9 @@ def test_by_features_nothing_is_told_and_parts_keep_their_columns(tmp_path):
     assert "preparation" not in results[0].bill.per_purpose
     assert results[2].model.columns == ("town=Bern", "town=Rom", "town=Ulm", "town=(other)")
     page = disclosure(load_study(tmp_path / "study.toml"), "cyd", results_table(tmp_path, "cyd"))
-    assert "Prepared here, without a message:\n  - impute, min-max; one-hot(5); age: spline(4)" in page
+    assert (
+        "Prepared here, without a message:\n  - impute, min-max; one-hot(5); age: spline(4)" in page
+    )
 
 
 def results_table(folder, name):
@@ -93,8 +103,14 @@ def results_table(folder, name):
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
-        ('prepare = ["impute", "one-hot", "spline"]', "'min-max' in [prepare] is not among prepare = ['impute',"),
-        ("minimum-count = 6", "'one-hot(5)' in [prepare] names categories of fewer rows than minimum-count = 6"),
+        (
+            'prepare = ["impute", "one-hot", "spline"]',
+            "'min-max' in [prepare] is not among prepare = ['impute',",
+        ),
+        (
+            "minimum-count = 6",
+            "'one-hot(5)' in [prepare] names categories of fewer rows than minimum-count = 6",
+        ),
     ],
 )
 def test_a_policy_refuses_steps_before_anything_is_told(tmp_path, rules, words):
@@ -129,15 +145,21 @@ def test_studies_and_pages(tmp_path):
 
 
 def replace_prepare(study, value):
-    return type(study)(**{**{name: getattr(study, name) for name in study.__struct_fields__}, "prepare": value})
+    return type(study)(
+        **{**{name: getattr(study, name) for name in study.__struct_fields__}, "prepare": value}
+    )
 
 
 def test_text_without_a_recipe_is_refused_before_anybody_is_called(tmp_path):
     study(tmp_path)
     path = tmp_path / "bea" / "data.csv"
     path.write_text(path.read_text().replace("age,", "height,", 1))
-    with pytest.raises(InvalidInput, match=r"party 'bea': prepare: there is no column called 'age'"):
+    with pytest.raises(
+        InvalidInput, match=r"party 'bea': prepare: there is no column called 'age'"
+    ):
         results_table(tmp_path, "bea")
     own, loaded = load_party(tmp_path / "ada" / "party.toml")
-    with pytest.raises(InvalidInput, match=r"'town' holds text, e.g. 'Bern', and there is no recipe for it"):
+    with pytest.raises(
+        InvalidInput, match=r"'town' holds text, e.g. 'Bern', and there is no recipe for it"
+    ):
         read_own(own, replace_prepare(loaded, "impute"))

@@ -1,4 +1,6 @@
-"""Keys that the parties agreed on: whoever shows another one is refused by name, with the same words everywhere."""
+"""Keys that the parties agreed on: whoever shows another one is refused by name, with the same
+words everywhere.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.harness.parties import NAMES, data, together, write_study
 
 
 def provision(folder, *arguments):
-    ran = CliRunner().invoke(cli.app, ["provision", str(folder / "study.toml"), "--json", *map(str, arguments)])
+    ran = CliRunner().invoke(
+        cli.app, ["provision", str(folder / "study.toml"), "--json", *map(str, arguments)]
+    )
     if ran.exception is not None and not isinstance(ran.exception, SystemExit):
         raise ran.exception
     return json.loads(ran.stdout)
@@ -28,12 +32,16 @@ def another_key(folder, name):
     """A key that the coordinator makes for that party, and signs."""
     (folder / name / "key.pem").unlink()
     request = make_request(folder / name, name).read_bytes()
-    (folder / name / "certificate.pem").write_bytes(sign(folder / "coordinator", request, list(NAMES))[1])
+    (folder / name / "certificate.pem").write_bytes(
+        sign(folder / "coordinator", request, list(NAMES))[1]
+    )
     return fingerprint(request)
 
 
 def refused_by_all(folder, name, shown, pinned):
-    words = f"{name} shows another key than the study holds for it: SHA-256 {shown} instead of {pinned}"
+    words = (
+        f"{name} shows another key than the study holds for it: SHA-256 {shown} instead of {pinned}"
+    )
     ends = together(folder, data("features"))
     assert [words in str(end) for end in ends] == [True] * 3, ends
     assert [end.status for end in ends] == ["protocol_error"] * 3
@@ -57,7 +65,9 @@ def test_the_old_key_is_refused_after_another_was_signed_with_replace(tmp_path):
         provision(tmp_path, "--sign", request)
     new = provision(tmp_path, "--sign", request, "--replace")["keys"]["bea"]
     assert load_study(tmp_path / "study.toml").pins()["bea"] == new
-    (tmp_path / "bea" / "certificate.pem").write_bytes((tmp_path / "signed/bea/certificate.pem").read_bytes())
+    (tmp_path / "bea" / "certificate.pem").write_bytes(
+        (tmp_path / "signed/bea/certificate.pem").read_bytes()
+    )
     assert [end.status for end in together(tmp_path, data("features"))] == ["optimal"] * 3
     for file, content in old.items():
         (tmp_path / "bea" / file).write_bytes(content)
@@ -102,7 +112,10 @@ def test_keys_are_logged_listed_renewed_and_removed(tmp_path):
     together(tmp_path, data("features"), say=said.append)
     assert said.count("keys: " + "; ".join(f"{name} {pins[name]}" for name in NAMES)) == 3
     listed = provision(tmp_path, "--list")["keys"]
-    assert all(re.fullmatch(rf"{pins[name]}, valid until \d{{4}}-\d\d-\d\d", listed[name]) for name in NAMES)
+    assert all(
+        re.fullmatch(rf"{pins[name]}, valid until \d{{4}}-\d\d-\d\d", listed[name])
+        for name in NAMES
+    )
     # The same key, for longer: the study stays as it is, and so do runs and their snapshots.
     before = (tmp_path / "study.toml").read_text()
     requests = [part for name in NAMES for part in ("--sign", tmp_path / name / "request.pem")]
@@ -127,4 +140,8 @@ def test_a_certificate_of_another_authority_is_not_renewed(tmp_path):
 
 def test_the_example_has_its_keys_in_the_study(tmp_path):
     provision(tmp_path / "try", "--example", "--all-local")
-    assert set(load_study(tmp_path / "try" / "study.toml").pins()) == {"clinic", "laboratory", "imaging"}
+    assert set(load_study(tmp_path / "try" / "study.toml").pins()) == {
+        "clinic",
+        "laboratory",
+        "imaging",
+    }

@@ -1,4 +1,6 @@
-"""A party's own policy: checked before anything is sent, named here, and only that it refused is told to the others."""
+"""A party's own policy: checked before anything is sent, named here, and only that it refused is
+told to the others.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,11 @@ def policies(folder, **by_party):
     ("rules", "settings", "words"),
     [
         ("", {}, "there are 6 rows here, fewer than minimum-rows = 20"),
-        ('minimum-rows = 6\nmethods = ["cocoa"]', {"method": "newton"}, "'newton' is not among methods = ['cocoa']"),
+        (
+            'minimum-rows = 6\nmethods = ["cocoa"]',
+            {"method": "newton"},
+            "'newton' is not among methods = ['cocoa']",
+        ),
         (
             'minimum-rows = 6\nsecure-sums = "required"',
             PLAIN,
@@ -61,7 +67,9 @@ def policies(folder, **by_party):
     ],
     ids=["rows", "method", "secure sums"],
 )
-def test_a_policy_that_refuses_is_named_here_and_only_mentioned_there(tmp_path, rules, settings, words):
+def test_a_policy_that_refuses_is_named_here_and_only_mentioned_there(
+    tmp_path, rules, settings, words
+):
     write_study(tmp_path, problem=LOGISTIC, split="samples", **settings)
     policies(tmp_path, bea=rules)
     sent = []
@@ -79,14 +87,18 @@ def test_with_the_defaults_tiny_data_is_refused_in_real_processes(tmp_path):
     write_study(tmp_path, problem=LOGISTIC, split="samples", policy="")
     write_data(tmp_path, data("samples", classification=True, n=18, d=6))
     command = [sys.executable, "-m", "coterie", "agent", str(tmp_path), "--json"]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=280, check=False).stdout)
+    found = json.loads(
+        subprocess.run(command, capture_output=True, text=True, timeout=280, check=False).stdout
+    )
     for name in NAMES:
         assert found["parties"][name]["exit_code"] == 3
         assert f"{name}'s policy: there are 6 rows here" in found["parties"][name]["error"]
 
 
 def parts(rows, columns, parties=3):
-    return [TableSummary(name, rows, columns, rows * columns, False, []) for name in NAMES[:parties]]
+    return [
+        TableSummary(name, rows, columns, rows * columns, False, []) for name in NAMES[:parties]
+    ]
 
 
 def test_newton_tells_too_much_of_four_rows_a_column_and_gram_does_not(tmp_path):
@@ -96,7 +108,9 @@ def test_newton_tells_too_much_of_four_rows_a_column_and_gram_does_not(tmp_path)
         return Policy().allows(study, parts(rows, 30), 0)[method]
 
     # 8 rounds of 30 · 33 / 2 + 2 numbers against a third of 31 n.
-    assert "newton would tell about 3976 numbers in this run, more than the 1240" in refused(LOGISTIC, 120, "newton")
+    assert "newton would tell about 3976 numbers in this run, more than the 1240" in refused(
+        LOGISTIC, 120, "newton"
+    )
     assert "newton" in refused(LOGISTIC, 384, "newton")
     assert refused(LOGISTIC, 385, "newton") == ""
     assert refused(RIDGE, 48, "gram") == ""
@@ -107,27 +121,45 @@ def test_with_columns_apart_there_is_no_budget_unless_somebody_sets_one(tmp_path
     write_study(tmp_path, method="tree", network="path")
     study = load_party(tmp_path / "ada" / "party.toml")[1]
     assert Policy().allows(study, parts(100, 10), 0)["tree"] == ""
-    assert "tree would tell about 15992 numbers" in Policy(budget=1.0).allows(study, parts(100, 10), 0)["tree"]
+    assert (
+        "tree would tell about 15992 numbers"
+        in Policy(budget=1.0).allows(study, parts(100, 10), 0)["tree"]
+    )
 
 
 def test_what_follows_another_method_has_the_same_budget(tmp_path):
     write_study(tmp_path, problem=LOGISTIC, split="samples", **PLAIN)
     study = load_party(tmp_path / "ada" / "party.toml")[1]
     for rows, refused in ((385, True), (4000, False)):
-        alone, after = (Policy().allows(study, parts(rows, 30), 0, later=later)["newton"] for later in (False, True))
+        alone, after = (
+            Policy().allows(study, parts(rows, 30), 0, later=later)["newton"]
+            for later in (False, True)
+        )
         assert alone == ""
         assert ("newton would tell about" in after) == refused
-    assert "is not among methods" in Policy(methods=("gram",)).allows(study, parts(4000, 30), 0, later=True)["newton"]
+    assert (
+        "is not among methods"
+        in Policy(methods=("gram",)).allows(study, parts(4000, 30), 0, later=True)["newton"]
+    )
 
 
 @pytest.mark.parametrize("names", [["newton", "lbfgs-rows"], ["newton"]])
 def test_auto_changes_to_what_all_policies_allow(tmp_path, monkeypatch, names):
     """A run that would change at the first certificate."""
-    monkeypatch.setattr(switching, "TUNING", replace(switching.TUNING, soonest=1, share=1e-9, clearly=1e-9))
+    monkeypatch.setattr(
+        switching, "TUNING", replace(switching.TUNING, soonest=1, share=1e-9, clearly=1e-9)
+    )
     write_study(tmp_path, problem=LOGISTIC, split="samples", **{"max-rounds": 60})
     page = disclosure(load_study(tmp_path / "study.toml"), "bea", data("samples")[1])
-    assert "chosen when the parties have met, and perhaps by another of them later in the run, one of:" in page
-    policies(tmp_path, ada="minimum-rows = 0\nbudget = inf", bea=f"minimum-rows = 0\nbudget = inf\nmethods = {names}")
+    assert (
+        "chosen when the parties have met, and perhaps by another of them later in the run, one of:"
+        in page
+    )
+    policies(
+        tmp_path,
+        ada="minimum-rows = 0\nbudget = inf",
+        bea=f"minimum-rows = 0\nbudget = inf\nmethods = {names}",
+    )
     results = together(tmp_path, data("samples", classification=True, n=120, d=4))
     for result in results:
         assert result.certificate.settings["method"]["name"] == names[-1]
@@ -137,7 +169,9 @@ def test_auto_changes_to_what_all_policies_allow(tmp_path, monkeypatch, names):
 def test_auto_chooses_among_what_all_policies_allow(tmp_path):
     write_study(tmp_path, split="samples")
     tables = data("samples")
-    assert {result.certificate.settings["method"]["name"] for result in together(tmp_path, tables)} == {"gram"}
+    assert {
+        result.certificate.settings["method"]["name"] for result in together(tmp_path, tables)
+    } == {"gram"}
     allowing = ANYTHING + "\nmethods = {}"
     policies(
         tmp_path,
@@ -145,12 +179,16 @@ def test_auto_chooses_among_what_all_policies_allow(tmp_path):
         cyd=allowing.format(["proximal-2", "cocoa", "gram"]),
     )
     results = together(tmp_path, tables)
-    assert {result.certificate.settings["method"]["name"] for result in results} == {"proximal-2"}, results
+    assert {result.certificate.settings["method"]["name"] for result in results} == {
+        "proximal-2"
+    }, results
 
 
 def test_policies_that_have_no_method_in_common_end_the_run_in_words(tmp_path):
     write_study(tmp_path, split="samples")
-    policies(tmp_path, bea=f"{ANYTHING}\nmethods = ['newton']", cyd=f"{ANYTHING}\nmethods = ['gram']")
+    policies(
+        tmp_path, bea=f"{ANYTHING}\nmethods = ['newton']", cyd=f"{ANYTHING}\nmethods = ['gram']"
+    )
     for end in together(tmp_path, data("samples")):
         assert isinstance(end, Refused)
         assert "no method is allowed by all policies: ada allows " in str(end)
@@ -160,13 +198,23 @@ def test_policies_that_have_no_method_in_common_end_the_run_in_words(tmp_path):
 def test_a_run_ends_before_one_number_too_many_also_after_it_was_continued(tmp_path):
     def fit(rounds):
         text = (tmp_path / "study.toml").read_text()
-        (tmp_path / "study.toml").write_text(text.replace("max-rounds = 100", f"max-rounds = {rounds}"))
+        (tmp_path / "study.toml").write_text(
+            text.replace("max-rounds = 100", f"max-rounds = {rounds}")
+        )
         sent = []
         return together(tmp_path, tables, links=partial(Recording, sent)), sent
 
     settings = PLAIN | {"max-rounds": 100, "check-every": 10, "acceleration": "none"}
     slow = RIDGE | {"strength": 1e-2}
-    write_study(tmp_path, problem=slow, split="samples", method="lin-consensus", network="path", tol=1e-13, **settings)
+    write_study(
+        tmp_path,
+        problem=slow,
+        split="samples",
+        method="lin-consensus",
+        network="path",
+        tol=1e-13,
+        **settings,
+    )
     # 20 rows of 10 numbers: 2480 may be said, fewer are expected, and a round says 9 to 19.
     policies(tmp_path, bea="minimum-rows = 20\nbudget = 12.4")
     tables = [replace(table, X=table.X * np.logspace(0, 2, 9)) for table in data("samples")]
@@ -199,9 +247,16 @@ def test_rules_that_make_no_sense_are_refused_with_the_place(tmp_path, rules, wo
         load_party(tmp_path / "ada" / "party.toml")
 
 
-@pytest.mark.parametrize("penalty", [{"penalty": "l2", "strength": 0.01}, {"penalty": "traceball", "radius": 3.0}])
+@pytest.mark.parametrize(
+    "penalty", [{"penalty": "l2", "strength": 0.01}, {"penalty": "traceball", "radius": 3.0}]
+)
 def test_the_budget_knows_several_classes(tmp_path, penalty):
-    write_study(tmp_path, problem={"loss": "multinomial", "intercept": False} | penalty, split="samples", policy="")
+    write_study(
+        tmp_path,
+        problem={"loss": "multinomial", "intercept": False} | penalty,
+        split="samples",
+        policy="",
+    )
     ends = together(tmp_path, data("samples", classification=True, n=900, d=4))
     if penalty["penalty"] == "l2":
         assert [end.status for end in ends] == ["optimal"] * 3, ends

@@ -1,4 +1,6 @@
-"""A party with valid keys that sends wrong numbers while predicting: it is named, and nothing is written."""
+"""A party with valid keys that sends wrong numbers while predicting: it is named, and nothing is
+written.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def fitted(tmp_path_factory):
     return folder
 
 
-LONG = [pytest.param(lie, marks=pytest.mark.slow) for lie in ("one number", "inf", "too short", "bytes")]
+LONG = [
+    pytest.param(lie, marks=pytest.mark.slow) for lie in ("one number", "inf", "too short", "bytes")
+]
 
 
 @pytest.mark.parametrize("lie", ["nan", *LONG])
@@ -54,7 +58,13 @@ def test_wrong_scores_are_refused_by_name_and_nothing_is_written(fitted, tmp_pat
     running = {}
     for name in NAMES:
         command = ["-c", LIAR] if name == liar else ["-m", "coterie"]
-        command += ["predict", fitted / name / "party.toml", fitted / name / "data.csv", "-o", tmp_path / f"{name}.csv"]
+        command += [
+            "predict",
+            fitted / name / "party.toml",
+            fitted / name / "data.csv",
+            "-o",
+            tmp_path / f"{name}.csv",
+        ]
         command += [lie] if name == liar else []
         running[name] = subprocess.Popen(
             [sys.executable, *map(str, command)], stderr=subprocess.PIPE, text=True, env=environment

@@ -1,4 +1,6 @@
-"""Rows of another party cannot be rebuilt from a study: what curious, lying and unlucky parties tried before."""
+"""Rows of another party cannot be rebuilt from a study: what curious, lying and unlucky parties
+tried before.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def wire(monkeypatch):
     return said
 
 
-# -- groups of few rows ------------------------------------------------------------------------------------------------
+# -- groups of few rows ----------------------------------------------------------------------------
 
 
 COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=20)
@@ -83,7 +85,9 @@ def test_neither_values_nor_missing_ones_are_small(missing, minimum):
 def clustered(folder, ids, policy=ANYTHING):
     """A study with clustered errors, and a table for each party with those clusters."""
     problem = {"loss": "logistic", "penalty": "none", "intercept": True}
-    write_study(folder, problem=problem, split="samples", tol=1e-8, inference="clustered", policy=policy)
+    write_study(
+        folder, problem=problem, split="samples", tol=1e-8, inference="clustered", policy=policy
+    )
     for name in NAMES:
         file = folder / name / "party.toml"
         file.write_text('cluster = "patient"\n' + file.read_text())
@@ -93,7 +97,12 @@ def clustered(folder, ids, policy=ANYTHING):
     y = np.where(random.random(3 * n) < 1 / (1 + np.exp(-X[:, 0])), 1.0, -1.0)
     whole = co.read((X, y), columns=["a", "b"])
     return [
-        replace(whole.take_rows(np.arange(k * n, (k + 1) * n)), name=name, ids=np.array(ids[k]), rows=None)
+        replace(
+            whole.take_rows(np.arange(k * n, (k + 1) * n)),
+            name=name,
+            ids=np.array(ids[k]),
+            rows=None,
+        )
         for k, name in enumerate(NAMES)
     ]
 
@@ -112,7 +121,9 @@ def test_a_cluster_with_few_rows_at_one_of_two_parties_is_not_told(tmp_path, wir
 
 
 def test_what_shared_clusters_leave_is_not_told_either(tmp_path):
-    """All rows of bea but three are in clusters that others have: the sum over all, less these, is about three."""
+    """All rows of bea but three are in clusters that others have: the sum over all, less these, is
+    about three.
+    """
     own = [[f"{name} {k // 4}" for k in range(40)] for name in NAMES]
     own[1] = [f"ada {k % 4}" for k in range(37)] + ["b1", "b2", "b3"]
     own[0] = [f"ada {k % 4}" for k in range(40)]
@@ -127,7 +138,9 @@ def test_clusters_with_enough_rows_at_each_party_are_told(tmp_path):
     assert all(result.status.success for result in together(tmp_path, tables))
     found = co.Inference.load(tmp_path / "ada" / "result" / "inference.json")
     problem = co.Problem("logistic", "none", intercept=True)
-    local = co.solve(problem, [replace(table, ids=None) for table in tables], tol=1e-8, progress=False)
+    local = co.solve(
+        problem, [replace(table, ids=None) for table in tables], tol=1e-8, progress=False
+    )
     with pytest.warns(UserWarning, match="only 23 clusters"):
         expected = local.inference("clustered", clusters=[np.array(ids) for ids in own])
     np.testing.assert_allclose(found.standard_errors, expected.standard_errors, rtol=1e-6)
@@ -142,7 +155,9 @@ def test_no_bin_of_an_evaluation_has_few_rows_of_a_party(tmp_path, wire, kind):
     write_study(tmp_path, policy=ANYTHING, **settings)
     whole = data("samples", classification=classes, n=300, d=3)
     if kind == "multinomial":
-        whole = [replace(table, y=np.digitize(table.y, [-1.0, 1.0]).astype(float)) for table in whole]
+        whole = [
+            replace(table, y=np.digitize(table.y, [-1.0, 1.0]).astype(float)) for table in whole
+        ]
     if kind == "poisson":
         whole = [replace(table, y=1.37 * np.abs(table.y)) for table in whole]
     write_data(tmp_path, whole)
@@ -165,7 +180,10 @@ def test_no_bin_of_an_evaluation_has_few_rows_of_a_party(tmp_path, wire, kind):
         if np.isfinite(value) and score not in ("auc", "calibration_error"):
             assert value == pytest.approx(exact.scores[score], rel=1e-9), score
     if classes:
-        assert abs(found[0].scores["auc"] - exact.scores["auc"]) <= found[0].auc_bound + exact.auc_bound
+        assert (
+            abs(found[0].scores["auc"] - exact.scores["auc"])
+            <= found[0].auc_bound + exact.auc_bound
+        )
         filled = [one for one in found[0].calibration if one.weight]
         assert all(one.weight >= MINIMUM for one in filled)
 
@@ -212,7 +230,9 @@ def test_no_count_of_a_description_is_of_few_rows(tmp_path, wire):
 
 
 def test_a_liar_does_not_hear_of_a_category_that_is_rare_at_a_party(tmp_path, wire, monkeypatch):
-    """Whatever others claim to have, a party says nothing of a category with few rows of its own."""
+    """Whatever others claim to have, a party says nothing of a category with few rows of its
+    own.
+    """
     write_study(tmp_path, policy=ANYTHING, **STUDY)
     for name in NAMES:
         rare = "HIV" if name == "bea" else "flu"
@@ -226,7 +246,7 @@ def test_a_liar_does_not_hear_of_a_category_that_is_rare_at_a_party(tmp_path, wi
     assert _hash("code", b"tflu") in said
 
 
-# -- parties that hide nobody ------------------------------------------------------------------------------------------
+# -- parties that hide nobody ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [0, 3, 19])
@@ -238,7 +258,9 @@ def test_an_ally_with_few_rows_does_not_make_three_parties_of_two(tmp_path, wire
     tables[2] = tables[2].take_rows(np.arange(rows))
     ends = together(tmp_path, tables)
     assert all(isinstance(end, Refused) for end in ends), ends
-    assert "bea's policy: secure sums need 3 parties with at least minimum-rows = 20 rows" in str(ends[1])
+    assert "bea's policy: secure sums need 3 parties with at least minimum-rows = 20 rows" in str(
+        ends[1]
+    )
     assert "there are 2 (ada, bea)" in str(ends[1])
     assert not wire["bea"]
     # Without masks it is what two parties see of each other, if all agree to that.
@@ -273,11 +295,13 @@ def test_two_parties_have_no_secure_sums_where_one_requires_them():
     few = msgspec.structs.replace(parts[2], rows=19)
     assert "there are 2" in Policy().exposes(Masked, [*parts[:2], few], 0)
     assert Policy(minimum_rows=19).exposes(Masked, [*parts[:2], few], 0) is None
-    assert "minimum-rows = 20 rows in each of 6 folds" in Policy().exposes(Masked, parts, 0, folds=6)
+    assert "minimum-rows = 20 rows in each of 6 folds" in Policy().exposes(
+        Masked, parts, 0, folds=6
+    )
     assert Policy(minimum_rows=16).exposes(Masked, parts, 0, folds=6) is None
 
 
-# -- budgets -----------------------------------------------------------------------------------------------------------
+# -- budgets ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lie", [{}, {"nonzeros": 10**9}, {"rows": 10**9, "nonzeros": 10**10}])
@@ -287,7 +311,10 @@ def test_what_others_claim_does_not_raise_a_budget(tmp_path, lie):
     mine = TableSummary("ada", 30, 30, 900, False, [])
     others = [msgspec.structs.replace(mine, name=name, **lie) for name in NAMES[1:]]
     assert study.has_secure_sums
-    assert "more than the 310 that its budget allows" in Policy().allows(study, [mine, *others], 0)["newton"]
+    assert (
+        "more than the 310 that its budget allows"
+        in Policy().allows(study, [mine, *others], 0)["newton"]
+    )
 
 
 def test_a_budget_outlives_restarts_and_counts_what_is_said_again_once(tmp_path):
@@ -302,7 +329,9 @@ def test_a_budget_outlives_restarts_and_counts_what_is_said_again_once(tmp_path)
 
     assert said([1.0, 2.0], [5.0, 6.0]) == 8
     assert said([1.0, 2.0], [5.0, 6.0]) == 8, "the same run again, from the beginning"
-    assert said([1.0, 2.0], [7.0, 6.0]) == 12, "another total, so another question, and the same numbers in answer"
+    assert said([1.0, 2.0], [7.0, 6.0]) == 12, (
+        "another total, so another question, and the same numbers in answer"
+    )
     assert said([1.0, 3.0], [8.0, 6.0]) == 16
     with file.open("ab") as torn:
         torn.write(b"half a record")
@@ -325,9 +354,13 @@ def test_a_party_that_comes_again_with_other_rows_does_not_reset_the_budgets_of_
         ends.append(together(tmp_path, tables)[1])
     # 50 rows of 4 numbers: about 120 numbers a run, of which 300 may be told in all.
     assert ends[0].status == "optimal"
-    assert "more than the 300 that its budget allows" in str(getattr(ends[-1], "error", None) or ends[-1])
+    assert "more than the 300 that its budget allows" in str(
+        getattr(ends[-1], "error", None) or ends[-1]
+    )
     # With the rows of the first run nothing new is told.
-    assert together(tmp_path, data("samples", classification=True, n=150, d=3))[1].status == "optimal"
+    assert (
+        together(tmp_path, data("samples", classification=True, n=150, d=3))[1].status == "optimal"
+    )
 
 
 def test_a_party_whose_own_rows_changed_keeps_its_count(tmp_path):
@@ -340,16 +373,20 @@ def test_a_party_whose_own_rows_changed_keeps_its_count(tmp_path):
         tables[1].X[changed] += 1.0
         ends.append(together(tmp_path, tables)[1])
     assert ends[0].status == "optimal"
-    assert "more than the 300 that its budget allows" in str(getattr(ends[-1], "error", None) or ends[-1])
+    assert "more than the 300 that its budget allows" in str(
+        getattr(ends[-1], "error", None) or ends[-1]
+    )
 
 
-# -- a total that was changed ------------------------------------------------------------------------------------------
+# -- a total that was changed ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["star", "path"])
 @pytest.mark.parametrize("change", ["total", "scaled", "own message"])
 def test_who_adds_up_cannot_change_a_total(tmp_path, monkeypatch, kind, change):
-    """The first party sees the total before all others: it changes numbers, and the check number as it did before."""
+    """The first party sees the total before all others: it changes numbers, and the check number as
+    it did before.
+    """
     handed_down = PointToPoint._handed_down
 
     def changed(self, total, tag):
@@ -365,7 +402,8 @@ def test_who_adds_up_cannot_change_a_total(tmp_path, monkeypatch, kind, change):
         return handed_down(self, total, tag)
 
     if change == "own message":
-        # What it says itself is on its way before it hears anything: a change afterwards is one of the total.
+        # What it says itself is on its way before it hears anything: a change afterwards is one of
+        # the total.
         served = PointToPoint._served, PointToPoint._climbed
 
         def late(original):
@@ -383,7 +421,9 @@ def test_who_adds_up_cannot_change_a_total(tmp_path, monkeypatch, kind, change):
         monkeypatch.setattr(PointToPoint, "_climbed", late(served[1]))
     else:
         monkeypatch.setattr(PointToPoint, "_handed_down", changed)
-    study = write_study(tmp_path, split="samples", method="proximal-2", network=kind, **{"max-rounds": 5})
+    study = write_study(
+        tmp_path, split="samples", method="proximal-2", network=kind, **{"max-rounds": 5}
+    )
     for end in together(study, data("samples")):
         assert end.status == "protocol_error", end
         assert "masks do not cancel" in str(end)
@@ -410,11 +450,14 @@ def test_the_root_does_not_learn_the_key(tmp_path, monkeypatch):
     assert keys[1] == keys[2] is not None
 
 
-@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5), st.floats(1e-20, 1e9), st.integers(0, 4))
+@given(
+    st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5), st.floats(1e-20, 1e9), st.integers(0, 4)
+)
 def test_a_check_finds_every_change(numbers, change, place):
     seeds = {(i, j): bytes([i, j] * 8) for i in range(3) for j in range(i)}
     parties = [
-        secure_sums.MaskedSums(k, {o: seeds[max(k, o), min(k, o)] for o in range(3) if o != k}) for k in range(3)
+        secure_sums.MaskedSums(k, {o: seeds[max(k, o), min(k, o)] for o in range(3) if o != k})
+        for k in range(3)
     ]
     for k, party in enumerate(parties):
         party.check_with(None if k == 0 else bytes(range(32)), 0, 1)
@@ -432,7 +475,7 @@ def test_a_check_finds_every_change(numbers, change, place):
             party.decoded(total, float)
 
 
-# -- consent -----------------------------------------------------------------------------------------------------------
+# -- consent ---------------------------------------------------------------------------------------
 
 
 def test_nothing_is_sent_from_python_without_consent(tmp_path):

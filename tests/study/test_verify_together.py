@@ -1,4 +1,6 @@
-"""`coterie verify` between organisations: the parties compute the proof again, and all come to the same verdict."""
+"""`coterie verify` between organisations: the parties compute the proof again, and all come to the
+same verdict.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,32 @@ def low_rank():
 
 
 CASES = {
-    "split by features": ({"problem": LASSO, "network": "path"}, data("features", classification=True)),
+    "split by features": (
+        {"problem": LASSO, "network": "path"},
+        data("features", classification=True),
+    ),
     "in another order": ({"problem": RIDGE | {"intercept": True}, "id": "patient"}, keyed()),
-    "groups": ({"problem": GROUP, "method": "graph-cp", "network": "ring"}, data("features", classification=True)),
-    "float32": ({"problem": RIDGE | {"intercept": True}, "network": "star"}, data("features", dtype=np.float32)),
+    "groups": (
+        {"problem": GROUP, "method": "graph-cp", "network": "ring"},
+        data("features", classification=True),
+    ),
+    "float32": (
+        {"problem": RIDGE | {"intercept": True}, "network": "star"},
+        data("features", dtype=np.float32),
+    ),
     "split by samples": (
         {"problem": LASSO, "split": "samples", "method": "proximal-1"},
         data("samples", classification=True),
     ),
-    "rows on a path": ({"split": "samples", "network": "path", "method": "cocoa"}, data("samples", sparse=True)),
+    "rows on a path": (
+        {"split": "samples", "network": "path", "method": "cocoa"},
+        data("samples", sparse=True),
+    ),
     "low rank": ({"problem": LOW_RANK, "split": "samples", "max-rounds": 8}, low_rank()),
-    "users": ({"problem": USERS, "split": "users", "max-rounds": 4}, data("samples", classification=True)),
+    "users": (
+        {"problem": USERS, "split": "users", "max-rounds": 4},
+        data("samples", classification=True),
+    ),
     "users on a path": (
         {"problem": USERS, "split": "users", "network": "path", "max-rounds": 4},
         data("samples", classification=True),
@@ -74,7 +91,7 @@ def test_what_a_run_proved_is_found_again_by_all(tmp_path, case):
         assert any("how the model was found" in text for text in one.unchecked)
 
 
-# -- falsified files ---------------------------------------------------------------------------------------------------
+# -- falsified files -------------------------------------------------------------------------------
 
 
 def flip_a_number(folder):
@@ -136,19 +153,26 @@ def in_all_models(change, **settings):
 
     def forge(folder):
         files = {name: folder / name / "result" for name in NAMES}
-        models = {name: change(LinearModel.load(result / "model.npz")) for name, result in files.items()}
+        models = {
+            name: change(LinearModel.load(result / "model.npz")) for name, result in files.items()
+        }
         parts = {name: model.digest() for name, model in models.items()}
         for name, result in files.items():
             models[name].save(result / "model.npz")
             certificate = Certificate.load(result / "certificate.json")
             said = {**certificate.settings, "parts": parts, **settings}
-            replace(certificate, settings=said, model_digest=parts[name]).save(result / "certificate.json")
+            replace(certificate, settings=said, model_digest=parts[name]).save(
+                result / "certificate.json"
+            )
 
     return forge
 
 
 def with_more_rows(certificate):
-    participants = tuple(replace(participant, rows=participant.rows * 1000) for participant in certificate.participants)
+    participants = tuple(
+        replace(participant, rows=participant.rows * 1000)
+        for participant in certificate.participants
+    )
     return replace(certificate, participants=participants)
 
 
@@ -168,8 +192,13 @@ def of_an_older_kind(folder):
 
 FORGERIES = {
     "swapped classes": (
-        in_all_models(lambda model: replace(model, classes_=model.classes_[::-1].copy()), classes=[1.0, -1.0]),
-        [f"{name}: the model has the classes 1.0, -1.0, but the data has -1.0, 1.0" for name in NAMES],
+        in_all_models(
+            lambda model: replace(model, classes_=model.classes_[::-1].copy()), classes=[1.0, -1.0]
+        ),
+        [
+            f"{name}: the model has the classes 1.0, -1.0, but the data has -1.0, 1.0"
+            for name in NAMES
+        ],
     ),
     "the part of another": (
         in_all_models(lambda model: replace(model, part="dan of elsewhere")),
@@ -177,20 +206,34 @@ FORGERIES = {
     ),
     "more rows": (
         in_certificate(with_more_rows, *NAMES),
-        [f"{name}: ada has 60 rows and 3 columns, but its certificate says 60000" for name in NAMES],
+        [
+            f"{name}: ada has 60 rows and 3 columns, but its certificate says 60000"
+            for name in NAMES
+        ],
     ),
     "what nobody signed": (
         in_certificate(with_settings(approved="yes"), *NAMES),
-        [f"{name}: the certificate says what this version does not know of a run: approved" for name in NAMES],
+        [
+            f"{name}: the certificate says what this version does not know of a run: approved"
+            for name in NAMES
+        ],
     ),
     "an older unit, without signatures": (
-        in_certificate(lambda one: replace(with_settings(unit="zeros")(one), signatures={}), *NAMES),
-        [f"{name}: the certificate says what this version does not know of a run: unit" for name in NAMES],
+        in_certificate(
+            lambda one: replace(with_settings(unit="zeros")(one), signatures={}), *NAMES
+        ),
+        [
+            f"{name}: the certificate says what this version does not know of a run: unit"
+            for name in NAMES
+        ],
     ),
     "an older format, without signatures": (
         of_an_older_kind,
         [
-            f"{name}: its certificate.json was changed after it was written, or is a file of another kind"
+            (
+                f"{name}: its certificate.json was changed after it was written, or is a file of "
+                "another kind"
+            )
             for name in NAMES
         ],
     ),
@@ -203,8 +246,14 @@ FORGERIES = {
             "cyd: its run.json was changed after it was written, or is of another run",
         ],
     ),
-    "a part, its certificate and its run": (other_part_certificate_and_run, ["ada, bea differs from that of cyd"]),
-    "a certificate": (edit_certificate, ["bea: its certificate.json was changed after it was written"]),
+    "a part, its certificate and its run": (
+        other_part_certificate_and_run,
+        ["ada, bea differs from that of cyd"],
+    ),
+    "a certificate": (
+        edit_certificate,
+        ["bea: its certificate.json was changed after it was written"],
+    ),
     "a gap, sealed again": (
         in_certificate(half_the_gap, "bea"),
         ["bea: gap is", "bea: the signature of ada under its certificate does not hold"],
@@ -214,10 +263,16 @@ FORGERIES = {
         [f"cyd: {name} has not signed its certificate" for name in NAMES],
     ),
     "the signature of another": (
-        in_certificate(lambda one: replace(one, signatures={**one.signatures, "ada": one.signatures["bea"]}), "cyd"),
+        in_certificate(
+            lambda one: replace(one, signatures={**one.signatures, "ada": one.signatures["bea"]}),
+            "cyd",
+        ),
         ["cyd: the signature of ada under its certificate does not hold"],
     ),
-    "all gaps, sealed again": (in_certificate(half_the_gap, *NAMES), [f"{name}: gap is" for name in NAMES]),
+    "all gaps, sealed again": (
+        in_certificate(half_the_gap, *NAMES),
+        [f"{name}: gap is" for name in NAMES],
+    ),
     "the dual vector": (in_certificate(shifted, "ada"), [f"{name}: gap is" for name in NAMES]),
     "a dual vector too short": (
         in_certificate(lambda one: replace(one, witness=tuple(v[:-1] for v in one.witness)), "ada"),
@@ -225,7 +280,10 @@ FORGERIES = {
     ),
     "no parts": (
         in_certificate(
-            lambda one: replace(one, settings={k: v for k, v in one.settings.items() if k != "parts"}), "bea"
+            lambda one: replace(
+                one, settings={k: v for k, v in one.settings.items() if k != "parts"}
+            ),
+            "bea",
         ),
         ["bea: its certificate names no parts"],
     ),
@@ -262,7 +320,9 @@ def test_what_was_falsified_is_found_and_said_by_all(tmp_path, fitted, forgery):
     found = together(tmp_path, tables, work=verify_together)
     assert found[0].objections == found[1].objections == found[2].objections
     assert len(found[0].objections) >= len(expected)
-    assert all(any(text in one for one in found[0].objections) for text in expected), found[0].objections
+    assert all(any(text in one for one in found[0].objections) for text in expected), found[
+        0
+    ].objections
     # Only what was falsified is objected to: beside a changed part, nobody else's files are blamed.
     blamed = {one.split(":")[0] for one in found[0].objections if ":" in one}
     assert blamed == {text.split(":")[0] for text in expected if ":" in text}
@@ -274,7 +334,9 @@ def test_other_data_is_found_by_its_party(fitted):
     for one in together(folder, changed, work=verify_together):
         assert one.objections == ("bea: its data is not the data that was certified",)
     for error in together(
-        folder, [table.take_rows(np.arange(50 + k)) for k, table in enumerate(tables)], work=verify_together
+        folder,
+        [table.take_rows(np.arange(50 + k)) for k, table in enumerate(tables)],
+        work=verify_together,
     ):
         assert isinstance(error, InvalidData)
         assert "party 'bea': has 51 rows but party 'ada' has 50" in str(error)
@@ -294,7 +356,9 @@ def test_a_file_that_is_not_there_is_refused_before_anybody_is_called(tmp_path):
 def test_who_verifies_alone_is_told_how(fitted):
     folder, _ = fitted
     result = folder / "ada" / "result"
-    refused = here("verify", result / "certificate.json", result / "model.npz", folder / "study.toml")
+    refused = here(
+        "verify", result / "certificate.json", result / "model.npz", folder / "study.toml"
+    )
     assert isinstance(refused.exception, InvalidInput)
     assert "run `coterie verify party.toml` at every party" in str(refused.exception)
 
@@ -318,7 +382,9 @@ def test_the_page_says_what_is_sent_to_verify(tmp_path):
 
 
 def test_a_changed_number_ends_the_command_with_the_same_code_at_every_party(tmp_path):
-    """With real processes; tests/study/test_peers.py runs the command where everything is in order."""
+    """With real processes; tests/study/test_peers.py runs the command where everything is in
+    order.
+    """
     names, tables = NAMES[:2], data("features", names=NAMES[:2])
     write_study(tmp_path, names=names, problem=RIDGE | {"intercept": True}, tol=1e-3)
     write_data(tmp_path, tables)
@@ -332,10 +398,12 @@ def test_a_changed_number_ends_the_command_with_the_same_code_at_every_party(tmp
     for name in names:
         assert found["parties"][name]["exit_code"] == 4
         assert not found["parties"][name]["holds"]
-        assert found["parties"][name]["objections"] == ["bea: its model.npz is not the one that was certified"]
+        assert found["parties"][name]["objections"] == [
+            "bea: its model.npz is not the one that was certified"
+        ]
 
 
-# -- files next to the certificate -------------------------------------------------------------------------------------
+# -- files next to the certificate -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -361,7 +429,9 @@ def resealed_run(file, **changes):
     file.write_text(json.dumps({**content, "seal": digest(json.dumps(content, sort_keys=True))}))
 
 
-@pytest.mark.parametrize("field", ["standard_errors", "estimates", "p_values", "names", "sums", "kind", "missing"])
+@pytest.mark.parametrize(
+    "field", ["standard_errors", "estimates", "p_values", "names", "sums", "kind", "missing"]
+)
 def test_forged_standard_errors_are_refused_by_all(with_errors, field):
     folder, tables = with_errors
     file = folder / "bea" / "result" / "inference.json"
@@ -406,13 +476,22 @@ def edited(name, **changes):
 
 FORGED_FILES = {
     "rounds": (edited("bill.json", rounds=1), "bill.json has another rounds"),
-    "total": (edited("bill.json", total={"messages": 1, "scalars": 1, "bits": 1}), "bill.json has another total"),
+    "total": (
+        edited("bill.json", total={"messages": 1, "scalars": 1, "bits": 1}),
+        "bill.json has another total",
+    ),
     "purposes": (edited("bill.json", bill=[]), "bill.json has another bill"),
     "another part": (edited("bill.json", path={}), "bill.json has another path"),
     "no bill": (lambda folder: (folder / "bill.json").unlink(), "bill.json cannot be read"),
-    "choice": (lambda folder: (folder / "choice.json").write_text("{}"), "choice.json that the study does not ask for"),
+    "choice": (
+        lambda folder: (folder / "choice.json").write_text("{}"),
+        "choice.json that the study does not ask for",
+    ),
     "path": (lambda folder: (folder / "path").mkdir(), "path/ was changed"),
-    "scores": (lambda folder: (folder / "evaluation.json").write_text("{}"), "evaluation.json cannot be read"),
+    "scores": (
+        lambda folder: (folder / "evaluation.json").write_text("{}"),
+        "evaluation.json cannot be read",
+    ),
 }
 
 
@@ -459,14 +538,19 @@ def other_strengths(folder):
     content = content_of(folder / "path" / "path.json")
     content |= {"strengths": content["strengths"][::-1]}
     content.pop("seal")
-    (folder / "path" / "path.json").write_text(json.dumps({**content, "seal": digest(json.dumps(content))}))
+    (folder / "path" / "path.json").write_text(
+        json.dumps({**content, "seal": digest(json.dumps(content))})
+    )
 
 
 FORGED_PATHS = {
     "certificate": (forged_strength, "path/strength-000: ada: gap is"),
     "strengths": (other_strengths, "its certificate is about"),
     "no path": (lambda folder: shutil.rmtree(folder / "path"), "lacks the one that it asks for"),
-    "no strength": (lambda folder: shutil.rmtree(folder / "path" / "strength-001"), "path/ was changed"),
+    "no strength": (
+        lambda folder: shutil.rmtree(folder / "path" / "strength-001"),
+        "path/ was changed",
+    ),
     "cost": (edited("bill.json", path={}), "bill.json has another path"),
 }
 

@@ -1,8 +1,9 @@
 """The attack that secure sums are for: rows and labels of another party, rebuilt from what it said.
 
-Six parties with six rows each. Whoever adds up, a server or a neighbour on a tree, sees a message. In plain sums, two
-Hessians of newton give the rows and labels of its sender, and one second moment those of binary columns. With
-secure sums nothing of it is left, even for four of the six who put together all that they know.
+Six parties with six rows each. Whoever adds up, a server or a neighbour on a tree, sees a message.
+In plain sums, two Hessians of newton give the rows and labels of its sender, and one second moment
+those of binary columns. With secure sums nothing of it is left, even for four of the six who put
+together all that they know.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ def unmasked(wire, tag, message, known):
     """The message without the masks that those parties know, as whole numbers."""
     integers = message.copy()
     for party in known:
-        cipher = Cipher(algorithms.AES(wire.seeds[party][VICTIM]), modes.CTR(tag.step.to_bytes(8, "big") + bytes(8)))
+        cipher = Cipher(
+            algorithms.AES(wire.seeds[party][VICTIM]),
+            modes.CTR(tag.step.to_bytes(8, "big") + bytes(8)),
+        )
         stream = np.frombuffer(cipher.encryptor().update(bytes(integers.nbytes)), np.uint64)
         # The victim has the largest number: it subtracted.
         fixed_point.add(integers, stream)
@@ -96,11 +100,13 @@ def numbers_in(integers):
     return fixed_point.rounded(integers[:-3], float)
 
 
-# -- the attack --------------------------------------------------------------------------------------------------------
+# -- the attack ------------------------------------------------------------------------------------
 
 
 def rebuilt_by_newton(messages):
-    """Rows and labels from two Hessians and a gradient; every party knows the columns' means and spread."""
+    """Rows and labels from two Hessians and a gradient; every party knows the columns' means and
+    spread.
+    """
     centre = X.mean(axis=0)
     unit = np.sqrt(((X - centre) ** 2).sum() / X.size)
     width = COLUMNS + 1
@@ -122,7 +128,9 @@ def rebuilt_by_newton(messages):
 
 
 def rebuilt_by_gram(messages):
-    """All tables of zeros and ones with such products, up to the order of their rows, with labels."""
+    """All tables of zeros and ones with such products, up to the order of their rows, with
+    labels.
+    """
     triangle = COLUMNS * (COLUMNS + 1) // 2
     message = next(message for message in messages if message.size == triangle + COLUMNS)
     if not np.array_equal(message, np.rint(message)) or np.abs(message).max() > ROWS:
@@ -130,7 +138,8 @@ def rebuilt_by_gram(messages):
     G = np.zeros((COLUMNS, COLUMNS), int)
     G[np.triu_indices(COLUMNS)] = message[:triangle]
     both = [
-        [*row, (int(c) + row[j]) // 2] for j, (row, c) in enumerate(zip(G.tolist(), message[triangle:], strict=True))
+        [*row, (int(c) + row[j]) // 2]
+        for j, (row, c) in enumerate(zip(G.tolist(), message[triangle:], strict=True))
     ]
     found = set()
 
@@ -143,7 +152,9 @@ def rebuilt_by_gram(messages):
         sizes = range(2**ROWS) if j else [(1 << G[0, 0]) - 1]
         for column in sizes:
             fits = j == COLUMNS or column.bit_count() == G[j, j]
-            if fits and all((column & other).bit_count() == both[i][j] for i, other in enumerate(columns)):
+            if fits and all(
+                (column & other).bit_count() == both[i][j] for i, other in enumerate(columns)
+            ):
                 place([*columns, column])
 
     place([])
@@ -151,7 +162,9 @@ def rebuilt_by_gram(messages):
 
 
 def error_of(rows, labels):
-    """How far the nearest rebuilt row is from each real one, at most; infinite if a label is wrong."""
+    """How far the nearest rebuilt row is from each real one, at most; infinite if a label is
+    wrong.
+    """
     worst = 0.0
     for row, label in zip(own(X), own(Y), strict=True):
         distances = np.abs(rows - row).max(axis=1)
@@ -170,12 +183,16 @@ def test_newton_tells_rows_and_labels_unless_sums_are_secure(wire, network):
             rebuilt = rebuilt_by_newton([numbers_in(unmasked(wire, *one, known)) for one in masked])
         assert not error_of(*rebuilt) < 0.5
     everybody = [numbers_in(unmasked(wire, *one, range(PARTIES - 1))) for one in masked]
-    assert error_of(*rebuilt_by_newton(everybody)) < 1e-4, "all others together see it: total less their own"
+    assert error_of(*rebuilt_by_newton(everybody)) < 1e-4, (
+        "all others together see it: total less their own"
+    )
 
 
 @pytest.mark.parametrize("network", [None, TREE], ids=["server", "tree"])
 def test_gram_tells_binary_rows_and_labels_unless_sums_are_secure(wire, network):
-    truth = tuple(sorted((*map(int, row), int(y > 0)) for row, y in zip(own(FLAGS), own(Y), strict=True)))
+    truth = tuple(
+        sorted((*map(int, row), int(y > 0)) for row, y in zip(own(FLAGS), own(Y), strict=True))
+    )
     plain = [message for _, message in listen(wire, "gram", False, network)]
     assert rebuilt_by_gram(plain) == {truth}
     masked = listen(wire, "gram", True, network)
@@ -183,11 +200,13 @@ def test_gram_tells_binary_rows_and_labels_unless_sums_are_secure(wire, network)
         assert not rebuilt_by_gram([numbers_in(unmasked(wire, *one, known)) for one in masked])
 
 
-# -- noise -------------------------------------------------------------------------------------------------------------
+# -- noise -----------------------------------------------------------------------------------------
 
 
 def most_uneven_bit(integers):
-    """How many standard deviations the most uneven of the 192 places of bits is away from a half."""
+    """How many standard deviations the most uneven of the 192 places of bits is away from a
+    half.
+    """
     bits = np.unpackbits(integers.view(np.uint8).reshape(-1, 24), axis=1)
     return float(np.abs(bits.mean(axis=0) - 0.5).max() * 2 * np.sqrt(len(bits)))
 
@@ -220,7 +239,9 @@ def test_the_looks_find_a_mask_that_is_used_twice():
     """The difference of two messages under one mask is that of what they say."""
     x = RANDOM.standard_normal((2, 500))
     parties = [secure_sums.MaskedSums(0, {1: bytes(16), 2: bytes(range(16))}) for _ in range(2)]
-    one, other = (party.encoded(row, Tag("rounds", 1, "Sum")) for party, row in zip(parties, x, strict=True))
+    one, other = (
+        party.encoded(row, Tag("rounds", 1, "Sum")) for party, row in zip(parties, x, strict=True)
+    )
     difference = one.copy()
     fixed_point.mask(difference, other[None], 1)
     sums = ExactSums(3)

@@ -1,4 +1,6 @@
-"""The decoder of frames: whatever comes in, out comes a frame that says what it is, or a typed error, and no memory."""
+"""The decoder of frames: whatever comes in, out comes a frame that says what it is, or a typed
+error, and no memory.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,21 @@ def genuine(kind=Kind.MESSAGE, size=5, dtype="<f8"):
     return encode(Header(kind, "run", 0, 1, 2, 3, "rounds", 4, "Sum", ""), np.ones(size, dtype))
 
 
-GENUINE = [genuine(kind, size, dtype) for kind in Kind for size in (0, 1, 5, 20) for dtype in ("<f8", "<f4", "|u1")]
-FIELDS = list(msgspec.structs.astuple(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, "rounds", 4, "Sum", "")))
+GENUINE = [
+    genuine(kind, size, dtype)
+    for kind in Kind
+    for size in (0, 1, 5, 20)
+    for dtype in ("<f8", "<f4", "|u1")
+]
+FIELDS = list(
+    msgspec.structs.astuple(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, "rounds", 4, "Sum", ""))
+)
 
 
 def changed(frame, script):
-    """The frame after a few bytes were changed, cut out or put in, as four bytes a time say: what, where, with what."""
+    """The frame after a few bytes were changed, cut out or put in, as four bytes a time say: what,
+    where, with what.
+    """
     frame = bytearray(frame)
     for k in range(0, len(script) - 3, 4):
         what, high, low, value = script[k : k + 4]
@@ -73,12 +84,16 @@ def changed(frame, script):
 
 def sealed(header, payload):
     """A frame with the right magic, lengths and checksum around a header that is any bytes."""
-    prefix = struct.pack("<4sIII", b"COT2", len(header), len(payload), zlib.crc32(payload, zlib.crc32(header)))
+    prefix = struct.pack(
+        "<4sIII", b"COT2", len(header), len(payload), zlib.crc32(payload, zlib.crc32(header))
+    )
     return prefix + header + bytes(-(len(prefix) + len(header)) % 64) + payload
 
 
 def sealed_nonsense(changes, missing, payload):
-    """The same around a header in which some places were filled with nonsense, and the last ones are missing."""
+    """The same around a header in which some places were filled with nonsense, and the last ones
+    are missing.
+    """
     fields = [*FIELDS[:-1], (len(payload),)]
     for place, value in changes:
         fields[place : place + 1] = [value]
@@ -164,7 +179,9 @@ def test_a_changed_bit_is_always_noticed():
 
 @pytest.mark.parametrize("announced", [CAP + 1, 2**31, 2**32 - 1])
 def test_sizes_are_checked_before_memory_is_taken(announced):
-    header = msgspec.msgpack.encode(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, dtype="<f8", shape=(announced // 8,)))
+    header = msgspec.msgpack.encode(
+        Header(Kind.MESSAGE, "run", 0, 1, 2, 3, dtype="<f8", shape=(announced // 8,))
+    )
     frame = struct.pack("<4sIII", b"COT2", len(header), announced, 0) + header
     tracemalloc.start()
     try:
@@ -216,6 +233,8 @@ def test_a_fuzzer_that_watches_the_branches_finds_nothing(tmp_path):
         "-rss_limit_mb=600",
         str(corpus),
     ]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path, env=dict(os.environ))
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=280, cwd=tmp_path, env=dict(os.environ)
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert "Done 100000 runs" in ran.stderr

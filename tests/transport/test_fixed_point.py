@@ -24,7 +24,10 @@ MODULUS = 2**192
 
 def integers_of(words):
     """The whole numbers that the words stand for, by Python's own arithmetic."""
-    found = [sum(int(collective) << (64 * k) for k, collective in enumerate(row)) for row in words.reshape(-1, 3)]
+    found = [
+        sum(int(collective) << (64 * k) for k, collective in enumerate(row))
+        for row in words.reshape(-1, 3)
+    ]
     return [one - MODULUS if one >= MODULUS // 2 else one for one in found]
 
 
@@ -40,8 +43,14 @@ def encoded(x):
 
 
 sizes = st.floats(allow_nan=False, allow_infinity=False, min_value=-(2.0**92), max_value=2.0**92)
-halves = st.builds(lambda m, e: math.ldexp(m, e), st.integers(-(2**53), 2**53), st.integers(-150, 38))
-ties = st.builds(lambda m, more: (m + 0.5) * 2.0**-96 * more, st.integers(-99, 99), st.sampled_from((1.0, 1 + 2**-50)))
+halves = st.builds(
+    lambda m, e: math.ldexp(m, e), st.integers(-(2**53), 2**53), st.integers(-150, 38)
+)
+ties = st.builds(
+    lambda m, more: (m + 0.5) * 2.0**-96 * more,
+    st.integers(-99, 99),
+    st.sampled_from((1.0, 1 + 2**-50)),
+)
 whole = st.integers(-(2**191) + 1, 2**191 - 1) | st.integers(-(2**60), 2**60)
 near_ties = st.builds(
     lambda m, sign, digits, e, off: sign * ((2 * (m | 1 << (digits - 1)) + 1) * 2**e + off),
@@ -67,7 +76,11 @@ def test_a_total_is_rounded_to_the_nearest_and_ties_to_even(integers):
     assert fixed_point.rounded(words, np.float64).tolist() == [float(one) for one in exact]
     for one, found in zip(exact, fixed_point.rounded(words, np.float32), strict=True):
         near = np.float32(float(one))
-        others = [near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf))]
+        others = [
+            near,
+            np.nextafter(near, np.float32(np.inf)),
+            np.nextafter(near, np.float32(-np.inf)),
+        ]
         best = min(abs(Fraction(float(other)) - one) for other in others)
         assert abs(Fraction(float(found)) - one) == best
         if sum(abs(Fraction(float(other)) - one) == best for other in others) > 1:
@@ -134,7 +147,7 @@ def test_a_sum_of_shapes_keeps_them():
     assert (ExactSums(2).at_once([x, x[:, ::-1]]) == x + x[:, ::-1]).all()
 
 
-# -- certificates ------------------------------------------------------------------------------------------------------
+# -- certificates ----------------------------------------------------------------------------------
 
 
 def least(X, y, strength):
@@ -152,7 +165,9 @@ def least(X, y, strength):
 @pytest.mark.parametrize("method", ["gram", "proximal-2"])
 @pytest.mark.parametrize("scale", [1e3, 1e-3, 1e-9, 1e-13, 1e-16, 1e-20, 1e-25, 1e-30])
 def test_a_gap_counts_what_was_cut_off(method, scale):
-    """Columns so small that most of their sums are below the unit: the gap is a bound all the same."""
+    """Columns so small that most of their sums are below the unit: the gap is a bound all the
+    same.
+    """
     random = np.random.default_rng(1)
     X, y = scale * random.standard_normal((12, 2)), random.standard_normal(12)
     strength = 0.05 * scale**2
@@ -178,7 +193,9 @@ def test_the_largest_number_is_told_up_to_a_quarter_of_an_octave(values):
     """And the sum that tells it is the same whoever has it."""
 
     def agent(index, secure):
-        return SimpleNamespace(secure_sums=secure, one_hot=lambda value: np.eye(len(values))[index] * value)
+        return SimpleNamespace(
+            secure_sums=secure, one_hot=lambda value: np.eye(len(values))[index] * value
+        )
 
     for secure in (False, True):
         found = set()

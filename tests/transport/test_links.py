@@ -1,4 +1,6 @@
-"""Links between processes: messages arrive once and in order, whatever the network does, and strangers stay outside."""
+"""Links between processes: messages arrive once and in order, whatever the network does, and
+strangers stay outside.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,13 @@ def opened():
 def places(opened, edges=PATH, security=None, deadline=5.0, connect=True, **more):
     made = [
         GrpcMesh(
-            j, edges[j], "run", security[NAMES[j]] if security else TrustedCluster(), deadline, names=NAMES, **more
+            j,
+            edges[j],
+            "run",
+            security[NAMES[j]] if security else TrustedCluster(),
+            deadline,
+            names=NAMES,
+            **more,
         )
         for j in edges
     ]
@@ -65,13 +73,19 @@ def places(opened, edges=PATH, security=None, deadline=5.0, connect=True, **more
     return made
 
 
-# -- conversations -----------------------------------------------------------------------------------------------------
+# -- conversations ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_letters_arrive_once_in_order_and_read_only(opened, keys, tls):
     a, b, c = places(opened, security=keys if tls else None)
-    messages = [np.arange(6.0).reshape(2, 3), np.ones(3, np.float32), np.empty(0), np.array(4.0), np.zeros(300_000)]
+    messages = [
+        np.arange(6.0).reshape(2, 3),
+        np.ones(3, np.float32),
+        np.empty(0),
+        np.array(4.0),
+        np.zeros(300_000),
+    ]
     for step, message in enumerate(messages):
         for here, there in ((a, 1), (b, 0), (b, 2), (c, 1)):
             here.send(there, message, Tag("rounds", step, "Mix"))
@@ -96,7 +110,10 @@ def test_a_letter_may_be_changed_after_it_was_sent(opened):
 def test_an_unexpected_letter_is_named_on_both_sides(opened):
     a, b, _ = places(opened)
     a.send(1, np.ones(1), Tag("rounds", 3, "Mix"))
-    with pytest.raises(ProtocolError, match=r"ada sent Mix \(step 3, rounds\) where bea expects Sum \(step 3, proof\)"):
+    with pytest.raises(
+        ProtocolError,
+        match=r"ada sent Mix \(step 3, rounds\) where bea expects Sum \(step 3, proof\)",
+    ):
         b.receive(0, Tag("proof", 3, "Sum"))
 
 
@@ -130,13 +147,17 @@ def test_dropped_connections_heal_without_loss(opened, keys, tls):
                 cuts.release()
 
     with ThreadPoolExecutor() as pool:
-        for done in [pool.submit(saw), pool.submit(protocol, a, 1, 0), pool.submit(protocol, b, 0, 1)]:
+        for done in [
+            pool.submit(saw),
+            pool.submit(protocol, a, 1, 0),
+            pool.submit(protocol, b, 0, 1),
+        ]:
             done.result()
     assert total == [sum(range(rounds)) + rounds, sum(range(rounds))]
     assert a.connections[1] > 3
 
 
-# -- absence -----------------------------------------------------------------------------------------------------------
+# -- absence ---------------------------------------------------------------------------------------
 
 
 def test_who_never_comes_is_named_and_everybody_is_told(opened):
@@ -206,16 +227,20 @@ def test_after_a_restart_everybody_begins_again(opened):
     assert a.epoch == b.epoch == again.epoch == 1
 
 
-# -- strangers ---------------------------------------------------------------------------------------------------------
+# -- strangers -------------------------------------------------------------------------------------
 
 
 def call(address, frames, security=None, name="ada"):
-    """What a raw client hears in answer to those frames; `security` is a MutualTLS with None for what it lacks."""
+    """What a raw client hears in answer to those frames; `security` is a MutualTLS with None for
+    what it lacks.
+    """
     if security is None:
         channel = grpc.insecure_channel(address)
     else:
         tls = grpc.ssl_channel_credentials(security.authority, security.key, security.certificate)
-        channel = grpc.secure_channel(address, tls, [("grpc.ssl_target_name_override", server_name(name))])
+        channel = grpc.secure_channel(
+            address, tls, [("grpc.ssl_target_name_override", server_name(name))]
+        )
     line = SimpleQueue()
     for frame in frames:
         line.put(frame)
@@ -256,7 +281,9 @@ def test_strangers_do_not_get_past_tls(opened, keys, tmp_path, kind):
 def test_an_expired_certificate_is_refused_on_both_sides(opened, keys, tmp_path):
     folder = tmp_path / "keys"
     made = provide_all(folder, "study", NAMES)
-    _, old = sign(folder / "coordinator", make_request(folder / "bea", "bea").read_bytes(), NAMES, days=-1)
+    _, old = sign(
+        folder / "coordinator", make_request(folder / "bea", "bea").read_bytes(), NAMES, days=-1
+    )
     good = load_keys(made["ada"], "ada")
     (a,) = places(opened, {0: [1]}, {"ada": good})
     expired = MutualTLS((folder / "bea" / "key.pem").read_bytes(), old, good.authority)
@@ -276,7 +303,12 @@ def test_an_expired_certificate_is_refused_on_both_sides(opened, keys, tmp_path)
 
 @pytest.mark.parametrize(
     ("certificate", "claims", "reason"),
-    [("cyd", 1, "wrong name"), ("dan", 3, "no neighbour"), ("bea", 0, "no neighbour"), ("bea", 99, "no neighbour")],
+    [
+        ("cyd", 1, "wrong name"),
+        ("dan", 3, "no neighbour"),
+        ("bea", 0, "no neighbour"),
+        ("bea", 99, "no neighbour"),
+    ],
 )
 def test_a_party_cannot_speak_for_another(opened, keys, certificate, claims, reason):
     (a,) = places(opened, {0: [1, 2]}, keys)
@@ -310,7 +342,10 @@ def test_who_is_no_neighbour_is_refused_before_it_says_anything(opened, keys):
 
 
 def message(sequence, epoch=0, run="run", sender=1, received=0, kind=Kind.MESSAGE, size=2):
-    return encode(Header(kind, run, epoch, sender, sequence, received, "rounds", 0, "Sum"), np.full(size, 66.0))
+    return encode(
+        Header(kind, run, epoch, sender, sequence, received, "rounds", 0, "Sum"),
+        np.full(size, 66.0),
+    )
 
 
 def flipped(frame):
@@ -341,7 +376,8 @@ def test_what_cannot_be_is_refused_counted_and_changes_nothing(opened, keys, att
     call(a.address, [hello(), *frames], keys["bea"])
     assert a.rejected[reason] == 1
     assert a._edges[1].received == 0
-    # The rogue used bea's own key, so ada takes the real bea for a restart; then all is as if nothing had happened.
+    # The rogue used bea's own key, so ada takes the real bea for a restart; then all is as if
+    # nothing had happened.
     for streams in (a, b):
         streams.connect([a.address, b.address, ""])
     with pytest.raises(Restarted):
@@ -366,14 +402,22 @@ def test_a_letter_that_comes_twice_counts_once(opened, keys):
 def test_a_message_beyond_the_cap_ends_the_connection_before_it_is_read(opened, keys):
     (a,) = places(opened, {0: [1]}, keys, largest=20_000)
     _, code = call(a.address, [hello(), message(1, size=100_000)], keys["bea"])
-    assert code in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, None)
+    assert code in (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.UNKNOWN,
+        None,
+    )
     assert a._edges[1].received == 0
     with pytest.raises(InvalidInput, match="at most 20000"):
         a.send(1, np.zeros(3000), SUM)
 
 
 def test_parties_that_mean_different_studies_see_the_difference(opened):
-    texts = ["loss = squared\ntol = 1e-6\ncoterie = 0.1.0", "loss = squared\ntol = 1e-4\ncoterie = 0.2.0"]
+    texts = [
+        "loss = squared\ntol = 1e-6\ncoterie = 0.1.0",
+        "loss = squared\ntol = 1e-4\ncoterie = 0.2.0",
+    ]
     made = [
         GrpcMesh(j, [1 - j], "run", TrustedCluster(), 3.0, names=NAMES[:2], agreement=text)
         for j, text in enumerate(texts)
@@ -391,7 +435,7 @@ def test_parties_that_mean_different_studies_see_the_difference(opened):
         assert not any("loss" in line for line in shown)
 
 
-# -- keys --------------------------------------------------------------------------------------------------------------
+# -- keys ------------------------------------------------------------------------------------------
 
 
 def test_certificates_suit_clocks_that_are_an_hour_apart(tmp_path):
@@ -428,7 +472,8 @@ def test_private_keys_stay_and_are_private(tmp_path):
     ("spoil", "error", "message"),
     [
         (lambda f: (f / "bea" / "key.pem").unlink(), InvalidInput, "key.pem cannot be read"),
-        (lambda f: (f / "bea" / "certificate.pem").unlink(), InvalidInput, "certificate.pem cannot be read"),
+        (lambda f: (f / "bea" / "certificate.pem").unlink(), InvalidInput, ("certificate.pem cannot be "
+            "read")),
         (lambda f: (f / "bea" / "key.pem").write_bytes(b"oops"), CorruptFile, "damaged"),
         (lambda f: (f / "ada" / "key.pem").replace(f / "bea" / "key.pem"), InvalidInput, "another key"),
         (lambda f: [(f / "ada" / n).replace(f / "bea" / n) for n in ("key.pem", "certificate.pem")], InvalidInput,
@@ -452,7 +497,8 @@ def test_only_parties_of_the_study_are_signed_for(tmp_path):
     make_authority(tmp_path, "study")
     request = make_request(tmp_path / "dan", "dan").read_bytes()
     with pytest.raises(
-        InvalidInput, match="'dan' asks for a TLS certificate, but the study's parties are ada, bea, cyd"
+        InvalidInput,
+        match="'dan' asks for a TLS certificate, but the study's parties are ada, bea, cyd",
     ):
         sign(tmp_path, request, NAMES)
     with pytest.raises(CorruptFile, match="not a signing request"):
@@ -466,7 +512,13 @@ def test_frames_survive_the_round_trip():
     assert (len(frame) - x.nbytes) % 64 == 0
     found, y = decode(frame)
     assert (x == y).all()
-    assert (found.run, found.epoch, found.sender, found.sequence, found.received) == ("run", 1, 2, 3, 4)
+    assert (found.run, found.epoch, found.sender, found.sequence, found.received) == (
+        "run",
+        1,
+        2,
+        3,
+        4,
+    )
     assert (found.purpose, found.step, found.collective, found.dtype, found.shape) == (
         "rounds",
         5,
@@ -495,12 +547,19 @@ def test_frames_survive_the_round_trip():
 )
 def test_stops_and_shapes_that_cannot_be_are_refused(field, value):
     """Also with a checksum that is right: whoever is in the study can send what it likes."""
-    fields = msgspec.structs.asdict(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, dtype="<f8")) | {field: value}
+    fields = msgspec.structs.asdict(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, dtype="<f8")) | {
+        field: value
+    }
     header = msgspec.msgpack.encode(list(fields.values()))
     frame = PREFIX.pack(MAGIC, len(header), 0, zlib.crc32(header)) + header
     with pytest.raises(ProtocolError):
         decode(frame + bytes(-len(frame) % 64))
-    decode(encode(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, stop_at=2**53 + 1, stop_reason=2), np.empty((2**24 + 1, 0))))
+    decode(
+        encode(
+            Header(Kind.MESSAGE, "run", 0, 1, 2, 3, stop_at=2**53 + 1, stop_reason=2),
+            np.empty((2**24 + 1, 0)),
+        )
+    )
 
 
 def test_the_stop_is_heard_with_the_next_letter(opened):
@@ -533,7 +592,8 @@ def test_certificates_end_with_their_authority(tmp_path):
     assert signed.not_valid_after_utc == authority.not_valid_after_utc
     made = provide_all(tmp_path, "study", NAMES[:1])["ada"]
     load_keys(made, "ada")
-    # An authority of the same key that is out of date: the certificate is good, and still there is no run.
+    # An authority of the same key that is out of date: the certificate is good, and still there is
+    # no run.
     (folder / "authority.pem").unlink()
     old = make_authority(folder, "study", days=-1).read_bytes()
     (made / "authority.pem").write_bytes(old)

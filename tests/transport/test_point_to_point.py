@@ -1,4 +1,6 @@
-"""Agents in several processes give the bits and the bill of agents in one process, and stop after the same round."""
+"""Agents in several processes give the bits and the bill of agents in one process, and stop after
+the same round.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,17 @@ def same(one, other):
 
 
 MANY = erdos_renyi(70, 0.5, seed=0)
-NETWORKS = [ring(7), path(6), star(5), complete(8), expander(30, degree=4), complete(20), complete(70), MANY, path(2)]
+NETWORKS = [
+    ring(7),
+    path(6),
+    star(5),
+    complete(8),
+    expander(30, degree=4),
+    complete(20),
+    complete(70),
+    MANY,
+    path(2),
+]
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
@@ -75,7 +87,9 @@ def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
     def protocol(transport):
         for agent in transport.here:
             transport.publish(agent, np.full(agent % 3 + 1, agent, dtype))
-        protocols = [conversation(agent, m, dtype, network.neighbours(agent)) for agent in transport.here]
+        protocols = [
+            conversation(agent, m, dtype, network.neighbours(agent)) for agent in transport.here
+        ]
         results = transport.converse(protocols, "rounds")
         transport.bill.end_round()
         return results
@@ -87,8 +101,14 @@ def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
         assert transport.bill == embedded.bill
         for agent, result in zip(transport.here, results, strict=True):
             for number, (one, other) in enumerate(zip(expected[agent], result, strict=True)):
-                if isinstance(one, np.ndarray) and network is MANY and number in (1, 2, 7):  # dense products of many
-                    tiny = np.finfo(dtype).eps * max(abs(w).max() for e in expected for w in e[1:3]) * m
+                if (
+                    isinstance(one, np.ndarray) and network is MANY and number in (1, 2, 7)
+                ):  # dense products of many
+                    tiny = (
+                        np.finfo(dtype).eps
+                        * max(abs(w).max() for e in expected for w in e[1:3])
+                        * m
+                    )
                     np.testing.assert_allclose(one, other, atol=tiny)
                 else:
                     same(one, other)
@@ -96,9 +116,14 @@ def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=9), st.booleans(), st.booleans(), st.sampled_from((24, 48, 4096))
+    st.lists(st.integers(0, 3), min_size=1, max_size=9),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from((24, 48, 4096)),
 )
-def test_sums_do_not_depend_on_who_lives_where_or_on_how_they_are_cut(process_of, served, secure, piece):
+def test_sums_do_not_depend_on_who_lives_where_or_on_how_they_are_cut(
+    process_of, served, secure, piece
+):
     process_of = [sorted(set(process_of)).index(home) for home in process_of]
     m = len(process_of)
     network = star(m, server=True) if served else ring(m) if m > 2 else path(m)
@@ -124,17 +149,29 @@ def test_the_least_number_is_known_everywhere():
         assert everywhere(network, [0, 1, 2, 2], lambda c: c.least(7 - c.process))[1] == [5, 5, 5]
 
 
-@pytest.mark.parametrize(("first", "dtype"), [(0, "f8"), (2**23, "f4")], ids=["at first", "after many rounds, in f4"])
-@pytest.mark.parametrize("network", [star(6, server=True), path(6), ring(6)], ids=["server", "path", "ring"])
+@pytest.mark.parametrize(
+    ("first", "dtype"), [(0, "f8"), (2**23, "f4")], ids=["at first", "after many rounds, in f4"]
+)
+@pytest.mark.parametrize(
+    "network", [star(6, server=True), path(6), ring(6)], ids=["server", "path", "ring"]
+)
 def test_all_places_stop_after_the_same_round(network, first, dtype):
-    """The stop reason of the process of agent 0 travels with the words; those of others do not count."""
+    """The stop reason of the process of agent 0 travels with the words; those of others do not
+    count.
+    """
 
     def protocol(transport):
         def one_round(agent):
             yield Sum(np.ones(2, dtype)) if network.server else Mix(np.ones(2, dtype))
 
         for t in range(first, first + 100):
-            reason = 2 if (transport.process == 0 and t >= first + 4) else 1 if transport.process == 3 else 0
+            reason = (
+                2
+                if (transport.process == 0 and t >= first + 4)
+                else 1
+                if transport.process == 3
+                else 0
+            )
             if (agreed := transport.agreed(t, reason)) != 0:
                 return t, agreed
             transport.converse([one_round(agent) for agent in transport.here], "rounds")
@@ -185,7 +222,9 @@ def test_errors_name_who_it_was():
         with pytest.raises(ProtocolError, match=r"agent 0 expected 2 numbers.*agent 2 sent 3"):
             everywhere(network, process_of, one_word(longer))
     with pytest.raises(ProtocolError, match=r"expected (Sum|Mix).*sent (Mix|Sum)"):
-        everywhere(ring(3), process_of, one_word([Sum(np.ones(2)), Sum(np.ones(2)), Mix(np.ones(2))]))
+        everywhere(
+            ring(3), process_of, one_word([Sum(np.ones(2)), Sum(np.ones(2)), Mix(np.ones(2))])
+        )
 
 
 def test_a_silent_place_is_a_lost_party(monkeypatch):

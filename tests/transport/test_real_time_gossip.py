@@ -1,4 +1,6 @@
-"""Gossip in real time: nobody waits for anybody, what is proven holds, and the bill is counted as ever."""
+"""Gossip in real time: nobody waits for anybody, what is proven holds, and the bill is counted as
+ever.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def in_real_time(places=6, pace=0.004, stops=()):
 
 def wake_ups(folder):
     """When each agent's steps began and ended."""
-    return [np.loadtxt(folder / str(k), ndmin=2) if (folder / str(k)).exists() else np.empty((0, 2)) for k in range(6)]
+    return [
+        np.loadtxt(folder / str(k), ndmin=2) if (folder / str(k)).exists() else np.empty((0, 2))
+        for k in range(6)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +74,11 @@ def test_a_graph_is_learned_on_the_way():
 
 def test_a_slow_agent_slows_nobody(tmp_path):
     """It waits for the others to wake up three times: in lockstep, these would wait for it."""
-    how = {"check_every": 200, "max_rounds": 200, "method": Watched(log=str(tmp_path), slow=5, others=5)}
+    how = {
+        "check_every": 200,
+        "max_rounds": 200,
+        "method": Watched(log=str(tmp_path), slow=5, others=5),
+    }
     fit("given graph", in_real_time(pace=0.01), **how)
     *others, slow = wake_ups(tmp_path)
     start, end = slow[0]
@@ -82,9 +91,19 @@ def test_the_bill_is_that_of_the_wake_ups(tmp_path):
     (log := tmp_path / "log").mkdir()
     method = Watched(log=str(log), step="frank-wolfe")
     for rounds in (20, 40):
-        settings = {"max_rounds": rounds, "check_every": 20, "checkpoint": tmp_path / "saved", "method": method}
-        problem, how = co.Personal(count=16, beta=4.0, mu=0.5), {"split": "users", "network": GIVEN, "tol": 1e-12}
-        result = co.solve(problem, users(), engine=in_real_time(), progress=False, **how, **settings)
+        settings = {
+            "max_rounds": rounds,
+            "check_every": 20,
+            "checkpoint": tmp_path / "saved",
+            "method": method,
+        }
+        problem, how = (
+            co.Personal(count=16, beta=4.0, mu=0.5),
+            {"split": "users", "network": GIVEN, "tol": 1e-12},
+        )
+        result = co.solve(
+            problem, users(), engine=in_real_time(), progress=False, **how, **settings
+        )
         counts = np.array([len(own) for own in wake_ups(log)])
         assert counts.sum() > 0
         assert result.bill.bits == (Z + 4) * (counts @ NEIGHBOURS)
@@ -93,7 +112,14 @@ def test_the_bill_is_that_of_the_wake_ups(tmp_path):
 
 
 def test_the_first_place_ends_a_run_for_all():
-    result = fit("given graph", in_real_time(), max_rounds=100_000, max_seconds=2.0, check_every=50_000, tol=1e-14)
+    result = fit(
+        "given graph",
+        in_real_time(),
+        max_rounds=100_000,
+        max_seconds=2.0,
+        check_every=50_000,
+        tol=1e-14,
+    )
     assert result.status == "time_limit"
     assert 0 < result.rounds < 50_000
     assert fit("given graph", in_real_time(stops=(0,)), max_rounds=100_000).status == "interrupted"
@@ -104,7 +130,11 @@ def test_the_first_place_ends_a_run_for_all():
     ("engine", "method", "match"),
     [
         (Peers(clock="sundial"), "dada", "no clock called 'sundial'"),
-        (Ray(clock="real", pace=0.0), "dada", "pace is the mean time between two wake-ups in seconds"),
+        (
+            Ray(clock="real", pace=0.0),
+            "dada",
+            "pace is the mean time between two wake-ups in seconds",
+        ),
         (Peers(clock="real"), "global", "wake up one by one, such as dada"),
     ],
 )
@@ -118,7 +148,10 @@ def test_impossible_clocks_are_refused(engine, method, match):
     [
         ([0.0, 1.0, 1.0, 2.0, 1.0, 1.0, 0.0, 5.0], "in the name of others"),
         ([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 99.0, 5.0], "out of bounds"),
-        ([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, np.nan], "agent 2 published numbers that are not finite"),
+        (
+            [0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, np.nan],
+            "agent 2 published numbers that are not finite",
+        ),
         ([0.0, np.nan], "sent a malformed message"),
         ([1.0, 1.0, 0.0, 1.0, 0.5], "a note in the name of others"),
         ([1.0, 2.0, 1.0, 1.0, 0.5], "a note in the name of others, or to others"),
@@ -150,7 +183,9 @@ def test_only_the_process_of_agent_0_says_when_to_stop():
     assert own._stop == Stop(7, 0)
     lines[0, 1].put((own._tag, np.array([2.0]), Stop(11, 1)))
     own._ended.clear()
-    with pytest.raises(co.CoterieError, match=r"the stretch of rounds \(0, 10\) ended with Stop\(at=11, reason=1\)"):
+    with pytest.raises(
+        co.CoterieError, match=r"the stretch of rounds \(0, 10\) ended with Stop\(at=11, reason=1\)"
+    ):
         own._take_in()
 
 
@@ -179,7 +214,9 @@ def test_links_are_looked_at_without_waiting():
     assert b.ask(0, 7, patience=5.0).tolist() == [1.0, 1.0]
     assert b.ask(0, 8, patience=5.0) is None
     a.send(1, np.zeros(1), Tag("proof", 1, "Sum"))
-    with pytest.raises(co.CoterieError, match=r"sent Sum \(step 1, proof\) where agent 1 expects stretch"):
+    with pytest.raises(
+        co.CoterieError, match=r"sent Sum \(step 1, proof\) where agent 1 expects stretch"
+    ):
         polled(b, tag)
     a.close("enough")
     with pytest.raises(PartyLost, match="left the run: enough"):
@@ -190,7 +227,7 @@ def test_links_are_looked_at_without_waiting():
     b.close()
 
 
-# -- between organisations ---------------------------------------------------------------------------------------------
+# -- between organisations -------------------------------------------------------------------------
 
 
 @needs("peers")
@@ -214,13 +251,19 @@ def test_a_real_clock_is_for_users(tmp_path):
         load_study(file)
 
 
-# -- with real processes -----------------------------------------------------------------------------------------------
+# -- with real processes ---------------------------------------------------------------------------
 
 cluster = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
 ENGINES = [
-    pytest.param(Ray(workers=3, clock="real", pace=0.02, deadline=10.0), marks=[*cluster, needs("ray")], id="ray"),
     pytest.param(
-        Peers(clock="real", pace=0.02, deadline=10.0), marks=[*cluster, needs("peers"), pytest.mark.slow], id="peers"
+        Ray(workers=3, clock="real", pace=0.02, deadline=10.0),
+        marks=[*cluster, needs("ray")],
+        id="ray",
+    ),
+    pytest.param(
+        Peers(clock="real", pace=0.02, deadline=10.0),
+        marks=[*cluster, needs("peers"), pytest.mark.slow],
+        id="peers",
     ),
 ]
 
@@ -229,7 +272,11 @@ ENGINES = [
 def test_processes_with_clocks_of_their_own(engine, tmp_path, reference):
     """The optimum, in spite of an agent that wakes up a third as often as the others."""
     result = fit(
-        "given graph", engine, max_rounds=10_000, tol=1e-3, method=Watched(log=str(tmp_path), slow=5, others=4)
+        "given graph",
+        engine,
+        max_rounds=10_000,
+        tol=1e-3,
+        method=Watched(log=str(tmp_path), slow=5, others=4),
     )
     assert result.status == "optimal", result.error
     assert_certified(result, reference)
@@ -242,7 +289,9 @@ def test_processes_with_clocks_of_their_own(engine, tmp_path, reference):
 @pytest.mark.chaos
 @pytest.mark.parametrize("engine", ENGINES)
 def test_who_is_lost_does_not_stop_the_others(engine, tmp_path, reference):
-    """They go on until the next certificate, which needs everybody: the run ends with the last one that there was."""
+    """They go on until the next certificate, which needs everybody: the run ends with the last one
+    that there was.
+    """
     how = {"max_rounds": 300, "check_every": 100, "method": Watched(log=str(tmp_path), doomed=5)}
     result = fit("given graph", engine, **how)
     assert result.status == "party_lost"

@@ -1,4 +1,6 @@
-"""What comes in from outside: idle connections, silence, floods, and the same party twice; with real processes."""
+"""What comes in from outside: idle connections, silence, floods, and the same party twice; with
+real processes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,17 @@ from coterie.errors import InvalidInput
 from coterie.run.statuses import Status
 from coterie.study.study import load_party
 from coterie.transport.gate import MOST
-from tests.harness.parties import NAMES, Network, Party, data, free_ports, processes, together, write_data, write_study
+from tests.harness.parties import (
+    NAMES,
+    Network,
+    Party,
+    data,
+    free_ports,
+    processes,
+    together,
+    write_data,
+    write_study,
+)
 from tests.study.test_faults import LONG, assert_same_bits, footprint, undisturbed, until
 
 pytestmark = pytest.mark.chaos
@@ -44,19 +56,26 @@ def test_a_thousand_idle_connections_end_nothing(tmp_path):
         ports = [port_of(tmp_path, name) for name in ("ada", "bea")]
         for k in range(2200):
             with contextlib.suppress(OSError):
-                idle.append(stack.enter_context(socket.create_connection(("127.0.0.1", ports[k % 2]), 60)))
+                idle.append(
+                    stack.enter_context(socket.create_connection(("127.0.0.1", ports[k % 2]), 60))
+                )
         assert len(idle) > 2000
         running["cyd"].signal(signal.SIGCONT)
         until(lambda: running["ada"].ended or footprint(running["ada"].process.pid)[1] < 200)
         ends = {name: party.wait() for name, party in running.items()}
     assert {code for code, _ in ends.values()} == {Status.ITERATION_LIMIT.exit_code}, ends
-    assert not any(printed["warnings"] for _, printed in ends.values()), "files keep their descriptors"
+    assert not any(printed["warnings"] for _, printed in ends.values()), (
+        "files keep their descriptors"
+    )
     assert MOST < 1024
-    assert_same_bits([Result.load(tmp_path / name / "result") for name in NAMES], undisturbed(tables, settings))
+    assert_same_bits(
+        [Result.load(tmp_path / name / "result") for name in NAMES], undisturbed(tables, settings)
+    )
 
 
 class Silent(Network):
-    """A network whose first connections fall silent when the word has passed so many times, while new ones work.
+    """A network whose first connections fall silent when the word has passed so many times, while
+    new ones work.
 
     TLS takes the first three turns; then come the settings of HTTP/2, and the hellos.
     """
@@ -82,7 +101,9 @@ class Silent(Network):
         return None
 
 
-@pytest.mark.parametrize("turns", [4, 6, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1, 2, 3, 5, 8))])
+@pytest.mark.parametrize(
+    "turns", [4, 6, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1, 2, 3, 5, 8))]
+)
 def test_a_connection_that_falls_silent_is_dialled_again_in_time(tmp_path, turns):
     tables, settings = data(classification=True), LONG | {"max-rounds": 40}
     with Silent(turns, 2) as network:
@@ -165,7 +186,9 @@ def test_the_same_party_twice_is_told_at_both(tmp_path):
             )
             port = port_of(tmp_path, name)
             (tmp_path / f"{name}-again").mkdir()
-            (tmp_path / f"{name}-again" / "party.toml").write_text(text.replace(str(port), str(free_ports(1)[0])))
+            (tmp_path / f"{name}-again" / "party.toml").write_text(
+                text.replace(str(port), str(free_ports(1)[0]))
+            )
             code, printed = Party(tmp_path, f"{name}-again").wait()
             assert code == Status.PROTOCOL_ERROR.exit_code, printed
             assert f"{name} is already running" in printed["error"]

@@ -1,1 +1,3 @@
-"""What users call: solve, path, plan, describe, evaluate and verify, and the results that these return."""
+"""What users call: solve, path, plan, describe, evaluate and verify, and the results that these
+return.
+"""

@@ -1,8 +1,10 @@
-"""Compare what a certificate and a model say with the data: names, counts and orders, which no gap depends on.
+"""Compare what a certificate and a model say with the data: names, counts and orders, which no gap
+depends on.
 
-A proof is about numbers. Whoever swaps the names of two classes, columns or users changes what a model predicts, and
-leaves its gap as it is. So everything in either file is compared with the data or computed again; `Compared` says what
-was, and what nobody can see from the data: how the model was found.
+A proof is about numbers. Whoever swaps the names of two classes, columns or users changes what a
+model predicts, and leaves its gap as it is. So everything in either file is compared with the data
+or computed again; `Compared` says what was, and what nobody can see from the data: how the model
+was found.
 """
 
 from __future__ import annotations
@@ -31,9 +33,28 @@ from coterie.run.certificate import Certificate, Participant
 from coterie.run.statuses import Status
 from coterie.stats.standard_errors import Received, questions_of, summarised
 
-HOW = ("method", "acceleration", "seed", "limits", "changed", "secure_sums", "proved_by", "inference")
+HOW = (
+    "method",
+    "acceleration",
+    "seed",
+    "limits",
+    "changed",
+    "secure_sums",
+    "proved_by",
+    "inference",
+)
 """Settings that say how a model was found: nothing that is proven rests on them."""
-KNOWN = (*HOW, "problem", "split", "partition", "network", "network_digest", "classes", "prepare", "parts")
+KNOWN = (
+    *HOW,
+    "problem",
+    "split",
+    "partition",
+    "network",
+    "network_digest",
+    "classes",
+    "prepare",
+    "parts",
+)
 NAMELESS = re.compile(r"(data|(agent|party) \d+|.+/\d+)\Z")
 """Names that were given to data without one."""
 NUMBERED = re.compile(r"party \d+\Z")
@@ -43,8 +64,9 @@ FEW = 6
 AGREEMENT = 1e-9
 """How far a lower bound may be above an objective by rounding, relative to it."""
 TABLE, TINY = 1e-6, 1e-12
-"""How closely a table of standard errors agrees with one that is computed again, relative to each number and to the
-largest one."""
+"""How closely a table of standard errors agrees with one that is computed again, relative to each
+number and to the largest one.
+"""
 CLOSE_STEPS = 1e-2
 """The same for the distance to the best model, in standard errors."""
 
@@ -73,7 +95,9 @@ def compare(
     participants: Sequence[Participant],
     in_pieces: bool,
 ) -> Compared:
-    """Compare all that a certificate and a model say of the data with the tables; `people` is who holds them."""
+    """Compare all that a certificate and a model say of the data with the tables; `people` is who
+    holds them.
+    """
     found, settings = Compared(), certificate.settings
     found.objections += contradictions(certificate, model.problem)
     _compare_people(found, certificate, participants, settings, in_pieces)
@@ -85,7 +109,9 @@ def compare(
     return found
 
 
-def compare_model(found: Compared, certificate: Certificate, model: Any, agents: Sequence[Agent[Any]]) -> None:
+def compare_model(
+    found: Compared, certificate: Certificate, model: Any, agents: Sequence[Agent[Any]]
+) -> None:
     """Compare what of a model no proof looks at, and yet is shown, or changes predictions."""
     family = model.problem.kind
     found.that(
@@ -106,18 +132,26 @@ def contradictions(certificate: Certificate, problem: AnyProblem) -> Iterator[st
     if plain(settings["problem"]) != plain(problem.settings()):
         yield "the certificate is about another problem than the model's"
     if settings["limits"]["tol"] != certificate.tolerance:
-        yield f"the tolerance is {certificate.tolerance!r}, but the run was asked for {settings['limits']['tol']!r}"
+        yield (
+            f"the tolerance is {certificate.tolerance!r}, but the run was asked for "
+            f"{settings['limits']['tol']!r}"
+        )
     try:
         method = METHODS[settings["method"]["name"]]
     except UnknownName as error:
         raise NotRegistered(error) from None
     if (method.split, method.family) != (settings["split"], problem.kind.name):
-        yield f"there is no method {method.name!r} for such models and data split by {settings['split']}"
+        yield (
+            f"there is no method {method.name!r} for such models and data split by "
+            f"{settings['split']}"
+        )
     if not (isinstance(settings["seed"], int) and settings["seed"] >= 0):
         yield f"{settings['seed']!r} is not a seed"
 
 
-def compare_classes(found: Compared, settings: Mapping[str, Any], model: Any, classes: Classes) -> None:
+def compare_classes(
+    found: Compared, settings: Mapping[str, Any], model: Any, classes: Classes
+) -> None:
     """The classes, in the order in which the model has them."""
     local = None if classes is None else classes.tolist()
     held = None if model.classes_ is None else model.classes_.tolist()
@@ -141,9 +175,13 @@ def compare_columns(found: Compared, model: Any, tables: Sequence[Table], split:
         places = np.argsort(np.concatenate(columns_of(tables)))
         joined = [name for own in known for name in own]
         names = [joined[k] for k in places.tolist()]
-    same = list(model.columns) == names and (split == "features" or all(own == names for own in known))
+    same = list(model.columns) == names and (
+        split == "features" or all(own == names for own in known)
+    )
     objection = _says("the model has the columns", model.columns, names)
-    found.that(same, f"the names of {len(names)} columns, in the order of the coefficients", objection)
+    found.that(
+        same, f"the names of {len(names)} columns, in the order of the coefficients", objection
+    )
 
 
 def compare_how(found: Compared, certificate: Certificate) -> None:
@@ -151,7 +189,8 @@ def compare_how(found: Compared, certificate: Certificate) -> None:
     settings = certificate.settings
     method = settings["method"]["name"]
     found.unchecked.append(
-        f"how the model was found (method {method}, its seed and limits), which the proof does not rest on"
+        f"how the model was found (method {method}, its seed and limits), which the proof does "
+        "not rest on"
     )
     if settings["split"] != "users":
         found.unchecked.append("the network that messages travelled on")
@@ -161,20 +200,29 @@ def compare_how(found: Compared, certificate: Certificate) -> None:
 
 def compare_run(found: Compared, result: Result, certificate: Certificate) -> None:
     """Compare what `run.json` says with the certificate; `result` is what was read from it."""
-    wrong = [*_wrong_status(result, certificate), *_wrong_network(result, certificate), *_wrong_history(result)]
+    wrong = [
+        *_wrong_status(result, certificate),
+        *_wrong_network(result, certificate),
+        *_wrong_history(result),
+    ]
     if _has_one_objective(certificate, result) and _crosses(certificate, result):
         wrong.append("has a history that crosses the bounds of the certificate")
     found.objections += [f"run.json {text}" for text in wrong]
     if not wrong:
-        found.compared.append("run.json: the status, the method, the network and the model that it is about")
-    found.unchecked.append("the bill, the history and the messages of run.json, which say how the run went")
+        found.compared.append(
+            "run.json: the status, the method, the network and the model that it is about"
+        )
+    found.unchecked.append(
+        "the bill, the history and the messages of run.json, which say how the run went"
+    )
 
 
 def _wrong_status(result: Result, certificate: Certificate) -> Iterator[str]:
     """How the run cannot have ended with that certificate."""
     status, proven = result.status, certificate.gap <= certificate.tolerance * certificate.unit
     failed = not status.success and result.error is None
-    # A run that learns its graph goes on until the graph stays, also when the models are within the tolerance.
+    # A run that learns its graph goes on until the graph stays, also when the models are within the
+    # tolerance.
     may_go_on = result.model.problem.kind.problems.graph_is_data
     if (proven and failed and not may_go_on) or (status.success and not proven):
         yield f"says the status {status}, which does not follow from the gap"
@@ -200,7 +248,10 @@ def _wrong_network(result: Result, certificate: Certificate) -> Iterator[str]:
 
 def _wrong_history(result: Result) -> Iterator[str]:
     """Records that contradict the bill."""
-    rounds, bits = [record.round for record in result.history], [record.bits for record in result.history]
+    rounds, bits = (
+        [record.round for record in result.history],
+        [record.bits for record in result.history],
+    )
     in_order = rounds == sorted(rounds) and bits == sorted(bits)
     if not in_order or max(rounds, default=0) > result.bill.rounds:
         yield "has a history that its bill contradicts"
@@ -209,14 +260,18 @@ def _wrong_history(result: Result) -> Iterator[str]:
 
 
 def _has_one_objective(certificate: Certificate, result: Result) -> bool:
-    """Whether all bounds of a history are about the objective of the certificate, and about all models."""
+    """Whether all bounds of a history are about the objective of the certificate, and about all
+    models.
+    """
     loss = certificate.settings["problem"].get("loss", {})
     graph_changes = result.model.problem.kind.problems.graph_is_data
     return certificate.radius is None and loss.get("stages", 1) == 1 and not graph_changes
 
 
 def _crosses(certificate: Certificate, result: Result) -> bool:
-    """Whether some objective of the history is below the proven bound, or some bound above the proven objective."""
+    """Whether some objective of the history is below the proven bound, or some bound above the
+    proven objective.
+    """
     slack = AGREEMENT * (abs(certificate.primal) + certificate.unit)
     low, high = certificate.dual - slack, certificate.primal + slack
     return any(record.primal < low or record.dual > high for record in result.history)
@@ -231,12 +286,18 @@ def compare_inference(found: Compared, written: Inference, computed: Inference) 
             continue
         said, local = getattr(written, name), getattr(computed, name)
         if not _same_entry(said, local):
-            shown = f": {said!r} is written, and {local!r} is computed" if isinstance(local, str | float | int) else ""
+            shown = (
+                f": {said!r} is written, and {local!r} is computed"
+                if isinstance(local, str | float | int)
+                else ""
+            )
             found.objections.append(f"inference.json has other {name} than the data gives{shown}")
     if not abs(written.distance - computed.distance) <= CLOSE_STEPS:
         found.objections.append("inference.json has another distance than the data gives")
     if len(found.objections) == before:
-        found.compared.append(f"the {written.kind} standard errors of {len(written.names)} coefficients")
+        found.compared.append(
+            f"the {written.kind} standard errors of {len(written.names)} coefficients"
+        )
 
 
 @contextmanager
@@ -245,17 +306,25 @@ def refusing_other_errors(found: Compared) -> Iterator[None]:
     try:
         yield
     except (InvalidData, InvalidProblem, UnknownName) as refusal:
-        found.objections.append(f"inference.json has standard errors that the data does not give: {refusal}")
+        found.objections.append(
+            f"inference.json has standard errors that the data does not give: {refusal}"
+        )
 
 
-def compare_table(found: Compared, written: Inference, model: Any, tolerance: float, received: Received) -> None:
-    """Compare stored standard errors with those that follow from these sums, whatever was asked to have them."""
+def compare_table(
+    found: Compared, written: Inference, model: Any, tolerance: float, received: Received
+) -> None:
+    """Compare stored standard errors with those that follow from these sums, whatever was asked to
+    have them.
+    """
     tried = Compared()
     for asked in questions_of(written):
         tried = Compared()
         with refusing_other_errors(tried):
             computed = summarised(model, tolerance, asked, received)
-            compare_inference(tried, written, computed.with_per_sd() if written.per_sd else computed)
+            compare_inference(
+                tried, written, computed.with_per_sd() if written.per_sd else computed
+            )
         if not tried.objections:
             break
     found.objections += tried.objections
@@ -263,11 +332,15 @@ def compare_table(found: Compared, written: Inference, model: Any, tolerance: fl
 
 
 def _same_entry(said: Any, local: Any) -> bool:
-    """Whether two entries of a table of standard errors agree, numbers to `TABLE` of the largest beside them."""
+    """Whether two entries of a table of standard errors agree, numbers to `TABLE` of the largest
+    beside them.
+    """
     if isinstance(local, np.ndarray):
         if not isinstance(said, np.ndarray) or said.shape != local.shape:
             return False
-        return bool(np.allclose(said, local, rtol=TABLE, atol=TINY * float(np.abs(local).max(initial=0.0))))
+        return bool(
+            np.allclose(said, local, rtol=TABLE, atol=TINY * float(np.abs(local).max(initial=0.0)))
+        )
     if isinstance(local, float):
         return isinstance(said, float | int) and abs(said - local) <= TABLE * abs(local)
     return bool(said == local)
@@ -287,7 +360,9 @@ def _compare_people(
 ) -> None:
     said = certificate.participants
     if len(said) != len(participants):
-        found.objections.append(f"the data is of {len(participants)} parties, but the certificate names {len(said)}")
+        found.objections.append(
+            f"the data is of {len(participants)} parties, but the certificate names {len(said)}"
+        )
         return
     wrong = [*_other_data(said, participants), *_other_names(said, participants)]
     if any(
@@ -298,27 +373,43 @@ def _compare_people(
     by_columns = settings["split"] == "features"
     partition = settings["partition"]
     if partition is not None and in_pieces:
-        sizes = [participant.columns if by_columns else participant.rows for participant in participants]
+        sizes = [
+            participant.columns if by_columns else participant.rows for participant in participants
+        ]
         if [len(part) for part in partition] != sizes:
-            wrong.append("the certificate deals out other numbers of rows or columns than the parties have")
+            wrong.append(
+                "the certificate deals out other numbers of rows or columns than the parties have"
+            )
     found.objections += wrong
     if not wrong:
-        rows = participants[0].rows if by_columns else sum(participant.rows for participant in participants)
+        rows = (
+            participants[0].rows
+            if by_columns
+            else sum(participant.rows for participant in participants)
+        )
         found.compared.append(
-            f"the data of {len(participants)} parties, {rows} rows, and what the certificate says of each"
+            f"the data of {len(participants)} parties, {rows} rows, and what the certificate says "
+            "of each"
         )
 
 
 def _other_data(said: Sequence[Participant], participants: Sequence[Participant]) -> Iterator[str]:
     """Other data than the certificate names, or of another size."""
-    changed = [held.name for written, held in zip(said, participants, strict=True) if written.digest != held.digest]
+    changed = [
+        held.name
+        for written, held in zip(said, participants, strict=True)
+        if written.digest != held.digest
+    ]
     if changed:
         yield f"the data is not the data that was certified (it differs at: {', '.join(changed)})"
     for written, held in zip(said, participants, strict=True):
         if written.rows != held.rows:
             yield f"{held.name} has {held.rows} rows, but the certificate says {written.rows}"
         if written.columns != held.columns:
-            yield f"{held.name} has {held.columns} columns, but the certificate says {written.columns}"
+            yield (
+                f"{held.name} has {held.columns} columns, but the certificate says "
+                f"{written.columns}"
+            )
 
 
 def _other_names(said: Sequence[Participant], participants: Sequence[Participant]) -> Iterator[str]:
@@ -329,12 +420,16 @@ def _other_names(said: Sequence[Participant], participants: Sequence[Participant
 
 
 def _compare_users(found: Compared, certificate: Certificate, model: Any, named: list[str]) -> None:
-    """Whether the users of the model are those of the data; a list of data may have no names for them."""
+    """Whether the users of the model are those of the data; a list of data may have no names for
+    them.
+    """
     users = list(model.users)
     if users != named and all(NUMBERED.match(name) for name in named):
         named = [participant.name for participant in certificate.participants]
         found.unchecked.append("names of users, because the data has none")
-    found.that(users == named, f"the {len(users)} users", _says("the model is of the users", users, named))
+    found.that(
+        users == named, f"the {len(users)} users", _says("the model is of the users", users, named)
+    )
 
 
 def _compare_network(found: Compared, settings: Mapping[str, Any], model: Any, agents: int) -> None:
@@ -342,11 +437,16 @@ def _compare_network(found: Compared, settings: Mapping[str, Any], model: Any, a
     graph = model.problem.kind.models.proven_network(model, settings, agents)
     title = str(settings["network"])
     name = title.removeprefix("<Network ").split(":")[0]
-    same = settings["network_digest"] == graph.digest and title == repr(Network(graph.weights, name=name))
+    same = settings["network_digest"] == graph.digest and title == repr(
+        Network(graph.weights, name=name)
+    )
     known = _built_in(name, agents, settings["seed"])
     if known is not None and known != graph.digest:
         same = False
-    objection = f"the certificate says that the graph of who is alike is {title}, but the model's is another"
+    objection = (
+        f"the certificate says that the graph of who is alike is {title}, but the model's is "
+        "another"
+    )
     found.that(same, "the graph of who is alike", objection)
 
 
@@ -363,7 +463,9 @@ def _alike(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
     if one is None or other is None:
         return one is None and other is None
     pairs = list(zip(one, other, strict=False))
-    return len(one) == len(other) and all(a == b and isinstance(a, str) == isinstance(b, str) for a, b in pairs)
+    return len(one) == len(other) and all(
+        a == b and isinstance(a, str) == isinstance(b, str) for a, b in pairs
+    )
 
 
 def _says(what: str, said: Sequence[Any] | None, local: Sequence[Any] | None) -> str:

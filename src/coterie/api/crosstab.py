@@ -1,4 +1,6 @@
-"""Two-way tables: how many rows of all parties have each value of one column and each of another."""
+"""Two-way tables: how many rows of all parties have each value of one column and each of
+another.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from coterie.stats.two_way import Margin, TwoWay, two_way
 
 MISSING = "(missing)"
 TOTAL = "total"
-BETWEEN_NOTE = "a to b: the count lies between a and b; at a party it is small, or hides a small one."
+BETWEEN_NOTE = (
+    "a to b: the count lies between a and b; at a party it is small, or hides a small one."
+)
 
 
 class ChiSquare(NamedTuple):
@@ -51,7 +55,9 @@ class Crosstab:
     """The column whose values are down, and the one whose values are across."""
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    """Values; missing ones are `(missing)`, and those that are rare at a party are counted as `(other)`."""
+    """Values; missing ones are `(missing)`, and those that are rare at a party are counted as
+    `(other)`.
+    """
     low: FloatArray
     high: FloatArray
     """The count of each cell is between these; they are equal if no party withholds rows of it."""
@@ -68,8 +74,12 @@ class Crosstab:
         return np.where(self.low == self.high, self.low, np.nan)
 
     def chi_square(self) -> ChiSquare | None:
-        """Whether the columns depend on each other, over the rows that have both; None if a party withholds rows."""
-        there = np.ix_(*[[name != MISSING for name in names] for names in (self.rows, self.columns)])
+        """Whether the columns depend on each other, over the rows that have both; None if a party
+        withholds rows.
+        """
+        there = np.ix_(
+            *[[name != MISSING for name in names] for names in (self.rows, self.columns)]
+        )
         counts = self.counts[there]
         counts = counts[np.ix_(counts.sum(axis=1) != 0, counts.sum(axis=0) != 0)]
         if np.isnan(counts).any() or min(counts.shape) < 2:
@@ -81,7 +91,9 @@ class Crosstab:
 
     def __str__(self) -> str:
         lines = [[self.by[0], *self.columns, TOTAL]]
-        for name, low, high, total in zip(self.rows, self.low, self.high, self.row_totals, strict=True):
+        for name, low, high, total in zip(
+            self.rows, self.low, self.high, self.row_totals, strict=True
+        ):
             cells = [_cell(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
             lines.append([name, *cells, str(total)])
         lines.append([TOTAL, *map(str, self.column_totals), str(sum(self.row_totals))])
@@ -159,12 +171,15 @@ def crosstab(
     Parameters
     ----------
     data : one party's data or a list
-        Frames, files, `(X, y)`, Tables, or on a cluster callables and `Rows`. Values may be text, numbers or missing.
+        Frames, files, `(X, y)`, Tables, or on a cluster callables and `Rows`. Values may be text,
+        numbers or missing.
     rows, columns : str
-        The column whose values are down, and the one whose values are across. `label` are labels without a name.
+        The column whose values are down, and the one whose values are across. `label` are labels
+            without a name.
     minimum : int, default=1
-        Least number of rows of a party, in a value or a cell that it tells. It counts rows of rarer values as
-        `(other)`. It withholds smaller cells, and as many others as it takes so that no total tells a smaller one.
+        Least number of rows of a party, in a value or a cell that it tells. It counts rows of rarer
+        values as `(other)`. It withholds smaller cells, and as many others as it takes so that no
+        total tells a smaller one.
     engine : str or Engine, default="local"
         Where the data is read and counted.
     secure_sums : bool, optional
@@ -225,7 +240,8 @@ class CrossTabulate(Operation[Crosstab]):
             if len(values) > MOST_CATEGORIES:
                 raise party_error(
                     table.name,
-                    f"column {name!r} has {len(values)} different values, and a table at most {MOST_CATEGORIES}. Put "
+                    f"column {name!r} has {len(values)} different values, and a table at most "
+                    f"{MOST_CATEGORIES}. Put "
                     "them into classes first.",
                 )
         return table
@@ -252,7 +268,9 @@ class CrossTabulate(Operation[Crosstab]):
 
 
 def bounds(found: TwoWay) -> tuple[FloatArray, FloatArray]:
-    """What each count is at least and at most: rows that are withheld are in some cell of their row and column."""
+    """What each count is at least and at most: rows that are withheld are in some cell of their row
+    and column.
+    """
     rest_of_rows = np.array(_totals(found.rows)) - found.told.sum(axis=1)
     rest_of_columns = np.array(_totals(found.columns)) - found.told.sum(axis=0)
     most = np.minimum(rest_of_rows[:, None], rest_of_columns)

@@ -11,15 +11,20 @@ from coterie.data import Table
 from coterie.problems.problem import Problem
 
 STORY = (
-    "[bold]Eight hospitals[/bold] each hold some of 569 tumour biopsies (30 measurements, malignant or benign). "
-    "None of them shows its patients to anybody. Together they fit one model that tells the two apart (an "
-    "l2-regularised logistic regression): in each round they send only sums to a server, which adds them up.\n"
+    "[bold]Eight hospitals[/bold] each hold some of 569 tumour biopsies (30 measurements, "
+    "malignant or benign). "
+    "None of them shows its patients to anybody. Together they fit one model that tells the two "
+    "apart (an "
+    "l2-regularised logistic regression): in each round they send only sums to a server, which "
+    "adds them up.\n"
 )
 STRENGTH = 1e-2
 
 
 def demo_problem() -> tuple[str, Problem, list[Table], Callable[[Result], str]]:
-    """The story, the problem, the eight parties' data, and a function that compares with the pooled answer."""
+    """The story, the problem, the eight parties' data, and a function that compares with the pooled
+    answer.
+    """
     from sklearn.datasets import load_breast_cancer
     from sklearn.linear_model import LogisticRegression
 
@@ -28,7 +33,8 @@ def demo_problem() -> tuple[str, Problem, list[Table], Callable[[Result], str]]:
     owner = np.random.default_rng(0).integers(0, 8, len(y))
     columns = tuple(str(name) for name in load_breast_cancer().feature_names)
     parties = [
-        Table(X[owner == k], y[owner == k].astype(float), columns=columns, name=f"hospital {k + 1}") for k in range(8)
+        Table(X[owner == k], y[owner == k].astype(float), columns=columns, name=f"hospital {k + 1}")
+        for k in range(8)
     ]
     problem = Problem(loss="logistic", penalty="l2", strength=STRENGTH, intercept=True)
 
@@ -37,7 +43,8 @@ def demo_problem() -> tuple[str, Problem, list[Table], Callable[[Result], str]]:
         apart = np.abs(pooled.coef_[0] - result.model.coef_).max()
         right = float(np.mean(result.model.predict(X) == y))
         return (
-            f"Had they pooled everything, scikit-learn's coefficients would differ by at most {apart:.1e}; "
+            "Had they pooled everything, scikit-learn's coefficients would differ by at most "
+            f"{apart:.1e}; "
             f"{right:.1%} of the biopsies are classified correctly."
         )
 

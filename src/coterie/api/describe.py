@@ -48,22 +48,25 @@ def describe(
     engine: str | Engine = Placement.engine,
     secure_sums: bool | None = Settings.secure_sums,
 ) -> Description:
-    """What columns look like over the rows of all parties: counts, means, deviations, quantiles, categories.
+    """What columns look like over the rows of all parties: counts, means, deviations, quantiles,
+    categories.
 
-    data        one party's data or a list: frames, files, `(X, y)`, Tables, or on a cluster callables and `Rows`;
-                missing values and text may be in them
+    data        one party's data or a list: frames, files, `(X, y)`, Tables, or on a cluster
+                callables and `Rows`; missing values and text may be in them
     target      the column of labels: its values are counted as classes, if there are not too many
     columns     those to describe (all)
     leave_out   columns that are not described, such as ids
     quantiles   probabilities
     correlation whether to tell correlations of columns of numbers
-    minimum     a column with fewer values, a category with fewer rows, and a bin with fewer rows, of one of the parties
-                together, are not looked into
+    minimum     a column with fewer values, a category with fewer rows, and a bin with fewer rows,
+                of one of the parties together, are not looked into
     per_party   whether to describe every party, too
     """
     for probability in quantiles:
         if not 0 <= as_number(probability) <= 1:
-            raise InvalidInput(f"quantiles are probabilities from 0 to 1, e.g. 0.5, not {probability!r}.")
+            raise InvalidInput(
+                f"quantiles are probabilities from 0 to 1, e.g. 0.5, not {probability!r}."
+            )
     wish = Wish(target, tuple(map(float, quantiles)), correlation=correlation)
     asked = Describe(wish, None if columns is None else tuple(columns), tuple(leave_out))
     rules = Rules(whole_number("minimum", minimum), per_party=per_party)
@@ -73,11 +76,15 @@ def describe(
         return asked.together(parties)
 
 
-# -- what parties are asked --------------------------------------------------------------------------------------------
+# -- what parties are asked ------------------------------------------------------------------------
 
 
 @discloses(
-    "for each column: how many values you have, their sum and squares, and counts in agreed bins, as part of sums",
+    (
+        "for each column: how many values you have, their sum and squares, and counts in agreed "
+        "bins, "
+        "as part of sums"
+    ),
     "means, variances and quantiles of your columns",
     TOTALS,
     splits=("samples",),
@@ -89,13 +96,18 @@ def describe(
     splits=("samples",),
 )
 @discloses(
-    "for text and labels with few different values: hashes of those that are not rare here, how many rows have each, "
+    "for text and labels with few different values: hashes of those that are not rare here, how "
+    "many rows have each, "
     "and the names of those that are not rare",
     "whether you have a category that the recipient guesses",
     splits=("samples",),
 )
 @discloses(
-    "for groups with fewer of your rows than minimum-count: only that you object to them, as part of a sum",
+    (
+        "for groups with fewer of your rows than minimum-count: only that you object to them, as "
+        "part "
+        "of a sum"
+    ),
     splits=("samples",),
 )
 def described_together(wish: Wish, rules: Rules, site: Site) -> Protocol[Description]:
@@ -118,12 +130,14 @@ def own_description(wish: Wish, site: Site) -> Description:
     return replace(found, about=about(found, 1))
 
 
-# -- the operation -----------------------------------------------------------------------------------------------------
+# -- the operation ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Describe(Operation[Description]):
-    """What columns look like over the rows of all parties; split by features or users, those of this party."""
+    """What columns look like over the rows of all parties; split by features or users, those of
+    this party.
+    """
 
     name: ClassVar[str] = "describe"
     file: ClassVar[str] = "description"
@@ -147,16 +161,24 @@ class Describe(Operation[Description]):
                 raise InvalidData("no party has any rows. Give at least one party data.")
             found = replace(found, about=about(found, len(parties.cards)), bill=parties.bill)
         else:
-            found = next(one for one in parties.look(partial(own_description, self.wish)) if one is not None)
+            found = next(
+                one for one in parties.look(partial(own_description, self.wish)) if one is not None
+            )
         return replace(found, parties=self._single_parties(parties))
 
     def _single_parties(self, parties: Parties) -> dict[str, Description]:
         """What single parties tell of their rows."""
         told = parties.ask(partial(described_alone, self.wish), str | None)
         try:
-            return {name: Description.of(json.loads(one)) for name, one in zip(parties.names, told, strict=True) if one}
+            return {
+                name: Description.of(json.loads(one))
+                for name, one in zip(parties.names, told, strict=True)
+                if one
+            }
         except (ValueError, TypeError, KeyError) as error:
-            raise ProtocolError(f"a party sent a description that cannot be read ({error}).") from error
+            raise ProtocolError(
+                f"a party sent a description that cannot be read ({error})."
+            ) from error
 
 
 def about(found: Description, parties: int) -> str:
@@ -173,7 +195,9 @@ def raw_columns(
     if table.y is not None:
         table = _with_labels(table, target or LABEL)
     chosen = table.take_columns(_chosen(table, target, columns, leave_out))
-    texts = {name: held for name, held in (table.texts or {}).items() if name in (chosen.columns or ())}
+    texts = {
+        name: held for name, held in (table.texts or {}).items() if name in (chosen.columns or ())
+    }
     return Table(chosen.X, columns=chosen.columns, name=table.name, texts=texts or None)
 
 
@@ -185,7 +209,11 @@ def _chosen(
     if not table.d:
         return np.empty(0, np.intp)
     targets = [] if target is None else [target]
-    wanted = [*names] if columns is None else [*columns, *(name for name in targets if name not in columns)]
+    wanted = (
+        [*names]
+        if columns is None
+        else [*columns, *(name for name in targets if name not in columns)]
+    )
     for name in [*wanted, *leave_out, *targets]:
         if name not in names:
             raise party_error(table.name, str(UnknownName("column", name, names)))
@@ -196,15 +224,26 @@ def _with_labels(table: Table, name: str) -> Table:
     """The labels as one more column."""
     assert table.y is not None
     if table.y.ndim != 1:
-        raise party_error(table.name, f"the labels have shape {table.y.shape}. Give one label per row.")
+        raise party_error(
+            table.name, f"the labels have shape {table.y.shape}. Give one label per row."
+        )
     values, texts = raw_objects(np.asarray(table.y).astype(object), table.name, f"column {name!r}")
     known = {**(table.texts or {}), **({} if texts is None else {name: texts})}
     X = np.column_stack([table.X, values])
-    return replace(table, X=X, y=None, weights=None, columns=(*(table.columns or ()), name), texts=known or None)
+    return replace(
+        table,
+        X=X,
+        y=None,
+        weights=None,
+        columns=(*(table.columns or ()), name),
+        texts=known or None,
+    )
 
 
 def in_common(parties: Parties) -> Parties:
-    """The parties with the same columns in the same order; where names are not told, they must be so already."""
+    """The parties with the same columns in the same order; where names are not told, they must be
+    so already.
+    """
     first = next((card for card in parties.cards if card.columns), parties.cards[0])
     for card in parties.cards:
         if card.columns or card.rows:
@@ -221,7 +260,8 @@ def _refuse_other_columns(first: TableSummary, card: TableSummary) -> None:
         if name not in held or name not in names:
             whose, other = (card, first) if name in held else (first, card)
             raise party_error(
-                other.name, f"has no column {name!r}, which party {whose.name!r} has. Choose with columns."
+                other.name,
+                f"has no column {name!r}, which party {whose.name!r} has. Choose with columns.",
             )
 
 

@@ -1,4 +1,6 @@
-"""What columns look like: counts, means, quantiles, categories, correlations, as text and as a file."""
+"""What columns look like: counts, means, quantiles, categories, correlations, as text and as a
+file.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,13 @@ MOST_CORRELATIONS = 20
 """Columns of a matrix that is printed."""
 OTHER = "(other)"
 WIDE = 0.01
-"""A quantile whose bounds are further apart than this share of it, or of the standard deviation, is an interval."""
-WIDE_NOTE = "a to b: the quantile lies between a and b; too few rows, or too few numbers allowed, to know it better."
+"""A quantile whose bounds are further apart than this share of it, or of the standard deviation, is
+an interval.
+"""
+WIDE_NOTE = (
+    "a to b: the quantile lies between a and b; too few rows, or too few numbers allowed, to know "
+    "it better."
+)
 
 
 @dataclass(frozen=True)
@@ -34,12 +41,16 @@ class ColumnSummary:
     std: float = math.nan
     """The standard deviation, with n − 1 in the denominator."""
     quantiles: tuple[float, ...] = ()
-    """NaN where a quantile is known only to be between `low` and `high`, and these are far apart (`WIDE`)."""
+    """NaN where a quantile is known only to be between `low` and `high`, and these are far apart
+    (`WIDE`).
+    """
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     """Each quantile of the pooled values is between these."""
     categories: dict[str, int] | None = None
-    """Rows of each category; rare ones are pooled. None for numbers, and for text with too many different values."""
+    """Rows of each category; rare ones are pooled. None for numbers, and for text with too many
+    different values.
+    """
     text: bool = False
 
 
@@ -79,7 +90,10 @@ class Description:
         widths = [12, 12]
         for k in range(len(heads) - len(widths)):
             widths.append(max([12, *(len(row[k]) + 2 for row in cells.values() if k < len(row))]))
-        lines = [self.about, " " * wide + "".join(f"{head:>{w}}" for head, w in zip(heads, widths, strict=True))]
+        lines = [
+            self.about,
+            " " * wide + "".join(f"{head:>{w}}" for head, w in zip(heads, widths, strict=True)),
+        ]
         for column in self.columns:
             start = f"{column.name:<{wide}}{column.count:>12}{column.missing:>12}"
             if column.categories is not None:
@@ -92,7 +106,10 @@ class Description:
         if self.labels is not None:
             lines.append(f"Labels ({self.target}): {_listed(self.labels)}")
         if self.correlation is not None and 1 < len(self.correlated) <= MOST_CORRELATIONS:
-            lines += ["Correlation", " " * wide + "".join(f"{name[:11]:>12}" for name in self.correlated)]
+            lines += [
+                "Correlation",
+                " " * wide + "".join(f"{name[:11]:>12}" for name in self.correlated),
+            ]
             for name, row in zip(self.correlated, self.correlation.tolist(), strict=True):
                 lines.append(f"{name:<{wide}}" + "".join(f"{_short(x, 3):>12}" for x in row))
         if any(BETWEEN in cell for row in cells.values() for cell in row):
@@ -128,9 +145,14 @@ class Description:
     @staticmethod
     def of(summary: dict[str, Any]) -> Description:
         """From plain values."""
-        known = {**summary, "parties": {name: Description.of(own) for name, own in summary["parties"].items()}}
+        known = {
+            **summary,
+            "parties": {name: Description.of(own) for name, own in summary["parties"].items()},
+        }
         matrix = summary["correlation"]
-        known["correlation"] = None if matrix is None else np.array([[_number(x) for x in row] for row in matrix])
+        known["correlation"] = (
+            None if matrix is None else np.array([[_number(x) for x in row] for row in matrix])
+        )
         known["columns"] = tuple(_column(one) for one in summary["columns"])
         known |= {name: tuple(summary[name]) for name in ("probabilities", "correlated", "notes")}
         return Description(**known)
@@ -138,7 +160,9 @@ class Description:
 
 def _column(plain: dict[str, Any]) -> ColumnSummary:
     series = {name: tuple(map(_number, plain[name])) for name in ("quantiles", "low", "high")}
-    return ColumnSummary(**{**plain, **with_nan({name: plain[name] for name in ("mean", "std")}), **series})
+    return ColumnSummary(
+        **{**plain, **with_nan({name: plain[name] for name in ("mean", "std")}), **series}
+    )
 
 
 def _number(value: Any) -> float:
@@ -152,7 +176,9 @@ def _listed(categories: dict[str, int], most: int = 12) -> str:
 
 
 def is_wide(low: float, high: float, spread: float) -> bool:
-    """Whether bounds on a quantile are too far apart for one number, in a column of that standard deviation."""
+    """Whether bounds on a quantile are too far apart for one number, in a column of that standard
+    deviation.
+    """
     if not high > low:
         return False
     near = max(abs(low), abs(high))

@@ -1,4 +1,6 @@
-"""Completing a matrix whose rows and columns have names: tables of places, and results that know the names."""
+"""Completing a matrix whose rows and columns have names: tables of places, and results that know
+the names.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,31 @@ class NamedMatrix:
         return len(self.rows), len(self.columns)
 
     def table(
-        self, pairs: tuple[Names, Names], y: Any, weights: Any = None, columns: Any = None, name: str = "data"
+        self,
+        pairs: tuple[Names, Names],
+        y: Any,
+        weights: Any = None,
+        columns: Any = None,
+        name: str = "data",
     ) -> Table:
         """Entries as places and values."""
-        places = [places_of(names, known) for names, known in zip(pairs, (self.rows, self.columns), strict=True)]
+        places = [
+            places_of(names, known)
+            for names, known in zip(pairs, (self.rows, self.columns), strict=True)
+        ]
         for names, found in zip(pairs, places, strict=True):
             if (found < 0).any():
                 new = names[(found < 0).argmax()].item()
-                raise InvalidData(f"party {name!r}: nobody knows {new!r}. Give the entries that were fitted.")
+                raise InvalidData(
+                    f"party {name!r}: nobody knows {new!r}. Give the entries that were fitted."
+                )
         return Table(np.column_stack(places).astype(float), y, weights, columns=columns, name=name)
 
     def named(self, result: Result) -> Result:
         """The result, with a model that is asked by names; the certificate is about that model."""
         model = replace(result.model, row_ids=self.rows, column_ids=self.columns)
-        return replace(result, model=model, certificate=replace(result.certificate, model_digest=model.digest()))
+        return replace(
+            result,
+            model=model,
+            certificate=replace(result.certificate, model_digest=model.digest()),
+        )

@@ -50,23 +50,28 @@ def evaluate(
     minimum: int = 1,
     same_order: bool = Placement.same_order,
 ) -> Evaluation:
-    """How well a model predicts these rows: what all parties' rows give together, from sums and counts.
+    """How well a model predicts these rows: what all parties' rows give together, from sums and
+    counts.
 
-    model       a `LinearModel`, a `MulticlassModel` or a `SurvivalModel`, or the `Result` that has it
+    model       a `LinearModel`, a `MulticlassModel` or a `SurvivalModel`, or the `Result` that has
+                it
     data        in the forms that `solve` takes, with labels
     offset      as in `solve`, for a model that was fitted with one
-    split       "samples" (each party holds rows) or "features" (columns; the party with the labels learns the scores)
+    split       "samples" (each party holds rows) or "features" (columns; the party with the labels
+                learns the scores)
     agents      how many hold data that is given in one piece (1)
     engine      where they are
     secure_sums as in `solve`
     per_party   whether to say the scores of every party, too
-    minimum     groups of fewer rows than this, of any party that has some, are pooled or left out: the AUC is
-                then known less well, as `auc_bound` says
+    minimum     groups of fewer rows than this, of any party that has some, are pooled or left out:
+                the AUC is then known less well, as `auc_bound` says
     same_order  as in `solve`, for split "features"
     """
     model = model.model if isinstance(model, Result) else model
     if not isinstance(model, Model):
-        raise InvalidInput(f"the first argument is a model or the Result of a fit, not {type(model).__name__}.")
+        raise InvalidInput(
+            f"the first argument is a model or the Result of a fit, not {type(model).__name__}."
+        )
     check_problem(model.problem)
     if split not in ("samples", "features"):
         raise UnknownName("split of data to evaluate", split, ("samples", "features"))
@@ -89,18 +94,23 @@ def evaluate(
     return found
 
 
-# -- what parties are asked --------------------------------------------------------------------------------------------
+# -- what parties are asked ------------------------------------------------------------------------
 
 
 @discloses(
-    "the losses and errors of your rows, and how many of your rows are in each class, bin of probability and bin of "
+    "the losses and errors of your rows, and how many of your rows are in each class, bin of "
+    "probability and bin of "
     "scores, as part of sums",
     "how well the model predicts your rows, and how many of them each class has",
     TOTALS,
     splits=("samples",),
 )
 @discloses(
-    "for groups with fewer of your rows than minimum-count: only that you object to them, as part of a sum",
+    (
+        "for groups with fewer of your rows than minimum-count: only that you object to them, as "
+        "part "
+        "of a sum"
+    ),
     splits=("samples",),
 )
 def scored(model: Any, rules: Rules, site: Site) -> Protocol[Evaluation]:
@@ -109,7 +119,9 @@ def scored(model: Any, rules: Rules, site: Site) -> Protocol[Evaluation]:
     return (yield from measured(model, site.data, scores, minimum=rules.minimum, room=rules.room))
 
 
-@discloses("if your policy says per-party: how well the model predicts your own rows", splits=("samples",))
+@discloses(
+    "if your policy says per-party: how well the model predicts your own rows", splits=("samples",)
+)
 def scored_alone(model: Any, site: Site) -> dict[str, float] | None:
     """The scores of one party, if it tells them."""
     if not site.rules.tells_alone(site.data.n):
@@ -131,18 +143,22 @@ def run_of_part(model: Any, site: Site) -> str:
 
 
 @discloses(
-    "your partial scores, as part of a sum that only the party with the labels receives. On the way, a party learns "
+    "your partial scores, as part of a sum that only the party with the labels receives. On the "
+    "way, a party learns "
     "the sum over each branch below it",
     splits=("features",),
 )
 def scored_at_the_labels(model: Any, holder: int, site: Site) -> Protocol[Evaluation | None]:
-    """The scores where parties have columns, at the one that has the labels; `model` is the party's part of it."""
+    """The scores where parties have columns, at the one that has the labels; `model` is the party's
+    part of it.
+    """
     total = yield Sum(raw_scores(model, site.data) + model.intercept_, to=holder)
     return None if total is None else alone(measured(model, site.data, total))
 
 
 @discloses(
-    "your partial scores, as part of a sum that only the party with the labels receives. On the way, a party learns "
+    "your partial scores, as part of a sum that only the party with the labels receives. On the "
+    "way, a party learns "
     "the sum over each branch below it",
     splits=("features",),
 )
@@ -153,12 +169,14 @@ def scored_by_columns(model: Any, holder: int, site: Site) -> Protocol[Evaluatio
     return None if total is None else alone(measured(model, site.data, total + model.intercept_))
 
 
-# -- the operation -----------------------------------------------------------------------------------------------------
+# -- the operation ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Evaluate(Operation[Evaluation | None]):
-    """How well a model, or a party's part of one, predicts rows; split by features, None but where the labels are."""
+    """How well a model, or a party's part of one, predicts rows; split by features, None but where
+    the labels are.
+    """
 
     name: ClassVar[str] = "evaluate"
     file: ClassVar[str] = "evaluation"
@@ -224,7 +242,9 @@ class Evaluate(Operation[Evaluation | None]):
 
     def _by_columns(self, parties: Parties) -> Evaluation | None:
         if self.has_part:
-            refuse_other_runs(parties.names, parties.ask(partial(run_of_part, self.model), str), self.model_file)
+            refuse_other_runs(
+                parties.names, parties.ask(partial(run_of_part, self.model), str), self.model_file
+            )
         _refuse_other_orders(parties)
         holder = next(index for index, card in enumerate(parties.cards) if card.outputs is not None)
         if self.has_part:
@@ -248,12 +268,26 @@ class Evaluate(Operation[Evaluation | None]):
 
 def headline_scores(found: Evaluation) -> dict[str, float]:
     """What is said of one party."""
-    kept = ["log_loss", "accuracy", "auc", "brier", "r2", "rmse", "mae", "mean_loss", "deviance", "explained_deviance"]
+    kept = [
+        "log_loss",
+        "accuracy",
+        "auc",
+        "brier",
+        "r2",
+        "rmse",
+        "mae",
+        "mean_loss",
+        "deviance",
+        "explained_deviance",
+    ]
     kept.append("concordance")
-    return {"rows": float(found.rows), **{name: found.scores[name] for name in kept if name in found.scores}}
+    return {
+        "rows": float(found.rows),
+        **{name: found.scores[name] for name in kept if name in found.scores},
+    }
 
 
-# -- tables that fit the model -----------------------------------------------------------------------------------------
+# -- tables that fit the model ---------------------------------------------------------------------
 
 
 def with_labels(table: Table, model: Any) -> Table:
@@ -285,20 +319,29 @@ def _placed(places: Sequence[Indices], site: Site) -> Table:
 
 
 def _places(parties: Parties, model: Any) -> list[Indices]:
-    """Split by features: which columns of the model each party has, by their names where all have names."""
+    """Split by features: which columns of the model each party has, by their names where all have
+    names.
+    """
     width, names = sum(card.columns for card in parties.cards), model.columns
     if width != model.coef_.shape[-1]:
         raise InvalidData(
-            f"the model has {model.coef_.shape[-1]} columns, but the parties have {width} together. Give those of the "
+            f"the model has {model.coef_.shape[-1]} columns, but the parties have {width} "
+            "together. Give those of the "
             "fit."
         )
     if names is None or any(card.names is None for card in parties.cards):
-        return columns_in_turn([card.columns for card in parties.cards], parties.look(dealt_columns))
+        return columns_in_turn(
+            [card.columns for card in parties.cards], parties.look(dealt_columns)
+        )
     places = {name: place for place, name in enumerate(names)}
     for card in parties.cards:
         if absent := [name for name in card.names or () if name not in places]:
-            raise party_error(card.name, f"the model has no column {absent[0]!r}. Give the columns of the fit.")
-    return [np.array([places[name] for name in card.names or ()], np.intp) for card in parties.cards]
+            raise party_error(
+                card.name, f"the model has no column {absent[0]!r}. Give the columns of the fit."
+            )
+    return [
+        np.array([places[name] for name in card.names or ()], np.intp) for card in parties.cards
+    ]
 
 
 def _refuse_other_orders(parties: Parties) -> None:
@@ -309,23 +352,29 @@ def _refuse_other_orders(parties: Parties) -> None:
         if order != known[0][1]:
             raise party_error(
                 name,
-                f"the ids of its rows are not those of party {known[0][0]!r} in the same order. Match the rows with "
+                f"the ids of its rows are not those of party {known[0][0]!r} in the same order. "
+                "Match the rows with "
                 "coterie.data.align(tables).",
             )
 
 
 def refuse_other_runs(names: Sequence[str], runs: list[str], file: str) -> None:
-    """Refuse parts of different runs, which do not add up to a model; the error names the parties that hold them."""
+    """Refuse parts of different runs, which do not add up to a model; the error names the parties
+    that hold them.
+    """
     if unknown := [name for name, run in zip(names, runs, strict=True) if not run]:
         raise InvalidInput(
-            f"the part of the model at {' and '.join(unknown)} ({file} there) is of a run that did not end at all "
+            f"the part of the model at {' and '.join(unknown)} ({file} there) is of a run that "
+            "did not end at all "
             "parties. Fit the study again, with `coterie agent` at every party."
         )
     usual = max(runs, key=runs.count)
     if others := [name for name, run in zip(names, runs, strict=True) if run != usual]:
         raise InvalidInput(
-            f"the part of the model at {' and '.join(others)} ({file} there) is of another run than that of "
-            f"{names[runs.index(usual)]}. Put back the part of that run, or fit the study again, with `coterie agent` "
+            f"the part of the model at {' and '.join(others)} ({file} there) is of another run "
+            "than that of "
+            f"{names[runs.index(usual)]}. Put back the part of that run, or fit the study again, "
+            "with `coterie agent` "
             "at every party."
         )
 
@@ -335,14 +384,22 @@ def _refuse_other_labels(table: Table, classes: npt.NDArray[Any]) -> None:
         return
     if is_text(plain(table.y, table.name, "label")) != is_text(classes):
         kinds = ("text", "numbers") if is_text(classes) else ("numbers", "text")
-        raise party_error(table.name, f"the classes of the model are {kinds[0]}, but the labels here are {kinds[1]}.")
+        raise party_error(
+            table.name,
+            f"the classes of the model are {kinds[0]}, but the labels here are {kinds[1]}.",
+        )
 
 
 def _refuse_other_width(table: Table, model: Any) -> None:
     width = model.coef_.shape[-1]
     if table.d != width:
         raise party_error(
-            table.name, f"the model has {width} columns, but the data has {table.d}. Give the columns of the fit."
+            table.name,
+            (
+                f"the model has {width} columns, but the data has {table.d}. Give the columns of "
+                "the "
+                "fit."
+            ),
         )
 
 

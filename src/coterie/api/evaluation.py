@@ -1,4 +1,6 @@
-"""How well a model predicts rows that it was not fitted to: scores, calibration, confusion, as text and as a file."""
+"""How well a model predicts rows that it was not fitted to: scores, calibration, confusion, as text
+and as a file.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,16 @@ WORDS = {
     "events": "events",
 }
 """What the scores are called."""
-HEADLINE = ("auc", "accuracy", "concordance", "r2", "explained_deviance", "rmse", "brier", "log_loss")
+HEADLINE = (
+    "auc",
+    "accuracy",
+    "concordance",
+    "r2",
+    "explained_deviance",
+    "rmse",
+    "brier",
+    "log_loss",
+)
 """Of these, the first ones that there are, for a line."""
 
 
@@ -61,7 +72,11 @@ class Bin:
     def span(self) -> str:
         """Its two ends, as text."""
         ends = [f"{end:.4g}" for end in (self.low, self.high) if math.isfinite(end)]
-        return " to ".join(ends) if len(ends) != 1 else f"{'below' if math.isfinite(self.high) else 'from'} {ends[0]}"
+        return (
+            " to ".join(ends)
+            if len(ends) != 1
+            else f"{'below' if math.isfinite(self.high) else 'from'} {ends[0]}"
+        )
 
 
 @dataclass(frozen=True)
@@ -78,19 +93,23 @@ class Evaluation:
     """The AUC of the pooled rows is within this of the one here."""
     classes: tuple[Any, ...] | None = None
     confusion: FloatArray | None = None
-    """Rows of each class (down) that were predicted as each class (across), or the sums of their weights."""
+    """Rows of each class (down) that were predicted as each class (across), or the sums of their
+    weights.
+    """
     calibration: tuple[Bin, ...] = ()
     roc: dict[str, FloatArray] = field(default_factory=dict, repr=False)
     """False and true positive rates by class; of two classes, of the second one."""
     parties: dict[str, dict[str, float]] = field(default_factory=dict)
     """The scores of single parties on their rows, of those that tell them."""
     model: str = ""
-    """The digest of the model, so that scores of another one are not taken for those of this one."""
+    """The digest of the model, so that scores of another one are not taken for those of this one.
+    """
     notes: tuple[str, ...] = ()
     """What was left out, and why."""
     held_out: dict[str, Any] | None = None
-    """Which rows these are, so that `coterie verify` finds them: `share` and `seed` of the rows of the fit that were
-    held out, or `files`; None if nobody says."""
+    """Which rows these are, so that `coterie verify` finds them: `share` and `seed` of the rows of
+    the fit that were held out, or `files`; None if nobody says.
+    """
     bill: Bill | None = field(default=None, repr=False, compare=False)
     """What it cost to ask; not saved."""
 
@@ -101,7 +120,10 @@ class Evaluation:
 
     def table(self) -> list[tuple[str, str]]:
         """The scores with their names, as text."""
-        return [(WORDS.get(name, name), self._written(name, value)) for name, value in self.scores.items()]
+        return [
+            (WORDS.get(name, name), self._written(name, value))
+            for name, value in self.scores.items()
+        ]
 
     def _written(self, name: str, value: float) -> str:
         if not math.isfinite(value):
@@ -113,15 +135,24 @@ class Evaluation:
         lines = [self.about]
         lines += [f"  {name:<32}{value:>14}" for name, value in self.table()]
         if self.confusion is not None and self.classes is not None:
-            lines += ["Confusion (true class down, predicted class across)", *_grid(self.classes, self.confusion)]
+            lines += [
+                "Confusion (true class down, predicted class across)",
+                *_grid(self.classes, self.confusion),
+            ]
         if self.calibration:
-            lines += ["Calibration", f"  {'prediction':<20}{'rows':>10}{'predicted':>12}{'observed':>12}"]
+            lines += [
+                "Calibration",
+                f"  {'prediction':<20}{'rows':>10}{'predicted':>12}{'observed':>12}",
+            ]
             for one in self.calibration:
-                lines.append(
-                    f"  {one.span:<20}{one.weight:>10.6g}{_short(one.predicted):>12}{_short(one.observed):>12}"
-                )
+                predicted, observed = _short(one.predicted), _short(one.observed)
+                lines.append(f"  {one.span:<20}{one.weight:>10.6g}{predicted:>12}{observed:>12}")
         for party, scores in self.parties.items():
-            told = [f"{WORDS.get(name, name)} {_short(value)}" for name, value in scores.items() if name != "rows"]
+            told = [
+                f"{WORDS.get(name, name)} {_short(value)}"
+                for name, value in scores.items()
+                if name != "rows"
+            ]
             lines.append(f"{party}: {scores['rows']:g} rows, {', '.join(told)}")
         lines += self.notes
         return "\n".join(lines)
@@ -155,7 +186,10 @@ class Evaluation:
                     "classes": None if classes is None else tuple(classes),
                     "confusion": None if confusion is None else np.array(confusion, float),
                     "calibration": tuple(Bin(**with_nan(one)) for one in content["calibration"]),
-                    "roc": {name: np.array(rows, float).reshape(-1, 2) for name, rows in content["roc"].items()},
+                    "roc": {
+                        name: np.array(rows, float).reshape(-1, 2)
+                        for name, rows in content["roc"].items()
+                    },
                     "parties": {name: with_nan(one) for name, one in content["parties"].items()},
                     "notes": tuple(content.get("notes", ())),
                 }

@@ -1,4 +1,6 @@
-"""What a fit says of its coefficients: standard errors, tests and intervals, as a table and as a file."""
+"""What a fit says of its coefficients: standard errors, tests and intervals, as a table and as a
+file.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Inference:
     """n: rows, or for weights that are counts the sum of them."""
     dispersion: float
     distance: float
-    """At most so many standard errors are the coefficients from those of the best model (one Newton step)."""
+    """At most so many standard errors are the coefficients from those of the best model (one Newton
+    step).
+    """
     about: str
     """Loss, kind and clusters, in words."""
     ratios: str = ""
@@ -52,7 +56,9 @@ class Inference:
     weights: str = ""
     """What the weights of the rows mean: one of `choices.WEIGHTS`; "" without weights."""
     correction: str = ""
-    """The correction of small samples: one of `choices.CORRECTIONS`, "HC0 · n/(n − 1)", or "" for none."""
+    """The correction of small samples: one of `choices.CORRECTIONS`, "HC0 · n/(n − 1)", or "" for
+    none.
+    """
     degrees: FloatArray | None = None
     """The degrees of freedom of t, one per coefficient; None for z."""
     notes: tuple[str, ...] = ()
@@ -60,7 +66,9 @@ class Inference:
     warnings: tuple[str, ...] = ()
     """Why the numbers may be less reliable than they look."""
     fitted: FloatArray | None = None
-    """The coefficients of the columns as they were prepared: per standard deviation after "standardise"."""
+    """The coefficients of the columns as they were prepared: per standard deviation after
+    "standardise".
+    """
     per_sd: bool = False
     """Whether `fitted` is a column of the table."""
     clusters: int = 0
@@ -76,7 +84,11 @@ class Inference:
     def columns(self) -> dict[str, FloatArray]:
         """The columns of the table, by their heads."""
         lower, upper = self.intervals.T
-        found = {"coef": self.estimates, "std err": self.standard_errors, self.statistic: self.statistics}
+        found = {
+            "coef": self.estimates,
+            "std err": self.standard_errors,
+            self.statistic: self.statistics,
+        }
         found |= {"p": self.p_values, "lower": lower, "upper": upper}
         if self.degrees is not None and self.correction == "CR2":
             found["df"] = self.degrees
@@ -87,10 +99,11 @@ class Inference:
         return found
 
     def table(self) -> list[dict[str, Any]]:
-        """A row per coefficient, under the names that statsmodels uses; for hazards also the ratio e^coef.
+        """A row per coefficient, under the names that statsmodels uses; for hazards also the ratio
+        e^coef.
 
-        CR2 has a column "df", the degrees of freedom; with per_sd=True, "per SD" has the coefficients of standardised
-        columns.
+        CR2 has a column "df", the degrees of freedom; with per_sd=True, "per SD" has the
+        coefficients of standardised columns.
         """
         columns = self.columns
         rows = zip(self.names, *(column.tolist() for column in columns.values()), strict=True)
@@ -100,7 +113,8 @@ class Inference:
         """The same with the coefficients of standardised columns as a further column."""
         if self.fitted is None:
             raise InvalidProblem(
-                "per_sd=True is for columns that were standardised before the fit. Fit with prepare='standardise'."
+                "per_sd=True is for columns that were standardised before the fit. Fit with "
+                "prepare='standardise'."
             )
         return replace(self, per_sd=True)
 
@@ -112,11 +126,16 @@ class Inference:
         lines = [" " * widest + "".join(f"{head:>12}" for head in heads)]
         for row in self.table():
             name, *numbers = row.values()
-            cells = [f"{value:.3f}" if place == 3 else f"{value:.5g}" for place, value in enumerate(numbers)]
+            cells = [
+                f"{value:.3f}" if place == 3 else f"{value:.5g}"
+                for place, value in enumerate(numbers)
+            ]
             lines.append(f"{name:<{widest}}" + "".join(f"{cell:>12}" for cell in cells))
         rule = "=" * len(lines[0])
         warned = [f"warning: {text}" for text in self.warnings]
-        return "\n".join([self.about, *self.notes, rule, lines[0], "-" * len(rule), *lines[1:], rule, *warned])
+        return "\n".join(
+            [self.about, *self.notes, rule, lines[0], "-" * len(rule), *lines[1:], rule, *warned]
+        )
 
     def summary(self) -> dict[str, Any]:
         """The table with what it is about, as plain values: for programs."""
@@ -130,7 +149,9 @@ class Inference:
     def save(self, path: str | Path) -> Path:
         """Write it as one JSON file."""
         content = {**asdict(replace(self, bill=None)), "coterie_inference": VERSION, "bill": None}
-        plain = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in content.items()}
+        plain = {
+            name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in content.items()
+        }
         return write_atomically(path, json.dumps(plain, allow_nan=False).encode())
 
     @staticmethod

@@ -1,9 +1,13 @@
-"""What a run would take, before it is run: rounds, bytes per party, and seconds for a link and an engine.
+"""What a run would take, before it is run: rounds, bytes per party, and seconds for a link and an
+engine.
 
-A part of the rows is fitted in this process. Its rounds are those of the whole, because the objective is a mean; what a
-round sends and computes is measured on that part and on half of it, and continued in a straight line to all rows:
+A part of the rows is fitted in this process. Its rounds are those of the whole, because the
+objective is a mean; what a
+round sends and computes is measured on that part and on half of it, and continued in a straight
+line to all rows:
 
-    seconds = turns · (latency + engine's time a turn) + bits of the busiest party / bandwidth + computing + start
+    seconds = turns · (latency + engine's time a turn) + bits of the busiest party / bandwidth +
+    computing + start
 """
 
 from __future__ import annotations
@@ -55,7 +59,9 @@ class Plan:
     """Which problem it is about: loss, penalty, and whether there is an intercept."""
     intercept: bool = False
     numbers_per_row: dict[str, float] = field(default_factory=dict)
-    """Split by features, what methods are expected to send, by name: `blocks` is to move the columns."""
+    """Split by features, what methods are expected to send, by name: `blocks` is to move the
+    columns.
+    """
 
     @property
     def bits(self) -> int:
@@ -85,11 +91,19 @@ def plan(
 ) -> Plan:
     """Predict what `solve` with these arguments would take.
 
-    data    what `solve` takes, or two whole numbers: rows and columns of made-up data, of which no more rows are made
-            than are fitted
+    data    what `solve` takes, or two whole numbers: rows and columns of made-up data, of which no
+            more rows are made than are fitted
     link    seconds per hop and bits per second; by default as in `solve`
     """
-    asked = Settings.of(split=split, agents=agents, network=network, method=method, engine=engine, tol=tol, **settings)
+    asked = Settings.of(
+        split=split,
+        agents=agents,
+        network=network,
+        method=method,
+        engine=engine,
+        tol=tol,
+        **settings,
+    )
     return plan_of(problem, data, asked.but(seed=seed, link=link), offset)
 
 
@@ -102,10 +116,14 @@ def plan_of(problem: Any, data: Any, settings: Settings, offset: Any = None) -> 
     seed = whole_number("seed", settings.seed, least=0)
     prepare = None if settings.prepare is None else Preparation.of(settings.prepare)
     imagined = _imagined_rows(data)
-    given = attach_offset(data if imagined is None else _made_up(problem, data, seed), offset, split, prepare)
+    given = attach_offset(
+        data if imagined is None else _made_up(problem, data, seed), offset, split, prepare
+    )
     if imagined is None:
         agents = problem.kind.data.agents(problem, given, agents)
-    tables = gather(given, split, agents, seed, problem.kind.data.pieces, prepare, placement.same_order)
+    tables = gather(
+        given, split, agents, seed, problem.kind.data.pieces, prepare, placement.same_order
+    )
     held = count_rows(tables, split)
     rows = imagined or held
     part_settings = _for_parts(settings, None if known.memory else (known.latency, known.bandwidth))
@@ -122,7 +140,9 @@ def plan_of(problem: Any, data: Any, settings: Settings, offset: Any = None) -> 
     rounds = _rounds(first, settings.limits.tol)
 
     def whole(of_a_fit: Any) -> Any:
-        """What all rows need, on a straight line through what the parts would need in as many rounds."""
+        """What all rows need, on a straight line through what the parts would need in as many
+        rounds.
+        """
         at_part = of_a_fit(first, spent)
         if len(fits) == 1:
             return at_part
@@ -152,7 +172,10 @@ def plan_of(problem: Any, data: Any, settings: Settings, offset: Any = None) -> 
         wire_seconds=turns * known.latency + max(sent) / known.bandwidth,
         computing_seconds=float(computing),
         engine_seconds=turns * runner.turn_seconds + runner.start_seconds,
-        basis=f"{fitted:,} of {rows:,} rows fitted here: {count(first.rounds, 'round')}, {first.status}",
+        basis=(
+            f"{fitted:,} of {rows:,} rows fitted here: {count(first.rounds, 'round')}, "
+            f"{first.status}"
+        ),
         about=first.about,
         intercept=first.has_intercept,
         numbers_per_row=_numbers_per_row(problem, first, tables) if split == "features" else {},
@@ -160,17 +183,28 @@ def plan_of(problem: Any, data: Any, settings: Settings, offset: Any = None) -> 
 
 
 def _for_parts(settings: Settings, link: tuple[float, float] | None) -> Settings:
-    """Settings to fit parts of the rows in this process, with limited patience and the link of the plan."""
+    """Settings to fit parts of the rows in this process, with limited patience and the link of the
+    plan.
+    """
     if settings.limits.max_seconds is None:
         settings = settings.but(max_seconds=PATIENCE_SECONDS)
-    return settings.but(engine=Placement.engine, agents=None, link=link, progress=bool(settings.progress))
+    return settings.but(
+        engine=Placement.engine, agents=None, link=link, progress=bool(settings.progress)
+    )
 
 
 def _numbers_per_row(problem: Any, fit: Result, tables: Sequence[Table]) -> dict[str, float]:
-    """What methods for columns are expected to send; those that are not for this penalty are not in it."""
-    nonzeros = sum(int(np.count_nonzero(table.X)) if not is_sparse(table.X) else table.X.nnz for table in tables)
+    """What methods for columns are expected to send; those that are not for this penalty are not in
+    it.
+    """
+    nonzeros = sum(
+        int(np.count_nonzero(table.X)) if not is_sparse(table.X) else table.X.nnz
+        for table in tables
+    )
     sizes = Sizes(tables[0].n, sum(table.d for table in tables), nonzeros, len(tables))
-    able = {name for name in ("lbfgs", "blocks") if METHODS[name].score(problem, fit.network, sizes)} | {"tree"}
+    able = {
+        name for name in ("lbfgs", "blocks") if METHODS[name].score(problem, fit.network, sizes)
+    } | {"tree"}
     sent = numbers_sent(problem, fit.network, sizes)
     return {name: sent[name] / sizes.rows for name in sorted(able, key=lambda name: sent[name])}
 
@@ -181,12 +215,20 @@ def _rounds(fit: Result, tol: float) -> int:
     if fit.certificate.gap <= target or len(fit.history) < 3:
         return max(1, fit.rounds)
     earlier = fit.history[len(fit.history) // 2]
-    rate = math.log(earlier.gap / last.gap) / (last.round - earlier.round) if last.gap < earlier.gap else 0.0
-    return last.round + math.ceil(math.log(last.gap / target) / rate) if rate > 0 else 10 * last.round
+    rate = (
+        math.log(earlier.gap / last.gap) / (last.round - earlier.round)
+        if last.gap < earlier.gap
+        else 0.0
+    )
+    return (
+        last.round + math.ceil(math.log(last.gap / target) / rate) if rate > 0 else 10 * last.round
+    )
 
 
 def _part(tables: Sequence[Table], split: str, share: float, seed: int) -> list[Table]:
-    """That share of the rows: of every party's own, or, if split by features, the same rows of all."""
+    """That share of the rows: of every party's own, or, if split by features, the same rows of
+    all.
+    """
     if share >= 1.0:
         return list(tables)
     rng = np.random.default_rng(seed)
@@ -201,13 +243,17 @@ def _part(tables: Sequence[Table], split: str, share: float, seed: int) -> list[
 
 def _imagined_rows(data: Any) -> int | None:
     """How many rows are asked for, where data is to be made up."""
-    if not (isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, int) for part in data)):
+    if not (
+        isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, int) for part in data)
+    ):
         return None
     return whole_number("rows", data[0])
 
 
 def _made_up(problem: Any, data: Any, seed: int) -> Any:
-    """Gaussian data of that shape, or its first rows, with labels that follow a model and some noise."""
+    """Gaussian data of that shape, or its first rows, with labels that follow a model and some
+    noise.
+    """
     n, d = min(data[0], PART), whole_number("columns", data[1])
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))

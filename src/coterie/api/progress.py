@@ -1,4 +1,6 @@
-"""A live line while data is read and a run lasts: rows, then rounds, gap, bits. Silent unless a terminal shows it."""
+"""A live line while data is read and a run lasts: rows, then rounds, gap, bits. Silent unless a
+terminal shows it.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,14 @@ def somebody_looks(wanted: bool | None) -> bool:
 
 
 @contextmanager
-def progress_watch(wanted: bool | None, title: str) -> Iterator[Callable[[int, Record | None], None]]:
+def progress_watch(
+    wanted: bool | None, title: str
+) -> Iterator[Callable[[int, Record | None], None]]:
     """A callback that keeps one line up to date; `wanted=None` means: if there is a terminal."""
     with _live_line(wanted, title) as show:
-        yield lambda t, record: show(lambda seconds: _line(title, t, record, seconds), PAUSE_SECONDS)
+        yield lambda t, record: show(
+            lambda seconds: _line(title, t, record, seconds), PAUSE_SECONDS
+        )
 
 
 @contextmanager
@@ -42,7 +48,10 @@ def stage_watch(wanted: bool | None) -> Iterator[None]:
 
         def listen(stage: str, done: int, total: int) -> None:
             told = f"  {done:,} of {total:,} rows"
-            show(lambda seconds: Text.assemble((stage, "bold"), f"{told}  {seconds:.0f} s"), PAUSE_SECONDS)
+            show(
+                lambda seconds: Text.assemble((stage, "bold"), f"{told}  {seconds:.0f} s"),
+                PAUSE_SECONDS,
+            )
 
         with listening(listen):
             yield
@@ -50,7 +59,9 @@ def stage_watch(wanted: bool | None) -> Iterator[None]:
 
 @contextmanager
 def _live_line(wanted: bool | None, compiles: str = "") -> Iterator[Show]:
-    """What shows a line, or nothing if nobody is looking; with a title, the line also says what is compiled."""
+    """What shows a line, or nothing if nobody is looking; with a title, the line also says what is
+    compiled.
+    """
     if not somebody_looks(wanted):
         yield lambda line, pause: None
         return
@@ -67,7 +78,8 @@ def _live_line(wanted: bool | None, compiles: str = "") -> Iterator[Show]:
     def compiling() -> None:
         show(lambda _: Text.assemble((compiles, "bold"), "  compiling, once on this machine"), 0.0)
 
-    # First the listener: numba keeps the streams that it finds when it is imported, and a live line replaces them.
+    # First the listener: numba keeps the streams that it finds when it is imported, and a live line
+    # replaces them.
     with _before_compiling(compiling) if compiles else nullcontext(), live:
         yield show
 

@@ -1,7 +1,10 @@
-"""Which result a folder keeps: a result gives way to a better one of the same question, never to a failure.
+"""Which result a folder keeps: a result gives way to a better one of the same question, never to a
+failure.
 
-    same question     the same problem, split, preparation, columns, classes and data: the smaller gap stays
-    other question    the new result takes the place, unless the run failed and the earlier one did not
+    same question     the same problem, split, preparation, columns, classes and data: the smaller
+                      gap stays
+    other question    the new result takes the place, unless the run failed and the earlier one did
+                      not
 
 What may not take the place of a result is written into a folder of its own inside: nothing is lost.
 """
@@ -87,13 +90,17 @@ def _gap(result: Result) -> float:
 
 
 def same_question(old: Result, new: Result) -> bool:
-    """Whether both results answer the same question about the same data, so that their gaps can be compared."""
+    """Whether both results answer the same question about the same data, so that their gaps can be
+    compared.
+    """
     return _question(old) == _question(new)
 
 
 def _question(result: Result) -> str:
     certificate, model = result.certificate, result.model
-    settings = {name: certificate.settings.get(name) for name in ("problem", "split", "prepare", "classes")}
+    settings = {
+        name: certificate.settings.get(name) for name in ("problem", "split", "prepare", "classes")
+    }
     participants = [
         [participant.name, participant.rows, participant.columns, participant.digest]
         for participant in certificate.participants

@@ -48,14 +48,17 @@ class Result(Generic[M]):
     certificate: Certificate
     bill: Bill
     history: History
-    """One row per recorded round: round, seconds, bits (everything sent until then), primal, dual, gap."""
+    """One row per recorded round: round, seconds, bits (everything sent until then), primal, dual,
+    gap.
+    """
     network: Network
     explanation: str
     """Which method ran, and why."""
     error: Exception | None = None
     """What went wrong, if the run ended by an error and not by a limit."""
     kept: FloatArray | None = field(default=None, repr=False, compare=False)
-    """What the method may use again for another penalty on the same data, if anything; not saved."""
+    """What the method may use again for another penalty on the same data, if anything; not saved.
+    """
     warnings: tuple[str, ...] = ()
     """What went wrong without ending the run: a snapshot that could not be written."""
     parties: Hosted | None = field(default=None, repr=False, compare=False)
@@ -94,12 +97,14 @@ class Result(Generic[M]):
         correction: str | None = None,
         per_sd: bool = False,
     ) -> Inference:
-        """Compute standard errors, tests and intervals of the coefficients, for a fit without a penalty.
+        """Compute standard errors, tests and intervals of the coefficients, for a fit without a
+        penalty.
 
         Parameters
         ----------
         kind : {"model", "robust", "clustered"}, default="model"
-            "model" if the likelihood is right, "robust" if rows are independent, "clustered" if clusters of rows are.
+            "model" if the likelihood is right, "robust" if rows are independent, "clustered" if
+            clusters of rows are.
         clusters : array or list of arrays, optional
             The cluster of every row, as one array or one array per party, for "clustered".
         level : float, default=0.95
@@ -107,12 +112,13 @@ class Result(Generic[M]):
         data : optional
             For a result that was loaded: the data, in the form in which it was fitted.
         weights : {"frequency", "sampling", "precision"}, optional
-            What the weights of rows mean: counts of equal rows, inverse probabilities of selection, or inverse
-            variances. Needed if some weight is no whole number; else weights are taken for counts. Sampling weights
-            have robust errors in place of those of kind "model".
+            What the weights of rows mean: counts of equal rows, inverse probabilities of selection,
+            or inverse variances. Needed if some weight is no whole number; else weights are taken
+            for counts. Sampling weights have robust errors in place of those of kind "model".
         correction : {"HC0", "HC1", "CR0", "CR1", "CR1S", "CR2"}, optional
-            Correction for small samples: HC0 or HC1 for "robust", the others for "clustered". Below 30 clusters the
-            default is CR2 with Satterthwaite degrees of freedom, or CR1 where parties share clusters.
+            Correction for small samples: HC0 or HC1 for "robust", the others for "clustered". Below
+            30 clusters the default is CR2 with Satterthwaite degrees of freedom, or CR1 where
+            parties share clusters.
         per_sd : bool, default=False
             Add a column with the coefficients per standard deviation, after prepare="standardise".
 
@@ -120,7 +126,8 @@ class Result(Generic[M]):
         -------
         Inference
         """
-        # Found by name: to ask agents again, or to make new ones of data, is up to `stats`, which imports results.
+        # Found by name: to ask agents again, or to make new ones of data, is up to `stats`, which
+        # imports results.
         inferring = import_module("coterie.stats.inferring")
         asked = inferring.Question.of(kind, weights, correction, level)
         inferring.check_clusters(kind, clusters)
@@ -134,15 +141,23 @@ class Result(Generic[M]):
         return problem.kind.report.described(self.certificate.settings["problem"])
 
     def notes(self) -> list[str]:
-        """What is modelled, for every output: the class, the number of events, reference levels and units."""
+        """What is modelled, for every output: the class, the number of events, reference levels and
+        units.
+        """
         notes, counts = self.model.notes(), self.certificate.counts
         if counts is not None:
             weighted = len(counts) > 1 and sum(counts) != self._rows
             notes.append(f"{self.model.counted(counts)}{' (sums of weights)' if weighted else ''}")
         elif self.model.classes_ is not None:
-            notes.append("rows per class: not counted, because no message of this run has them (see coterie describe)")
+            notes.append(
+                "rows per class: not counted, because no message of this run has them (see "
+                "coterie describe)"
+            )
         elif getattr(getattr(self.model.problem, "loss", None), "counts", False):
-            notes.append("events: not counted, because no message of this run has their sum (see coterie evaluate)")
+            notes.append(
+                "events: not counted, because no message of this run has their sum (see coterie "
+                "evaluate)"
+            )
         if units := self.model.units():
             notes.append(units)
         return notes
@@ -163,7 +178,9 @@ class Result(Generic[M]):
         return {**vars(self), "parties": None}
 
     def save(self, folder: str | Path) -> Path:
-        """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network) into a folder."""
+        """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network)
+        into a folder.
+        """
         content = {
             "coterie_run": 1,
             "model": self.certificate.model_digest,
@@ -173,10 +190,15 @@ class Result(Generic[M]):
             "error": None if self.error is None else str(self.error),
             "lost_party": self.lost_party,
             "warnings": list(self.warnings),
-            "history": {name: [_written(value) for value in self.history[name].tolist()] for name in History.columns},
+            "history": {
+                name: [_written(value) for value in self.history[name].tolist()]
+                for name in History.columns
+            },
             "bill": self.bill.state(),
             "network": _network_state(self.network),
-            "carried_by": None if self.bill.network is self.network else _network_state(self.bill.network),
+            "carried_by": None
+            if self.bill.network is self.network
+            else _network_state(self.bill.network),
         }
         sealed = {**content, "seal": _seal(content)}
         with staged(folder) as new:
@@ -187,31 +209,62 @@ class Result(Generic[M]):
 
     @staticmethod
     def load(folder: str | Path) -> Result[AnyModel]:
-        """Read what `save` wrote; files that were changed, or that are of different runs, are refused."""
+        """Read what `save` wrote; files that were changed, or that are of different runs, are
+        refused.
+        """
         folder = Path(folder)
-        model, certificate = load_model(folder / "model.npz"), Certificate.load(folder / "certificate.json")
+        model, certificate = (
+            load_model(folder / "model.npz"),
+            Certificate.load(folder / "certificate.json"),
+        )
         text = read_bytes(folder / "run.json")
         with readable(folder / "run.json", "run"):
             content = json.loads(text)
             untouched = content.pop("seal") == _seal(content)
             if content["coterie_run"] != 1:
-                raise CorruptFile(f"{folder / 'run.json'} was written by a newer version; update coterie to read it.")
+                raise CorruptFile(
+                    f"{folder / 'run.json'} was written by a newer version; update coterie to "
+                    "read it."
+                )
             columns = [map(float, content["history"][name]) for name in History.columns]
             network = _network_from(content["network"])
             carried_by = content["carried_by"]
             bill = Bill(network if carried_by is None else _network_from(carried_by))
             bill.restore(content["bill"])
-            rows = [Record(int(row[0]), row[1], int(row[2]), *row[3:]) for row in zip(*columns, strict=True)]
+            rows = [
+                Record(int(row[0]), row[1], int(row[2]), *row[3:])
+                for row in zip(*columns, strict=True)
+            ]
             error = _error(content["error"], content.get("lost_party"))
             warnings = tuple(map(str, content.get("warnings", ())))
-            status, explanation, owner = Status(content["status"]), str(content["explanation"]), content["model"]
+            status, explanation, owner = (
+                Status(content["status"]),
+                str(content["explanation"]),
+                content["model"],
+            )
         if not untouched:
-            raise CorruptFile(f"{folder / 'run.json'} was changed after it was written: its seal does not match.")
+            raise CorruptFile(
+                f"{folder / 'run.json'} was changed after it was written: its seal does not match."
+            )
         if not model.digest() == certificate.model_digest == owner:
-            raise CorruptFile(f"{folder} has the files of different runs: save one result into one folder.")
-        found = Result(status, model, certificate, bill, History(rows), network, explanation, error, warnings=warnings)
+            raise CorruptFile(
+                f"{folder} has the files of different runs: save one result into one folder."
+            )
+        found = Result(
+            status,
+            model,
+            certificate,
+            bill,
+            History(rows),
+            network,
+            explanation,
+            error,
+            warnings=warnings,
+        )
         if content.get("reason", found.reason) != found.reason:
-            raise CorruptFile(f"{folder / 'run.json'} contradicts itself: its reason is not that of its status.")
+            raise CorruptFile(
+                f"{folder / 'run.json'} contradicts itself: its reason is not that of its status."
+            )
         return found
 
     def __str__(self) -> str:
@@ -229,7 +282,9 @@ class Result(Generic[M]):
 
 
 class History(Sequence[Record]):
-    """One row per recorded round. `history[-1].gap` is a number, `history.gap` (or `history["gap"]`) a column."""
+    """One row per recorded round. `history[-1].gap` is a number, `history.gap` (or
+    `history["gap"]`) a column.
+    """
 
     columns = tuple(field.name for field in fields(Record))
 
@@ -258,7 +313,11 @@ class History(Sequence[Record]):
         return len(self._records)
 
     def __repr__(self) -> str:
-        last = f", the last with gap {self[-1].gap:.3g} after {count(self[-1].round, 'round')}" if self else ""
+        last = (
+            f", the last with gap {self[-1].gap:.3g} after {count(self[-1].round, 'round')}"
+            if self
+            else ""
+        )
         return f"History({len(self)} records{last})"
 
 
@@ -291,7 +350,11 @@ def _network_state(network: Network) -> dict[str, Any]:
 
 def _network_from(state: Mapping[str, Any]) -> Network:
     agents, edges = int(state["agents"]), np.array(state["edges"], np.intp).reshape(-1, 2)
-    half = sp.coo_array((np.array(state["weights"], float), (edges[:, 0], edges[:, 1])), shape=(agents, agents))
+    half = sp.coo_array(
+        (np.array(state["weights"], float), (edges[:, 0], edges[:, 1])), shape=(agents, agents)
+    )
     places = state["positions"]
     weights = sp.csr_array(half + half.T)
-    return Network(weights, state["name"], state["server"], None if places is None else np.array(places, float))
+    return Network(
+        weights, state["name"], state["server"], None if places is None else np.array(places, float)
+    )

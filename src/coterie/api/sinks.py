@@ -1,12 +1,14 @@
-"""Where the numbers of a run go while it lasts: a callback `(name, value, step)`, and the logger "coterie".
+"""Where the numbers of a run go while it lasts: a callback `(name, value, step)`, and the logger
+"coterie".
 
     co.solve(..., callback=print)
     co.solve(..., callback=sinks.mlflow())                 metrics of the active MLflow run
     co.solve(..., callback=sinks.tensorboard("runs/1"))    event files for TensorBoard
-    logging.getLogger("coterie").setLevel(logging.DEBUG)   a line per certificate; INFO: where a run begins and ends
+    logging.getLogger("coterie").setLevel(logging.DEBUG)   a line per certificate; INFO: where a run
+    begins and ends
 
-Each certificate on the way gives its `gap`, `primal`, `dual`, `bits` and `seconds`, and the step is its round. A
-callback that returns True stops the run there, with the best model so far.
+Each certificate on the way gives its `gap`, `primal`, `dual`, `bits` and `seconds`, and the step is
+its round. A callback that returns True stops the run there, with the best model so far.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def tensorboard(folder: str | Path) -> Sink:
 
 
 def with_callback(watch: Watch, callback: Sink | None) -> Watch:
-    """A watch that also logs every new certificate, and tells it to the callback, whose True stops the run."""
+    """A watch that also logs every new certificate, and tells it to the callback, whose True stops
+    the run.
+    """
     seen: Record | None = None
 
     def follow(t: int, record: Record | None) -> bool:
@@ -54,7 +58,9 @@ def with_callback(watch: Watch, callback: Sink | None) -> Watch:
         if record is None or record is seen or record.round != t:
             return False
         seen = record
-        LOGGER.debug("round %d: gap %.3g, %d bits, %.3g s", t, record.gap, record.bits, record.seconds)
+        LOGGER.debug(
+            "round %d: gap %.3g, %d bits, %.3g s", t, record.gap, record.bits, record.seconds
+        )
         if callback is None:
             return False
         answers = [callback(name, float(getattr(record, name)), t) for name in MEASURES]

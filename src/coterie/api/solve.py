@@ -81,45 +81,61 @@ def solve(
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
-    problem: AnyProblem, data: Any, *more: Any, offset: Any = None, warm_start: Result | None = None, **settings: Any
+    problem: AnyProblem,
+    data: Any,
+    *more: Any,
+    offset: Any = None,
+    warm_start: Result | None = None,
+    **settings: Any,
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
 
     problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`
-    data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per party; there also
-                callables that give one, called where that agent lives; and on a cluster `Rows` of its frames
-    offset      a number per row that is added to its score (the logarithm of an exposure, say); for a list of data a
-                list with each party's. A `Table`, `Rows` or a tuple `(X, y, weights, offset)` may hold it, too
-    split       "samples" (each party holds rows), "features" (columns, labels at one party), or "users": a model for
-                each, of data `(X, y, users)` with one label per row, or of a list with one entry per user
-    agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it. Data of loss "cox" stays
-                in one piece, unless the problem has agent_strata=True
-    network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file; split by users, the
-                collaboration graph, or "learned"
+    data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per
+                party; there also callables that give one, called where that agent lives; and on a
+                cluster `Rows` of its frames
+    offset      a number per row that is added to its score (the logarithm of an exposure, say); for
+                a list of data a list with each party's. A `Table`, `Rows` or a tuple `(X, y,
+                weights, offset)` may hold it, too
+    split       "samples" (each party holds rows), "features" (columns, labels at one party), or
+                "users": a model for each, of data `(X, y, users)` with one label per row, or of a
+                list with one entry per user
+    agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it. Data
+                of loss "cox" stays in one piece, unless the problem has agent_strata=True
+    network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file; split
+                by users, the collaboration graph, or "learned"
     method      a name, a `Method`, or "auto"; its parameters may follow as keywords, e.g. `rho=1.0`
     engine      where agents run
-    acceleration "auto" (what suits the method and the problem), "anderson", "halpern", "relaxation", or "none": as
-                published
-    tol         stop when gap ≤ tol · unit: what the best constant loses, or without an intercept a model of zeros
-    check_every rounds between two certificates; by default, after the first few, they cost about 5 % of the traffic
+    acceleration "auto" (what suits the method and the problem), "anderson", "halpern",
+                "relaxation", or "none": as published
+    tol         stop when gap ≤ tol · unit: what the best constant loses, or without an intercept a
+                model of zeros
+    check_every rounds between two certificates; by default, after the first few, they cost about 5
+                % of the traffic
     checkpoint  a folder: if the run stops for any reason, the same call continues it
     warm_start  a result for the same parties, from whose model and dual to start
-    link        seconds per hop and bits per second that "auto" assumes; by default, with engine "local", the memory of
-                this machine, else a link between organisations (20 ms, 100 Mbit/s)
+    link        seconds per hop and bits per second that "auto" assumes; by default, with engine
+                "local", the memory of this machine, else a link between organisations (20 ms, 100
+                Mbit/s)
     progress    a live line on the terminal (default: only if there is one)
-    callback    is told (name, value, round) of every certificate on the way; `coterie.api.sinks` has some
-    secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
-                by default there, if data is split by samples over three or more parties
-    threads     how many threads engine "local" uses where agents hold much data, by default one for each core; results
-                do not depend on it
-    prepare     what to do with raw columns first, with numbers that all parties agree on: a `Preparation`, or recipes
-                such as "standardise" or "age: spline(5)"; or the `preparation` of a model, for its numbers. The
-                new model takes raw columns, too
-    same_order  with split "features": whether all parties list the same rows in the same order, so that rows of files
-                and data frames are paired by position. Else match them by id, see `align`. Arrays need neither
+    callback    is told (name, value, round) of every certificate on the way; `coterie.api.sinks`
+                has some
+    secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between
+                organisations masked; by default there, if data is split by samples over three or
+                more parties
+    threads     how many threads engine "local" uses where agents hold much data, by default one for
+                each core; results do not depend on it
+    prepare     what to do with raw columns first, with numbers that all parties agree on: a
+                `Preparation`, or recipes such as "standardise" or "age: spline(5)"; or the
+                `preparation` of a model, for its numbers. The new model takes raw columns, too
+    same_order  with split "features": whether all parties list the same rows in the same order, so
+                that rows of files and data frames are paired by position. Else match them by id,
+                see `align`. Arrays need neither
     """
     if more:
-        raise InvalidProblem("the data is one argument: solve(problem, (X, y)) or solve(problem, (X, y, weights)).")
+        raise InvalidProblem(
+            "the data is one argument: solve(problem, (X, y)) or solve(problem, (X, y, weights))."
+        )
     return fit(problem, data, Settings.of(**settings), offset=offset, warm_start=warm_start)
 
 
@@ -128,7 +144,12 @@ solve.__signature__ = inspect.signature(get_overloads(solve)[-1])  # type: ignor
 
 
 def fit(
-    problem: AnyProblem, data: Any, settings: Settings, *, offset: Any = None, warm_start: Result | None = None
+    problem: AnyProblem,
+    data: Any,
+    settings: Settings,
+    *,
+    offset: Any = None,
+    warm_start: Result | None = None,
 ) -> Result[Any]:
     """What `solve` does, with settings that are made already."""
     settings = _checked(problem, settings)
@@ -139,11 +160,15 @@ def fit(
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
     data = attach_offset(data, offset, split, recipes)
-    settings = settings.but(agents=problem.kind.data.agents(problem, data, settings.placement.agents))
+    settings = settings.but(
+        agents=problem.kind.data.agents(problem, data, settings.placement.agents)
+    )
     elsewhere = runner.hosting(data, settings.placement.agents)
     with runner.cores(), (runner if elsewhere is None else elsewhere[0]).held():
         if elsewhere is None:
-            return _fit_tables(problem, _tables_here(problem, data, settings, runner), settings, warm_start)
+            return _fit_tables(
+                problem, _tables_here(problem, data, settings, runner), settings, warm_start
+            )
         tables = _tables_elsewhere(problem, elsewhere[1], settings, elsewhere[0])
         return _fit_tables(problem, tables, settings, warm_start)
 
@@ -152,7 +177,8 @@ def _checked(problem: AnyProblem, settings: Settings) -> Settings:
     """The settings, if they make sense for the problem, with the recipes of a preparation read."""
     if not isinstance(problem, AnyProblem):
         raise InvalidProblem(
-            f"the first argument is a Problem, e.g. co.Problem('logistic', 'l2', 1e-3), not {reprlib.repr(problem)}."
+            "the first argument is a Problem, e.g. co.Problem('logistic', 'l2', 1e-3), not "
+            f"{reprlib.repr(problem)}."
         )
     seed = whole_number("seed", settings.seed, least=0)
     family = problem.kind
@@ -183,21 +209,29 @@ def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Eng
         return _Tables(tables, classes, engine, ready)
     how: dict[str, Any] = {"tensors": isinstance(engine, Local), "same_order": placement.same_order}
     with stage_watch(settings.progress):
-        tables, classes = split_and_prepare(data, problem, placement.split, placement.agents, seed, **how)
+        tables, classes = split_and_prepare(
+            data, problem, placement.split, placement.agents, seed, **how
+        )
     return _Tables(tables, classes, engine, None)
 
 
-def _tables_elsewhere(problem: AnyProblem, sources: list[Source], settings: Settings, engine: Engine) -> _Tables:
+def _tables_elsewhere(
+    problem: AnyProblem, sources: list[Source], settings: Settings, engine: Engine
+) -> _Tables:
     split, ready = settings.placement.split, None
     if settings.prepare is not None:
         ready = prepare_remotely(sources, settings, engine)
         sources = ready.held
     check = partial(prepare_tables, problem=problem, split=split)
-    tables, classes = remote_tables(sources, engine, check, split, problem, settings.placement.same_order)
+    tables, classes = remote_tables(
+        sources, engine, check, split, problem, settings.placement.same_order
+    )
     return _Tables(tables, classes, engine, ready)
 
 
-def _fit_tables(problem: AnyProblem, given: _Tables, settings: Settings, warm_start: Result | None) -> Result[Any]:
+def _fit_tables(
+    problem: AnyProblem, given: _Tables, settings: Settings, warm_start: Result | None
+) -> Result[Any]:
     """Fit a model to tables that are prepared."""
     operation = Fit(problem, settings, warm_start)
     parties = _parties(operation, given)
@@ -216,14 +250,20 @@ def _parties(operation: Fit, given: _Tables) -> Hosted:
     split, count = settings.placement.split, len(given.held)
     family = problem.kind.problems
     secure = wants_secure_sums(settings.secure_sums, split, count, engine.apart, family.only_sums)
-    sites = tuple(Site(index, count, table, secure_sums=secure) for index, table in enumerate(given.held))
+    sites = tuple(
+        Site(index, count, table, secure_sums=secure) for index, table in enumerate(given.held)
+    )
     asks_first = settings.algorithm.method == AUTO
     cards = [TableSummary.of(table, independence=asks_first) for table in given.held]
     network = make_network(settings.network, split, count, settings.seed)
-    if family.graph_is_data or split == "users":  # the graph says who is alike, and need not be connected
+    if (
+        family.graph_is_data or split == "users"
+    ):  # the graph says who is alike, and need not be connected
         network = around_a_server(count)
     watching = partial(_watching, settings)
-    return Hosted(operation, split, cards, NO_RULES, Bill(network), engine, sites, network, watching)
+    return Hosted(
+        operation, split, cards, NO_RULES, Bill(network), engine, sites, network, watching
+    )
 
 
 def _people(settings: Settings, sites: Sequence[Site]) -> tuple[Participant, ...]:

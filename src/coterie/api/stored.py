@@ -1,8 +1,10 @@
-"""Compare the other files in a folder of a result: scores, a path of strengths, a choice among models, and a bill.
+"""Compare the other files in a folder of a result: scores, a path of strengths, a choice among
+models, and a bill.
 
 evaluation.json  computed again from the held-out rows, where the file says which they are
 path/            every certificate of the path, and which strength is chosen
-choice.json      what was chosen, with the run and the certificate; scores of what was tried need all fits again
+choice.json      what was chosen, with the run and the certificate; scores of what was tried need
+                 all fits again
 bill.json        what the run, the path and the standard errors sent, with their own files
 """
 
@@ -44,7 +46,7 @@ def with_more(verified: Verification, more: Compared) -> Verification:
     )
 
 
-# -- scores ------------------------------------------------------------------------------------------------------------
+# -- scores ----------------------------------------------------------------------------------------
 
 
 def compare_evaluation(found: Compared, written: Evaluation, computed: Evaluation) -> None:
@@ -58,7 +60,11 @@ def compare_evaluation(found: Compared, written: Evaluation, computed: Evaluatio
 def compare_unknown_rows(found: Compared, written: Evaluation, model: Any, why: str) -> None:
     """Compare what stored scores say of the model, where the rows are not known."""
     mine = written.model == model.digest()
-    found.that(mine, "evaluation.json: the model that it is about", "evaluation.json is about another model")
+    found.that(
+        mine,
+        "evaluation.json: the model that it is about",
+        "evaluation.json is about another model",
+    )
     found.unchecked.append(f"the scores of evaluation.json, because {why}")
 
 
@@ -85,7 +91,7 @@ def _alike(said: Any, local: Any) -> bool:
     return bool(said == local)
 
 
-# -- a path ------------------------------------------------------------------------------------------------------------
+# -- a path ----------------------------------------------------------------------------------------
 
 
 def compare_path(found: Compared, path: Path, chosen: Certificate, verify: Verify | None) -> None:
@@ -98,7 +104,9 @@ def compare_path(found: Compared, path: Path, chosen: Certificate, verify: Verif
         penalty = result.certificate.settings["problem"]["penalty"]
         called = f"path/ at {knob(penalty)} {strength:.4g}"
         if penalty[knob(penalty)] != strength:
-            found.objections.append(f"{called}: its certificate is about {penalty[knob(penalty)]!r}")
+            found.objections.append(
+                f"{called}: its certificate is about {penalty[knob(penalty)]!r}"
+            )
         if verify is not None:
             found.objections += [f"{called}: {text}" for text in verify(result).objections]
     if path.scores is None:
@@ -109,11 +117,15 @@ def compare_path(found: Compared, path: Path, chosen: Certificate, verify: Verif
         found.objections.append("path/path.json chooses another strength than that of the model")
     if len(found.objections) == before:
         count = len(path.results)
-        found.compared.append(f"path/: {count} certificates with their runs, their strengths, and which one is chosen")
-    found.unchecked.append("the scores of path.json and what they cost, which only a new cross-validation gives")
+        found.compared.append(
+            f"path/: {count} certificates with their runs, their strengths, and which one is chosen"
+        )
+    found.unchecked.append(
+        "the scores of path.json and what they cost, which only a new cross-validation gives"
+    )
 
 
-# -- a choice among models ---------------------------------------------------------------------------------------------
+# -- a choice among models -------------------------------------------------------------------------
 
 
 def compare_choice(found: Compared, file: FilePath, result: Result) -> None:
@@ -129,7 +141,8 @@ def compare_choice(found: Compared, file: FilePath, result: Result) -> None:
     what = "choice.json: what was chosen, with its prices and the best scores that the run names"
     found.that(wrong is None, what, f"choice.json {wrong}")
     found.unchecked.append(
-        "the other scores, losses and bits of choice.json, because only fitting all models again gives them"
+        "the other scores, losses and bits of choice.json, because only fitting all models again "
+        "gives them"
     )
 
 
@@ -149,7 +162,9 @@ def _wrong_choice(content: dict[str, Any], result: Result) -> str | None:
     share = 1.0 - 1.0 / FOLDS
     for trial in trials:
         prices = {name: trial[name] * share for name in held}
-        if trial["choice"] == choice and all(_alike(float(held[name]), price) for name, price in prices.items()):
+        if trial["choice"] == choice and all(
+            _alike(float(held[name]), price) for name, price in prices.items()
+        ):
             return None
     return "has no trial of its choice with the prices of the certificate"
 
@@ -159,7 +174,7 @@ def _numbers(trial: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value if name == "choice" else float(value) for name, value in trial.items()}
 
 
-# -- the bill ----------------------------------------------------------------------------------------------------------
+# -- the bill --------------------------------------------------------------------------------------
 
 
 def bill_as_stored(bill: Bill) -> dict[str, Any]:
@@ -183,7 +198,9 @@ def compare_bill(found: Compared, file: FilePath, result: Result, path: Path | N
     objection = f"bill.json has another {', '.join(wrong)} than run.json and path/"
     found.that(not wrong, "bill.json, with the bill of run.json", objection)
     if beside:
-        named = " and ".join({"choice": "the choice", "inference": "standard errors"}[name] for name in beside)
+        named = " and ".join(
+            {"choice": "the choice", "inference": "standard errors"}[name] for name in beside
+        )
         found.unchecked.append(f"what {named} cost, in bill.json: no other file has it")
 
 
@@ -202,5 +219,7 @@ def path_of(folder: FilePath, found: Compared) -> Path | None:
     try:
         return Path.load(folder / "path")
     except CoterieError:
-        found.objections.append("path/ was changed after it was written, or has files of different paths")
+        found.objections.append(
+            "path/ was changed after it was written, or has files of different paths"
+        )
         return None

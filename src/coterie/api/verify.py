@@ -51,12 +51,16 @@ MACHINES = 1e-12
 AGREEMENT = 1e-9
 """How closely recomputed numbers must agree with the written ones, relative to themselves."""
 NEAR, ALIKE = 1e-6, 4.0
-"""How closely two honest bounds on the rounding of a primal agree, and by how much more if residuals are rounding."""
+"""How closely two honest bounds on the rounding of a primal agree, and by how much more if
+residuals are rounding.
+"""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome: `objections` is empty if everything holds. All numbers are those computed here."""
+    """The outcome: `objections` is empty if everything holds. All numbers are those computed
+    here.
+    """
 
     objections: tuple[str, ...]
     primal: float = math.nan
@@ -84,7 +88,11 @@ class Verification:
 
     @staticmethod
     def of(
-        objections: Sequence[str], certificate: Certificate, bound: Bound, statistics: SummaryStatistics, about: str
+        objections: Sequence[str],
+        certificate: Certificate,
+        bound: Bound,
+        statistics: SummaryStatistics,
+        about: str,
     ) -> Verification:
         """What was found, and in words what it proves, if there are no objections."""
         relative = bound.gap / statistics.gap_unit
@@ -113,18 +121,19 @@ def verify(
     inference: Inference | None = None,
     clusters: Any = None,
 ) -> Verification:
-    """Recompute primal, dual and gap from `data`, and `offset` if it had one (in the form in which they were fitted),
-    and compare everything.
+    """Recompute primal, dual and gap from `data`, and `offset` if it had one (in the form in which
+    they were fitted), and compare everything.
 
-    Names are compared with the data, too: classes, columns, users and parties. Columns are found by their names, in
-    whatever order they are now. That the stated method and seed were really used cannot be seen from data and model,
-    and the proof does not rest on it (`unchecked`). The digests of the certificate say which rows each party had, in
-    which order: rows that are paired otherwise are refused. `same_order` is accepted as in `solve`, and changes
-    nothing.
+    Names are compared with the data, too: classes, columns, users and parties. Columns are found by
+    their names, in whatever order they are now. That the stated method and seed were really used
+    cannot be seen from data and model, and the proof does not rest on it (`unchecked`). The digests
+    of the certificate say which rows each party had, in which order: rows that are paired otherwise
+    are refused. `same_order` is accepted as in `solve`, and changes nothing.
     """
     if "parts" in certificate.settings:
         raise InvalidInput(
-            "this certificate comes from a study between organisations, and each party holds a part of the proof: run "
+            "this certificate comes from a study between organisations, and each party holds a "
+            "part of the proof: run "
             "`coterie verify party.toml` at every party."
         )
     try:
@@ -132,10 +141,20 @@ def verify(
         with cores(None):
             placed = attach_offset(data, offset, certificate.settings["split"], prepared)
             return _verify(certificate, model, placed, Stored(result, inference, clusters))
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, NumericalError) as error:
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        NumericalError,
+    ) as error:
         if isinstance(error, CoterieError) and not isinstance(error, NumericalError):
             raise
-        raise CorruptFile(f"the certificate lacks what a proof needs ({type(error).__name__}: {error}).") from error
+        raise CorruptFile(
+            f"the certificate lacks what a proof needs ({type(error).__name__}: {error})."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -175,7 +194,9 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored
     if found.objections:
         return Verification(tuple(found.objections))
 
-    agents = make_agents(tables, problem, split, family.models.proof_network(model, network), 0, secure)
+    agents = make_agents(
+        tables, problem, split, family.models.proof_network(model, network), 0, secure
+    )
     try:
         points = points_of(model, agents, certificate.witness)
     except InvalidInput as error:
@@ -194,7 +215,11 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored
 
 
 def _compare_inference(
-    found: Compared, certificate: Certificate, model: AnyModel, tables: Sequence[Table], stored: Stored
+    found: Compared,
+    certificate: Certificate,
+    model: AnyModel,
+    tables: Sequence[Table],
+    stored: Stored,
 ) -> None:
     """Compute stored standard errors again, from the data that these agents have."""
     written = stored.inference
@@ -202,13 +227,18 @@ def _compare_inference(
     clustered = written.kind == "clustered"
     if clustered and stored.clusters is None:
         raise InvalidInput(
-            "inference.json has clustered standard errors: give the clusters of the rows (clusters=, or --cluster "
+            "inference.json has clustered standard errors: give the clusters of the rows "
+            "(clusters=, or --cluster "
             "COLUMN), so that they can be computed again."
         )
     if written.correction not in ("", STATA, *CORRECTIONS.get(written.kind, ())):
-        found.objections.append(f"inference.json has a correction that does not exist: {written.correction}")
+        found.objections.append(
+            f"inference.json has a correction that does not exist: {written.correction}"
+        )
         return
-    parties = met_here(tables, "samples", secure_sums=certificate.settings.get("secure_sums") is True)
+    parties = met_here(
+        tables, "samples", secure_sums=certificate.settings.get("secure_sums") is True
+    )
     asked, clusters = questions_of(written)[0], stored.clusters if clustered else None
     with refusing_other_errors(found):
         check_problem(model.problem, certificate.settings["split"], asked.kind)
@@ -217,7 +247,9 @@ def _compare_inference(
 
 
 def _refuse_other_size(certificate: Certificate, model: AnyModel, data: Any) -> None:
-    """Refuse data in one piece that has another number of rows, or of columns, than was certified."""
+    """Refuse data in one piece that has another number of rows, or of columns, than was
+    certified.
+    """
     split = certificate.settings["split"]
     if isinstance(data, list) or split == "users":
         return
@@ -227,23 +259,32 @@ def _refuse_other_size(certificate: Certificate, model: AnyModel, data: Any) -> 
     noun, found = ("columns", whole.d) if by_columns else ("rows", whole.n)
     if found != size:
         raise InvalidData(
-            f"the certificate covers {size:,} {noun}, and this data has {found:,}. Give all data that was fitted, of "
+            f"the certificate covers {size:,} {noun}, and this data has {found:,}. Give all data "
+            "that was fitted, of "
             "every party."
         )
 
 
 def _compare_preparation(
-    found: Compared, recipes: dict[str, Any] | None, prepared: Prepared | None, data: Any, split: str
+    found: Compared,
+    recipes: dict[str, Any] | None,
+    prepared: Prepared | None,
+    data: Any,
+    split: str,
 ) -> None:
     """Whether the model's preparation is what the recipes of the certificate give for the data."""
     if recipes is None and prepared is None:
         return
     if recipes is None or prepared is None:
-        found.objections.append("the certificate and the model disagree on whether columns were prepared")
+        found.objections.append(
+            "the certificate and the model disagree on whether columns were prepared"
+        )
     elif recipes.get("numbers_given"):
         same = plain(prepared.settings()) == plain(recipes)
         found.that(
-            same, "the recipes of the preparation", "the model is prepared by other recipes than the certificate says"
+            same,
+            "the recipes of the preparation",
+            "the model is prepared by other recipes than the certificate says",
         )
     else:
         follows = follows_from(prepared, recipes, data, split)
@@ -251,11 +292,13 @@ def _compare_preparation(
         found.that(follows, "the numbers of the preparation", objection)
 
 
-def differences(certificate: Certificate, bound: Bound, statistics: SummaryStatistics) -> Iterator[str]:
+def differences(
+    certificate: Certificate, bound: Bound, statistics: SummaryStatistics
+) -> Iterator[str]:
     """Which of its numbers do not follow from the data.
 
-    A gap may be larger than what is found here, never smaller by more than rounding explains, and a dual a little
-    lower, never higher; everything else is compared relative to itself.
+    A gap may be larger than what is found here, never smaller by more than rounding explains, and a
+    dual a little lower, never higher; everything else is compared relative to itself.
     """
     said = certificate
     if not bound.gap - rounding_of(bound, statistics) <= said.gap:
@@ -271,9 +314,14 @@ def differences(certificate: Certificate, bound: Bound, statistics: SummaryStati
             yield _differs(name, found, written)
     if not _follows(said, bound, unit):
         yield _differs("dual", lower_bound(said.primal, said.gap, bound.primal_rounding), said.dual)
-    for name, claimed, known in (("radius", said.radius, bound.radius), ("room", said.room, bound.room)):
+    for name, claimed, known in (
+        ("radius", said.radius, bound.radius),
+        ("room", said.room, bound.room),
+    ):
         if (claimed is None) != (known is None) or (
-            claimed is not None and known is not None and not abs(claimed - known) <= AGREEMENT * known
+            claimed is not None
+            and known is not None
+            and not abs(claimed - known) <= AGREEMENT * known
         ):
             yield _differs(name, known, claimed)
     if not _alike(said.counts, statistics.counts):
@@ -285,15 +333,19 @@ def _alike(written: Sequence[float] | None, found: Sequence[float] | None) -> bo
     if written is None or found is None:
         return written is found
     close = AGREEMENT * sum(found)
-    return len(written) == len(found) and all(abs(a - b) <= close for a, b in zip(written, found, strict=True))
+    return len(written) == len(found) and all(
+        abs(a - b) <= close for a, b in zip(written, found, strict=True)
+    )
 
 
 def _follows(said: Certificate, bound: Bound, unit: float) -> bool:
-    """Whether the dual is the primal less the gap and what rounding can have moved the primal by, or a little lower.
+    """Whether the dual is the primal less the gap and what rounding can have moved the primal by,
+    or a little lower.
 
-    That rounding is known to so many digits as the slopes, of which it is a multiple: to few where it is itself a
-    large share of the primal. A run whose messages are rotated rounds more than is found here, so its dual is lower:
-    it claims less, and what it claims is proven.
+    That rounding is known to so many digits as the slopes, of which it is a multiple: to few where
+    it is itself a
+    large share of the primal. A run whose messages are rotated rounds more than is found here, so
+    its dual is lower: it claims less, and what it claims is proven.
     """
     rounding, last_digits = bound.primal_rounding, 2.0**-48 * (abs(said.primal) + said.gap)
     share = rounding / abs(said.primal) if said.primal else 1.0
@@ -303,7 +355,9 @@ def _follows(said: Certificate, bound: Bound, unit: float) -> bool:
 
 
 def rounding_of(bound: Bound, statistics: SummaryStatistics) -> float:
-    """What two honest computations of a gap can differ by: its bound on rounding, and what moves a feasible dual."""
+    """What two honest computations of a gap can differ by: its bound on rounding, and what moves a
+    feasible dual.
+    """
     return bound.rounding + MACHINES * statistics.gap_unit
 
 
@@ -314,6 +368,8 @@ def _differs(name: str, found: object, written: object) -> str:
 def described(problem: AnyProblem, split: str, participants: Sequence[Participant]) -> str:
     """Which problem it is, on which data: what a certificate is about, in words."""
     rows = participants[0].rows if split == "features" else sum(p.rows for p in participants)
-    columns = sum(p.columns for p in participants) if split == "features" else participants[0].columns
+    columns = (
+        sum(p.columns for p in participants) if split == "features" else participants[0].columns
+    )
     where = f"{rows} rows, {columns} columns, {len(participants)} parties, split by {split}"
     return f"{problem.kind.report.described(problem.settings())}; {where}"

@@ -24,23 +24,42 @@ EXAMPLE = "Example: coterie agent party.toml"
 def agent(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Your party.toml. Several files, or a folder of them, start a rehearsal on this machine."),
+        typer.Argument(
+            help=(
+                "Your party.toml. Several files, or a folder of them, start a rehearsal on this "
+                "machine."
+            )
+        ),
     ],
     predict: Annotated[
-        Path | None, typer.Option(help="Data to predict, with all parties' parts of the model. Nothing is fitted.")
+        Path | None,
+        typer.Option(
+            help="Data to predict, with all parties' parts of the model. Nothing is fitted."
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file for --predict.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Output CSV file for --predict.")
+    ] = None,
     raw: Raw = False,
-    show: Annotated[bool, typer.Option("--show", help="Show what would be sent, and to whom, and exit.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Agree to what would be sent, without a question.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show what would be sent, and to whom, and exit.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Agree to what would be sent, without a question.")
+    ] = False,
     without: Without = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Take part in a study with your data: connect to the other parties, fit, and write your part of the model."""
+    """Take part in a study with your data: connect to the other parties, fit, and write your part
+    of the model.
+    """
     found = party_files(files)
     if len(found) > 1 and predict is not None:
-        raise InvalidInput("predict with one party.toml at each party: `coterie agent party.toml --predict new.csv`.")
+        raise InvalidInput(
+            "predict with one party.toml at each party: `coterie agent party.toml --predict "
+            "new.csv`."
+        )
     if show:
         _show_pages(found, as_json, without or [])
         return
@@ -57,9 +76,15 @@ def agent(
 
 def party_files(files: list[Path]) -> list[Path]:
     """These files, and for each folder the party.toml in its folders."""
-    found = [party for file in files for party in (sorted(file.glob("*/party.toml")) if file.is_dir() else [file])]
+    found = [
+        party
+        for file in files
+        for party in (sorted(file.glob("*/party.toml")) if file.is_dir() else [file])
+    ]
     if not found:
-        raise InvalidInput(f"there is no */party.toml in {files[0]}; `coterie provision --example` makes some.")
+        raise InvalidInput(
+            f"there is no */party.toml in {files[0]}; `coterie provision --example` makes some."
+        )
     return found
 
 
@@ -104,20 +129,38 @@ def _fit(file: Path, as_json: bool, yes: bool, without: list[str]) -> int:
     table = ask_for_consent(file, own, study, yes, show=not as_json)
     stop_wished = _stop_wished(study, own.party)
     try:
-        result = fit_together(own, study, table=table, say=saying(own.party), stop_wished=stop_wished)
+        result = fit_together(
+            own, study, table=table, say=saying(own.party), stop_wished=stop_wished
+        )
     except KeyboardInterrupt:
-        reason, code = "stopped by hand; start again to continue from the newest checkpoint", Status.INTERRUPTED
+        reason, code = (
+            "stopped by hand; start again to continue from the newest checkpoint",
+            Status.INTERRUPTED,
+        )
         saying(own.party)(reason)
         if as_json:
-            print_json({"error": reason, "name": code.value, "exit_code": code.exit_code, "party": own.party})
+            print_json(
+                {
+                    "error": reason,
+                    "name": code.value,
+                    "exit_code": code.exit_code,
+                    "party": own.party,
+                }
+            )
         return code.exit_code
     cost = _cost(file, result, without)
     output = own.output if result.folder is None else result.folder
     path = None if study.path is None or result.error else co.Path.load(output / "path")
     saved = output / "inference.json"
-    inference = co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
+    inference = (
+        co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
+    )
     if as_json:
-        told = {**summary(result), **_told(path, inference), **({} if cost is None else {"cost": cost})}
+        told = {
+            **summary(result),
+            **_told(path, inference),
+            **({} if cost is None else {"cost": cost}),
+        }
         print_json({**told, "party": own.party, "output": str(output)})
         return result.status.exit_code
     for one in filter(None, (path, inference)):
@@ -150,7 +193,9 @@ def _cost(file: Path, result: co.Result, without: list[str]) -> str | None:
 def ask_for_consent(
     file: Path, own: Any, study: Any, yes: bool, *, show: bool, table: co.Table | None = None
 ) -> co.Table:
-    """Go on if somebody here agreed to what is sent in this study, now or before; the party's data."""
+    """Go on if somebody here agreed to what is sent in this study, now or before; the party's
+    data.
+    """
     from coterie.study.consent import ask_once
     from coterie.study.disclosure import disclosure
     from coterie.study.party import read_own
@@ -166,7 +211,8 @@ def ask_for_consent(
 def _agrees(file: Path) -> bool:
     if not sys.stdin.isatty():
         raise InvalidInput(
-            "nobody has agreed yet to what is sent in this version of the study, and nobody is here to be asked. Read "
+            "nobody has agreed yet to what is sent in this version of the study, and nobody is "
+            "here to be asked. Read "
             f"the page with `coterie agent {file} --show`, then start with --yes."
         )
     return typer.confirm("Agree to send this?")
@@ -217,7 +263,10 @@ def _end(one: dict[str, Any]) -> str:
         size = co.progress.format_bits(one.get("path_total", one["total"])["bits"])
         knob = next((name for name in ("strength", "radius") if name in one), None)
         chosen = "" if knob is None else f"{knob} {one[knob]:.5g} chosen, "
-        spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {_from_here(one['output'])}"
+        spent = (
+            f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, "
+            f"{_from_here(one['output'])}"
+        )
         cost = f"\n  {one['cost']}" if "cost" in one else ""
         why = f" ({one['error']})" if one.get("error") else ""
         return f"{one['status']}{why}: {one['proves']}\n  {one['problem']}\n  {spent}{cost}"
@@ -245,12 +294,18 @@ def _show(result: co.Result, output: Path) -> None:
     show_model(result)
     out.print(f"[bold]Certificate[/bold]  {result.certificate.proves}")
     sent = co.progress.format_bits(result.bill.total.bits)
-    out.print(f"[bold]Bill[/bold]  {count(result.rounds, 'round')}, {sent} sent by all parties together")
-    out.print(f"[bold]Here[/bold]  {len(result.model.coef_)} coefficients in {output}", soft_wrap=True)
+    out.print(
+        f"[bold]Bill[/bold]  {count(result.rounds, 'round')}, {sent} sent by all parties together"
+    )
+    out.print(
+        f"[bold]Here[/bold]  {len(result.model.coef_)} coefficients in {output}", soft_wrap=True
+    )
 
 
 def _stop_wished(study: Any, party: str) -> Callable[[], bool]:
-    """At the first party, Ctrl-C asks all to stop after a round with the best model so far; elsewhere it is leaving."""
+    """At the first party, Ctrl-C asks all to stop after a round with the best model so far;
+    elsewhere it is leaving.
+    """
     pressed = threading.Event()
     if study.index(party):
         return lambda: False

@@ -18,10 +18,15 @@ from coterie.commands.question import Question, taking_question
 from coterie.commands.shell_words import in_shell_words
 from coterie.errors import InvalidProblem
 
-FLAGS = {name: f"--{name}" for name in ("intercept", "loss", "penalty", "method", "network", "split")}
+FLAGS = {
+    name: f"--{name}" for name in ("intercept", "loss", "penalty", "method", "network", "split")
+}
 """The options that a method's refusal may advise."""
 TIMINGS = "timings.json"
-EXAMPLE = "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton -m proximal-2"
+EXAMPLE = (
+    "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton "
+    "-m proximal-2"
+)
 
 
 @taking_question()
@@ -30,30 +35,41 @@ def compare(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            "--method", "-m", help=f"{known(names_in('methods'))}. Can be repeated (default: all that apply)."
+            "--method",
+            "-m",
+            help=f"{known(names_in('methods'))}. Can be repeated (default: all that apply).",
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Output folder for models, certificates and report.")
+        Path,
+        typer.Option("--output", "-o", help="Output folder for models, certificates and report."),
     ] = Path("coterie-compare"),
-    turns: Annotated[int, typer.Option(min=1, help="Runs of each method, for a median of the times.")] = 3,
+    turns: Annotated[
+        int, typer.Option(min=1, help="Runs of each method, for a median of the times.")
+    ] = 3,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Solve one problem with several methods and compare rounds, bits and seconds.
 
-    Every method is warmed up before its clock starts. Then they take turns, and the time is that of the median run.
+    Every method is warmed up before its clock starts. Then they take turns, and the time is that of
+    the median run.
     """
     able = [name for name, entry in co.methods.METHODS.items() if entry.split == question.split]
     wanted = dict.fromkeys(method or able)
     refused = _warm_up(question, wanted, named=bool(method))
     names = [name for name in wanted if name not in refused]
     runs = _in_turns(question, names, turns, False if as_json else None)
-    results = {name: sorted(each, key=lambda one: one.seconds)[len(each) // 2] for name, each in runs.items()}
+    results = {
+        name: sorted(each, key=lambda one: one.seconds)[len(each) // 2]
+        for name, each in runs.items()
+    }
     timings = {name: [one.seconds for one in each] for name, each in runs.items()}
     if not results:
-        raise InvalidProblem("no method can solve this problem: " + " ".join(dict.fromkeys(refused.values())))
+        raise InvalidProblem(
+            "no method can solve this problem: " + " ".join(dict.fromkeys(refused.values()))
+        )
     if question.engine.speaks:
         _save(results, timings, output, figures)
         page = co.report.write_comparison(results, output / "report.html", timings)
@@ -68,7 +84,9 @@ def _exit_code(results: list[co.Result]) -> int:
 
 
 def _warm_up(question: Question, names: Iterable[str], *, named: bool) -> dict[str, str]:
-    """Run each method for two rounds. Why methods do not take this problem, unless the caller named them."""
+    """Run each method for two rounds. Why methods do not take this problem, unless the caller named
+    them.
+    """
     refused = {}
     for name in names:
         try:
@@ -80,7 +98,9 @@ def _warm_up(question: Question, names: Iterable[str], *, named: bool) -> dict[s
     return refused
 
 
-def _in_turns(question: Question, names: list[str], turns: int, progress: bool | None) -> dict[str, list[co.Result]]:
+def _in_turns(
+    question: Question, names: list[str], turns: int, progress: bool | None
+) -> dict[str, list[co.Result]]:
     """The results of each method. One that did not reach the tolerance is not run again."""
     runs: dict[str, list[co.Result]] = {name: [] for name in names}
     for turn in range(turns):
@@ -90,7 +110,12 @@ def _in_turns(question: Question, names: list[str], turns: int, progress: bool |
     return runs
 
 
-def _save(results: dict[str, co.Result], timings: dict[str, list[float]], output: Path, figures: str | None) -> None:
+def _save(
+    results: dict[str, co.Result],
+    timings: dict[str, list[float]],
+    output: Path,
+    figures: str | None,
+) -> None:
     for name, result in results.items():
         result.save(output / name)
     (output / TIMINGS).write_text(json.dumps(timings))
@@ -113,7 +138,9 @@ def show_comparison(
         entries: list[dict[str, Any]] = [summary(result) for result in results.values()]
         for name, entry in zip(results, entries, strict=True):
             entry["seconds_of_runs"] = (timings or {}).get(name, [results[name].seconds])
-        print_json({"winners": best, "methods": entries, "refused": refusals, "report": str(report)})
+        print_json(
+            {"winners": best, "methods": entries, "refused": refusals, "report": str(report)}
+        )
         return
     table = RichTable("method", "ended", "relative gap", *MEASURES, box=None, header_style="dim")
     for name, result in results.items():

@@ -17,12 +17,15 @@ TOLERANCE = 1e-9
 
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Output folder for model, certificate and report.")
+        Path,
+        typer.Option("--output", "-o", help="Output folder for model, certificate and report."),
     ] = Path("coterie-demo"),
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Fit one model at eight hospitals without pooling their patients. Shows certificate, bill and report."""
+    """Fit one model at eight hospitals without pooling their patients. Shows certificate, bill and
+    report.
+    """
     story, problem, parties, check = co.demo.demo_problem()
     if not as_json:
         console().print(story)

@@ -14,7 +14,9 @@ from coterie.commands.output import console, print_json
 
 
 def doctor(
-    quick: Annotated[bool, typer.Option("--quick", help="Do not start the engines that are installed.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not start the engines that are installed.")
+    ] = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -23,11 +25,17 @@ def doctor(
     healthy = all(finding.works for finding in findings if finding.needed)
     if as_json:
         told = [vars(finding) for finding in findings]
-        print_json({"works": healthy, "findings": told, "to_type": co.doctor.lines_to_type(findings)})
+        print_json(
+            {"works": healthy, "findings": told, "to_type": co.doctor.lines_to_type(findings)}
+        )
     else:
         table = RichTable("", "what", "found", box=None, header_style="dim")
         for finding in findings:
-            mark = "[green]✓[/green]" if finding.works else ("[red]✗[/red]" if finding.needed else "[dim]–[/dim]")
+            mark = (
+                "[green]✓[/green]"
+                if finding.works
+                else ("[red]✗[/red]" if finding.needed else "[dim]–[/dim]")
+            )
             table.add_row(mark, finding.what, escape(finding.detail))
         console().print(table)
         for why, line in co.doctor.lines_to_type(findings).items():

@@ -42,12 +42,16 @@ EXAMPLE = (
 
 def evaluate(
     model: Annotated[
-        Path, typer.Argument(help="model.npz from `coterie fit`. Between organisations: party.toml, at every party.")
+        Path,
+        typer.Argument(
+            help="model.npz from `coterie fit`. Between organisations: party.toml, at every party."
+        ),
     ],
     data: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Data with labels: Parquet, Arrow, CSV or svmlight. Of several files, each is one party. With a "
+            help="Data with labels: Parquet, Arrow, CSV or svmlight. Of several files, each is "
+            "one party. With a "
             "party.toml, by default its test."
         ),
     ] = None,
@@ -61,10 +65,17 @@ def evaluate(
     event: Event = None,
     entry: Entry = None,
     strata: Strata = None,
-    split: Annotated[str, among("samples", "features", also=": how the data is partitioned")] = Placement.split,
-    per_party: Annotated[bool, typer.Option("--per-party", help="Scores of every party, too.")] = False,
+    split: Annotated[
+        str, among("samples", "features", also=": how the data is partitioned")
+    ] = Placement.split,
+    per_party: Annotated[
+        bool, typer.Option("--per-party", help="Scores of every party, too.")
+    ] = False,
     minimum: Annotated[
-        int, typer.Option(help="Least number of rows of each party that has any, in a group that is told.")
+        int,
+        typer.Option(
+            help="Least number of rows of each party that has any, in a group that is told."
+        ),
     ] = 1,
     engine: Annotated[str, among(*names_in("engines"))] = Placement.engine,
     deadline: Deadline = None,
@@ -74,7 +85,9 @@ def evaluate(
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Evaluate a fitted model on other rows: deviance, accuracy, AUC, calibration, confusion, R²."""
+    """Evaluate a fitted model on other rows: deviance, accuracy, AUC, calibration, confusion,
+    R².
+    """
     if is_of_party(model):
         raise typer.Exit(_with_parties([model, *(data or [])], output, as_json, yes))
     if not data:
@@ -85,11 +98,19 @@ def evaluate(
     roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
-        raise InvalidInput(f"this is {owner}'s part of a model; use `coterie evaluate party.toml` at every party.")
+        raise InvalidInput(
+            f"this is {owner}'s part of a model; use `coterie evaluate party.toml` at every party."
+        )
     how: dict[str, Any] = {"split": split, "same_order": paired_by_position(same_order, id, split)}
     rows = _tables(fitted, data, split, roles)
     found = co.evaluate(
-        fitted, rows, engine=runner, secure_sums=secure_sums, per_party=per_party, minimum=minimum, **how
+        fitted,
+        rows,
+        engine=runner,
+        secure_sums=secure_sums,
+        per_party=per_party,
+        minimum=minimum,
+        **how,
     )
     if not runner.speaks:
         return
@@ -102,11 +123,15 @@ def evaluate(
 
 
 def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bool) -> int:
-    """Evaluate the model of a study together with the other parties; several party.toml are all on this machine."""
+    """Evaluate the model of a study together with the other parties; several party.toml are all on
+    this machine.
+    """
     files = party_files([file for file in given if is_of_party(file)])
     data = [file for file in given if not is_of_party(file)]
     if len(data) > (len(files) == 1):
-        raise typer.BadParameter("with a party.toml, give one file with your rows, or name it there with `test`.")
+        raise typer.BadParameter(
+            "with a party.toml, give one file with your rows, or name it there with `test`."
+        )
     if len(files) > 1:
         return rehearsal(files, as_json, "evaluate")
     from coterie.study.scores import EVALUATION, evaluate_together
@@ -144,4 +169,7 @@ def _tables(fitted: Any, data: list[Path], split: str, roles: dict[str, Any]) ->
         return found if isinstance(found, list) else [found]
     wanted = fitted.columns if ready is None else ready.raw
     names = [wanted or numbered(path, fitted.coef_.shape[-1]) for path in data]
-    return [co.read(path, columns=own, prepare=ready, **roles) for path, own in zip(data, names, strict=True)]
+    return [
+        co.read(path, columns=own, prepare=ready, **roles)
+        for path, own in zip(data, names, strict=True)
+    ]

@@ -12,8 +12,16 @@ BUG, USAGE, REFUSED, VERIFICATION_FAILED = 1, 2, 3, 4
 EXIT_CODES = (
     *((0, status.value, status.advice) for status in Status if status.success),
     (BUG, "bug", "An error in Coterie itself. Please report it, with the output."),
-    (USAGE, "usage", "The command line is wrong. The message names the flag; --help lists all flags."),
-    (REFUSED, "refused", "A file, an option or data cannot be used; nothing was sent. The message names the fix."),
+    (
+        USAGE,
+        "usage",
+        "The command line is wrong. The message names the flag; --help lists all flags.",
+    ),
+    (
+        REFUSED,
+        "refused",
+        "A file, an option or data cannot be used; nothing was sent. The message names the fix.",
+    ),
     (
         VERIFICATION_FAILED,
         "verification_failed",
@@ -27,7 +35,9 @@ EXIT_CODES = (
 def exit_codes(as_json: Json = False) -> None:
     """List the exit codes and what each means."""
     if as_json:
-        entries = [{"code": code, "name": name, "advice": advice} for code, name, advice in EXIT_CODES]
+        entries = [
+            {"code": code, "name": name, "advice": advice} for code, name, advice in EXIT_CODES
+        ]
         print_json({"exit_codes": entries})
         return
     table = RichTable("code", "name", "meaning", box=None, header_style="dim")

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def has_named_columns(path: Path) -> bool:
     """Whether labels of such a file are a column that has to be named."""
-    return bool({".csv", ".parquet", ".arrow", ".feather"} & {ending.lower() for ending in path.suffixes})
+    return bool(
+        {".csv", ".parquet", ".arrow", ".feather"} & {ending.lower() for ending in path.suffixes}
+    )
 
 
 def columns_of_labels(given: Sequence[str] | None) -> dict[str, str]:
@@ -26,20 +28,28 @@ def columns_of_labels(given: Sequence[str] | None) -> dict[str, str]:
     return {role: column for role, _, column in pairs}
 
 
-def label_roles(problem: co.Problem[Any], target: str | None, **named: str | None) -> dict[str, Any]:
+def label_roles(
+    problem: co.Problem[Any], target: str | None, **named: str | None
+) -> dict[str, Any]:
     """The columns of labels that take the place of a target; refused where they do not belong."""
     own, needed = problem.kind.labels.roles, problem.kind.labels.needed
     given = [role for role, column in named.items() if column is not None]
     if stray := [role for role in given if role not in own]:
         other = next(kind for kind in kinds() if stray[0] in kind.labels.roles)
-        raise InvalidInput(f"--{stray[0]} is for {other.name} times: add --loss {min(other.losses)}, or leave it out.")
+        raise InvalidInput(
+            f"--{stray[0]} is for {other.name} times: add --loss {min(other.losses)}, or leave it "
+            "out."
+        )
     if needed and (target is not None or any(named.get(role) is None for role in own[:needed])):
         columns = " and ".join(
-            f"--{role} COLUMN" if role in named else f"--label {role}=COLUMN" for role in own[:needed]
+            f"--{role} COLUMN" if role in named else f"--label {role}=COLUMN"
+            for role in own[:needed]
         )
         raise InvalidInput(f"--loss {problem.loss.name} takes {columns} in place of --target.")
     doors = {role: column for role, column in named.items() if role in DOORS}
-    others = {role: column for role, column in named.items() if role not in DOORS and column is not None}
+    others = {
+        role: column for role, column in named.items() if role not in DOORS and column is not None
+    }
     return {**doors, **({"labels": others} if others else {})}
 
 
@@ -52,12 +62,16 @@ def paired_by_position(same_order: bool, id: str | None, split: str) -> bool:
     if same_order and id is not None:
         raise InvalidInput("--id and --same-order both say which rows belong together. Give one.")
     if same_order and split != "features":
-        raise InvalidInput("--same-order is for --split features, where files hold columns of the same rows.")
+        raise InvalidInput(
+            "--same-order is for --split features, where files hold columns of the same rows."
+        )
     return same_order
 
 
 def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
-    """Names that tell an svmlight file, which says nothing of columns it does not use, how many there are."""
+    """Names that tell an svmlight file, which says nothing of columns it does not use, how many
+    there are.
+    """
     nameless = {".svm", ".svmlight", ".libsvm"} & set(path.suffixes)
     return tuple(map(str, range(columns))) if nameless else None
 
@@ -72,7 +86,10 @@ def tables(
     wanted, on_disk = listed(columns), roles.pop("on_disk", None)
     if split == "features" and len(paths) > 1:
         return _by_columns(paths, wanted, {"by_columns": True, "on_disk": on_disk}, roles)
-    found = [co.read(path, columns=wanted, by_columns=split == "features", on_disk=on_disk, **roles) for path in paths]
+    found = [
+        co.read(path, columns=wanted, by_columns=split == "features", on_disk=on_disk, **roles)
+        for path in paths
+    ]
     return found[0] if len(found) == 1 else _as_wide(paths, found)
 
 
@@ -117,18 +134,23 @@ def entries(
     weight: str | None = None,
     matrix: NamedMatrix | None = None,
 ) -> tuple[NamedMatrix, co.Table | list[co.Table]]:
-    """Entries of a matrix by the names of their rows and columns; these are those of all files, unless given."""
+    """Entries of a matrix by the names of their rows and columns; these are those of all files,
+    unless given.
+    """
     from coterie.api.entries import NamedMatrix
     from coterie.data.entries import pairs_of
 
     wanted = tuple(listed(columns) or ())
     if len(wanted) != 2 or target is None:
         raise InvalidInput(
-            "--loss completion takes --columns ROW,COLUMN, the two columns that name an entry's place, and --target "
+            "--loss completion takes --columns ROW,COLUMN, the two columns that name an entry's "
+            "place, and --target "
             "COLUMN with its value."
         )
     names = [path.name.split(".")[0] for path in paths]
-    places = [pairs_of(named_places(path, wanted), name) for path, name in zip(paths, names, strict=True)]
+    places = [
+        pairs_of(named_places(path, wanted), name) for path, name in zip(paths, names, strict=True)
+    ]
     known = matrix or NamedMatrix.of(places)
     parts = []
     for path, name, pairs in zip(paths, names, places, strict=True):
@@ -142,7 +164,10 @@ def named_places(path: Path, columns: Sequence[str] | None) -> Any:
     import numpy as np
 
     cells = co.data.read_cells(path, columns or ())
-    return np.array([[None if cell is None else str(cell) for cell in column] for column in cells.values()], object).T
+    return np.array(
+        [[None if cell is None else str(cell) for cell in column] for column in cells.values()],
+        object,
+    ).T
 
 
 def _numbers(path: Path, column: str | None, party: str) -> Any:
@@ -155,7 +180,9 @@ def _numbers(path: Path, column: str | None, party: str) -> Any:
         cells = co.data.read_cells(path, [column])[column]
         return np.array([np.nan if cell is None else float(cell) for cell in cells])
     except (TypeError, ValueError) as error:
-        raise InvalidData(f"party {party!r}: column {column!r} holds no numbers: {error}.") from None
+        raise InvalidData(
+            f"party {party!r}: column {column!r} holds no numbers: {error}."
+        ) from None
 
 
 def by_user(
@@ -165,12 +192,16 @@ def by_user(
     wanted = listed(columns)
     if users is None and len(paths) == 1:
         raise InvalidData(
-            "one file holds the rows of all users: name the column with the user of each row with --users."
+            "one file holds the rows of all users: name the column with the user of each row with "
+            "--users."
         )
     if users is None:
         return [co.read(path, target=target, columns=wanted) for path in paths]
     if len(paths) > 1:
-        raise InvalidData("--users takes one file with the rows of all users; without --users, each file is one user.")
+        raise InvalidData(
+            "--users takes one file with the rows of all users; without --users, each file is one "
+            "user."
+        )
     whole = co.read(paths[0], target=target, id=users, columns=wanted, name="data")
     assert whole.ids is not None
     return co.data.split(replace(whole, ids=None), "users", whole.ids)
@@ -184,4 +215,6 @@ def _only(parts: list[co.Table], wanted: list[str]) -> list[co.Table]:
             raise UnknownName("column", name, everything)
     import numpy as np
 
-    return [part.take_columns(np.flatnonzero(np.isin(part.columns or (), wanted))) for part in parts]
+    return [
+        part.take_columns(np.flatnonzero(np.isin(part.columns or (), wanted))) for part in parts
+    ]

@@ -29,7 +29,10 @@ from coterie.commands.question import Question, any_strength, knob_of, strengths
 from coterie.errors import InvalidData, InvalidInput
 from coterie.run.settings import Algorithm, Settings
 
-EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
+EXAMPLE = (
+    "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 "
+    "--agents 4"
+)
 
 
 def _strength_to_choose(given: dict[str, Any]) -> None:
@@ -37,12 +40,15 @@ def _strength_to_choose(given: dict[str, Any]) -> None:
     if given["cv"] is None:
         if given["strengths"] is not None or given["rule"] != "best":
             raise InvalidInput(
-                "--strengths and --rule say what --cv chooses from and how: add --cv 5, or leave them out."
+                "--strengths and --rule say what --cv chooses from and how: add --cv 5, or leave "
+                "them out."
             )
         return
     knob = knob_of(given)
     if given[knob] is not None:
-        raise InvalidInput(f"--cv chooses the {knob}: leave --{knob} out, or name those to try with --strengths.")
+        raise InvalidInput(
+            f"--cv chooses the {knob}: leave --{knob} out, or name those to try with --strengths."
+        )
     any_strength(given)
 
 
@@ -55,16 +61,20 @@ def fit(
     method: Annotated[str, among("auto", *names_in("methods"))] = Algorithm.method,
     checkpoint: Checkpoint = Settings.checkpoint,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Output folder for model, certificate and report.")
+        Path,
+        typer.Option("--output", "-o", help="Output folder for model, certificate and report."),
     ] = Path("coterie-fit"),
     inference: Annotated[
-        str | None, among("model", "robust", "clustered", also=": standard errors, tests and intervals")
+        str | None,
+        among("model", "robust", "clustered", also=": standard errors, tests and intervals"),
     ] = None,
     weights: Annotated[
         str | None,
         among(
             *WEIGHTS,
-            also=": what the weights mean for --inference (needed if some weight is no whole number)",
+            also=(
+                ": what the weights mean for --inference (needed if some weight is no whole number)"
+            ),
         ),
     ] = None,
     correction: Annotated[
@@ -76,13 +86,16 @@ def fit(
     ] = None,
     per_sd: Annotated[
         bool,
-        typer.Option("--per-sd", help="Add coefficients per standard deviation, after --prepare standardise."),
+        typer.Option(
+            "--per-sd", help="Add coefficients per standard deviation, after --prepare standardise."
+        ),
     ] = False,
     test: Annotated[
         list[str] | None,
         typer.Option(
             "--test",
-            help="Data to evaluate the model on: a file (can be repeated, one per party), or a share of the rows to "
+            help="Data to evaluate the model on: a file (can be repeated, one per party), or a "
+            "share of the rows to "
             "hold out, e.g. 0.3.",
         ),
     ] = None,
@@ -96,7 +109,9 @@ def fit(
     question, held_out = _with_test(question, test or [])
     which = _which_rows(question, test or [])
     tried = strengths_of(strengths)
-    output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
+    output.mkdir(
+        parents=True, exist_ok=True
+    )  # before the fit: an answer without a place would be lost
     progress = False if as_json else None
     settings = question.settings.but(method=method, checkpoint=checkpoint, progress=progress)
     found = _solved(replace(question, settings=settings), cv, tried, rule)
@@ -145,7 +160,9 @@ def _evaluated(question: Question, result: co.Result, held_out: Any) -> co.Evalu
     )
 
 
-def _write(question: Question, found: Answer, output: Path, figures: str | None, as_json: bool) -> None:
+def _write(
+    question: Question, found: Answer, output: Path, figures: str | None, as_json: bool
+) -> None:
     """Write the answer and its report, and print it."""
     from coterie.api.replacing import kept_note, place_for, why_kept
 
@@ -165,7 +182,9 @@ def _write(question: Question, found: Answer, output: Path, figures: str | None,
     if scores is not None:
         scores.save(output / "evaluation.json")
     sections = _sections(question, found)
-    page = co.report.write_report(result, output / "report.html", sections=sections, evaluation=scores)
+    page = co.report.write_report(
+        result, output / "report.html", sections=sections, evaluation=scores
+    )
     as_json = as_json and found.refusal is None
     show_result(Saved(result, output, page, found.inference, path, scores), as_json)
 
@@ -187,7 +206,9 @@ def _with_test(question: Question, test: list[str]) -> tuple[Question, Any]:
     if not test:
         return question, None
     if question.read is None:
-        raise InvalidInput("--test is for one model of all rows; leave it out for a model per user.")
+        raise InvalidInput(
+            "--test is for one model of all rows; leave it out for a model per user."
+        )
     from coterie.stats.scoring import check_problem
 
     check_problem(question.problem)
@@ -197,14 +218,18 @@ def _with_test(question: Question, test: list[str]) -> tuple[Question, Any]:
     if question.clusters is not None:
         raise InvalidInput("with --cluster, give a file to --test instead of a share of the rows.")
     several = isinstance(question.data, list)
-    kept, held = co.data.hold_out(question.tables, share, by=question.split, seed=question.settings.seed)
+    kept, held = co.data.hold_out(
+        question.tables, share, by=question.split, seed=question.settings.seed
+    )
     return replace(question, data=kept if several else kept[0]), held if several else held[0]
 
 
 def _which_rows(question: Question, test: list[str]) -> dict[str, Any]:
     """Which rows are held out, as evaluation.json says it."""
     share = _share(test)
-    return {"files": list(test)} if share is None else {"share": share, "seed": question.settings.seed}
+    return (
+        {"files": list(test)} if share is None else {"share": share, "seed": question.settings.seed}
+    )
 
 
 def _strata(question: Question) -> list[co.Table]:
@@ -240,18 +265,28 @@ class StandardErrors:
             self._check_unused()
         asked = None if self.kind is None else Asked.of(self.kind, self.weights, self.correction)
         if (self.kind == "clustered") != (question.clusters is not None):
-            raise InvalidInput("--inference clustered and --cluster COLUMN belong together: give both, or neither.")
+            raise InvalidInput(
+                "--inference clustered and --cluster COLUMN belong together: give both, or neither."
+            )
         if asked is None:
             return
         check_problem(question.problem, question.split, asked.kind)
         if self.per_sd and not any("standardise" in line for line in _recipes(question)):
-            raise InvalidInput("--per-sd is for standardised columns: add --prepare standardise, or leave it out.")
+            raise InvalidInput(
+                "--per-sd is for standardised columns: add --prepare standardise, or leave it out."
+            )
         refuse_fractional(self.weights, sum(map(_fractional_weights, question.tables)))
 
     def _check_unused(self) -> None:
-        given = {"--weights": self.weights, "--correction": self.correction, "--per-sd": self.per_sd or None}
+        given = {
+            "--weights": self.weights,
+            "--correction": self.correction,
+            "--per-sd": self.per_sd or None,
+        }
         if unused := [flag for flag, value in given.items() if value is not None]:
-            raise InvalidInput(f"{unused[0]} is for standard errors: add --inference model, say, or leave it out.")
+            raise InvalidInput(
+                f"{unused[0]} is for standard errors: add --inference model, say, or leave it out."
+            )
 
     def add(self, question: Question, found: Answer) -> Answer:
         """The answer with standard errors. Their warnings are printed below the table."""
@@ -260,7 +295,11 @@ class StandardErrors:
         clusters: Any = question.clusters if self.kind == "clustered" else None
         if clusters is not None and len(clusters) == 1:
             clusters = clusters[0]
-        how: dict[str, Any] = {"weights": self.weights, "correction": self.correction, "per_sd": self.per_sd}
+        how: dict[str, Any] = {
+            "weights": self.weights,
+            "correction": self.correction,
+            "per_sd": self.per_sd,
+        }
         try:
             with catch_warnings():
                 simplefilter("ignore", UserWarning)

@@ -25,20 +25,28 @@ def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
         values = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"cannot read {path}: {error}") from None
-    flags = {flag.lstrip("-").replace("-", "_"): p for p in ctx.command.params for flag in (p.name or "", *p.opts)}
+    flags = {
+        flag.lstrip("-").replace("-", "_"): p
+        for p in ctx.command.params
+        for flag in (p.name or "", *p.opts)
+    }
     defaults = {}
     for name, value in values.items():
         parameter = flags.get(name.replace("-", "_"))
         if parameter is None or parameter.name is None:
             longest = {p.opts[0].lstrip("-") for p in ctx.command.params}
-            raise typer.BadParameter(str(UnknownName(f"setting of `coterie {ctx.info_name}`", name, longest)))
+            raise typer.BadParameter(
+                str(UnknownName(f"setting of `coterie {ctx.info_name}`", name, longest))
+            )
         defaults[parameter.name] = _as_flag(parameter, value)
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
     return path
 
 
 def _as_flag(parameter: Any, value: Any) -> Any:
-    """A value of a TOML file as that flag takes it: tables as pairs, lists as text where a flag is given once."""
+    """A value of a TOML file as that flag takes it: tables as pairs, lists as text where a flag is
+    given once.
+    """
     several = getattr(parameter, "multiple", False) or parameter.nargs == -1
     if isinstance(value, dict):
         value = _lines(parameter.name, value)
@@ -66,7 +74,9 @@ def _drawable(format: str | None) -> str | None:
 
 
 def among(*names: str, also: str = "") -> Any:
-    """An option whose value is one of these names: they are in its help, and the shell completes them."""
+    """An option whose value is one of these names: they are in its help, and the shell completes
+    them.
+    """
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
@@ -74,7 +84,10 @@ def among(*names: str, also: str = "") -> Any:
     return typer.Option(help=known(names) + also, autocompletion=complete)
 
 
-Raw = Annotated[bool, typer.Option("--raw", help="Write cells as they are, also those that a spreadsheet would run.")]
+Raw = Annotated[
+    bool,
+    typer.Option("--raw", help="Write cells as they are, also those that a spreadsheet would run."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Config = Annotated[
     Path | None,
@@ -82,84 +95,131 @@ Config = Annotated[
         "--config",
         callback=_from_toml,
         is_eager=True,
-        help="TOML file with settings, one line per flag, e.g. loss = 'huber'. A flag overrides the file.",
+        help=(
+            "TOML file with settings, one line per flag, e.g. loss = 'huber'. A flag overrides "
+            "the file."
+        ),
     ),
 ]
 Data = Annotated[
     list[Path],
     typer.Argument(
-        help="Data: Parquet, Arrow, CSV or svmlight. One file is split here; of several files, each is one party."
+        help=(
+            "Data: Parquet, Arrow, CSV or svmlight. One file is split here; of several files, "
+            "each is one party."
+        )
     ),
 ]
-Target = Annotated[str | None, typer.Option(help="Column with the labels (not needed for svmlight).")]
+Target = Annotated[
+    str | None, typer.Option(help="Column with the labels (not needed for svmlight).")
+]
 Weight = Annotated[str | None, typer.Option(help="Column with the sample weights.")]
-Offset = Annotated[str | None, typer.Option(help="Column with the offsets: numbers added to the scores.")]
+Offset = Annotated[
+    str | None, typer.Option(help="Column with the offsets: numbers added to the scores.")
+]
 Exposure = Annotated[
-    str | None, typer.Option(help="Column with the exposures, above 0: their logarithms are the offsets.")
+    str | None,
+    typer.Option(help="Column with the exposures, above 0: their logarithms are the offsets."),
 ]
 Time = Annotated[str | None, typer.Option(help="Column with the times, for --loss cox.")]
-Event = Annotated[str | None, typer.Option(help="Column that is 1 where a time is that of an event, 0 if censored.")]
+Event = Annotated[
+    str | None,
+    typer.Option(help="Column that is 1 where a time is that of an event, 0 if censored."),
+]
 Entry = Annotated[
-    str | None, typer.Option(help="Column with the time after which a row is observed (left truncation).")
+    str | None,
+    typer.Option(help="Column with the time after which a row is observed (left truncation)."),
 ]
 Strata = Annotated[
-    str | None, typer.Option(help="Column with the stratum of each row. Of several files, each is a stratum anyway.")
+    str | None,
+    typer.Option(
+        help="Column with the stratum of each row. Of several files, each is a stratum anyway."
+    ),
 ]
 Id = Annotated[
-    str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
+    str | None,
+    typer.Option(
+        "--id", help="Column with the row ids, by which rows of several parties are matched."
+    ),
 ]
 SameOrder = Annotated[
     bool,
     typer.Option(
-        "--same-order", help="All files list the same rows in the same order: pair them by position, not by --id."
+        "--same-order",
+        help="All files list the same rows in the same order: pair them by position, not by --id.",
     ),
 ]
-Columns = Annotated[str | None, typer.Option(help="Columns to learn from, separated by commas (default: all others).")]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="Columns to learn from, separated by commas (default: all others)."),
+]
 OnDisk = Annotated[
     bool | None,
     typer.Option(
         "--on-disk/--in-memory",
-        help="Keep the numbers of Parquet and Arrow files in a temporary file (default: if memory does not hold them).",
+        help=(
+            "Keep the numbers of Parquet and Arrow files in a temporary file (default: if memory "
+            "does not hold them)."
+        ),
     ),
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-p", help="Parameter of the loss, penalty or method, e.g. rho=1.0. Can be repeated."),
+    typer.Option(
+        "--option",
+        "-p",
+        help="Parameter of the loss, penalty or method, e.g. rho=1.0. Can be repeated.",
+    ),
 ]
 Deadline = Annotated[
     float | None,
-    typer.Option(help="Seconds without a message after which another process counts as lost (default 30)."),
+    typer.Option(
+        help="Seconds without a message after which another process counts as lost (default 30)."
+    ),
 ]
 SecureSums = Annotated[
     bool | None,
-    typer.Option(help="Exact sums, masked between organisations. There the default, with 3 parties or more."),
+    typer.Option(
+        help="Exact sums, masked between organisations. There the default, with 3 parties or more."
+    ),
 ]
 Consent = Annotated[
-    bool, typer.Option("--yes", help="Consent to what would be sent between organisations, without a question.")
+    bool,
+    typer.Option(
+        "--yes", help="Consent to what would be sent between organisations, without a question."
+    ),
 ]
 OutputFile = Annotated[Path | None, typer.Option("--output", "-o", help="Output JSON file.")]
-Checkpoint = Annotated[Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")]
+Checkpoint = Annotated[
+    Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")
+]
 Figures = Annotated[
     str | None,
     typer.Option(
-        callback=_drawable, help="File format in which the figures of the report are also written: svg, pdf or png."
+        callback=_drawable,
+        help="File format in which the figures of the report are also written: svg, pdf or png.",
     ),
 ]
 
 
 Without = Annotated[
     list[str] | None,
-    typer.Option("--without", help="Party that is gone for good: go on without its columns. Can be repeated."),
+    typer.Option(
+        "--without", help="Party that is gone for good: go on without its columns. Can be repeated."
+    ),
 ]
 Strengths = Annotated[
     str | None,
     typer.Option(
-        help="Strengths to try, or radii of a ball, e.g. 1,0.1,0.01, or 1:0.001:10 for ten in equal ratios (default: "
+        help="Strengths to try, or radii of a ball, e.g. 1,0.1,0.01, or 1:0.001:10 for ten in "
+        "equal ratios (default: "
         "20, from the data)."
     ),
 ]
 Folds = Annotated[int | None, typer.Option(help="Number of folds for cross-validation, e.g. 5.")]
-Rule = Annotated[str, among("best", "1se", also=": the strongest within one standard error of the best")]
+Rule = Annotated[
+    str, among("best", "1se", also=": the strongest within one standard error of the best")
+]
 
 
 @dataclass(frozen=True)
@@ -178,20 +238,26 @@ class DataOptions:
     strata: Strata = None
     label: Annotated[
         list[str] | None,
-        typer.Option(help="ROLE=COLUMN, where labels of a kind of problem have several. Can be repeated."),
+        typer.Option(
+            help="ROLE=COLUMN, where labels of a kind of problem have several. Can be repeated."
+        ),
     ] = None
     columns: Columns = None
     prepare: Annotated[
         list[str] | None,
         typer.Option(
-            help="Preparation of columns: standardise, min-max, impute, one-hot, 'age: spline(5)', or a TOML file. "
+            help="Preparation of columns: standardise, min-max, impute, one-hot, 'age: "
+            "spline(5)', or a TOML file. "
             "Can be repeated."
         ),
     ] = None
     cluster: Annotated[
-        str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
+        str | None,
+        typer.Option(help="Column with the cluster of each row, for `--inference clustered`."),
     ] = None
-    users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None
+    users: Annotated[
+        str | None, typer.Option(help="Column with the user of each row: one model per user.")
+    ] = None
     on_disk: OnDisk = None
 
 
@@ -203,31 +269,53 @@ class ProblemOptions:
         str | None,
         among(
             *dict.fromkeys(
-                (*names_in("numerics/losses"), *names_in("problems/low_rank/tasks"), *names_in("problems/*", "loss"))
+                (
+                    *names_in("numerics/losses"),
+                    *names_in("problems/low_rank/tasks"),
+                    *names_in("problems/*", "loss"),
+                )
             ),
             also=" (default squared)",
         ),
     ] = None
     penalty: Annotated[
-        str | None, among(*names_in("numerics/penalties"), also=" (default: l2 if --strength is given, else none)")
+        str | None,
+        among(
+            *names_in("numerics/penalties"), also=" (default: l2 if --strength is given, else none)"
+        ),
     ] = None
     strength: Annotated[float | None, typer.Option(help="Strength of the penalty.")] = None
-    l1_ratio: Annotated[float | None, typer.Option(help="Share of the l1 part in the elastic net, from 0 to 1.")] = None
+    l1_ratio: Annotated[
+        float | None, typer.Option(help="Share of the l1 part in the elastic net, from 0 to 1.")
+    ] = None
     threshold: Annotated[
         float | None,
-        typer.Option(help="Residual, in the unit of the target, from which the Huber loss is linear (default 1.35)."),
+        typer.Option(
+            help=(
+                "Residual, in the unit of the target, from which the Huber loss is linear "
+                "(default 1.35)."
+            )
+        ),
     ] = None
-    level: Annotated[float | None, typer.Option(help="Level of the quantile loss, between 0 and 1 (default 0.5).")] = (
-        None
-    )
+    level: Annotated[
+        float | None,
+        typer.Option(help="Level of the quantile loss, between 0 and 1 (default 0.5)."),
+    ] = None
     radius: Annotated[float | None, typer.Option(help="Radius of the l1ball or traceball.")] = None
-    lower: Annotated[float | None, typer.Option(help="Smallest coefficient that the box allows.")] = None
-    upper: Annotated[float | None, typer.Option(help="Largest coefficient that the box allows.")] = None
-    groups: Annotated[str | None, typer.Option(help="Group of each column, as whole numbers, e.g. 0,0,1,1.")] = None
+    lower: Annotated[
+        float | None, typer.Option(help="Smallest coefficient that the box allows.")
+    ] = None
+    upper: Annotated[
+        float | None, typer.Option(help="Largest coefficient that the box allows.")
+    ] = None
+    groups: Annotated[
+        str | None, typer.Option(help="Group of each column, as whole numbers, e.g. 0,0,1,1.")
+    ] = None
     intercept: Annotated[
         bool | None,
         typer.Option(
-            help="Fit an intercept, which is never penalised (default: yes, except for cox, traceball and boosted "
+            help="Fit an intercept, which is never penalised (default: yes, except for cox, "
+            "traceball and boosted "
             "models of users)."
         ),
     ] = None
@@ -239,16 +327,28 @@ class PartyOptions:
     """How data is split over agents, and where they run."""
 
     split: Annotated[
-        str, among("samples", "features", "users", also=": how the data is partitioned; users fits one model per user")
+        str,
+        among(
+            "samples",
+            "features",
+            "users",
+            also=": how the data is partitioned; users fits one model per user",
+        ),
     ] = Placement.split
     agents: Annotated[
-        int | None, typer.Option(help="Number of agents that one file is split into (default 8). Cox takes 1.")
+        int | None,
+        typer.Option(help="Number of agents that one file is split into (default 8). Cox takes 1."),
     ] = Placement.agents
-    network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = Settings.network
+    network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = (
+        Settings.network
+    )
     engine: Annotated[str, among(*names_in("engines"))] = Placement.engine
     deadline: Deadline = None
     threads: Annotated[
-        int | None, typer.Option(help="Threads of engine local (default: one for each core). Results do not change.")
+        int | None,
+        typer.Option(
+            help="Threads of engine local (default: one for each core). Results do not change."
+        ),
     ] = Placement.threads
     secure_sums: SecureSums = Settings.secure_sums
 
@@ -257,9 +357,9 @@ class PartyOptions:
 class RunOptions:
     """How the method runs."""
 
-    acceleration: Annotated[str, among(*sorted(("auto", "none", *names_in("numerics/acceleration"))))] = (
-        Algorithm.acceleration
-    )
+    acceleration: Annotated[
+        str, among(*sorted(("auto", "none", *names_in("numerics/acceleration"))))
+    ] = Algorithm.acceleration
     seed: Annotated[int, typer.Option(help="Random seed.")] = Settings.seed
 
 
@@ -267,10 +367,16 @@ class RunOptions:
 class LimitOptions:
     """When a run ends."""
 
-    tol: Annotated[float, typer.Option(help="Relative duality gap at which the run stops.")] = Limits.tol
+    tol: Annotated[float, typer.Option(help="Relative duality gap at which the run stops.")] = (
+        Limits.tol
+    )
     max_rounds: Annotated[int, typer.Option(help="Maximum number of rounds.")] = Limits.max_rounds
-    max_seconds: Annotated[float | None, typer.Option(help="Maximum number of seconds.")] = Limits.max_seconds
-    max_bits: Annotated[float | None, typer.Option(help="Maximum number of bits sent.")] = Limits.max_bits
+    max_seconds: Annotated[float | None, typer.Option(help="Maximum number of seconds.")] = (
+        Limits.max_seconds
+    )
+    max_bits: Annotated[float | None, typer.Option(help="Maximum number of bits sent.")] = (
+        Limits.max_bits
+    )
 
 
 PANELS: dict[type[Any], str] = {
@@ -280,7 +386,9 @@ PANELS: dict[type[Any], str] = {
     RunOptions: "",
     LimitOptions: "When to stop",
 }
-"""Options that describe a problem, its data and how to solve it, and under which heading of `--help` they stand."""
+"""Options that describe a problem, its data and how to solve it, and under which heading of
+`--help` they stand.
+"""
 
 
 def parameters_of(options: type[Any]) -> list[inspect.Parameter]:
@@ -303,19 +411,25 @@ def in_panels(panels: Mapping[str, str]) -> Callable[[Callable[..., Any]], Calla
         for panel, names in panels.items():
             for name in names.split():
                 known[name].annotation.__metadata__[0].rich_help_panel = panel
-        command.__annotations__ = {parameter.name: parameter.annotation for parameter in known.values()}
+        command.__annotations__ = {
+            parameter.name: parameter.annotation for parameter in known.values()
+        }
         return command
 
     return decorate
 
 
 def pairs(given: Iterable[str] | None) -> dict[str, Any]:
-    """`["rho=1.0", "rule=a"]` as names and values: numbers, true, false and lists as TOML writes them, else text."""
+    """`["rho=1.0", "rule=a"]` as names and values: numbers, true, false and lists as TOML writes
+    them, else text.
+    """
     found = {}
     for pair in given or ():
         name, equals, written = pair.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f"{pair!r} is not a name and a value; write name=value, e.g. --option rho=1.0")
+            raise typer.BadParameter(
+                f"{pair!r} is not a name and a value; write name=value, e.g. --option rho=1.0"
+            )
         try:
             value = tomllib.loads(f"value = {written.strip()}")["value"]
         except tomllib.TOMLDecodeError:

@@ -84,7 +84,11 @@ class Saved:
         if self.evaluation is not None:
             told["evaluation"] = self.evaluation.summary()
         files = {"model": "model.npz", "certificate": "certificate.json"}
-        return {**told, **{name: str(self.output / file) for name, file in files.items()}, "report": str(self.report)}
+        return {
+            **told,
+            **{name: str(self.output / file) for name, file in files.items()},
+            "report": str(self.report),
+        }
 
 
 def show_result(saved: Saved, as_json: bool) -> None:
@@ -102,7 +106,10 @@ def show_result(saved: Saved, as_json: bool) -> None:
     show_model(result)
     out.print("\n".join([result.explanation, *result.warnings]), markup=False)
     out.print(f"[bold]Certificate[/bold]  {certificate.proves}")
-    out.print(f"             objective {certificate.primal:.8g}, proven lower bound {certificate.dual:.8g}")
+    out.print(
+        f"             objective {certificate.primal:.8g}, proven lower bound "
+        f"{certificate.dual:.8g}"
+    )
     if saved.inference is not None:
         _show_inference(saved.inference)
     if saved.evaluation is not None:
@@ -118,7 +125,10 @@ def _show_choice(path: co.Path) -> None:
     out.print(str(path), markup=False, soft_wrap=True)
     sent = co.progress.format_bits(path.total.bits)
     tried = "radii" if path.knob == "radius" else "strengths"
-    out.print(f"[bold]{path.knob.capitalize()}[/bold]  {path.chosen_strength:.5g}; all {tried} and folds sent {sent}")
+    out.print(
+        f"[bold]{path.knob.capitalize()}[/bold]  {path.chosen_strength:.5g}; all {tried} and "
+        f"folds sent {sent}"
+    )
 
 
 def _show_inference(found: co.Inference) -> None:
@@ -130,9 +140,15 @@ def _show_inference(found: co.Inference) -> None:
 
 
 def _show_bill(bill: co.Bill) -> None:
-    table = RichTable("purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim")
+    table = RichTable(
+        "purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim"
+    )
     for row in bill.table():
-        numbers = f"{row['messages']:,}", f"{row['scalars']:,}", co.progress.format_bits(row["bits"])
+        numbers = (
+            f"{row['messages']:,}",
+            f"{row['scalars']:,}",
+            co.progress.format_bits(row["bits"]),
+        )
         table.add_row(row["purpose"], row["word"], *numbers)
     rounds, sent = count(bill.rounds, "round"), co.progress.format_bits(bill.total.bits)
     console().print(f"[bold]Bill[/bold]  {rounds}, {sent} in total")

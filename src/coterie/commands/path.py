@@ -36,13 +36,18 @@ def path(
     method: Annotated[str, among("auto", *names_in("methods"))] = Algorithm.method,
     checkpoint: Checkpoint = Settings.checkpoint,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Output folder: path.json, a folder per strength, and report.")
+        Path,
+        typer.Option(
+            "--output", "-o", help="Output folder: path.json, a folder per strength, and report."
+        ),
     ] = Path("coterie-path"),
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Fit a model for every strength of the penalty, each from the last; --cv says which strength is best."""
+    """Fit a model for every strength of the penalty, each from the last; --cv says which strength
+    is best.
+    """
     chosen = strengths_of(strengths)
     output.mkdir(parents=True, exist_ok=True)
     progress = False if as_json else None
@@ -58,11 +63,15 @@ def path(
         found.save(output)
         if figures is not None:
             co.report.save_path_figures(found, output / "figures", figures)
-        show_path(found, output, co.report.write_path(found, output / "report.html"), as_json, notes)
+        show_path(
+            found, output, co.report.write_path(found, output / "report.html"), as_json, notes
+        )
     raise typer.Exit(max(result.status.exit_code for result in found.results))
 
 
-def show_path(found: co.Path, output: Path, report: Path, as_json: bool, notes: Sequence[str] = ()) -> None:
+def show_path(
+    found: co.Path, output: Path, report: Path, as_json: bool, notes: Sequence[str] = ()
+) -> None:
     """The table of a path, what it cost, and where everything was put."""
     if as_json:
         scored = found.scores is not None
@@ -74,7 +83,11 @@ def show_path(found: co.Path, output: Path, report: Path, as_json: bool, notes: 
             "best": found.best_strength if scored else None,
             "rule": found.rule,
             "results": [summary(result) for result in found.results],
-            "warnings": list(dict.fromkeys([*(one for result in found.results for one in result.warnings), *notes])),
+            "warnings": list(
+                dict.fromkeys(
+                    [*(one for result in found.results for one in result.warnings), *notes]
+                )
+            ),
             "total": vars(found.total),
         }
         print_json({**told, "output": str(output), "report": str(report)})
@@ -85,6 +98,7 @@ def show_path(found: co.Path, output: Path, report: Path, as_json: bool, notes: 
         out.print(note, markup=False, soft_wrap=True)
     sent = co.progress.format_bits(found.total.bits)
     out.print(
-        f"[bold]Bill[/bold]  {sent} in total, {co.progress.format_bits(found.validation.bits)} of it for folds and grid"
+        f"[bold]Bill[/bold]  {sent} in total, {co.progress.format_bits(found.validation.bits)} of "
+        "it for folds and grid"
     )
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)

@@ -16,19 +16,28 @@ from coterie.errors import count
 from coterie.run.settings import Algorithm
 
 EXAMPLE = (
-    "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency 0.05 --bandwidth 2e7"
+    "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency "
+    "0.05 --bandwidth 2e7"
 )
 
 
 @taking_question()
 def plan(
     question: Question,
-    method: Annotated[str, typer.Option(help=f"auto, {known(names_in('methods'))}")] = Algorithm.method,
+    method: Annotated[
+        str, typer.Option(help=f"auto, {known(names_in('methods'))}")
+    ] = Algorithm.method,
     latency: Annotated[
-        float | None, typer.Option(help="Delay of a message between two parties, in seconds (engine local: none).")
+        float | None,
+        typer.Option(
+            help="Delay of a message between two parties, in seconds (engine local: none)."
+        ),
     ] = None,
     bandwidth: Annotated[
-        float | None, typer.Option(help="Bandwidth of a party's link, in bits per second (engine local: memory).")
+        float | None,
+        typer.Option(
+            help="Bandwidth of a party's link, in bits per second (engine local: memory)."
+        ),
     ] = None,
     as_json: Json = False,
     config: Config = None,
@@ -40,8 +49,13 @@ def plan(
     if latency is not None or bandwidth is not None:
         from coterie.methods.auto.costs import LINK  # numpy and more, which --help does without
 
-        link = (LINK.latency if latency is None else latency, LINK.bandwidth if bandwidth is None else bandwidth)
-    found = plan_of(question.problem, question.data, question.settings.but(method=method, link=link))
+        link = (
+            LINK.latency if latency is None else latency,
+            LINK.bandwidth if bandwidth is None else bandwidth,
+        )
+    found = plan_of(
+        question.problem, question.data, question.settings.but(method=method, link=link)
+    )
     if as_json:
         print_json({**vars(found), "bits": found.bits, "seconds": found.seconds})
         raise typer.Exit
@@ -49,7 +63,9 @@ def plan(
     out.print("[bold]Model[/bold]  ", end="")
     out.print(found.about, markup=False)
     out.print(f"[bold]{count(found.rounds, 'round')}[/bold]  {found.explanation}")
-    everything, busiest = (co.progress.format_bits(bits) for bits in (found.bits, max(found.bits_per_party)))
+    everything, busiest = (
+        co.progress.format_bits(bits) for bits in (found.bits, max(found.bits_per_party))
+    )
     out.print(f"[bold]Sent[/bold]  {everything} in total, {busiest} by the busiest party")
     table = RichTable("", "seconds", box=None, header_style="dim")
     for what, seconds in (
@@ -63,6 +79,8 @@ def plan(
     if found.numbers_per_row:
         sent = RichTable("method", "numbers per row, expected", box=None, header_style="dim")
         for name, numbers in found.numbers_per_row.items():
-            sent.add_row(f"{name}, which moves the columns" if name == "blocks" else name, f"{numbers:,.0f}")
+            sent.add_row(
+                f"{name}, which moves the columns" if name == "blocks" else name, f"{numbers:,.0f}"
+            )
         out.print(sent)
     out.print(f"[dim]{found.basis}[/dim]")

@@ -25,21 +25,38 @@ EXAMPLE = "Example: coterie predict coterie-fit/model.npz new-patients.csv -o pr
 def predict(
     model: Annotated[Path, typer.Argument(help="model.npz from `coterie fit`.")],
     data: Annotated[
-        Path, typer.Argument(help="New data with the columns of the model: Parquet, Arrow, CSV or svmlight.")
+        Path,
+        typer.Argument(
+            help="New data with the columns of the model: Parquet, Arrow, CSV or svmlight."
+        ),
     ],
-    users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
+    users: Annotated[
+        str | None, typer.Option(help="Column with the user of each row, for personal models.")
+    ] = None,
     unknown: Annotated[
-        str, among("error", "neighbours", "common", also=": what to do with rows of a user without a model")
+        str,
+        among(
+            "error", "neighbours", "common", also=": what to do with rows of a user without a model"
+        ),
     ] = "error",
     offset: Offset = None,
     exposure: Exposure = None,
-    proba: Annotated[bool, typer.Option("--proba", help="Also write the probability of every class.")] = False,
-    score: Annotated[bool, typer.Option("--score", help="Also write the scores (decision function).")] = False,
-    id: Annotated[str | None, typer.Option("--id", help="Column with the row ids, to copy to the output.")] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option("--keep", help="Column to copy to the output. Can be repeated.")
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Also write the probability of every class.")
+    ] = False,
+    score: Annotated[
+        bool, typer.Option("--score", help="Also write the scores (decision function).")
+    ] = False,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Column with the row ids, to copy to the output.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file (default: print).")] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", help="Column to copy to the output. Can be repeated."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Output CSV file (default: print).")
+    ] = None,
     without: Without = None,
     raw: Raw = False,
     as_json: Json = False,
@@ -55,11 +72,15 @@ def predict(
         own, study = load_party(model)
         if study.split == "features":
             if offset is not None or exposure is not None:
-                raise InvalidInput("with a party.toml, that file names the column: offset, or exposure.")
+                raise InvalidInput(
+                    "with a party.toml, that file names the column: offset, or exposure."
+                )
             predict_with_parties(model, wanted, without=without or [])
             return
         if without:
-            raise InvalidInput("split by samples, every party has the whole model; leave --without out.")
+            raise InvalidInput(
+                "split by samples, every party has the whole model; leave --without out."
+            )
         model = own.output / "model.npz"  # the whole model: no other party is needed
         if offset is None and exposure is None:
             rows = replace(rows, offset=own.offset, exposure=own.exposure)
@@ -107,10 +128,16 @@ def _predict_alone(fitted: Any, rows: Rows, wanted: Wanted) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         scores = partial(fitted.decision_function, table, **known) if wanted.score else None
-        chances = partial(getattr(fitted, "predict_proba", _no_chances), table, **known) if wanted.proba else None
+        chances = (
+            partial(getattr(fitted, "predict_proba", _no_chances), table, **known)
+            if wanted.proba
+            else None
+        )
         found = {**copied, "prediction": predictions, **_more(fitted, chances, scores)}
     for warning in said:
-        console(stderr=True).print(f"[yellow]warning:[/yellow] {escape(str(warning.message))}", soft_wrap=True)
+        console(stderr=True).print(
+            f"[yellow]warning:[/yellow] {escape(str(warning.message))}", soft_wrap=True
+        )
     if len(found) < len(copied) + 1:
         raise InvalidInput("a kept column is called 'prediction', as the output's own. Rename it.")
     _write(found, wanted)
@@ -120,9 +147,14 @@ def _check_model(fitted: Any, rows: Rows) -> None:
     """Refuse parts of a model, and columns that are not for this model."""
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
-        raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")
+        raise InvalidInput(
+            f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party."
+        )
     if rows.users is not None and not isinstance(fitted, co.models.UserModel):
-        raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
+        raise InvalidInput(
+            "--users is for models of every user, and this file has one model for all; leave it "
+            "out."
+        )
     _check_offset(fitted, rows.offset or rows.exposure)
 
 
@@ -175,30 +207,43 @@ def _beside(found: dict[str, Any]) -> dict[str, Any]:
 def _check_offset(fitted: Any, column: str | None) -> None:
     if (column is None) == fitted.problem.offset:
         raise InvalidInput(
-            "this model was fitted with an offset: name the column of the new rows with --offset or --exposure."
+            (
+                "this model was fitted with an offset: name the column of the new rows with "
+                "--offset "
+                "or --exposure."
+            )
             if column is None
             else "this model was fitted without an offset; leave --offset and --exposure out."
         )
 
 
-def _more(fitted: Any, chances: Callable[[], Any] | None, decision: Callable[[], Any] | None) -> dict[str, list[Any]]:
+def _more(
+    fitted: Any, chances: Callable[[], Any] | None, decision: Callable[[], Any] | None
+) -> dict[str, list[Any]]:
     """Probabilities and scores, where they are asked for, by the names of their columns."""
     found: dict[str, list[Any]] = {}
     classes = [] if fitted.classes_ is None else fitted.classes_.tolist()
     if chances is not None:
         columns = (chances if classes else _no_chances)().T.tolist()
-        found |= {f"probability {label}": column for label, column in zip(classes, columns, strict=True)}
+        found |= {
+            f"probability {label}": column for label, column in zip(classes, columns, strict=True)
+        }
     if decision is not None:
         scores = decision()
         if scores.ndim == 1:
             return {**found, "score": scores.tolist()}
         labels = classes or range(scores.shape[1])
-        found |= {f"score {label}": column for label, column in zip(labels, scores.T.tolist(), strict=True)}
+        found |= {
+            f"score {label}": column
+            for label, column in zip(labels, scores.T.tolist(), strict=True)
+        }
     return found
 
 
 def _no_chances(*rows: Any, **whose: Any) -> Any:
-    raise InvalidInput("--proba is for models with probabilities of classes: logistic or multinomial.")
+    raise InvalidInput(
+        "--proba is for models with probabilities of classes: logistic or multinomial."
+    )
 
 
 def predict_with_parties(file: Path, wanted: Wanted, *, without: Sequence[str] = ()) -> None:
@@ -222,7 +267,10 @@ def predict_with_parties(file: Path, wanted: Wanted, *, without: Sequence[str] =
     if together.scores is not None:
         found = _found(together, copied, wanted)
         told["ids"] = ids or [None] * together.table.n
-        text, predictions = _written(found, told["ids"], study.id or "", wanted), found["prediction"]
+        text, predictions = (
+            _written(found, told["ids"], study.id or "", wanted),
+            found["prediction"],
+        )
         told |= _beside(found)
     if cost is not None:
         told["cost"] = cost
@@ -244,7 +292,9 @@ def _found(together: Any, copied: dict[str, list[Any]], wanted: Wanted) -> dict[
 
 def _written(found: dict[str, Any], ids: list[Any], id: str, wanted: Wanted) -> str:
     """The output as text; or, where it is written to a file, how much was written."""
-    written = co.files.csv_text([id, *found], zip(ids, *found.values(), strict=True), raw=wanted.raw)
+    written = co.files.csv_text(
+        [id, *found], zip(ids, *found.values(), strict=True), raw=wanted.raw
+    )
     if wanted.output is None:
         return written
     co.files.write_atomically(wanted.output, written.encode())

@@ -17,33 +17,54 @@ EXAMPLE = "Example: coterie provision try-out/study.toml --example --all-local"
 
 
 def provision(
-    study: Annotated[Path, typer.Argument(help="study.toml with the parties, their addresses and the problem.")],
+    study: Annotated[
+        Path, typer.Argument(help="study.toml with the parties, their addresses and the problem.")
+    ],
     party: Annotated[
         str | None, typer.Option(help="Name of your party: make its key, and a request to sign it.")
     ] = None,
     sign: Annotated[
-        list[Path] | None, typer.Option(help="Request to sign, at the coordinator. Can be repeated.")
+        list[Path] | None,
+        typer.Option(help="Request to sign, at the coordinator. Can be repeated."),
     ] = None,
-    all_local: Annotated[bool, typer.Option(help="Make everything for all parties on one machine, as a test.")] = False,
-    example: Annotated[bool, typer.Option(help="First write an example study with data for three parties.")] = False,
+    all_local: Annotated[
+        bool, typer.Option(help="Make everything for all parties on one machine, as a test.")
+    ] = False,
+    example: Annotated[
+        bool, typer.Option(help="First write an example study with data for three parties.")
+    ] = False,
     expiry: Annotated[
-        bool, typer.Option("--list", help="List the TLS certificates next to the study: party, key and last day.")
+        bool,
+        typer.Option(
+            "--list", help="List the TLS certificates next to the study: party, key and last day."
+        ),
     ] = False,
     renew: Annotated[
-        list[str] | None, typer.Option(help="Party whose key to sign for longer, at the coordinator. Can be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Party whose key to sign for longer, at the coordinator. Can be repeated."
+        ),
     ] = None,
-    remove: Annotated[str | None, typer.Option(help="Party to take out of the study, with its key.")] = None,
-    keys: Annotated[Path | None, typer.Option(help="Output folder for keys (default: next to the study).")] = None,
+    remove: Annotated[
+        str | None, typer.Option(help="Party to take out of the study, with its key.")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="Output folder for keys (default: next to the study).")
+    ] = None,
     replace: Annotated[
         bool, typer.Option(help="Sign, with --sign, even if another key was signed for this name.")
     ] = False,
-    days: Annotated[int, typer.Option(min=1, help="Number of days for which TLS certificates are valid.")] = 365,
+    days: Annotated[
+        int, typer.Option(min=1, help="Number of days for which TLS certificates are valid.")
+    ] = 365,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Make keys and TLS certificates. Private keys are never copied."""
     if party is None and not any((all_local, sign, expiry, renew, remove)):
-        raise typer.BadParameter("give one of --party, --sign, --list, --renew, --remove and --all-local")
+        raise typer.BadParameter(
+            "give one of --party, --sign, --list, --renew, --remove and --all-local"
+        )
     from coterie.study.study import load_study
 
     if example:
@@ -116,7 +137,10 @@ def _make_all(office: Office) -> Done:
     folders = provide_all(office.folder, office.name, office.parties, office.days).values()
     made = [own / CERTIFICATE for own in folders]
     pin(office.study, {own.parent.name: fingerprint(own.read_bytes()) for own in made})
-    text = "Keys and TLS certificates for all parties, as a test. For real use, each party makes its own key."
+    text = (
+        "Keys and TLS certificates for all parties, as a test. For real use, each party makes its "
+        "own key."
+    )
     return Done(text, made)
 
 
@@ -125,7 +149,9 @@ def _remove(study: Path, party: str) -> Done:
     from coterie.study.pinning import remove
 
     remove(study, party)
-    text = f"{study} is without {party} now. Send it to all parties: whoever has it refuses {party}."
+    text = (
+        f"{study} is without {party} now. Send it to all parties: whoever has it refuses {party}."
+    )
     return Done(text, discloses=False)
 
 
@@ -146,7 +172,8 @@ def _sign(office: Office, requests: Requests) -> Done:
     signed, coordinator = office.folder / "signed", office.folder / "coordinator"
     authority = make_authority(coordinator, office.name, office.days)
     done = Done(
-        "Send each party its certificate.pem and authority.pem. The party puts them next to its key.\n"
+        "Send each party its certificate.pem and authority.pem. The party puts them next to its "
+        "key.\n"
         f"{office.study} holds these keys now: send it to all parties."
     )
     for request in [*requests.files, *(signed / name / CERTIFICATE for name in requests.renewed)]:
@@ -154,7 +181,8 @@ def _sign(office: Office, requests: Requests) -> Done:
         key, place = fingerprint(certificate), signed / name / CERTIFICATE
         if not requests.replace and place.exists() and fingerprint(place.read_bytes()) != key:
             raise InvalidInput(
-                f"{place} belongs to another key. Ask {name} which key is theirs; if it is SHA-256 {key}, sign with "
+                f"{place} belongs to another key. Ask {name} which key is theirs; if it is "
+                f"SHA-256 {key}, sign with "
                 "--replace."
             )
         done.keys_of[name] = key
@@ -168,7 +196,14 @@ def _tell(study: Path, done: Done) -> None:
     from coterie.study.study import load_study
 
     made = [str(path) for path in done.made]
-    print_json({"study": str(study), "run_id": load_study(study).run_id, "made": made, "keys": done.keys_of})
+    print_json(
+        {
+            "study": str(study),
+            "run_id": load_study(study).run_id,
+            "made": made,
+            "keys": done.keys_of,
+        }
+    )
 
 
 def _show(study: Path, done: Done) -> None:
@@ -179,10 +214,15 @@ def _show(study: Path, done: Done) -> None:
     for path in done.made:
         out.print(str(path), markup=False, soft_wrap=True)
     for name, digits in done.keys_of.items():
-        out.print(f"The key of {name} has SHA-256 {digits}", markup=False, highlight=False, soft_wrap=True)
+        out.print(
+            f"The key of {name} has SHA-256 {digits}", markup=False, highlight=False, soft_wrap=True
+        )
     out.print(done.text)
     if done.discloses:
-        short = f"In this study the most curious party could compute: {most_curious(load_study(study))}."
+        short = (
+            "In this study the most curious party could compute: "
+            f"{most_curious(load_study(study))}."
+        )
         out.print(f"{short} See `coterie agent --show`.", markup=False)
 
 
@@ -194,6 +234,9 @@ def _last_days(office: Office) -> Done:
     places = [folder / name / CERTIFICATE for name in office.parties]
     places += sorted(folder.glob(f"signed/*/{CERTIFICATE}"))
     found = {place.parent.name: place.read_bytes() for place in places if place.exists()}
-    keys = {name: f"{fingerprint(shown)}, valid until {valid_until(shown):%Y-%m-%d}" for name, shown in found.items()}
+    keys = {
+        name: f"{fingerprint(shown)}, valid until {valid_until(shown):%Y-%m-%d}"
+        for name, shown in found.items()
+    }
     text = "Sign for longer, at the coordinator: coterie provision study.toml --renew NAME"
     return Done(text, keys_of=keys, discloses=False)

@@ -76,7 +76,9 @@ class Question:
 
         return self._named(fit(self.problem, self.data, self.settings.but(**changes)))
 
-    def path(self, strengths: Sequence[float] | None, cv: int | None, rule: str, **changes: Any) -> co.Path:
+    def path(
+        self, strengths: Sequence[float] | None, cv: int | None, rule: str, **changes: Any
+    ) -> co.Path:
         """An answer for every strength."""
         from coterie.api.path import Search, path_of
 
@@ -106,7 +108,9 @@ class Flags:
     @staticmethod
     def of(given: dict[str, Any]) -> Flags:
         """Take the values of these options out of those of a command."""
-        groups = [group(**{one.name: given.pop(one.name) for one in fields(group)}) for group in PANELS]
+        groups = [
+            group(**{one.name: given.pop(one.name) for one in fields(group)}) for group in PANELS
+        ]
         return Flags(given.pop("data"), *groups)
 
     @property
@@ -132,13 +136,14 @@ class Flags:
 def taking_question(
     adjust: Callable[[dict[str, Any]], None] = lambda given: None, leave_out: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator: the command takes all options of a question before its own, and is handed the question.
+    """A decorator: the command takes all options of a question before its own, and is handed the
+    question.
 
     @taking_question()
     def fit(question, method: str = "auto"): ...
 
-    `adjust` may change the values of all options before. The command does not have the options that are named in
-    `leave_out`; their values are those of `adjust`, or the defaults.
+    `adjust` may change the values of all options before. The command does not have the options that
+    are named in `leave_out`; their values are those of `adjust`, or the defaults.
     """
     shared = [parameter for group in PANELS for parameter in parameters_of(group)]
     hidden = {one.name: one.default for one in shared if one.name in leave_out.split()}
@@ -179,11 +184,20 @@ def question_of(flags: Flags) -> Question:
 
 
 def _parameters(flags: Flags) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters of the problem, its loss and its penalty; and those that are left for the method."""
+    """Parameters of the problem, its loss and its penalty; and those that are left for the
+    method.
+    """
     asked, options = flags.problem, pairs(flags.problem.option)
-    given = {name: getattr(asked, name) for name in ("strength", "l1_ratio", "threshold", "level", "radius")}
+    given = {
+        name: getattr(asked, name)
+        for name in ("strength", "l1_ratio", "threshold", "level", "radius")
+    }
     given |= {"lower": asked.lower, "upper": asked.upper, "groups": _whole_numbers(asked.groups)}
-    kinds = [catalogue[name] for catalogue, name in _parts(flags.loss, flags.penalty) if name in catalogue]
+    kinds = [
+        catalogue[name]
+        for catalogue, name in _parts(flags.loss, flags.penalty)
+        if name in catalogue
+    ]
     if flags.split == "users":
         kinds += [co.Personal, co.Shared]
         given |= {"loss": asked.loss, "penalty": asked.penalty, "intercept": asked.intercept}
@@ -231,14 +245,18 @@ def _of_entries(flags: Flags, parameters: dict[str, Any], settings: Settings) ->
     matrix, named_entries = entries(flags.data, table.columns, table.target, table.weight)
     parameters = {**parameters, "shape": matrix.shape}
     problem = co.Problem(flags.loss, flags.penalty, intercept=flags.problem.intercept, **parameters)
-    return Question(problem, named_entries, settings, read=_reader(flags, problem, settings), matrix=matrix)
+    return Question(
+        problem, named_entries, settings, read=_reader(flags, problem, settings), matrix=matrix
+    )
 
 
 def _of_clusters(flags: Flags, problem: Any, settings: Settings, read: partial[Any]) -> Question:
     """With a cluster for each row."""
     table = flags.table
     if table.id is not None or flags.split != "samples":
-        raise InvalidData("--cluster is for rows that need no --id, split by samples. Leave one of the two out.")
+        raise InvalidData(
+            "--cluster is for rows that need no --id, split by samples. Leave one of the two out."
+        )
     found = read(flags.data, id=table.cluster)
     parts = found if isinstance(found, list) else [found]
     bare = [replace(part, ids=None) for part in parts]
@@ -254,7 +272,9 @@ def _of_clusters(flags: Flags, problem: Any, settings: Settings, read: partial[A
 def _reader(flags: Flags, problem: Any, settings: Settings) -> partial[Any]:
     """Reads files as these options say."""
     table, kind = flags.table, problem.kind
-    roles: dict[str, Any] = {name: getattr(table, name) for name in ("target", "weight", "offset", "exposure")}
+    roles: dict[str, Any] = {
+        name: getattr(table, name) for name in ("target", "weight", "offset", "exposure")
+    }
     columns = {name: getattr(table, name) for name in ("time", "event", "entry", "strata")}
     roles |= label_roles(problem, table.target, **columns, **columns_of_labels(table.label))
     named = "target" not in kind.labels.roles or kind.for_matrices or table.target is not None
@@ -264,7 +284,9 @@ def _reader(flags: Flags, problem: Any, settings: Settings) -> partial[Any]:
     return partial(_read, split=flags.split, columns=table.columns, **roles)
 
 
-def _read(files: list[Path], *, split: str, columns: str | Sequence[str] | None, **roles: Any) -> Any:
+def _read(
+    files: list[Path], *, split: str, columns: str | Sequence[str] | None, **roles: Any
+) -> Any:
     with co.progress.stage_watch(None):
         return tables(files, split, columns, **roles)
 
@@ -275,12 +297,16 @@ def recipes_of(given: Sequence[str] | None) -> co.Preparation | None:
         return None
     files = [one for one in given if one.endswith(".toml")]
     if files and len(given) > 1:
-        raise typer.BadParameter(f"--prepare {files[0]} is a file with all recipes; leave the other ones out.")
+        raise typer.BadParameter(
+            f"--prepare {files[0]} is a file with all recipes; leave the other ones out."
+        )
     return co.Preparation.load(files[0]) if files else co.Preparation.of(given)
 
 
 def strengths_of(written: str | None) -> list[float] | None:
-    """`1,0.1,0.01` as numbers, and `1:0.001:10` as ten of them in equal ratios; None: the data says which."""
+    """`1,0.1,0.01` as numbers, and `1:0.001:10` as ten of them in equal ratios; None: the data says
+    which.
+    """
     if written is None:
         return None
     try:
@@ -293,16 +319,22 @@ def strengths_of(written: str | None) -> list[float] | None:
         return [ends[0] * (ends[1] / ends[0]) ** (place / steps) for place in range(steps + 1)]
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"--strengths takes numbers, e.g. 1,0.1,0.01, or first:last:count, e.g. 1:0.001:10, not {written!r}"
+            "--strengths takes numbers, e.g. 1,0.1,0.01, or first:last:count, e.g. 1:0.001:10, "
+            f"not {written!r}"
         ) from None
 
 
 def any_strength(given: dict[str, Any]) -> None:
     """Where the strength is still to be chosen, the problem has any until then."""
     if given["users"] is not None or given["split"] == "users":
-        raise InvalidInput("a path is about the strength of one model's penalty, and --users asks for one per user.")
+        raise InvalidInput(
+            "a path is about the strength of one model's penalty, and --users asks for one per "
+            "user."
+        )
     if (knob := knob_of(given)) == "radius" and given["radius"] is not None:
-        raise InvalidInput("the radius is to be chosen: leave --radius out, or name those to try with --strengths.")
+        raise InvalidInput(
+            "the radius is to be chosen: leave --radius out, or name those to try with --strengths."
+        )
     given[knob] = 1.0
 
 
@@ -318,4 +350,6 @@ def _whole_numbers(written: str | None) -> tuple[int, ...] | None:
     try:
         return tuple(int(part) for part in written.split(","))
     except ValueError:
-        raise typer.BadParameter(f"--groups needs one whole number per column, e.g. 0,0,1,1, not {written!r}") from None
+        raise typer.BadParameter(
+            f"--groups needs one whole number per column, e.g. 0,0,1,1, not {written!r}"
+        ) from None

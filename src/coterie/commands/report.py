@@ -20,11 +20,16 @@ EXAMPLE = "Example: coterie report coterie-fit --figures pdf"
 
 
 def report(
-    answer: Annotated[Path, typer.Argument(help="Folder that `coterie fit`, `path` or `compare` wrote.")],
+    answer: Annotated[
+        Path, typer.Argument(help="Folder that `coterie fit`, `path` or `compare` wrote.")
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output page (default: report.html in the folder).")
+        Path | None,
+        typer.Option("--output", "-o", help="Output page (default: report.html in the folder)."),
     ] = None,
-    note: Annotated[list[str] | None, typer.Option(help="Paragraph for the top of the page. Can be repeated.")] = None,
+    note: Annotated[
+        list[str] | None, typer.Option(help="Paragraph for the top of the page. Can be repeated.")
+    ] = None,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
@@ -42,7 +47,9 @@ def report(
         _report_comparison(answer, page, figures, as_json)
 
 
-def _report_fit(answer: Path, page: Path, notes: Sequence[str], figures: str | None, as_json: bool) -> None:
+def _report_fit(
+    answer: Path, page: Path, notes: Sequence[str], figures: str | None, as_json: bool
+) -> None:
     result = co.Result.load(answer)
     tested, saved = answer / "evaluation.json", answer / "inference.json"
     scores = co.Evaluation.load(tested) if tested.is_file() else None
@@ -54,19 +61,28 @@ def _report_fit(answer: Path, page: Path, notes: Sequence[str], figures: str | N
     path = _path_of(result, answer / "path")
     sections = [] if path is None else [co.report.path_section(path)]
     sections += [] if found is None else [co.report.inference_section(found)]
-    written = co.report.write_report(result, page, notes=notes, sections=sections, evaluation=scores)
+    written = co.report.write_report(
+        result, page, notes=notes, sections=sections, evaluation=scores
+    )
     show_result(Saved(result, answer, written, found, path, scores), as_json)
 
 
 def _report_comparison(answer: Path, page: Path, figures: str | None, as_json: bool) -> None:
-    results = {file.parent.name: co.Result.load(file.parent) for file in sorted(answer.glob("*/certificate.json"))}
+    results = {
+        file.parent.name: co.Result.load(file.parent)
+        for file in sorted(answer.glob("*/certificate.json"))
+    }
     if not results:
-        raise InvalidInput(f"{answer} has no certificate.json: give the folder that coterie fit or compare wrote.")
+        raise InvalidInput(
+            f"{answer} has no certificate.json: give the folder that coterie fit or compare wrote."
+        )
     if figures is not None:
         co.report.save_comparison_figures(results, answer / "figures", figures)
     spent = answer / TIMINGS
     timings = json.loads(spent.read_text()) if spent.is_file() else None
-    show_comparison(results, {}, co.report.write_comparison(results, page, timings), as_json, timings)
+    show_comparison(
+        results, {}, co.report.write_comparison(results, page, timings), as_json, timings
+    )
 
 
 def _path_of(result: co.Result, folder: Path) -> co.Path | None:

@@ -1,22 +1,34 @@
-"""Errors are written for Python, where an argument is `target=`. At the door of the shell it is called `--target`."""
+"""Errors are written for Python, where an argument is `target=`. At the door of the shell it is
+called `--target`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-ARGUMENT = r"\b([a-z]\w*)=('[^']*'|\"[^\"]*\"|\.\.\.|\[[^\]]*\]|-?\d[\w.+-]*\w|\d|True|False)?(?![=\w])"
+ARGUMENT = (
+    r"\b([a-z]\w*)=('[^']*'|\"[^\"]*\"|\.\.\.|\[[^\]]*\]|-?\d[\w.+-]*\w|\d|True|False)?(?![=\w])"
+)
 PHRASES = {
-    r"[Gg]ive (it )?\(X, y\), or name the label column with target=": "name the label column with target=",
-    r"\b(?:co\.)?(?:Problem|read|solve|Personal|Shared|path|evaluate)\((?:\.\.\., )?([^()]*)\)": r"\1",
+    r"[Gg]ive (it )?\(X, y\), or name the label column with target=": (
+        "name the label column with target="
+    ),
+    (
+        r"\b(?:co\.)?(?:Problem|read|solve|Personal|Shared|path|evaluate)"
+        r"\((?:\.\.\., )?([^()]*)\)"
+    ): r"\1",
     r"(?:text that spells numbers becomes numbers with|Convert with) [Xy]\.astype\(float\)": (
         "write it as plain numbers in the file"
     ),
     r"Convert it with \.astype\(float\)": "Write it as plain numbers",
-    r"match the rows with co\.align\(\[id=\.\.\., \.\.\.\]\)": "name the column with the row ids with id=",
+    r"match the rows with co\.align\(\[id=\.\.\., \.\.\.\]\)": (
+        "name the column with the row ids with id="
+    ),
     r", ((?:and )?)(?=\w+=)": r" \1",
 }
-"""What only Python has, and what a file has in its place; then arguments are rewritten one by one."""
+"""What only Python has, and what a file has in its place; then arguments are rewritten one by one.
+"""
 RENAMED = {"kind": "inference", "alpha": "strength", "clusters": "cluster"}
 
 
@@ -25,7 +37,9 @@ def in_shell_words(message: str, flags: Mapping[str, str]) -> str:
     for phrase, words in PHRASES.items():
         message = re.sub(phrase, words, message)
     message = re.sub(ARGUMENT, lambda found: _flag(found, flags), message)
-    return re.sub(r"(^|\. )([a-z])(?=ame the label column)", lambda at: at[1] + at[2].upper(), message)
+    return re.sub(
+        r"(^|\. )([a-z])(?=ame the label column)", lambda at: at[1] + at[2].upper(), message
+    )
 
 
 def _flag(found: re.Match[str], flags: Mapping[str, str]) -> str:

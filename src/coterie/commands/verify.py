@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from coterie.api.verify import Verification
 
 EXAMPLE = (
-    "Examples: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill · "
+    "Examples: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv "
+    "--target ill · "
     "coterie verify party.toml (at every party)"
 )
 EXPECTED = (
-    "certificate.json, model.npz and the data that was fitted, in this order; or, between organisations, each party's "
+    "certificate.json, model.npz and the data that was fitted, in this order; or, between "
+    "organisations, each party's "
     "own party.toml alone"
 )
 
@@ -54,12 +56,16 @@ def verify(
     certificate: Annotated[
         Path,
         typer.Argument(
-            help="certificate.json from `coterie fit`. Between organisations: only party.toml, at every party."
+            help=(
+                "certificate.json from `coterie fit`. Between organisations: only party.toml, at "
+                "every party."
+            )
         ),
     ],
     model: Annotated[Path | None, typer.Argument(help="model.npz from `coterie fit`.")] = None,
     data: Annotated[
-        list[Path] | None, typer.Argument(help="Data that was fitted: Parquet, Arrow, CSV or svmlight.")
+        list[Path] | None,
+        typer.Argument(help="Data that was fitted: Parquet, Arrow, CSV or svmlight."),
     ] = None,
     target: Target = None,
     id: Id = None,
@@ -73,29 +79,43 @@ def verify(
     strata: Strata = None,
     columns: Columns = None,
     cluster: Annotated[
-        str | None, typer.Option(help="Column with the cluster of each row, if inference.json has clustered errors.")
+        str | None,
+        typer.Option(
+            help="Column with the cluster of each row, if inference.json has clustered errors."
+        ),
     ] = None,
-    users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
+    users: Annotated[
+        str | None, typer.Option(help="Column with the user of each row, for personal models.")
+    ] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Recompute a certificate from model and data. With a party.toml, do it together with the other parties.
+    """Recompute a certificate from model and data. With a party.toml, do it together with the other
+    parties.
 
-    All other files of the folder are compared, too: run.json, inference.json, evaluation.json and path/.
+    All other files of the folder are compared, too: run.json, inference.json, evaluation.json and
+    path/.
     """
     given = [certificate, *([] if model is None else [model]), *(data or [])]
     if all(map(is_of_party, given)):
         raise typer.Exit(_with_parties(party_files(given), as_json))
     if model is None or not data:
         raise typer.BadParameter(
-            f"{len(given)} {'file was' if len(given) == 1 else 'files were'} given, but the command takes {EXPECTED}."
+            f"{len(given)} {'file was' if len(given) == 1 else 'files were'} given, but the "
+            f"command takes {EXPECTED}."
         )
     document = co.Certificate.load(certificate)
     _refuse_part(document)
     split = document.settings["split"]
     paired_by_position(same_order, id, split)
     fitted: Any = co.models.load_model(model)
-    roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
+    roles: dict[str, Any] = {
+        "target": target,
+        "id": id,
+        "weight": weight,
+        "offset": offset,
+        "exposure": exposure,
+    }
     roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
     stored, folder = _stored(certificate, model), certificate.parent
     scores = _scores(certificate, model)
@@ -111,10 +131,14 @@ def verify(
         parts = tables(data, split, columns, prepare=fitted.preparation, **roles)
         parts, stored["clusters"] = _without_clusters(parts, cluster)
         wanted = columns or _columns_of(fitted)
-        read = partial(tables, split=split, columns=wanted, prepare=fitted.preparation, **{**roles, "id": id})
+        read = partial(
+            tables, split=split, columns=wanted, prepare=fitted.preparation, **{**roles, "id": id}
+        )
         parts, held_out = _held_out(scores, document, parts, read)
     found = co.verify(document, fitted, parts, **stored)
-    found = _with_other_files(found, folder if stored else None, Fitted(document, fitted, parts, held_out, scores))
+    found = _with_other_files(
+        found, folder if stored else None, Fitted(document, fitted, parts, held_out, scores)
+    )
     raise typer.Exit(_shown(found, as_json))
 
 
@@ -122,13 +146,16 @@ def _refuse_part(document: co.Certificate) -> None:
     """Refuse a certificate of which other organisations hold parts."""
     if "parts" in document.settings:
         raise InvalidInput(
-            "this certificate comes from a study between organisations, and each party holds a part of the proof: run "
+            "this certificate comes from a study between organisations, and each party holds a "
+            "part of the proof: run "
             "`coterie verify party.toml` at every party."
         )
 
 
 def _stored(certificate: Path, model: Path) -> dict[str, Any]:
-    """What was read of the other files of a fit, where the certificate and the model lie in its folder."""
+    """What was read of the other files of a fit, where the certificate and the model lie in its
+    folder.
+    """
     folder, stored = certificate.parent, dict[str, Any]()
     if (certificate.name, model) != ("certificate.json", folder / "model.npz"):
         return stored
@@ -151,8 +178,12 @@ def _columns_of(fitted: Any) -> Any:
     return fitted.columns if fitted.preparation is None else fitted.preparation.raw
 
 
-def _held_out(scores: co.Evaluation | None, document: co.Certificate, parts: Any, read: Any) -> tuple[Any, Any]:
-    """The rows that were fitted, and those that were held out, where the scores say which these are."""
+def _held_out(
+    scores: co.Evaluation | None, document: co.Certificate, parts: Any, read: Any
+) -> tuple[Any, Any]:
+    """The rows that were fitted, and those that were held out, where the scores say which these
+    are.
+    """
     which = None if scores is None else scores.held_out
     if which is None:
         return parts, None
@@ -210,7 +241,10 @@ def _check_scores(found: Compared, scores: co.Evaluation, fitted: Fitted) -> Non
     if held_out is None:
         why = "it does not say which rows were held out"
         if scores.held_out is not None:
-            why = "its held-out rows are not here: give the files of the fit whole, from the same folder"
+            why = (
+                "its held-out rows are not here: give the files of the fit whole, from the same "
+                "folder"
+            )
         compare_unknown_rows(found, scores, fitted.model, why)
         return
     settings = document.settings
@@ -225,7 +259,9 @@ def _check_scores(found: Compared, scores: co.Evaluation, fitted: Fitted) -> Non
     compare_evaluation(found, scores, computed)
 
 
-def _without_clusters(parts: co.Table | list[co.Table], column: str | None) -> tuple[co.Table | list[co.Table], Any]:
+def _without_clusters(
+    parts: co.Table | list[co.Table], column: str | None
+) -> tuple[co.Table | list[co.Table], Any]:
     """The tables without the column of clusters, and that column, if there is one."""
     if column is None:
         return parts, None
@@ -235,7 +271,9 @@ def _without_clusters(parts: co.Table | list[co.Table], column: str | None) -> t
     return (bare, clusters) if isinstance(parts, list) else (bare[0], clusters[0])
 
 
-def _entries(fitted: Any, data: list[Path], columns: str | None, target: str | None, weight: str | None) -> Any:
+def _entries(
+    fitted: Any, data: list[Path], columns: str | None, target: str | None, weight: str | None
+) -> Any:
     """Entries of a matrix by the names that the model knows."""
     from coterie.api.entries import NamedMatrix
 
@@ -244,7 +282,9 @@ def _entries(fitted: Any, data: list[Path], columns: str | None, target: str | N
 
 
 def _with_parties(files: list[Path], as_json: bool) -> int:
-    """Check the certificate together with the other parties; with several files, all of them on this machine."""
+    """Check the certificate together with the other parties; with several files, all of them on
+    this machine.
+    """
     if len(files) > 1:
         return rehearsal(files, as_json, "verify")
     from coterie.study.proof import verify_together
@@ -262,9 +302,12 @@ def _shown(found: Verification, as_json: bool) -> int:
     elif found.holds:
         console().print(f"[green]The certificate holds.[/green] {found.proves}")
         console().print(f"  Problem    {escape(found.about)}")
-        limits = "" if found.radius is None else f", among models of norm at most {found.radius:.3g}"
+        limits = (
+            "" if found.radius is None else f", among models of norm at most {found.radius:.3g}"
+        )
         console().print(
-            f"  Computed   objective {found.primal:.8g}, gap {found.gap:.3g} (rounding {found.rounding:.1g}){limits}"
+            f"  Computed   objective {found.primal:.8g}, gap {found.gap:.3g} (rounding "
+            f"{found.rounding:.1g}){limits}"
         )
         console().print(f"  Compared   {escape('; '.join(found.compared))}")
         if found.unchecked:

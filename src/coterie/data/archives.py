@@ -1,4 +1,6 @@
-"""Files that a reader never sees half of, and archives of plain arrays with a JSON header, never pickle."""
+"""Files that a reader never sees half of, and archives of plain arrays with a JSON header, never
+pickle.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ from coterie.numerics.arrays import digest
 
 
 def write_atomically(path: str | Path, content: bytes, *, public: bool = False) -> Path:
-    """Write to a temporary file in the same folder, flush it to the disk, and put it in place in one step.
+    """Write to a temporary file in the same folder, flush it to the disk, and put it in place in
+    one step.
 
-    Only its owner can read it, unless it is `public`: then whoever the process's file mode mask allows.
+    Only its owner can read it, unless it is `public`: then whoever the process's file mode mask
+    allows.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +50,8 @@ def write_atomically(path: str | Path, content: bytes, *, public: bool = False) 
 
 
 def append(path: str | Path, record: bytes) -> None:
-    """Add a record to the end of a file that its owner alone can read; it is there even if the process dies now.
+    """Add a record to the end of a file that its owner alone can read; it is there even if the
+    process dies now.
 
     Part of a record that an earlier process could not write to its end is overwritten.
     """
@@ -64,7 +69,8 @@ def append(path: str | Path, record: bytes) -> None:
 def staged(folder: str | Path) -> Iterator[Path]:
     """A place beside what is in that folder, for files that belong together.
 
-    When all of them are written, they replace the old ones; if one could not be, the old ones stay as they were.
+    When all of them are written, they replace the old ones; if one could not be, the old ones stay
+    as they were.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,11 +96,15 @@ def _flush(folder: Path) -> None:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The content of a file; one that is not there, or cannot be read, is the caller's mistake and not the file's."""
+    """The content of a file; one that is not there, or cannot be read, is the caller's mistake and
+    not the file's.
+    """
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be read ({error.strerror}). Is the path right?") from error
+        raise InvalidInput(
+            f"{path} cannot be read ({error.strerror}). Is the path right?"
+        ) from error
 
 
 def _umask() -> int:
@@ -105,7 +115,9 @@ def _umask() -> int:
 
 
 def write_archive(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Path:
-    """Write a header of plain values and named arrays as one `.npz` file, atomically, with a digest of all of it."""
+    """Write a header of plain values and named arrays as one `.npz` file, atomically, with a digest
+    of all of it.
+    """
     sealed = {**header, "seal": _seal(header, arrays)}
     buffer = io.BytesIO()
     np.savez(buffer, header=np.frombuffer(json.dumps(sealed).encode(), np.uint8), **arrays)
@@ -113,9 +125,11 @@ def write_archive(path: str | Path, header: Mapping[str, Any], arrays: Mapping[s
 
 
 def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and arrays of a file that `write_archive` wrote; anything else is refused as no readable `kind`.
+    """Header and arrays of a file that `write_archive` wrote; anything else is refused as no
+    readable `kind`.
 
-    Files of before there were seals are read without one; whoever needs it asks for `"seal" in header`.
+    Files of before there were seals are read without one; whoever needs it asks for `"seal" in
+    header`.
     """
     content = read_bytes(path)
     with readable(path, kind):
@@ -123,21 +137,28 @@ def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str,
             raise ValueError("it is not an .npz file, or it is truncated")
         with zipfile.ZipFile(io.BytesIO(content)) as stored:
             entries = stored.infolist()
-            # Ours are never compressed: what would unpack to more than is there is refused before it does.
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or len(content) < sum(
-                entry.file_size for entry in entries
-            ):
+            # Ours are never compressed: what would unpack to more than is there is refused before
+            # it does.
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or len(
+                content
+            ) < sum(entry.file_size for entry in entries):
                 raise ValueError("it is compressed, or announces more than it has")
-            arrays = {entry.filename.removesuffix(".npy"): _array(stored.read(entry)) for entry in entries}
+            arrays = {
+                entry.filename.removesuffix(".npy"): _array(stored.read(entry)) for entry in entries
+            }
         header = json.loads(arrays.pop("header").tobytes())
         seal = {key: value for key, value in header.items() if key != "seal"}
         if "seal" in header and header["seal"] != _seal(seal, arrays):
-            raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
+            raise CorruptFile(
+                f"{path} was changed after it was written: its digest does not match its content."
+            )
     return header, arrays
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]], *, raw: bool = False) -> str:
-    """A table as CSV; cells that a spreadsheet would run are made plain text, unless it is to be `raw`."""
+    """A table as CSV; cells that a spreadsheet would run are made plain text, unless it is to be
+    `raw`.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows(map(str if raw else plain_cell, row) for row in (header, *rows))
@@ -145,7 +166,9 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]], *, raw: bo
 
 
 def plain_cell(value: object) -> str:
-    """A cell of a table as text; an apostrophe stands before what a spreadsheet would take for a formula."""
+    """A cell of a table as text; an apostrophe stands before what a spreadsheet would take for a
+    formula.
+    """
     text = "" if value is None else str(value)
     try:
         float(text)
@@ -157,18 +180,26 @@ def plain_cell(value: object) -> str:
 
 
 @contextmanager
-def readable(path: str | Path, kind: str, passes: type[CoterieError] = NotRegistered) -> Iterator[None]:
-    """Whatever goes wrong inside while a file's content is made sense of, is that file's fault, but for `passes`."""
+def readable(
+    path: str | Path, kind: str, passes: type[CoterieError] = NotRegistered
+) -> Iterator[None]:
+    """Whatever goes wrong inside while a file's content is made sense of, is that file's fault, but
+    for `passes`.
+    """
     try:
         yield
     except (CorruptFile, passes):
         raise
     except Exception as error:
-        raise CorruptFile(f"{path} is not a readable {kind} ({type(error).__name__}: {error}).") from error
+        raise CorruptFile(
+            f"{path} is not a readable {kind} ({type(error).__name__}: {error})."
+        ) from error
 
 
 def _array(entry: bytes) -> npt.NDArray[Any]:
-    """One array of an archive; its size is compared with what it announces before memory is taken for it."""
+    """One array of an archive; its size is compared with what it announces before memory is taken
+    for it.
+    """
     stream = io.BytesIO(entry)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array in another format")
@@ -182,7 +213,9 @@ def _array(entry: bytes) -> npt.NDArray[Any]:
 
 def _seal(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
     """A digest of all that an archive says."""
-    return digest(json.dumps(header), *(part for name in sorted(arrays) for part in (name, arrays[name])))
+    return digest(
+        json.dumps(header), *(part for name in sorted(arrays) for part in (name, arrays[name]))
+    )
 
 
 def without_nan(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Refuse invalid data before the first message; the error names party, column, count and fix.
 
-`validated` checks the table of one party (an organisation can check no other), `validated_all` checks all tables
-together, and `encode_labels` turns any two labels into −1 and +1.
+`validated` checks the table of one party (an organisation can check no other), `validated_all`
+checks all tables together, and `encode_labels` turns any two labels into −1 and +1.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ SPLITS = ("features", "samples", "users")
 MOST = 10
 """Number of classes that an error lists; with more of them, labels may be meant as numbers."""
 SHARES = (
-    "Labels between 0 and 1 look like shares of rows, and this loss takes one of two classes per row. Give each row "
-    "twice: with label 1 and its share times its count as weight, and with label 0 and the rest as weight. Leave out "
+    "Labels between 0 and 1 look like shares of rows, and this loss takes one of two classes per "
+    "row. Give each row "
+    "twice: with label 1 and its share times its count as weight, and with label 0 and the rest "
+    "as weight. Leave out "
     "rows of weight 0."
 )
 """The fix for labels that are proportions."""
@@ -43,17 +45,24 @@ SAFETY = 10.0
 
 
 def validated(table: Table, *, classification: bool | None) -> Table:
-    """The table with float X, y, weights and offset, or an `InvalidData`; all but X are in double precision.
+    """The table with float X, y, weights and offset, or an `InvalidData`; all but X are in double
+    precision.
 
-    `classification=True` leaves the labels as they are, for `encode_labels`; `False` wants one number per row; `None`
-    takes any labels, also several per row. A party without rows or without columns is allowed.
+    `classification=True` leaves the labels as they are, for `encode_labels`; `False` wants one
+    number per row; `None` takes any labels, also several per row. A party without rows or without
+    columns is allowed.
     """
     if table.texts:
         column = next(iter(table.texts))
-        raise party_error(table.name, f"column {column!r} holds text. Prepare it with one-hot, or leave it out.")
+        raise party_error(
+            table.name, f"column {column!r} holds text. Prepare it with one-hot, or leave it out."
+        )
     table = replace(table, X=_float_matrix(table))
     if table.columns is not None and len(table.columns) != table.d:
-        raise party_error(table.name, f"has {table.d} columns but {len(table.columns)} column names. Give each one.")
+        raise party_error(
+            table.name,
+            f"has {table.d} columns but {len(table.columns)} column names. Give each one.",
+        )
     _refuse_infinite(table)
     offset = table.offset
     if offset is not None:
@@ -61,26 +70,34 @@ def validated(table: Table, *, classification: bool | None) -> Table:
     ids = table.ids
     if ids is not None:
         ids = plain_ids(ids, table.name)
-    table = replace(table, y=_labels(table, classification), weights=_weights(table), offset=offset, ids=ids)
+    table = replace(
+        table, y=_labels(table, classification), weights=_weights(table), offset=offset, ids=ids
+    )
     _refuse_unequal_lengths(table)
     return table
 
 
 def _refuse_unequal_lengths(table: Table) -> None:
-    """Refuse labels, weights, offsets or ids that do not have one value per row, or that need labels."""
+    """Refuse labels, weights, offsets or ids that do not have one value per row, or that need
+    labels.
+    """
     with_labels = {noun: getattr(table, field) for noun, field in BESIDE.items()}
     for noun, values in {"label": table.y, **with_labels, "id": table.ids}.items():
         if values is None:
             continue
         if len(values) != table.n:
             fix = f"Give one {noun} per row."
-            raise party_error(table.name, f"has {table.n} rows but the number of {noun}s is {len(values)}. {fix}")
+            raise party_error(
+                table.name, f"has {table.n} rows but the number of {noun}s is {len(values)}. {fix}"
+            )
         if noun in BESIDE and table.y is None and table.n:
             fix = f"Give the {noun}s to the party with the labels."
             raise party_error(table.name, f"has {table.n} {noun}s but no labels. {fix}")
 
 
-def validated_all(tables: Sequence[Table], *, split: str, classification: bool | None) -> list[Table]:
+def validated_all(
+    tables: Sequence[Table], *, split: str, classification: bool | None
+) -> list[Table]:
     """The tables of all parties, each `validated`, and checked together for this split."""
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
@@ -97,7 +114,9 @@ def checked_together(tables: Sequence[Table], split: str) -> list[TableSummary]:
     check_together(cards, split)
     if split == "features":
         refuse_other_orders([table.name for table in tables], [table.ids for table in tables])
-    refuse_sizes(cards, [sizes_of(table, cards, index, split) for index, table in enumerate(tables)], split)
+    refuse_sizes(
+        cards, [sizes_of(table, cards, index, split) for index, table in enumerate(tables)], split
+    )
     return cards
 
 
@@ -120,9 +139,13 @@ class ClassCounts(NamedTuple):
         """From the labels of each party."""
         held = {name: one for name, one in zip(names, own, strict=True) if len(one[0])}
         if not held:
-            raise InvalidData("there are no labels at any party. Give labels with two different values.")
+            raise InvalidData(
+                "there are no labels at any party. Give labels with two different values."
+            )
         _refuse_mixed_labels({name: labels for name, (labels, _) in held.items()})
-        labels, places = np.unique(np.concatenate([labels for labels, _ in held.values()]), return_inverse=True)
+        labels, places = np.unique(
+            np.concatenate([labels for labels, _ in held.values()]), return_inverse=True
+        )
         counts = [count for _, count in held.values()]
         if any(count is None for count in counts):
             return ClassCounts([*held], labels, None)
@@ -135,7 +158,9 @@ class ClassCounts(NamedTuple):
             return self.labels
         shown = [repr(label) for label in self.labels.tolist()]
         if self.counts is not None:
-            shown = [f"{label} ({count} rows)" for label, count in zip(shown, self.counts, strict=True)]
+            shown = [
+                f"{label} ({count} rows)" for label, count in zip(shown, self.counts, strict=True)
+            ]
         listed = ", ".join(shown[:MOST])
         if len(shown) > MOST:
             listed += f", and {len(shown) - MOST} more"
@@ -159,15 +184,20 @@ def counted_labels(table: Table) -> Counted:
     return _classes_of(plain(table.y, table.name, "label"))
 
 
-def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[Table], npt.NDArray[Any] | None]:
-    """Labels as −1.0 and +1.0, and the two classes they stand for, sorted; (−1, +1) stay themselves.
+def encode_labels(
+    tables: Sequence[Table], classification: bool
+) -> tuple[list[Table], npt.NDArray[Any] | None]:
+    """Labels as −1.0 and +1.0, and the two classes they stand for, sorted; (−1, +1) stay
+    themselves.
 
-    The two classes are those of all parties together; one party may know only one of them. For a regression the tables
-    are returned as they are, with None.
+    The two classes are those of all parties together; one party may know only one of them. For a
+    regression the tables are returned as they are, with None.
     """
     if not classification:
         return list(tables), None
-    classes = ClassCounts.of([table.name for table in tables], [counted_labels(table) for table in tables]).two()
+    classes = ClassCounts.of(
+        [table.name for table in tables], [counted_labels(table) for table in tables]
+    ).two()
     return [encoded_as_signs(table, classes) for table in tables], classes
 
 
@@ -203,7 +233,11 @@ def _classes_of(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray
 
 def _plain_labels(tables: Sequence[Table]) -> dict[int, npt.NDArray[Any]]:
     """The labels of each party that has some, by the place of the party."""
-    return {k: plain(table.y, table.name, "label") for k, table in enumerate(tables) if table.y is not None}
+    return {
+        k: plain(table.y, table.name, "label")
+        for k, table in enumerate(tables)
+        if table.y is not None
+    }
 
 
 def encode_classes(
@@ -211,7 +245,8 @@ def encode_classes(
 ) -> tuple[list[Table], npt.NDArray[Any]]:
     """Labels of any number of classes as 0, 1, ..., and the classes that they stand for.
 
-    These are all labels of all parties, sorted, unless they are given: then a label outside them is refused.
+    These are all labels of all parties, sorted, unless they are given: then a label outside them is
+    refused.
     """
     labels = _plain_labels(tables)
     for k, values in labels.items():
@@ -224,7 +259,9 @@ def encode_classes(
         if labels:
             classes = np.unique(np.concatenate(list(labels.values())))
     if len(classes) < 2:
-        raise InvalidData(f"the labels have {len(classes)} class(es). A classifier needs two or more.")
+        raise InvalidData(
+            f"the labels have {len(classes)} class(es). A classifier needs two or more."
+        )
     order = np.argsort(classes, kind="stable")
     encoded = list(tables)
     for k, values in labels.items():
@@ -233,10 +270,11 @@ def encode_classes(
         outside = np.flatnonzero(classes[place] != values)
         if outside.size:
             row = int(outside[0])
+            wrong = are(outside.size, "label")
             raise WrongValue(
                 tables[k].name,
                 row,
-                before=f"{are(outside.size, 'label')} outside the {len(classes)} classes (first at ",
+                before=f"{wrong} outside the {len(classes)} classes (first at ",
                 after=f": {values[row].item()!r}). Drop those rows, or add the class.",
                 noun="label",
             ).error()
@@ -244,7 +282,7 @@ def encode_classes(
     return encoded, classes
 
 
-# -- one party ---------------------------------------------------------------------------------------------------------
+# -- one party -------------------------------------------------------------------------------------
 
 
 def _float_matrix(table: Table) -> Matrix:
@@ -254,11 +292,16 @@ def _float_matrix(table: Table) -> Matrix:
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         counts = np.ma.getmaskarray(X).reshape(len(X), -1).sum(axis=0)
         j = int(np.argmax(counts > 0))
-        raise party_error(table.name, f"{table.column_name(j)} has {counts[j]} masked values. Drop or impute them.")
+        raise party_error(
+            table.name,
+            f"{table.column_name(j)} has {counts[j]} masked values. Drop or impute them.",
+        )
     if not is_sparse(X):
         X = np.asarray(X)
     if X.ndim == 1:
-        raise party_error(table.name, "X has 1 dimension, not 2. For a single column use X.reshape(-1, 1).")
+        raise party_error(
+            table.name, "X has 1 dimension, not 2. For a single column use X.reshape(-1, 1)."
+        )
     if X.ndim != 2:
         raise party_error(table.name, f"X has {X.ndim} dimensions, not 2. Give one row per sample.")
     if X.dtype.kind not in "biuf":
@@ -274,7 +317,9 @@ def _float_tensor(table: Table) -> Any:
     X = table.X
     if X.ndim != 2 or not X.is_floating_point() or str(X.layout) != "torch.strided":
         found = f"shape {tuple(X.shape)} and type {X.dtype}"
-        raise party_error(table.name, f"X is a tensor of {found}. Give two dimensions of floats, dense.")
+        raise party_error(
+            table.name, f"X is a tensor of {found}. Give two dimensions of floats, dense."
+        )
     return X.detach()
 
 
@@ -284,31 +329,38 @@ def _not_numbers(table: Table) -> InvalidData:
     if kind == "c":
         return party_error(
             table.name,
-            f"{table.column_name(0)} and all others hold complex numbers ({X.shape[0]} rows). Use X.real, or give "
+            f"{table.column_name(0)} and all others hold complex numbers ({X.shape[0]} rows). Use "
+            "X.real, or give "
             "X.real and X.imag as separate columns.",
         )
     if kind not in "OUST" or is_sparse(X):
         return party_error(
             table.name,
-            f"{table.column_name(0)} and all others have type {X.dtype} ({X.shape[0]} rows). Convert with "
+            f"{table.column_name(0)} and all others have type {X.dtype} ({X.shape[0]} rows). "
+            "Convert with "
             "X.astype(float).",
         )
     for j in range(X.shape[1]):
         values = X[:, j].tolist()
-        odd = [i for i, value in enumerate(values) if not isinstance(value, numbers.Real | np.bool_)]
+        odd = [
+            i for i, value in enumerate(values) if not isinstance(value, numbers.Real | np.bool_)
+        ]
         if odd:
             return WrongValue(
                 table.name,
                 odd[0],
-                before=f"{table.column_name(j)} has {len(odd)} value{'s' * (len(odd) > 1)} of {len(values)} that are "
+                before=f"{table.column_name(j)} has {len(odd)} value{'s' * (len(odd) > 1)} of "
+                f"{len(values)} that are "
                 "not numbers (first at ",
-                after=f": {values[odd[0]]!r}). Encode or drop them; text that spells numbers becomes numbers with "
+                after=f": {values[odd[0]]!r}). Encode or drop them; text that spells numbers "
+                "becomes numbers with "
                 "X.astype(float).",
                 column=_name_of(table, j),
             ).error()
     first = table.column_name(0) if X.shape[1] else "no column"
     return party_error(
-        table.name, f"X holds {X.size} numbers as objects, from {first} on. Convert with X.astype(float)."
+        table.name,
+        f"X holds {X.size} numbers as objects, from {first} on. Convert with X.astype(float).",
     )
 
 
@@ -327,7 +379,9 @@ def _refuse_infinite(table: Table) -> None:
         j = int(np.argmax(counts > 0))
         first = np.searchsorted(X.indptr, where[X.indices[where] == j][0], side="right") - 1
     else:
-        counts = np.array([table.n - np.count_nonzero(np.isfinite(X[:, j])) for j in range(table.d)])
+        counts = np.array(
+            [table.n - np.count_nonzero(np.isfinite(X[:, j])) for j in range(table.d)]
+        )
         j = int(np.argmax(counts > 0))
         first = np.argmin(np.isfinite(X[:, j]))
     others = np.count_nonzero(counts) - 1
@@ -356,8 +410,8 @@ def _name_of(table: Table, j: int) -> str | None:
 def _squares(x: FloatArray) -> float:
     """The sum of all x², or NaN if not all of them are finite, without a mask of x's size.
 
-    NaN and ±∞ make every sum of squares NaN or ∞, so a block with a finite one is clean. Squares of finite values may
-    overflow: only then every value of the block is checked.
+    NaN and ±∞ make every sum of squares NaN or ∞, so a block with a finite one is clean. Squares of
+    finite values may overflow: only then every value of the block is checked.
     """
     blocks = list(_blocks(x))
     counted = counting(_squares_of, "checking", len(blocks), len(x))
@@ -383,10 +437,14 @@ def _labels(table: Table, classification: bool | None) -> FloatArray | None:
         return None
     y = plain(table.y, table.name, "label")
     if y.ndim != 1 and not (classification is None and y.ndim == 2):
-        raise party_error(table.name, f"the labels have shape {y.shape}. Give one per row, e.g. with y.ravel().")
+        raise party_error(
+            table.name, f"the labels have shape {y.shape}. Give one per row, e.g. with y.ravel()."
+        )
     if classification is False and is_text(y):
         fix = "Convert with y.astype(float), or use a classification loss."
-        raise party_error(table.name, f"{are(y.size, 'label')} text, e.g. {str(y[:1].squeeze())!r}. {fix}")
+        raise party_error(
+            table.name, f"{are(y.size, 'label')} text, e.g. {str(y[:1].squeeze())!r}. {fix}"
+        )
     if classification or is_text(y):
         return y
     return _in_double_precision(table, y, "label")
@@ -397,7 +455,10 @@ def _weights(table: Table) -> FloatArray | None:
         return None
     weights = plain(table.weights, table.name, "weight")
     if weights.ndim != 1 or is_text(weights):
-        raise party_error(table.name, f"the weights have shape {weights.shape} and type {weights.dtype}. Give numbers.")
+        raise party_error(
+            table.name,
+            f"the weights have shape {weights.shape} and type {weights.dtype}. Give numbers.",
+        )
     weights = _in_double_precision(table, weights, "weight")
     bad = np.flatnonzero(weights <= 0)
     if bad.size:
@@ -412,33 +473,45 @@ def _weights(table: Table) -> FloatArray | None:
 
 
 def valid_offset(offset: object, party: str, rows: int) -> FloatArray:
-    """Finite numbers, one per row, in double precision: proofs add them to scores of double precision."""
+    """Finite numbers, one per row, in double precision: proofs add them to scores of double
+    precision.
+    """
     numbers = plain(offset, party, "offset")
     if numbers.ndim != 1 or is_text(numbers):
-        raise party_error(party, f"the offsets have shape {numbers.shape} and type {numbers.dtype}. Give numbers.")
+        raise party_error(
+            party, f"the offsets have shape {numbers.shape} and type {numbers.dtype}. Give numbers."
+        )
     if len(numbers) != rows:
         fix = "Give one offset per row."
-        raise party_error(party, f"has {rows} rows but the number of offsets is {len(numbers)}. {fix}")
+        raise party_error(
+            party, f"has {rows} rows but the number of offsets is {len(numbers)}. {fix}"
+        )
     return numbers.astype(float, copy=False)
 
 
 def _in_double_precision(table: Table, values: npt.NDArray[Any], noun: str) -> FloatArray:
-    """The numbers in double precision. Refuses numbers that are too large for the precision of X, which methods use."""
+    """The numbers in double precision. Refuses numbers that are too large for the precision of X,
+    which methods use.
+    """
     precision = np.dtype(np.float64)
     if not is_tensor(table.X):
         precision = table.X.dtype
     with np.errstate(over="ignore"):
         too_large = int(np.count_nonzero(~np.isfinite(values.astype(precision, copy=False))))
     if too_large:
-        raise party_error(table.name, f"{are(too_large, noun)} too large for {table.X.dtype}. Give X as float64.")
+        raise party_error(
+            table.name, f"{are(too_large, noun)} too large for {table.X.dtype}. Give X as float64."
+        )
     return values.astype(np.float64, copy=False)
 
 
-# -- all parties -------------------------------------------------------------------------------------------------------
+# -- all parties -----------------------------------------------------------------------------------
 
 
 def told_apart(tables: Sequence[Table]) -> list[Table]:
-    """Add a number to the names of parties with the same name, so that errors can tell them apart."""
+    """Add a number to the names of parties with the same name, so that errors can tell them
+    apart.
+    """
     names = names_told_apart([table.name for table in tables])
     renamed = []
     for table, name in zip(tables, names, strict=True):
@@ -475,10 +548,11 @@ def sizes_of(table: Table, cards: Sequence[TableSummary], index: int, split: str
 
 
 def refuse_sizes(cards: Sequence[TableSummary], sizes: Sequence[Sizes], split: str) -> None:
-    """Refuse a column, or labels, so small that all squares vanish, or so large that their sum is infinite.
+    """Refuse a column, or labels, so small that all squares vanish, or so large that their sum is
+    infinite.
 
-    All methods and certificates sum squares. Numbers may be tiny at one party if they are not at another. A column of
-    zeros is accepted.
+    All methods and certificates sum squares. Numbers may be tiny at one party if they are not at
+    another. A column of zeros is accepted.
     """
     held = [index for index, card in enumerate(cards) if card.rows]
     groups = [held] if split != "features" else [[index] for index in held]
@@ -489,7 +563,10 @@ def refuse_sizes(cards: Sequence[TableSummary], sizes: Sequence[Sizes], split: s
         wrong = _wrong_sizes(_of_one_width([sizes[index].columns for index in group]), least, most)
         if wrong is not None:
             holder = cards[group[wrong.party]]
-            raise party_error(holder.name, f"{holder.column_name(wrong.column)} has {wrong.describe(least, precision)}")
+            raise party_error(
+                holder.name,
+                f"{holder.column_name(wrong.column)} has {wrong.describe(least, precision)}",
+            )
         wrong = _wrong_sizes(np.array([[sizes[index].labels] for index in group]), least, most)
         if wrong is not None:
             holder = cards[group[wrong.party]]
@@ -503,7 +580,9 @@ def _of_one_width(rows: Sequence[FloatArray]) -> FloatArray:
 
 
 def _summed(cards: Sequence[TableSummary], index: int, split: str) -> list[TableSummary]:
-    """The parties over whose rows the squares of that party are summed: split by features, itself."""
+    """The parties over whose rows the squares of that party are summed: split by features,
+    itself.
+    """
     if split == "features":
         return [cards[index]]
     return [card for card in cards if card.rows] or [cards[index]]
@@ -541,11 +620,16 @@ class _WrongSize(NamedTuple):
             fix = "Multiply"
         factor = 10.0 ** abs(round(np.log10(self.size)))
         size = f"{self.size:.0e}"
-        return f"numbers of size {size} at most{others}: {effect} in {precision}. {fix} them by {factor:.0e}."
+        return (
+            f"numbers of size {size} at most{others}: {effect} in {precision}. {fix} them by "
+            f"{factor:.0e}."
+        )
 
 
 def _wrong_sizes(sizes: FloatArray, least: float, most: float) -> _WrongSize | None:
-    """The first column of `sizes` (a row per party) whose largest entry is above `most`, or below `least` but not 0."""
+    """The first column of `sizes` (a row per party) whose largest entry is above `most`, or below
+    `least` but not 0.
+    """
     largest = sizes.max(axis=0, initial=0.0)
     too_small = (largest > 0) & (largest < least)
     wrong = np.flatnonzero(too_small | (largest > most))
@@ -556,14 +640,16 @@ def _wrong_sizes(sizes: FloatArray, least: float, most: float) -> _WrongSize | N
 
 
 def _column_sizes(X: Matrix, least: float, small: bool) -> FloatArray:
-    """The largest |x| of every column; if no number is extreme, which is faster to find out, that of its first rows or
-    0.
+    """The largest |x| of every column; if no number is extreme, which is faster to find out, that
+    of its first rows or 0.
     """
     if is_tensor(X):
         return tensors.largest(X)
     sizes = np.zeros(X.shape[1])
     if is_sparse(X):
-        if not small or any(float(np.abs(block).min(initial=np.inf)) < least for block in _blocks(X.data)):
+        if not small or any(
+            float(np.abs(block).min(initial=np.inf)) < least for block in _blocks(X.data)
+        ):
             np.maximum.at(sizes, X.indices, np.abs(X.data))
         return sizes
     np.abs(X[:FIRST]).max(axis=0, initial=0, out=sizes)
@@ -584,8 +670,14 @@ def refuse_other_orders(names: Sequence[str], ids: Sequence[npt.NDArray[Any] | N
             raise WrongValue(
                 other,
                 i,
-                before=f"{are(different.size, 'id')} not that of party {first!r} in the same row (first at ",
-                after=f": {own[i]} here and {known[i]} there). Match the rows with coterie.data.align(tables).",
+                before=(
+                    f"{are(different.size, 'id')} not that of party {first!r} in the same row "
+                    "(first at "
+                ),
+                after=(
+                    f": {own[i]} here and {known[i]} there). Match the rows with "
+                    "coterie.data.align(tables)."
+                ),
                 noun="id",
             ).error()
 
@@ -595,5 +687,6 @@ def _refuse_mixed_labels(labels: dict[str, npt.NDArray[Any]]) -> None:
     if 0 < len(text) < len(labels):
         number = next(name for name in labels if name not in text)
         raise InvalidData(
-            f"the labels are text at party {text[0]!r} and numbers at party {number!r}. Convert them to one type."
+            f"the labels are text at party {text[0]!r} and numbers at party {number!r}. Convert "
+            "them to one type."
         )

@@ -1,4 +1,6 @@
-"""Entries of a matrix whose rows and columns have names, as of users and films: names, and their places."""
+"""Entries of a matrix whose rows and columns have names, as of users and films: names, and their
+places.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Names = npt.NDArray[Any]
 
 
 def pairs_of(X: Any, party: str = "data") -> tuple[Names, Names]:
-    """The names of row and column of every entry, from a frame of two columns, an array of shape (n, 2) or a list."""
+    """The names of row and column of every entry, from a frame of two columns, an array of shape
+    (n, 2) or a list.
+    """
     titles = getattr(X, "column_names", None) or getattr(X, "columns", None)
     if titles is not None:
         columns = [np.asarray(X[title]) for title in titles]
@@ -23,10 +27,13 @@ def pairs_of(X: Any, party: str = "data") -> tuple[Names, Names]:
         columns = list(array.T) if array.ndim == 2 else [array]
     if len(columns) != 2:
         raise InvalidData(
-            f"party {party!r}: entries are pairs (row, column), as two columns, but X has {len(columns)}. "
+            f"party {party!r}: entries are pairs (row, column), as two columns, but X has "
+            f"{len(columns)}. "
             "Give an array of shape (n, 2) or a frame of two columns; the values are y."
         )
-    rows, others = (_names(column, party, side) for column, side in zip(columns, ("row", "column"), strict=True))
+    rows, others = (
+        _names(column, party, side) for column, side in zip(columns, ("row", "column"), strict=True)
+    )
     return rows, others
 
 
@@ -34,7 +41,10 @@ def _names(values: Names, party: str, side: str) -> Names:
     """Names of one kind, words or numbers; none may be missing."""
     missing = np.array([value is None or value != value for value in values.tolist()], bool)
     if missing.any():
-        raise InvalidData(f"party {party!r}: entry {missing.argmax()} has no {side}. Leave it out, or name its {side}.")
+        raise InvalidData(
+            f"party {party!r}: entry {missing.argmax()} has no {side}. Leave it out, or name its "
+            f"{side}."
+        )
     if values.dtype.kind in "biufU":
         return values
     cells = values.tolist()
@@ -44,7 +54,9 @@ def _names(values: Names, party: str, side: str) -> Names:
 
 
 def places_of(names: Names, known: Names) -> npt.NDArray[np.intp]:
-    """The place of every name among the known ones; −1 for others. Numbers and words are compared as words."""
+    """The place of every name among the known ones; −1 for others. Numbers and words are compared
+    as words.
+    """
     if (known.dtype.kind == "U") != (names.dtype.kind == "U"):
         names = names.astype(str)
         known = known.astype(str)

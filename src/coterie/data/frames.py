@@ -23,7 +23,9 @@ from coterie.problems import kinds
 Frame: TypeAlias = "nw.DataFrame[Any]"
 Series: TypeAlias = "nw.Series[Any]"
 PLAIN = {"target", "id", "weight", "offset", "exposure"}
-"""Roles of columns that mean the same for every kind of problem; others make labels of several columns."""
+"""Roles of columns that mean the same for every kind of problem; others make labels of several
+columns.
+"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,11 @@ def as_frame(source: Any, party: str) -> Frame | None:
     except nw.exceptions.DuplicateError:
         repeated = [str(column) for column, times in Counter(source.columns).items() if times > 1]
         raise party_error(
-            party, f"{len(repeated)} column names occur more than once, e.g. {repeated[0]!r}. Rename them."
+            party,
+            (
+                f"{len(repeated)} column names occur more than once, e.g. {repeated[0]!r}. Rename "
+                "them."
+            ),
         ) from None
     return None
 
@@ -84,7 +90,9 @@ def chosen_columns(series: Mapping[str, Series], roles: Roles, party: str) -> tu
         if column not in series:
             raise party_error(party, f"{role}={column!r}: {UnknownName('column', column, series)}")
     special = set(roles.named.values())
-    chosen = roles.columns if roles.columns is not None else tuple(c for c in series if c not in special)
+    chosen = (
+        roles.columns if roles.columns is not None else tuple(c for c in series if c not in special)
+    )
     for column in chosen:
         if column not in series:
             raise party_error(party, f"columns=: {UnknownName('column', column, series)}")
@@ -123,7 +131,9 @@ def table_of(
         values[role] = column_values(series[column], party, f"column {column!r}", noun)
     if "exposure" in values:
         values["offset"] = logarithms(values["exposure"], party, roles.named["exposure"])
-    beside: dict[str, Any] = {field: values[role] for role, field in BESIDE.items() if role in values}
+    beside: dict[str, Any] = {
+        field: values[role] for role, field in BESIDE.items() if role in values
+    }
     return Table(
         X=X,
         y=_labels(values, party),
@@ -160,7 +170,9 @@ def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
         if text is None:
             raise party_error(party, f"{held}. {fix}")
         row, value = text
-        raise WrongValue(party, row, f"{held} (first at ", f": {value!r}). {fix}", column=series.name).error()
+        raise WrongValue(
+            party, row, f"{held} (first at ", f": {value!r}). {fix}", column=series.name
+        ).error()
     if isinstance(series.dtype, nw.Decimal):
         series = series.cast(nw.Float64)
     return series.to_numpy()

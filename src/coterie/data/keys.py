@@ -1,7 +1,9 @@
-"""Columns that look like keys: they number or name rows, and a model that learns from them learns nothing.
+"""Columns that look like keys: they number or name rows, and a model that learns from them learns
+nothing.
 
-A column looks like a key if every row has another whole number or another text in it, or if its name is one that pandas
-gives to an index. Measurements with decimals differ in every row, too, and are not meant.
+A column looks like a key if every row has another whole number or another text in it, or if its
+name is one that pandas gives to an index. Measurements with decimals differ in every row, too, and
+are not meant.
 """
 
 from __future__ import annotations
@@ -35,14 +37,18 @@ FIX = "Leave it out of the columns, or, if it names the rows, name it as their i
 
 
 def noted(table: Table) -> Table:
-    """The table with notes about columns that look like keys, unless they were looked for already."""
+    """The table with notes about columns that look like keys, unless they were looked for
+    already.
+    """
     if table.notes is not None:
         return table
     return replace(table, notes=tuple(_notes(table)))
 
 
 def all_noted(tables: Sequence[Table], split: str) -> list[Table]:
-    """The same for several tables. Of users with a few rows each, only all rows together show what a key is."""
+    """The same for several tables. Of users with a few rows each, only all rows together show what
+    a key is.
+    """
     if split != "users" or len(tables) == 1:
         return [noted(table) for table in tables]
     fresh = [table for table in tables if table.notes is None and table.n]
@@ -83,7 +89,10 @@ def _notes(table: Table) -> list[str]:
         if place not in notes and _is_key(values):
             is_text = table.texts is not None and names[place] in table.texts
             notes[place] = _as_key("texts" if is_text else "whole numbers", table.n)
-    return [f"party {table.name!r}: {table.column_name(place)} {note}" for place, note in sorted(notes.items())]
+    return [
+        f"party {table.name!r}: {table.column_name(place)} {note}"
+        for place, note in sorted(notes.items())
+    ]
 
 
 def _notes_of_users(tables: Sequence[Table]) -> list[str]:
@@ -101,7 +110,9 @@ def _notes_of_users(tables: Sequence[Table]) -> list[str]:
 
 
 def _is_matrix(table: Table) -> bool:
-    """Whether it has rows and columns, with a name for each column or none: `validated` refuses others."""
+    """Whether it has rows and columns, with a name for each column or none: `validated` refuses
+    others.
+    """
     return len(table.X.shape) == 2 and len(column_names(table)) == table.d
 
 

@@ -9,10 +9,13 @@ import numpy.typing as npt
 
 
 class Labels:
-    """How labels come from columns of a file: from one, named `target`, unless a kind says otherwise."""
+    """How labels come from columns of a file: from one, named `target`, unless a kind says
+    otherwise.
+    """
 
     roles: ClassVar[tuple[str, ...]] = ("target",)
-    """What the columns are called; the first `needed` of them are, and `target` is not beside them."""
+    """What the columns are called; the first `needed` of them are, and `target` is not beside them.
+    """
     needed: ClassVar[int] = 0
 
     def made(self, values: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any] | None:

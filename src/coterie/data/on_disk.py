@@ -1,7 +1,9 @@
-"""Matrices that memory does not hold: numbers in a temporary file that is mapped, and read again on every pass.
+"""Matrices that memory does not hold: numbers in a temporary file that is mapped, and read again on
+every pass.
 
-The file has no name and is gone with the last array that looks at it, also after `kill -9`. What was read and is clean
-can be dropped from memory at any time, so a pass over more rows than memory holds is slow and not an error.
+The file has no name and is gone with the last array that looks at it, also after `kill -9`. What
+was read and is clean can be dropped from memory at any time, so a pass over more rows than memory
+holds is slow and not an error.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ import numpy.typing as npt
 from coterie.errors import InvalidData
 
 SHARE = 0.6
-"""Of the memory that is left, matrices may take so much: a run has numbers of its own, about a dozen for each row."""
+"""Of the memory that is left, matrices may take so much: a run has numbers of its own, about a
+dozen for each row.
+"""
 BLOCK = 1 << 20
 """Numbers that are copied at a time."""
 
 
 def memory_left() -> float:
-    """Bytes that this process may still take, as far as the system tells: memory, its control group, its limits."""
+    """Bytes that this process may still take, as far as the system tells: memory, its control
+    group, its limits.
+    """
     found = [math.inf]
     for line in _lines("/proc/meminfo"):
         if line.startswith("MemAvailable:"):
@@ -37,7 +43,9 @@ def memory_left() -> float:
     for limit, taken in ((resource.RLIMIT_DATA, "VmData:"), (resource.RLIMIT_AS, "VmSize:")):
         most = resource.getrlimit(limit)[0]
         if most != resource.RLIM_INFINITY:
-            used = (line.split()[1] for line in _lines("/proc/self/status") if line.startswith(taken))
+            used = (
+                line.split()[1] for line in _lines("/proc/self/status") if line.startswith(taken)
+            )
             found.append(most - 1024.0 * int(next(used, "0")))
     return max(min(found), 0.0)
 
@@ -50,9 +58,15 @@ def _lines(path: str) -> list[str]:
 
 
 def empty_matrix(
-    shape: tuple[int, int], dtype: npt.DTypeLike, *, by_columns: bool = False, on_disk: bool | None = None
+    shape: tuple[int, int],
+    dtype: npt.DTypeLike,
+    *,
+    by_columns: bool = False,
+    on_disk: bool | None = None,
 ) -> npt.NDArray[Any]:
-    """A matrix to be filled, in memory or in a temporary file; with None, in a file if memory would not hold it."""
+    """A matrix to be filled, in memory or in a temporary file; with None, in a file if memory would
+    not hold it.
+    """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     order: Any = "F" if by_columns else "C"
     if not size or not (size > SHARE * memory_left() if on_disk is None else on_disk):
@@ -60,12 +74,16 @@ def empty_matrix(
     folder = tempfile.gettempdir()
     with tempfile.TemporaryFile(dir=folder) as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error now, and not a dead process later
+            os.posix_fallocate(
+                file.fileno(), 0, size
+            )  # a full disk is an error now, and not a dead process later
         except OSError as error:
             free = shutil.disk_usage(folder).free
             raise InvalidData(
-                f"the data takes {size / 1e9:.3g} GB as numbers, more than memory holds, and {folder!r} has room for "
-                f"{free / 1e9:.3g} GB ({error.strerror}). Set TMPDIR to a folder on a larger disk, or choose fewer "
+                f"the data takes {size / 1e9:.3g} GB as numbers, more than memory holds, and "
+                f"{folder!r} has room for "
+                f"{free / 1e9:.3g} GB ({error.strerror}). Set TMPDIR to a folder on a larger "
+                "disk, or choose fewer "
                 "columns."
             ) from None
         return np.memmap(file, dtype, "r+", shape=shape, order=order).view(np.ndarray)

@@ -1,4 +1,6 @@
-"""The place of a wrong value in a CSV file: errors count rows from 0, readers see lines of a file, the header first."""
+"""The place of a wrong value in a CSV file: errors count rows from 0, readers see lines of a file,
+the header first.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Origin:
         return replace(self, rows=self.rows[rows])
 
     def message(self, value: WrongValue) -> str | None:
-        """The message about a value, with the file, line, column and cell for its place; None: not in the file."""
+        """The message about a value, with the file, line, column and cell for its place; None: not
+        in the file.
+        """
         column = value.column or self._column_of(value.noun)
         line, cell = self._cell(self._row_of_file(value.row), column)
         if line is None:
@@ -78,7 +82,10 @@ class Origin:
         """The line of a row, and its cell in a column."""
         import pyarrow as pa
 
-        with pa.input_stream(str(self.file)) as stream, io.TextIOWrapper(stream, "utf-8-sig", "replace") as text:
+        with (
+            pa.input_stream(str(self.file)) as stream,
+            io.TextIOWrapper(stream, "utf-8-sig", "replace") as text,
+        ):
             lines = csv.reader(text, delimiter=self.separator)
             header = next(lines, [])
             for cells in lines:
@@ -101,7 +108,9 @@ def _shown(cell: str | None) -> str:
 
 @contextmanager
 def naming_lines(*tables: Table) -> Iterator[None]:
-    """Let errors about rows of these tables name the line of the CSV file from which they were read."""
+    """Let errors about rows of these tables name the line of the CSV file from which they were
+    read.
+    """
     try:
         yield
     except InvalidData as error:
@@ -115,7 +124,9 @@ def naming_lines(*tables: Table) -> Iterator[None]:
 
 
 def encoding_error(path: Path, party: str) -> InvalidData | None:
-    """The error about a text file that is not UTF-8, with the first line that is not; None for a UTF-8 file."""
+    """The error about a text file that is not UTF-8, with the first line that is not; None for a
+    UTF-8 file.
+    """
     import pyarrow as pa
 
     with pa.input_stream(str(path)) as stream:
@@ -127,7 +138,8 @@ def encoding_error(path: Path, party: str) -> InvalidData | None:
                 kind, name = ("UTF-16", "utf-16") if wide else ("Latin-1 or Windows-1252", "cp1252")
                 where = f"line {number} has the byte 0x{line[error.start]:02X}"
                 return InvalidData(
-                    f"party {party!r}: the file {str(path)!r} is not encoded in UTF-8 ({where}; it may be {kind}). "
+                    f"party {party!r}: the file {str(path)!r} is not encoded in UTF-8 ({where}; "
+                    f"it may be {kind}). "
                     f"Save it as UTF-8, e.g. with: iconv -f {name} -t utf-8 {path.name} > utf8.csv"
                 )
     return None

@@ -2,7 +2,8 @@
 
     read((X, y)), read(X)                     arrays or scipy.sparse matrices, which stay sparse
     read(frame, target="price", id="person")  pandas, polars, pyarrow, ...
-    read("shop.parquet", target="price")      also .arrow, .feather, .csv, .npz, and svmlight (.svm, .txt, ...)
+    read("shop.parquet", target="price")      also .arrow, .feather, .csv, .npz, and svmlight (.svm,
+                                              .txt, ...)
 
 What is not a number is refused by name. Values are judged later, once, by `validated`.
 """
@@ -62,24 +63,27 @@ def read(
 ) -> Table:
     """One party's data as a `Table`.
 
-    In frames and files with named columns, `target`, `id`, `weight` and `offset` name the columns of labels, row ids,
-    sample weights and offsets, and `columns` those of X (all the others, if not given). `exposure` names a column whose
-    logarithm is the offset. Where labels have several columns, `time` and `event`, and perhaps `entry` and `strata`,
-    take the place of `target`, or `labels` names the columns by their roles, as the kind of problem calls them
-    (`Kind.labels`). Elsewhere `columns` gives the columns their names.
-    `name` is how errors call this party. `zero_based` says whether the columns of an svmlight file count from 0;
-    without it, a file that never uses column 0 is taken to count from 1, so say it when several parties bring files.
-    With a preparation (`prepare`), missing values and text are kept for it.
+    In frames and files with named columns, `target`, `id`, `weight` and `offset` name the columns
+    of labels, row ids, sample weights and offsets, and `columns` those of X (all the others, if not
+    given). `exposure` names a column whose logarithm is the offset. Where labels have several
+    columns, `time` and `event`, and perhaps `entry` and `strata`, take the place of `target`, or
+    `labels` names the columns by their roles, as the kind of problem calls them (`Kind.labels`).
+    Elsewhere `columns` gives the columns their names. `name` is how errors call this party.
+    `zero_based` says whether the columns of an svmlight file count from 0; without it, a file that
+    never uses column 0 is taken to count from 1, so say it when several parties bring files. With a
+    preparation (`prepare`), missing values and text are kept for it.
 
-    Parquet and Arrow files are read a few rows at a time. If the numbers do not fit into memory, they go to a temporary
-    file (in `TMPDIR`) that is mapped: `on_disk` says so, or forbids it. `by_columns` stores them column by column, as
-    suits data that is split by features.
+    Parquet and Arrow files are read a few rows at a time. If the numbers do not fit into memory,
+    they go to a temporary file (in `TMPDIR`) that is mapped: `on_disk` says so, or forbids it.
+    `by_columns` stores them column by column, as suits data that is split by features.
     """
     given = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     given |= {"time": time, "event": event, "entry": entry, "strata": strata, **(labels or {})}
     named = {role: column for role, column in given.items() if column is not None}
     if "offset" in named and "exposure" in named:
-        raise InvalidInput("an offset and an exposure both say what is added to the scores. Give one.")
+        raise InvalidInput(
+            "an offset and an exposure both say what is added to the scores. Give one."
+        )
     _check_labels(named)
     wanted = None if columns is None else tuple(map(str, columns))
     roles = Roles(named, wanted, zero_based, prepare, by_columns or prepare is not None, on_disk)
@@ -128,7 +132,9 @@ def _check_labels(named: Mapping[str, str]) -> None:
     kind = next((kind for kind in kinds() if own <= {*kind.labels.roles}), None)
     if kind is None:
         raise UnknownName(
-            "role of a column", sorted(own)[0], sorted({r for kind in kinds() for r in kind.labels.roles})
+            "role of a column",
+            sorted(own)[0],
+            sorted({r for kind in kinds() for r in kind.labels.roles}),
         )
     needed = kind.labels.roles[: kind.labels.needed]
     if "target" in named or not own >= {*needed}:
@@ -137,7 +143,9 @@ def _check_labels(named: Mapping[str, str]) -> None:
 
 
 def read_party(given: Any, index: int, **how: Any) -> Table:
-    """One party's data of several, read as `read` does it; without a name of its own it is called by its place."""
+    """One party's data of several, read as `read` does it; without a name of its own it is called
+    by its place.
+    """
     name = None if isinstance(given, Table | str | os.PathLike) else f"party {index}"
     table = read(given, name=name, **how)
     if table.name == "data":
@@ -159,7 +167,9 @@ def _read_tuple(source: tuple[Any, ...], roles: Roles, party: str) -> Table:
         raise InvalidInput(f"party {party!r}: a tuple of {len(source)} was given. Give {TUPLES}.")
     taken = [role for role in [*places][: len(source) - 1] if role in roles.named]
     if taken:
-        raise InvalidInput(f"party {party!r}: the labels or weights are in the tuple and in {taken[0]}=. Give one.")
+        raise InvalidInput(
+            f"party {party!r}: the labels or weights are in the tuple and in {taken[0]}=. Give one."
+        )
     table = read(source[0], columns=roles.columns, name=party, prepare=roles.prepare, **roles.named)
     found: dict[str, Any] = {}
     for (role, field), values in zip(places.items(), source[1:], strict=False):
@@ -182,18 +192,30 @@ def values_of(source: Any, party: str, noun: str) -> npt.NDArray[Any]:
 def _read_objects(X: npt.NDArray[Any], columns: tuple[str, ...] | None, party: str) -> Table:
     """A matrix with text, for a preparation."""
     names = columns or tuple(f"x{j}" for j in range(X.shape[1]))
-    cells = [raw_objects(X[:, j].astype(object), party, f"column {name!r}") for j, name in enumerate(names)]
-    texts = {name: found for name, (_, found) in zip(names, cells, strict=True) if found is not None}
-    return Table(X=np.column_stack([values for values, _ in cells]), columns=names, name=party, texts=texts or None)
+    cells = [
+        raw_objects(X[:, j].astype(object), party, f"column {name!r}")
+        for j, name in enumerate(names)
+    ]
+    texts = {
+        name: found for name, (_, found) in zip(names, cells, strict=True) if found is not None
+    }
+    return Table(
+        X=np.column_stack([values for values, _ in cells]),
+        columns=names,
+        name=party,
+        texts=texts or None,
+    )
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def _read_path(path: Path, roles: Roles, party: str) -> Table:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise party_error(party, f"the file {str(path)!r} {what}. Check the path, or name one file.")
+        raise party_error(
+            party, f"the file {str(path)!r} {what}. Check the path, or name one file."
+        )
     endings = path.suffixes
     if path.suffix in (".bz2", ".gz"):
         endings = endings[:-1]
@@ -201,12 +223,17 @@ def _read_path(path: Path, roles: Roles, party: str) -> Table:
     reader = _READERS.get(ending)
     if reader is None:
         known = ", ".join(sorted(_READERS))
-        raise party_error(party, f"cannot tell from its name what the file {str(path)!r} is. Known endings: {known}.")
+        raise party_error(
+            party,
+            f"cannot tell from its name what the file {str(path)!r} is. Known endings: {known}.",
+        )
     return reader(path, roles, party)
 
 
 def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Columns of a file as they are, to be copied: text of a CSV, values of Parquet and Arrow, None if missing."""
+    """Columns of a file as they are, to be copied: text of a CSV, values of Parquet and Arrow, None
+    if missing.
+    """
 
     if not names:
         return {}
@@ -214,7 +241,10 @@ def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, 
     party = path.name.split(".")[0]
     kinds = {ending.lower() for ending in path.suffixes}
     if not kinds & {".csv", *ENDINGS}:
-        raise party_error(party, f"the file {str(path)!r} has no named columns to copy. Give CSV, Parquet or Arrow.")
+        raise party_error(
+            party,
+            f"the file {str(path)!r} has no named columns to copy. Give CSV, Parquet or Arrow.",
+        )
     if kinds & {*ENDINGS}:
         table = _parquet_or_arrow(path, party)
     else:
@@ -246,7 +276,9 @@ def _csv_texts(path: Path, names: Sequence[str], party: str) -> Any:
 
 
 def _csv_columns(path: Path, types: dict[str, Any], **more: Any) -> Any:
-    """A CSV file as an Arrow table; one without a comma in its first line may be separated by semicolons or tabs."""
+    """A CSV file as an Arrow table; one without a comma in its first line may be separated by
+    semicolons or tabs.
+    """
     import pyarrow.csv as csv
 
     separator, rest = _separator(path)
@@ -275,11 +307,15 @@ def _separator(path: Path) -> tuple[str, str]:
 
 
 def _refuse_bytes(table: Any, path: Path, party: str) -> None:
-    """Refuse a CSV file that is not UTF-8: names that cannot be read, or columns of text that are only bytes."""
+    """Refuse a CSV file that is not UTF-8: names that cannot be read, or columns of text that are
+    only bytes.
+    """
     import pyarrow as pa
 
     try:
-        readable = bool(table.column_names) and not any(pa.types.is_binary(kind) for kind in table.schema.types)
+        readable = bool(table.column_names) and not any(
+            pa.types.is_binary(kind) for kind in table.schema.types
+        )
     except UnicodeDecodeError:
         readable = False
     if not readable and (error := encoding_error(path, party)) is not None:
@@ -303,7 +339,9 @@ def _read_csv(path: Path, roles: Roles, party: str) -> Table:
     _refuse_bytes(table, path, party)
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     if twice:
-        raise party_error(party, f"{path} has more than one column called {', '.join(twice)}. Rename them.")
+        raise party_error(
+            party, f"{path} has more than one column called {', '.join(twice)}. Rename them."
+        )
     origin = Origin(path, _separator(path)[0], roles.named)
     with naming_lines(Table(np.empty((0, 0)), name=party, origin=origin)):
         read_table = read_frame(nw.from_native(table, eager_only=True), roles, party)
@@ -334,11 +372,15 @@ def _read_svmlight(path: Path, roles: Roles, party: str) -> Table:
     except (ValueError, OSError, EOFError) as error:
         raise unreadable(path, party, "svmlight", error) from error
     ends = roles.columns is None
-    return Table(X=canonical_csr(X), y=y, columns=roles.columns, name=party, open_ended=ends, roles=())
+    return Table(
+        X=canonical_csr(X), y=y, columns=roles.columns, name=party, open_ended=ends, roles=()
+    )
 
 
 def _read_npz(path: Path, roles: Roles, party: str) -> Table:
-    """Dense: X. Sparse: data, indices, indptr, shape (CSR). With either: y, weights, offset, ids, columns."""
+    """Dense: X. Sparse: data, indices, indptr, shape (CSR). With either: y, weights, offset, ids,
+    columns.
+    """
     _refuse_roles(roles, "an .npz archive", party)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -350,17 +392,26 @@ def _read_npz(path: Path, roles: Roles, party: str) -> Table:
         X = arrays["X"]
     elif all(key in arrays for key in sparse) and arrays.get("format", np.array(b"csr")) == b"csr":
         data, indices, indptr, shape = (arrays[key] for key in sparse)
-        X = canonical_csr(sp.csr_array((data, indices.astype(np.int64), indptr), shape=tuple(shape)))
+        X = canonical_csr(
+            sp.csr_array((data, indices.astype(np.int64), indptr), shape=tuple(shape))
+        )
     else:
         found = ", ".join(arrays) or "nothing"
         raise party_error(
-            party, f"the file {str(path)!r} has neither X nor {', '.join(sparse)} of a CSR matrix, but {found}."
+            party,
+            (
+                f"the file {str(path)!r} has neither X nor {', '.join(sparse)} of a CSR matrix, "
+                "but "
+                f"{found}."
+            ),
         )
     names = roles.columns
     if not names and "columns" in arrays:
         names = tuple(map(str, arrays["columns"]))
     beside = {field: arrays[field] for field in BESIDE.values() if field in arrays}
-    return Table(X=X, y=arrays.get("y"), ids=arrays.get("ids"), columns=names, name=party, roles=(), **beside)
+    return Table(
+        X=X, y=arrays.get("y"), ids=arrays.get("ids"), columns=names, name=party, roles=(), **beside
+    )
 
 
 _READERS = {

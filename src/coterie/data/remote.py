@@ -1,4 +1,6 @@
-"""Data that is not here: rows of a frame in a cluster, and what is known of a table that stays where it is."""
+"""Data that is not here: rows of a frame in a cluster, and what is known of a table that stays
+where it is.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def keeping() -> Iterator[None]:
 
 
 def keep(place: Hashable, key: Hashable, make: Callable[[], T]) -> T:
-    """What was made of that key the last time; of another key it takes the place. Elsewhere nothing is kept."""
+    """What was made of that key the last time; of another key it takes the place. Elsewhere nothing
+    is kept.
+    """
     if _kept is None:
         return make()
     held = _kept.get(place)
@@ -52,8 +56,9 @@ def keep(place: Hashable, key: Hashable, make: Callable[[], T]) -> T:
 class Rows:
     """Rows of a Spark DataFrame or a Ray Dataset; each agent takes a part of them, where they are.
 
-    `columns` are those of X: names of numeric columns, or of one column of vectors; all others, if not given.
-    `target` is the column of labels, or a list of them for several labels per row; they may be vectors, too.
+    `columns` are those of X: names of numeric columns, or of one column of vectors; all others, if
+    not given. `target` is the column of labels, or a list of them for several labels per row; they
+    may be vectors, too.
     """
 
     frame: Any
@@ -67,29 +72,47 @@ class Rows:
     @property
     def beside(self) -> dict[str, str]:
         """The columns that stand beside the labels, by the field of a `Table`."""
-        return {field: column for role, field in BESIDE.items() if (column := getattr(self, role, None)) is not None}
+        return {
+            field: column
+            for role, field in BESIDE.items()
+            if (column := getattr(self, role, None)) is not None
+        }
 
 
 def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
-    """An Arrow table of those rows as a `Table` of that name; columns of vectors are as `vectors` says."""
+    """An Arrow table of those rows as a `Table` of that name; columns of vectors are as `vectors`
+    says.
+    """
     if not batch.num_rows:
         return Table(X=np.empty((0, 0)), name=name)
     targets = listed(rows.target)
     others = [name for name in batch.column_names if name not in (*targets, *rows.beside.values())]
     names = others if rows.columns is None else listed(rows.columns)
-    if absent := [column for column in (*names, *targets, *rows.beside.values()) if column not in batch.column_names]:
-        raise party_error(name, f"there is no column called {absent[0]!r} among {', '.join(batch.column_names)}.")
+    if absent := [
+        column
+        for column in (*names, *targets, *rows.beside.values())
+        if column not in batch.column_names
+    ]:
+        raise party_error(
+            name, f"there is no column called {absent[0]!r} among {', '.join(batch.column_names)}."
+        )
     if rows.prepare is not None:
         if not isinstance(rows.target, str):
-            raise party_error(name, "a preparation is for one label per row. Name one column as target.")
+            raise party_error(
+                name, "a preparation is for one label per row. Name one column as target."
+            )
         roles: dict[str, Any] = {role: getattr(rows, role) for role in BESIDE}
-        return read(batch, target=rows.target, columns=names, name=name, prepare=rows.prepare, **roles)
+        return read(
+            batch, target=rows.target, columns=names, name=name, prepare=rows.prepare, **roles
+        )
     try:
         X, plain = matrix_of(batch.select(names))
         labels = [labels_of(batch.column(column), column) for column in targets]
     except InvalidData as error:
         raise party_error(name, str(error)) from None
-    beside: dict[str, Any] = {field: batch.column(column).to_numpy() for field, column in rows.beside.items()}
+    beside: dict[str, Any] = {
+        field: batch.column(column).to_numpy() for field, column in rows.beside.items()
+    }
     return Table(
         X=X,
         y=labels[0] if isinstance(rows.target, str) else np.column_stack(labels),
@@ -109,7 +132,8 @@ class NotHere(RuntimeError):
 
     def __init__(self, asked: str):
         super().__init__(
-            f"these numbers are not in this process, but where their agent lives ({asked} was asked for). Compute what "
+            f"these numbers are not in this process, but where their agent lives ({asked} was "
+            "asked for). Compute what "
             "needs them there: with Engine.ask, or in a conversation."
         )
 
@@ -117,7 +141,8 @@ class NotHere(RuntimeError):
 class Elsewhere:
     """An array that is in another process: it has a shape and a precision, and no numbers.
 
-    Whoever reads a number gets an error, because every number that could be given here would be invented.
+    Whoever reads a number gets an error, because every number that could be given here would be
+    invented.
     """
 
     def __init__(self, shape: Sequence[int], dtype: Any = float):
@@ -147,16 +172,22 @@ class Elsewhere:
     def _refuse(self, *_: object, **__: object) -> Any:
         raise NotHere("a number")
 
-    __array__ = __array_ufunc__ = __array_function__ = __iter__ = __getitem__ = __bool__ = __contains__ = _refuse
+    __array__ = __array_ufunc__ = __array_function__ = __iter__ = __getitem__ = __bool__ = (
+        __contains__
+    ) = _refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
+        _refuse
+    )
     __matmul__ = __rmatmul__ = __pow__ = _refuse
     __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RemoteTable(Table):
-    """A table that lives elsewhere: names, shapes and precision are right, and numbers are `Elsewhere`."""
+    """A table that lives elsewhere: names, shapes and precision are right, and numbers are
+    `Elsewhere`.
+    """
 
     fetch: Callable[[], Table]
     """Called where the data is, it gives the real table, checked and prepared."""
@@ -169,12 +200,16 @@ class RemoteTable(Table):
     @staticmethod
     def of(table: Table, fetch: Callable[[], Table], **known: Any) -> RemoteTable:
         """What stands for a table of that form; no number of that one is kept."""
-        held = {field: _elsewhere(getattr(table, field)) for field in ("y", "ids", *BESIDE.values())}
+        held = {
+            field: _elsewhere(getattr(table, field)) for field in ("y", "ids", *BESIDE.values())
+        }
         X = Elsewhere(table.X.shape, precision_of(table.X))
         return RemoteTable(**{**_fields_of(table), **held, "X": X}, fetch=fetch, **known)
 
     def read(self, place: Hashable) -> Table:
-        """The real table, where it is: the one that was kept at that place, if it is still there."""
+        """The real table, where it is: the one that was kept at that place, if it is still
+        there.
+        """
         key = self.key or self.known_digest
         return keep(place, key, self.fetch) if key else self.fetch()
 

@@ -20,7 +20,9 @@ from coterie.errors import InvalidInput, UnknownName
 from coterie.numerics.arrays import as_number, is_sparse
 
 Agents = int | Sequence[int] | Sequence[Sequence[int]] | Sequence[Sequence[str]] | npt.NDArray[Any]
-"""A count, sizes, lists of row or column numbers (or column names), or, for users, one label per row."""
+"""A count, sizes, lists of row or column numbers (or column names), or, for users, one label per
+row.
+"""
 
 
 def split(
@@ -34,10 +36,11 @@ def split(
 ) -> list[Table]:
     """One table per agent, by "samples", "features" or "users".
 
-    `agents` is a count (equal blocks; more agents than rows leaves some empty), sizes, or lists of row numbers, of
-    column numbers or of column names; for users it may be an array with the user of every row. `shuffle` permutes the
-    rows or columns at random before a split into a count or sizes. By features, only the agent `labels_at` gets labels,
-    weights and offsets. `rows` and `cols` of the new tables are numbers in this table.
+    `agents` is a count (equal blocks; more agents than rows leaves some empty), sizes, or lists of
+    row numbers, of column numbers or of column names; for users it may be an array with the user of
+    every row. `shuffle` permutes the rows or columns at random before a split into a count or
+    sizes. By features, only the agent `labels_at` gets labels, weights and offsets. `rows` and
+    `cols` of the new tables are numbers in this table.
     """
     if by not in SPLITS:
         raise UnknownName("split", by, SPLITS)
@@ -58,7 +61,9 @@ def split(
     return [numbered.take_rows(part, name=name) for part, name in zip(parts, names, strict=True)]
 
 
-def hold_out(tables: Sequence[Table], share: float, *, by: str, seed: int) -> tuple[list[Table], list[Table]]:
+def hold_out(
+    tables: Sequence[Table], share: float, *, by: str, seed: int
+) -> tuple[list[Table], list[Table]]:
     """The tables of all parties without a random share of the rows, and the tables of this share.
 
     By features, all parties hold out the same rows.
@@ -76,10 +81,13 @@ def hold_out(tables: Sequence[Table], share: float, *, by: str, seed: int) -> tu
     return kept, held
 
 
-def _by_columns(table: Table, parts: list[Indices], names: list[str], labels_at: int) -> list[Table]:
+def _by_columns(
+    table: Table, parts: list[Indices], names: list[str], labels_at: int
+) -> list[Table]:
     if not 0 <= labels_at < len(parts):
         raise InvalidInput(
-            f"labels_at={labels_at} is not the number of an agent. Give a number from 0 to {len(parts) - 1}."
+            f"labels_at={labels_at} is not the number of an agent. Give a number from 0 to "
+            f"{len(parts) - 1}."
         )
     X = table.X.tocsc() if is_sparse(table.X) else table.X
     # No roles: the rows of one table are paired already.
@@ -98,7 +106,8 @@ def _by_label(agents: Any, table: Table) -> tuple[npt.NDArray[Any], list[Indices
     labels = plain(agents, table.name, "user label")
     if labels.shape != (table.n,):
         raise InvalidInput(
-            f"the user labels have shape {labels.shape}, but the table has {table.n} rows. Give one label per row."
+            f"the user labels have shape {labels.shape}, but the table has {table.n} rows. Give "
+            "one label per row."
         )
     users, user_of, counts = np.unique(labels, return_inverse=True, return_counts=True)
     order = np.argsort(user_of, kind="stable")
@@ -106,11 +115,18 @@ def _by_label(agents: Any, table: Table) -> tuple[npt.NDArray[Any], list[Indices
 
 
 def _parts(
-    agents: Any, size: int, noun: str, columns: tuple[str, ...] | None, shuffler: np.random.Generator | None
+    agents: Any,
+    size: int,
+    noun: str,
+    columns: tuple[str, ...] | None,
+    shuffler: np.random.Generator | None,
 ) -> list[Indices]:
     if _are_lists(agents):
         if shuffler is not None:
-            raise InvalidInput(f"shuffle=True needs a count or sizes, but agents= lists {noun} numbers. Leave one out.")
+            raise InvalidInput(
+                f"shuffle=True needs a count or sizes, but agents= lists {noun} numbers. Leave "
+                "one out."
+            )
         lists = [_numbers(part, noun, columns) for part in agents]
         _refuse_overlaps(lists, size, noun)
         return lists
@@ -129,11 +145,13 @@ def _sizes(agents: Any, size: int, noun: str) -> Indices:
     sizes = np.asarray(agents)
     if sizes.ndim != 1 or sizes.size == 0 or sizes.dtype.kind not in "iu" or (sizes < 0).any():
         raise InvalidInput(
-            f"agents={agents!r} is neither a count (a whole number), nor sizes, nor lists of {noun} numbers."
+            f"agents={agents!r} is neither a count (a whole number), nor sizes, nor lists of "
+            f"{noun} numbers."
         )
     if sizes.sum() != size:
         raise InvalidInput(
-            f"the {sizes.size} sizes in agents= add up to {sizes.sum()}, but there are {size} {noun}s. Make them equal."
+            f"the {sizes.size} sizes in agents= add up to {sizes.sum()}, but there are {size} "
+            f"{noun}s. Make them equal."
         )
     return sizes
 
@@ -162,7 +180,9 @@ def _numbers(part: Any, noun: str, columns: tuple[str, ...] | None) -> Indices:
         if numbers.dtype.kind == "b":
             fix = "Use np.flatnonzero for a mask."
         names = " or names" if named else ""
-        raise InvalidInput(f"a list in agents= holds {numbers.dtype} values, not {noun} numbers{names}. {fix}")
+        raise InvalidInput(
+            f"a list in agents= holds {numbers.dtype} values, not {noun} numbers{names}. {fix}"
+        )
     return numbers.astype(np.intp)
 
 
@@ -179,7 +199,8 @@ def _refuse_overlaps(lists: list[Indices], size: int, noun: str) -> None:
     outside = given[(given < 0) | (given >= size)]
     if outside.size:
         raise InvalidInput(
-            f"{outside.size} {noun} numbers in agents= lie outside 0 to {size - 1}, e.g. {outside[0]}. Count from 0."
+            f"{outside.size} {noun} numbers in agents= lie outside 0 to {size - 1}, e.g. "
+            f"{outside[0]}. Count from 0."
         )
     times = np.bincount(given, minlength=size)
     for problem, which in (("more than one place", times > 1), ("no agent", times == 0)):
@@ -189,5 +210,6 @@ def _refuse_overlaps(lists: list[Indices], size: int, noun: str) -> None:
             if numbers.size > 5:
                 shown += ", ..."
             raise InvalidInput(
-                f"agents= gives {numbers.size} of {size} {noun}s to {problem} ({shown}). Give each to one agent only."
+                f"agents= gives {numbers.size} of {size} {noun}s to {problem} ({shown}). Give "
+                "each to one agent only."
             )

@@ -1,6 +1,7 @@
 """Parquet and Arrow files, a few rows at a time, into the one matrix that a run works on.
 
-Nothing else of a file's size is ever in memory: a block of rows is decoded, copied to its place, and dropped.
+Nothing else of a file's size is ever in memory: a block of rows is decoded, copied to its place,
+and dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from coterie.data.frames import Roles, Series, cells, chosen_columns, precision_of, series_of, table_of
+from coterie.data.frames import (
+    Roles,
+    Series,
+    cells,
+    chosen_columns,
+    precision_of,
+    series_of,
+    table_of,
+)
 from coterie.data.on_disk import empty_matrix
 from coterie.data.table import Table, party_error
 from coterie.data.vectors import is_vector, matrix_of
@@ -28,14 +37,17 @@ BLOCK = 1 << 19
 VECTORS = 1 << 10
 """Rows of vectors that are decoded at a time."""
 AT_ONCE = 16
-"""Columns that are decoded at the same time: each has a page, or a megabyte, of its own in memory."""
+"""Columns that are decoded at the same time: each has a page, or a megabyte, of its own in memory.
+"""
 BUFFER = 1 << 16
 """Bytes of a column that are read at a time; without it, as many as a row group has."""
 
 
 def unreadable(path: Path, party: str, kind: str, error: Exception) -> InvalidData:
     """The error about a file that is not what its name says."""
-    return party_error(party, f"the file {str(path)!r} cannot be read as {kind}: {error}. Write it again.")
+    return party_error(
+        party, f"the file {str(path)!r} cannot be read as {kind}: {error}. Write it again."
+    )
 
 
 class _Parquet:
@@ -54,9 +66,12 @@ class _Parquet:
         """Arrow tables of so many rows, with those columns."""
         import pyarrow as pa
 
-        # Each thread of Arrow keeps some ten megabytes of what it decoded, however many cores there are. One thread
-        # takes no longer for columns that are copied to their places one after another, and gives back what it took.
-        for batch in self.file.iter_batches(batch_size=rows, columns=list(names), use_threads=False):
+        # Each thread of Arrow keeps some ten megabytes of what it decoded, however many cores there
+        # are. One thread takes no longer for columns that are copied to their places one after
+        # another, and gives back what it took.
+        for batch in self.file.iter_batches(
+            batch_size=rows, columns=list(names), use_threads=False
+        ):
             yield pa.Table.from_batches([batch])
 
 
@@ -70,7 +85,9 @@ class _Arrow:
 
         self.file = pa.ipc.open_file(pa.memory_map(str(path)))
         self.schema = self.file.schema
-        self.rows = sum(self.file.get_batch(place).num_rows for place in range(self.file.num_record_batches))
+        self.rows = sum(
+            self.file.get_batch(place).num_rows for place in range(self.file.num_record_batches)
+        )
 
     def blocks(self, names: Sequence[str], rows: int) -> Iterator[Any]:
         """Arrow tables of so many rows, with those columns."""
@@ -110,7 +127,9 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Any:
 
 
 def _source_of(path: Path) -> type[_Parquet] | type[_Arrow]:
-    return next(_SOURCES[ending.lower()] for ending in reversed(path.suffixes) if ending.lower() in _SOURCES)
+    return next(
+        _SOURCES[ending.lower()] for ending in reversed(path.suffixes) if ending.lower() in _SOURCES
+    )
 
 
 def _empty(schema: Any) -> Any:
@@ -137,18 +156,31 @@ def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> T
         vectors = _vectors(source, chosen, path, roles, party)
         return replace(table_of(vectors, chosen, {}, beside, roles, party), columns=None)
     precision = precision_of(types, chosen)
-    X = empty_matrix((source.rows, len(chosen)), precision, by_columns=roles.by_columns, on_disk=roles.on_disk)
+    X = empty_matrix(
+        (source.rows, len(chosen)), precision, by_columns=roles.by_columns, on_disk=roles.on_disk
+    )
     texts: dict[str, tuple[str, ...]] = {}
-    # Columns that are no numbers are refused, or, for a preparation, read in one piece: it numbers their texts.
+    # Columns that are no numbers are refused, or, for a preparation, read in one piece: it numbers
+    # their texts.
     plain = [name for name in chosen if _is_number(types[name])]
     for j, name in enumerate(chosen):
         if name not in plain:
             X[:, j], found = cells(_series(_whole(source, [name]))[name], roles, party)
             if found is not None:
                 texts[name] = found
-    table = table_of(X, chosen, texts, beside, roles, party)  # labels that are missing are found before X is filled
+    table = table_of(
+        X, chosen, texts, beside, roles, party
+    )  # labels that are missing are found before X is filled
     try:
-        _fill(X, source, plain, [chosen.index(name) for name in plain], f"reading {path.name}", roles, party)
+        _fill(
+            X,
+            source,
+            plain,
+            [chosen.index(name) for name in plain],
+            f"reading {path.name}",
+            roles,
+            party,
+        )
     except InvalidData:
         # The first column with such a cell, as all of its rows show it.
         for name in plain:
@@ -158,15 +190,21 @@ def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> T
 
 
 def _known_columns(source: _Parquet | _Arrow, path: Path, party: str) -> list[str]:
-    """The columns of a file without the nameless index that pandas stores as a column; refuses repeated names."""
+    """The columns of a file without the nameless index that pandas stores as a column; refuses
+    repeated names.
+    """
     known = [name for name in source.schema.names if not name.startswith("__index_level_")]
     twice = sorted({name for name in known if known.count(name) > 1})
     if twice:
-        raise party_error(party, f"{path} has more than one column called {', '.join(twice)}. Rename them.")
+        raise party_error(
+            party, f"{path} has more than one column called {', '.join(twice)}. Rename them."
+        )
     return known
 
 
-def _vectors(source: _Parquet | _Arrow, names: Sequence[str], path: Path, roles: Roles, party: str) -> Matrix:
+def _vectors(
+    source: _Parquet | _Arrow, names: Sequence[str], path: Path, roles: Roles, party: str
+) -> Matrix:
     """The matrix of columns of which some hold vectors; sparse vectors stay sparse."""
     X: Any = None
     parts: list[Matrix] = []
@@ -179,9 +217,17 @@ def _vectors(source: _Parquet | _Arrow, names: Sequence[str], path: Path, roles:
         if X is None and not parts:
             width = part.shape[1]
             if not is_sparse(part):
-                X = empty_matrix((source.rows, width), part.dtype, by_columns=roles.by_columns, on_disk=roles.on_disk)
+                X = empty_matrix(
+                    (source.rows, width),
+                    part.dtype,
+                    by_columns=roles.by_columns,
+                    on_disk=roles.on_disk,
+                )
         if part.shape[1] != width:
-            raise party_error(party, f"vectors of {path} have {width} and {part.shape[1]} numbers. Give all the same.")
+            raise party_error(
+                party,
+                f"vectors of {path} have {width} and {part.shape[1]} numbers. Give all the same.",
+            )
         start = end
         end = end + block.num_rows
         if X is None:

@@ -1,7 +1,7 @@
 """The summary of a party's table, which shows no row, and the checks of all summaries together.
 
-The checks are the same for tables in this process, on a cluster, and at other organisations. Organisations send only a
-digest of their column names.
+The checks are the same for tables in this process, on a cluster, and at other organisations.
+Organisations send only a digest of their column names.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     independence: float | None = None
     """How independent its columns are (see `Table`), if that may be known."""
     beside: tuple[str, ...] = ()
-    """The fields of the `Table` that belong to the labels, without weights, which concern only their party."""
+    """The fields of the `Table` that belong to the labels, without weights, which concern only
+    their party.
+    """
     roles: tuple[str, ...] | None = None
     """For a file or a data frame, the columns of labels and so on, where names may be known, ..."""
     has_ids: bool = False
@@ -58,7 +60,11 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def of(
-        table: Table, *, classification: bool = False, names: bool = True, independence: bool = False
+        table: Table,
+        *,
+        classification: bool = False,
+        names: bool = True,
+        independence: bool = False,
     ) -> TableSummary:
         """The summary of a table; without `names`, only the digest of its column names.
 
@@ -93,7 +99,9 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_together(parties: Sequence[TableSummary], split: str, *, labels: bool = True) -> None:
-    """Refuse tables that do not fit together for this split and, with `labels`, tables without the labels it needs."""
+    """Refuse tables that do not fit together for this split and, with `labels`, tables without the
+    labels it needs.
+    """
     missing = None
     if not any(party.rows for party in parties):
         missing = "rows"
@@ -114,7 +122,9 @@ def common_shape(parties: Sequence[TableSummary]) -> tuple[int, int]:
 
 
 def in_common_shape(table: Table, shape: tuple[int, int], split: str) -> Table:
-    """The table in the shape of the others: an empty one gets their shape, an open-ended one its last columns."""
+    """The table in the shape of the others: an empty one gets their shape, an open-ended one its
+    last columns.
+    """
     rows, columns = shape
     if not table.n and not table.d:
         empty = (rows, 0) if split == "features" else (0, columns)
@@ -123,7 +133,9 @@ def in_common_shape(table: Table, shape: tuple[int, int], split: str) -> Table:
         return table
     if table.open_ended and table.d < columns:
         X = table.X
-        table = replace(table, X=sp.csr_array((X.data, X.indices, X.indptr), shape=(table.n, columns)))
+        table = replace(
+            table, X=sp.csr_array((X.data, X.indices, X.indptr), shape=(table.n, columns))
+        )
     if table.y is not None or table.n:
         return table
     return replace(table, y=np.empty(0))
@@ -133,7 +145,10 @@ def refuse_unequal_rows(names: Sequence[str], rows: Sequence[int]) -> None:
     """Refuse parties with different numbers of rows, for a split by features."""
     for name, count in zip(names, rows, strict=True):
         if count != rows[0]:
-            fix = "Match the rows by id (align(tables), or id in a study), or give every party the same rows."
+            fix = (
+                "Match the rows by id (align(tables), or id in a study), or give every party the "
+                "same rows."
+            )
             raise party_error(name, f"has {count} rows but party {names[0]!r} has {rows[0]}. {fix}")
 
 
@@ -149,7 +164,8 @@ def _check_features(parties: Sequence[TableSummary]) -> None:
             count = "at no party"
             fix = "Give it (X, y), or name the label column with target=."
         raise InvalidData(
-            f"labels {count}. Split by features, exactly one party has the labels (and weights and offsets). {fix}"
+            f"labels {count}. Split by features, exactly one party has the labels (and weights "
+            f"and offsets). {fix}"
         )
 
 
@@ -160,10 +176,13 @@ def _check_samples(parties: Sequence[TableSummary], labels: bool) -> None:
         _refuse_other_names(first, party)
     _check_widths(full)
     with_rows = [party for party in full if party.rows]
-    unlabelled = [f"party {party.name!r} ({party.rows} rows)" for party in with_rows if party.outputs is None]
+    unlabelled = [
+        f"party {party.name!r} ({party.rows} rows)" for party in with_rows if party.outputs is None
+    ]
     if unlabelled and labels:
         raise InvalidData(
-            f"there are no labels at {', '.join(unlabelled)}. Split by samples, every party labels its own rows: give "
+            f"there are no labels at {', '.join(unlabelled)}. Split by samples, every party "
+            "labels its own rows: give "
             "(X, y), or name the label column with target=."
         )
     labelled = [party for party in with_rows if party.outputs is not None]
@@ -181,25 +200,32 @@ def _check_widths(full: Sequence[TableSummary]) -> None:
         if short.columns < widest.columns and not short.open_ended:
             one, other = sorted((short, widest), key=full.index)
             raise party_error(
-                other.name, f"has {other.columns} columns but party {one.name!r} has {one.columns}. {SAME}."
+                other.name,
+                f"has {other.columns} columns but party {one.name!r} has {one.columns}. {SAME}.",
             )
 
 
 def _check_same_labels(party: TableSummary, first: TableSummary) -> None:
-    """Refuse labels with another number of columns, or other fields (such as an offset), than the first party has."""
+    """Refuse labels with another number of columns, or other fields (such as an offset), than the
+    first party has.
+    """
     local = math.prod(party.outputs or [])
     there = math.prod(first.outputs or [])
     if local != there:
         raise party_error(
             party.name,
-            f"the labels have {local} columns but those of party {first.name!r} have {there}. Give all the same ones.",
+            (
+                f"the labels have {local} columns but those of party {first.name!r} have {there}. "
+                "Give all the same ones."
+            ),
         )
     for field in {*party.beside} ^ {*first.beside}:
         with_it, without = first, party
         if field in party.beside:
             with_it, without = party, first
         raise party_error(
-            without.name, f"has no {field}, but party {with_it.name!r} has. Give all parties one, or none."
+            without.name,
+            f"has no {field}, but party {with_it.name!r} has. Give all parties one, or none.",
         )
 
 
@@ -209,7 +235,8 @@ def _refuse_other_names(first: TableSummary, other: TableSummary) -> None:
     if first.header and other.header and first.header != other.header:
         raise party_error(
             other.name,
-            f"has other columns than party {first.name!r}, or in another order ({other.columns} here and "
+            f"has other columns than party {first.name!r}, or in another order ({other.columns} "
+            "here and "
             f"{first.columns} there). {SAME}, with columns.",
         )
     if known is None or found is None or known == found:
@@ -220,7 +247,8 @@ def _refuse_other_names(first: TableSummary, other: TableSummary) -> None:
             j += 1
         raise party_error(
             other.name,
-            f"has the {len(known)} columns of party {first.name!r} in a different order (first, column {j} is "
+            f"has the {len(known)} columns of party {first.name!r} in a different order (first, "
+            f"column {j} is "
             f"{found[j]!r} here and {known[j]!r} there). {SAME}: read them with columns=[...].",
         )
     differences = [_only_at(first.name, known, found), _only_at(other.name, found, known)]

@@ -1,4 +1,6 @@
-"""The table of one party, which `read` returns, `align` and `split` restrict, and an agent holds."""
+"""The table of one party, which `read` returns, `align` and `split` restrict, and an agent
+holds.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ from coterie.numerics.arrays import FloatArray, Matrix, digest, host, is_sparse
 Indices = npt.NDArray[np.intp]
 
 BESIDE = {"weight": "weights", "offset": "offset"}
-"""Values that belong to labels, one per row: the noun for a column of them, and the field of `Table`. All code that
-reads, checks, splits, sends or digests tables uses this list."""
+"""Values that belong to labels, one per row: the noun for a column of them, and the field of
+`Table`. All code that reads, checks, splits, sends or digests tables uses this list.
+"""
 
 MANY_COLUMNS = 100
 """Least number of columns for which `Table.independence` is computed."""
@@ -37,7 +40,9 @@ class Table:
     X: Matrix
     """Samples in rows: dense (C or Fortran order) or scipy.sparse CSR; float64, or float32 kept."""
     y: FloatArray | None = None
-    """Labels, if this party has them: any two values, also text, until `encode_labels`; then float64."""
+    """Labels, if this party has them: any two values, also text, until `encode_labels`; then
+    float64.
+    """
     weights: FloatArray | None = None
     """Positive sample weights, one per row, only with labels; float64 after the check."""
     ids: npt.NDArray[Any] | None = None
@@ -52,14 +57,21 @@ class Table:
     """Pooled column numbers, after a split by features."""
 
     open_ended: bool = False
-    """Whether columns after the last may have been left out because they are zero here, as in an svmlight file."""
+    """Whether columns after the last may have been left out because they are zero here, as in an
+    svmlight file.
+    """
     offset: FloatArray | None = None
-    """Numbers to add to the score of each row, in double precision, such as the logarithm of an exposure."""
+    """Numbers to add to the score of each row, in double precision, such as the logarithm of an
+    exposure.
+    """
     texts: Mapping[str, tuple[str, ...]] | None = None
-    """Columns of text that were read for a `Preparation`: X has places in these lists, NaN for missing cells."""
+    """Columns of text that were read for a `Preparation`: X has places in these lists, NaN for
+    missing cells.
+    """
     roles: tuple[str, ...] | None = None
-    """For a table of a file or a data frame: the columns with labels, weights and so on, without the ids (see
-    `pairing`). None for arrays, whose rows have only positions."""
+    """For a table of a file or a data frame: the columns with labels, weights and so on, without
+    the ids (see `pairing`). None for arrays, whose rows have only positions.
+    """
     notes: tuple[str, ...] | None = None
     """Warnings for its owner: columns that look like keys (see `keys`). None: not yet checked."""
     origin: Origin | None = None
@@ -84,9 +96,11 @@ class Table:
 
     @property
     def independence(self) -> float | None:
-        """How independent many dense columns are, from 0 to 1; None for sparse, few or short columns.
+        """How independent many dense columns are, from 0 to 1; None for sparse, few or short
+        columns.
 
-            ‖Σ‖_F² / (tr Σ)² = E cos²(u, v)      for independent u and v of covariance Σ; 1/d if Σ is a multiple of I
+            ‖Σ‖_F² / (tr Σ)² = E cos²(u, v)      for independent u and v of covariance Σ; 1/d if Σ
+                                                 is a multiple of I
 
         u and v are differences between a few distant rows.
         """
@@ -119,7 +133,8 @@ class Table:
     def digest(self) -> str:
         """SHA-256 over values, labels, weights and offsets, independent of the memory layout.
 
-        Names are not part of it: a proof is about numbers, and the digest of the model has the names of its columns.
+        Names are not part of it: a proof is about numbers, and the digest of the model has the
+        names of its columns.
         """
         rest: list[Any] = []
         for field, values in self.beside.items():
@@ -128,7 +143,9 @@ class Table:
         return digest(fingerprint(self.X), self.y, self.weights, *rest)
 
     def take_rows(self, rows: Indices, **changes: Any) -> Table:
-        """These rows in this order, with changed fields; a contiguous block shares memory with this table."""
+        """These rows in this order, with changed fields; a contiguous block shares memory with this
+        table.
+        """
         where = _as_slice(rows)
         taken: dict[str, Any] = {"X": _rows_of(self.X, where)}
         for field in ("y", "ids", "rows", *self.beside):
@@ -140,7 +157,9 @@ class Table:
         return replace(self, **taken, **changes)
 
     def take_columns(self, cols: Indices) -> Table:
-        """These columns in this order, dense ones in Fortran order; labels, weights, offsets and ids stay."""
+        """These columns in this order, dense ones in Fortran order; labels, weights, offsets and
+        ids stay.
+        """
         X = self.X[:, _as_slice(cols)]
         X = canonical_csr(X) if is_sparse(X) else np.asfortranarray(X)
         names = self.columns
@@ -153,12 +172,16 @@ class Table:
 
 
 def columns_of(tables: Sequence[Table]) -> list[Indices]:
-    """The pooled column numbers of each table, split by features: its `cols`, or one table after the other."""
+    """The pooled column numbers of each table, split by features: its `cols`, or one table after
+    the other.
+    """
     return columns_in_turn([table.d for table in tables], [table.cols for table in tables])
 
 
 def columns_in_turn(widths: Sequence[int], dealt: Sequence[Indices | None]) -> list[Indices]:
-    """The pooled column numbers of parties with these numbers of columns; `dealt` has them where they are known."""
+    """The pooled column numbers of parties with these numbers of columns; `dealt` has them where
+    they are known.
+    """
     found = []
     end = 0
     for own, width in zip(dealt, widths, strict=True):
@@ -171,11 +194,12 @@ def columns_in_turn(widths: Sequence[int], dealt: Sequence[Indices | None]) -> l
 
 
 def in_order(table: Table, names: Sequence[str] | None, split: str) -> Table:
-    """The table with its columns in the order of these names, which are of all parties if split by features.
+    """The table with its columns in the order of these names, which are of all parties if split by
+    features.
 
-    Other columns are left out, because a proof is about the columns of the model. If a column is missing, the table
-    stays unchanged, and the comparison of names reports it. A party whose columns have pooled numbers (`cols`) keeps
-    its order.
+    Other columns are left out, because a proof is about the columns of the model. If a column is
+    missing, the table stays unchanged, and the comparison of names reports it. A party whose
+    columns have pooled numbers (`cols`) keeps its order.
     """
     if names is None or table.columns is None:
         return table
@@ -198,12 +222,16 @@ def party_error(name: str, text: str) -> InvalidData:
 
 
 def canonical_csr(X: Matrix) -> Matrix:
-    """X as a CSR array with sorted, unique column numbers, int32 wherever they fit; the given matrix is not changed."""
+    """X as a CSR array with sorted, unique column numbers, int32 wherever they fit; the given
+    matrix is not changed.
+    """
     csr = X if isinstance(X, sp.csr_array) else sp.csr_array(X)
     try:
         csr.check_format(full_check=True)  # compiled loops trust the column numbers
     except ValueError as error:
-        raise InvalidData(f"a sparse matrix contradicts itself ({error}). Make it again.") from error
+        raise InvalidData(
+            f"a sparse matrix contradicts itself ({error}). Make it again."
+        ) from error
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()

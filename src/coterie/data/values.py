@@ -1,4 +1,6 @@
-"""One value per row (labels, weights, ids, users) as a plain array: numbers or text, never objects."""
+"""One value per row (labels, weights, ids, users) as a plain array: numbers or text, never
+objects.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,13 @@ def is_text(values: npt.NDArray[Any]) -> bool:
 
 
 def plain(values: object, party: str, noun: str) -> npt.NDArray[Any]:
-    """The values as an array of numbers or of text; refuses missing and infinite ones, other objects, and mixtures."""
+    """The values as an array of numbers or of text; refuses missing and infinite ones, other
+    objects, and mixtures.
+    """
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise party_error(party, f"{are(int(np.ma.getmaskarray(values).sum()), noun)} masked. Drop those rows.")
+        raise party_error(
+            party, f"{are(int(np.ma.getmaskarray(values).sum()), noun)} masked. Drop those rows."
+        )
     array = np.asarray(values)
     if array.dtype.kind == "T":
         array = array.astype(object)
@@ -35,15 +41,24 @@ def plain(values: object, party: str, noun: str) -> npt.NDArray[Any]:
         array = _from_objects(array, party, noun)
     if array.dtype.kind not in "biufUS":
         raise party_error(
-            party, f"{are(array.size, noun)} of type {array.dtype}. Convert with .astype(float) or .astype(str)."
+            party,
+            (
+                f"{are(array.size, noun)} of type {array.dtype}. Convert with .astype(float) or "
+                ".astype(str)."
+            ),
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         bad = np.argwhere(~np.isfinite(array))
-        found, fix = f"{are(len(bad), noun)} not finite", "Drop or impute those rows before fitting."
+        found, fix = (
+            f"{are(len(bad), noun)} not finite",
+            "Drop or impute those rows before fitting.",
+        )
         if not array.ndim:
             raise party_error(party, f"{found}. {fix}")
         row = int(bad[0][0])
-        raise WrongValue(party, row, f"{found} (first at ", f"). {fix}", noun=noun, shows_cell=True).error()
+        raise WrongValue(
+            party, row, f"{found} (first at ", f"). {fix}", noun=noun, shows_cell=True
+        ).error()
     return array
 
 
@@ -72,9 +87,14 @@ def plain_ids(ids: object, party: str) -> npt.NDArray[Any]:
     if is_text(array):
         return array
     if array.dtype.kind in "bf" and array.size:
-        raise party_error(party, f"{are(array.size, 'id')} of type {array.dtype}. Convert them to integers or to text.")
+        raise party_error(
+            party,
+            f"{are(array.size, 'id')} of type {array.dtype}. Convert them to integers or to text.",
+        )
     if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
-        raise party_error(party, f"the ids go up to {array.max()}, more than int64 holds. Convert them to text.")
+        raise party_error(
+            party, f"the ids go up to {array.max()}, more than int64 holds. Convert them to text."
+        )
     return array.astype(np.int64, copy=False)
 
 
@@ -84,13 +104,21 @@ def _from_objects(array: npt.NDArray[Any], party: str, noun: str) -> npt.NDArray
     known = (str, numbers.Real, np.bool_)
     if not all(issubclass(t, known) for t in types):
         odd = [i for i, value in enumerate(values) if not isinstance(value, known)]
-        found, fix = f"{are(len(odd), noun)} neither a number nor text", "Drop or impute those rows."
+        found, fix = (
+            f"{are(len(odd), noun)} neither a number nor text",
+            "Drop or impute those rows.",
+        )
         if not array.ndim:
             raise party_error(party, f"{found}. {fix}")
         row = odd[0] // (array.size // len(array))
-        raise WrongValue(party, row, f"{found} (first at ", f": {values[odd[0]]!r}). {fix}", noun=noun).error()
+        raise WrongValue(
+            party, row, f"{found} (first at ", f": {values[odd[0]]!r}). {fix}", noun=noun
+        ).error()
     texts = sum(isinstance(value, str) for value in values)
     if 0 < texts < len(values):
         rest = len(values) - texts
-        raise party_error(party, f"{are(texts, noun)} text and {are(rest, noun)} a number. Convert them to one type.")
+        raise party_error(
+            party,
+            f"{are(texts, noun)} text and {are(rest, noun)} a number. Convert them to one type.",
+        )
     return np.array(values, dtype=str if texts else None).reshape(array.shape)

@@ -1,10 +1,15 @@
-"""Vectors in columns of Arrow tables, from Parquet files, Spark and Ray: one column with many numbers per row.
+"""Vectors in columns of Arrow tables, from Parquet files, Spark and Ray: one column with many
+numbers per row.
 
-| a column of                               | is                                                              |
+| a column of                               | is
+                                            |
 |-------------------------------------------|-----------------------------------------------------------------|
-| lists of one length, tensors of one shape | a dense matrix                                                  |
-| structs of size, indices and values       | sparse vectors, which stay sparse unless dense is smaller       |
-| the same with a type, of Spark            | sparse where it is 0, dense where it is 1                       |
+| lists of one length, tensors of one shape | a dense matrix
+|
+| structs of size, indices and values       | sparse vectors, which stay sparse unless dense is
+                                            smaller       |
+| the same with a type, of Spark            | sparse where it is 0, dense where it is 1
+                                            |
 
 Single precision stays single.
 """
@@ -33,7 +38,9 @@ def is_vector(kind: Any) -> bool:
 
 
 def matrix_of(batch: Any) -> tuple[Matrix, bool]:
-    """The matrix of the columns, sparse if some hold sparse vectors, and whether all columns are of numbers."""
+    """The matrix of the columns, sparse if some hold sparse vectors, and whether all columns are of
+    numbers.
+    """
     if any(is_vector(kind) for kind in batch.schema.types):
         blocks = [_numbers(batch.column(name), name) for name in batch.column_names]
         return _joined(blocks), False
@@ -72,15 +79,21 @@ def labels_of(column: Any, name: str) -> Any:
 
 
 def _numbers(column: Any, name: str) -> Matrix:
-    """A column of numbers as a vector, one of lists of the same length as a matrix, one of sparse vectors as CSR."""
+    """A column of numbers as a vector, one of lists of the same length as a matrix, one of sparse
+    vectors as CSR.
+    """
     import pyarrow as pa
 
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _numbers(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type), name)
+        return _numbers(
+            pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type), name
+        )
     if pa.types.is_struct(kind) and {field.name for field in kind} >= SPARSE:
         return _sparse_vectors(column.combine_chunks(), name)
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+    if not (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    ):
         _check_numbers(column, name)
         return np.asarray(column.to_numpy())
     _refuse_missing(column, name)
@@ -90,7 +103,9 @@ def _numbers(column: Any, name: str) -> Matrix:
 
 
 def _sparse_vectors(column: Any, name: str) -> Matrix:
-    """Vectors some of which are sparse: dense all the same, unless sparse is smaller. Spark says which are dense."""
+    """Vectors some of which are sparse: dense all the same, unless sparse is smaller. Spark says
+    which are dense.
+    """
     import pyarrow.compute as pc
 
     _refuse_missing(column, name)
@@ -129,16 +144,23 @@ def _check_numbers(column: Any, name: str) -> None:
     kind = column.type
     _refuse_missing(column, name)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise InvalidData(f"column {name!r} holds {kind}, not numbers. Encode it, or name the others with columns=.")
+        raise InvalidData(
+            f"column {name!r} holds {kind}, not numbers. Encode it, or name the others with "
+            "columns=."
+        )
 
 
 def _refuse_missing(column: Any, name: str) -> None:
     if column.null_count:
-        raise InvalidData(f"column {name!r} has {column.null_count} missing values. Drop or impute them.")
+        raise InvalidData(
+            f"column {name!r} has {column.null_count} missing values. Drop or impute them."
+        )
 
 
 def _refuse_lengths(lengths: npt.NDArray[np.int64], name: str) -> None:
     least = int(lengths.min())
     most = int(lengths.max())
     if least != most:
-        raise InvalidData(f"the vectors of column {name!r} have {least} to {most} numbers. Give all the same.")
+        raise InvalidData(
+            f"the vectors of column {name!r} have {least} to {most} numbers. Give all the same."
+        )

@@ -18,7 +18,8 @@ ENGINES: Catalogue[Engine] = Catalogue("coterie.engines", Engine, "engine")
 
 
 def engine(name: str | Engine, deadline: float | None = None, threads: int | None = None) -> Engine:
-    """The engine of that name, or that `Engine`; `deadline`: seconds without a message before a party counts as lost.
+    """The engine of that name, or that `Engine`; `deadline`: seconds without a message before a
+    party counts as lost.
 
     `threads`: how many the engine may use in this process, if it runs agents here.
     """
@@ -26,7 +27,10 @@ def engine(name: str | Engine, deadline: float | None = None, threads: int | Non
     if threads is not None:
         threads = whole_number("threads", threads)
         if not hasattr(chosen, "threads"):
-            raise InvalidInput(f"engine {chosen.name!r} takes no threads: they are for engine 'local'. Leave them out.")
+            raise InvalidInput(
+                f"engine {chosen.name!r} takes no threads: they are for engine 'local'. Leave "
+                "them out."
+            )
         chosen = copy(chosen)
         chosen.threads = threads
     if deadline is None:

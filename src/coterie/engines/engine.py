@@ -50,9 +50,14 @@ class Run:
         return tuple(agent.data.name for agent in self.agents)
 
     def on(
-        self, transport: Transport, stop_wished: Callable[[], bool] = lambda: False, keep: Keep | None = None
+        self,
+        transport: Transport,
+        stop_wished: Callable[[], bool] = lambda: False,
+        keep: Keep | None = None,
     ) -> Outcome:
-        """Take the rounds, with the agents of this process and a transport for their words; see `rounds.run`."""
+        """Take the rounds, with the agents of this process and a transport for their words; see
+        `rounds.run`.
+        """
         if isinstance(self.steps, Conversation):
             return self.steps.on(self.agents, transport, self.sent)
         return take_rounds(
@@ -80,38 +85,54 @@ class Engine(ABC):
     apart: ClassVar[bool] = False
     """Whether agents stand for organisations, so that sums are secure by default."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Packages without which it does not work; those of this library's engines come with the extra of its name."""
+    """Packages without which it does not work; those of this library's engines come with the extra
+    of its name.
+    """
 
     turn_seconds: ClassVar[float] = 0.0
-    """Seconds that it adds to a hop: half of what a round of one `Sum` (two hops) of 500 numbers takes for 8 agents on
-    an idle machine with two cores, as `benchmarks/engines.py` measures it; on a busy machine, many times as much."""
+    """Seconds that it adds to a hop: half of what a round of one `Sum` (two hops) of 500 numbers
+    takes for 8 agents on an idle machine with two cores, as `benchmarks/engines.py` measures it; on
+    a busy machine, many times as much.
+    """
     start_seconds: ClassVar[float] = 0.0
-    """Seconds until a tiny fit is done where nothing runs yet, measured there, too. A session or a cluster that is up
-    already takes a second or two."""
+    """Seconds until a tiny fit is done where nothing runs yet, measured there, too. A session or a
+    cluster that is up already takes a second or two.
+    """
 
     @abstractmethod
     def run(self, run: Run) -> Outcome:
         """Run until a limit is reached."""
 
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
-        """For data that is read where agents live: the engine that knows of it, and a source for each agent.
+        """For data that is read where agents live: the engine that knows of it, and a source for
+        each agent.
 
-        None for data that is here. A list with callables is such data: each is called where its agent lives.
+        None for data that is here. A list with callables is such data: each is called where its
+        agent lives.
         """
         if isinstance(data, Rows):
             kind = type(data.frame)
-            fitting = {"pyspark": "spark", "ray": "ray"}.get(kind.__module__.partition(".")[0], "spark' or 'ray")
-            raise InvalidData(f"Rows of a {kind.__name__} lie in a cluster: use engine='{fitting}', not '{self.name}'.")
+            fitting = {"pyspark": "spark", "ray": "ray"}.get(
+                kind.__module__.partition(".")[0], "spark' or 'ray"
+            )
+            raise InvalidData(
+                f"Rows of a {kind.__name__} lie in a cluster: use engine='{fitting}', not "
+                f"'{self.name}'."
+            )
         if isinstance(data, list) and any(callable(part) for part in data):
             return self, [part if callable(part) else partial(_given, part) for part in data]
         return None
 
     def held(self) -> AbstractContextManager[None]:
-        """Meanwhile, workers that `ask` or `run` started stay, with the data that they have read."""
+        """Meanwhile, workers that `ask` or `run` started stay, with the data that they have
+        read.
+        """
         return nullcontext()
 
     def cores(self) -> AbstractContextManager[None]:
-        """While data is prepared and a run goes on here: as many threads as this engine leaves to this process."""
+        """While data is prepared and a run goes on here: as many threads as this engine leaves to
+        this process.
+        """
         return cores(1)
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
@@ -120,7 +141,9 @@ class Engine(ABC):
 
     @property
     def speaks(self) -> bool:
-        """Whether this process prints and writes files; where all processes run the same script, only one of them."""
+        """Whether this process prints and writes files; where all processes run the same script,
+        only one of them.
+        """
         return True
 
     @classmethod

@@ -28,12 +28,18 @@ class Local(Engine):
     summary: ClassVar[str] = "all agents in this process, in lockstep"
     in_memory: ClassVar[bool] = True
 
-    def __init__(self, gossip: Gossip | None = None, secrets: Sequence[bytes] = (), threads: int | None = None):
-        """`gossip`: lost and late messages, records and replays, for methods whose agents wake up one by one.
+    def __init__(
+        self,
+        gossip: Gossip | None = None,
+        secrets: Sequence[bytes] = (),
+        threads: int | None = None,
+    ):
+        """`gossip`: lost and late messages, records and replays, for methods whose agents wake up
+        one by one.
 
-        `secrets`: one per agent, what the parties of a study drew their private randomness from (`peers.nonce`).
-        `threads`: how many agents with much data work at a time, by default one for each core; results do not depend on
-        it.
+        `secrets`: one per agent, what the parties of a study drew their private randomness from
+        (`peers.nonce`). `threads`: how many agents with much data work at a time, by default one
+        for each core; results do not depend on it.
         """
         self.gossip = gossip
         self.secrets = secrets
@@ -49,15 +55,22 @@ class Local(Engine):
 
     def run(self, run: Run) -> Outcome:
         numbers = numbers_held(run.agents)
-        transport = InProcess(run.network, Bill(run.network), run.names, self.gossip, run.secure_sums, numbers)
+        transport = InProcess(
+            run.network, Bill(run.network), run.names, self.gossip, run.secure_sums, numbers
+        )
         if self.secrets:
-            agents = [replace(agent, secret=one) for agent, one in zip(run.agents, self.secrets, strict=True)]
+            agents = [
+                replace(agent, secret=one)
+                for agent, one in zip(run.agents, self.secrets, strict=True)
+            ]
             run = replace(run, agents=agents)
         with self.cores(), self._blas(run), ctrl_c() as pressed:
             return run.on(transport, pressed.is_set)
 
     def _blas(self, run: Run) -> AbstractContextManager[None]:
-        """With a GPU, one thread factors matrices that are small enough for the host: to wake others takes longer."""
+        """With a GPU, one thread factors matrices that are small enough for the host: to wake
+        others takes longer.
+        """
         gpu = all(is_tensor(agent.data.X) and agent.data.X.is_cuda for agent in run.agents)
         if gpu:
             return one_blas_thread()

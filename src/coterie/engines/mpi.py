@@ -1,12 +1,14 @@
-"""MPI: one rank per agent, started by mpiexec. Every rank runs the same script and comes to the same result.
+"""MPI: one rank per agent, started by mpiexec. Every rank runs the same script and comes to the
+same result.
 
     mpiexec -n 8 python -m coterie fit patients.csv --target ill --engine mpi
     mpiexec -n 8 python my_script.py            # in which co.solve(..., engine="mpi") is called
 
-With fewer ranks than agents, ranks have several agents each. Where a rank dies, mpiexec ends the run and names it;
-where one is frozen for longer than the deadline, the others do (see `watchdog`). The same command continues the run
-from `checkpoint=`. With `mpiexec --with-ft ulfm` (Open MPI 5) the others go on, and the run ends with the status
-party_lost, the best model so far, and the name of the party.
+With fewer ranks than agents, ranks have several agents each. Where a rank dies, mpiexec ends the
+run and names it; where one is frozen for longer than the deadline, the others do (see `watchdog`).
+The same command continues the run from `checkpoint=`. With `mpiexec --with-ft ulfm` (Open MPI 5)
+the others go on, and the run ends with the status party_lost, the best model so far, and the name
+of the party.
 """
 
 from __future__ import annotations
@@ -23,8 +25,22 @@ from typing import Any, ClassVar, TypeVar
 
 from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
-from coterie.engines.processes import OutcomeStore, RunSpec, assigned, put_together, unless_error, work
-from coterie.errors import CoterieError, InvalidInput, MissingExtra, NumericalError, PartyLost, ProtocolError
+from coterie.engines.processes import (
+    OutcomeStore,
+    RunSpec,
+    assigned,
+    put_together,
+    unless_error,
+    work,
+)
+from coterie.errors import (
+    CoterieError,
+    InvalidInput,
+    MissingExtra,
+    NumericalError,
+    PartyLost,
+    ProtocolError,
+)
 from coterie.installation import extra_command
 from coterie.run.agent import with_data
 from coterie.run.bill import Bill
@@ -36,7 +52,9 @@ from coterie.transport.mpi_collectives import MpiCollectives
 T = TypeVar("T")
 
 EAGER_BYTES = 32768
-"""Messages up to so long are handed over within a machine without asking: ranks that share a core would wait for it."""
+"""Messages up to so long are handed over within a machine without asking: ranks that share a core
+would wait for it.
+"""
 LAST_SECONDS = 2.0
 """For the other ranks, to end what they are doing, before all are ended."""
 
@@ -51,7 +69,9 @@ class Mpi(Engine):
     start_seconds: ClassVar[float] = 6.6
 
     deadline: float = 30.0
-    """Seconds of silence after which a rank is lost; one that computes is waited for ten times as long."""
+    """Seconds of silence after which a rank is lost; one that computes is waited for ten times as
+    long.
+    """
 
     @classmethod
     def missing(cls) -> str | None:
@@ -74,7 +94,9 @@ class Mpi(Engine):
         return int(_world().size)
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
-        """Every rank answers for the agents that will live there, and all are told all answers, or the first error."""
+        """Every rank answers for the agents that will live there, and all are told all answers, or
+        the first error.
+        """
         world = _world()
         answers: dict[int, T | CoterieError] = {}
         for agent, owner in enumerate(assigned(len(questions), world.size)):
@@ -83,14 +105,17 @@ class Mpi(Engine):
                     answers[agent] = questions[agent]()
                 except CoterieError as error:
                     answers[agent] = error
-        of_all = {agent: answer for own in world.allgather(answers) for agent, answer in own.items()}
+        of_all = {
+            agent: answer for own in world.allgather(answers) for agent, answer in own.items()
+        }
         return [unless_error(of_all[agent]) for agent in range(len(questions))]
 
     def run(self, run: Run) -> Outcome:
         world = _world()
         if world.size > len(run.agents):
             raise InvalidInput(
-                f"{world.size} ranks for {len(run.agents)} agents: start with mpiexec -n {len(run.agents)}, or give "
+                f"{world.size} ranks for {len(run.agents)} agents: start with mpiexec -n "
+                f"{len(run.agents)}, or give "
                 f"agents={world.size}."
             )
         spec = RunSpec.of(run, world.size)
@@ -100,7 +125,9 @@ class Mpi(Engine):
             # Read the data before any rank waits for a word: reading may take long.
             own = replace(own, agents=tuple(with_data(agent) for agent in own.agents))
             judge = None if _survives() else _end_all
-            ranks = MpiCollectives(run.network, world, spec.process_of, spec.names, self.deadline, judge)
+            ranks = MpiCollectives(
+                run.network, world, spec.process_of, spec.names, self.deadline, judge
+            )
             with closing(ranks), ctrl_c() as pressed:
 
                 def keep(outcome: Outcome) -> None:
@@ -110,7 +137,9 @@ class Mpi(Engine):
 
                 try:
                     transport = Driver(Bill(run.network), ranks, secure_sums=run.secure_sums)
-                    outcome = work(spec, own, transport, stop_wished=pressed.is_set, watch=run.watch, keep=keep)
+                    outcome = work(
+                        spec, own, transport, stop_wished=pressed.is_set, watch=run.watch, keep=keep
+                    )
                     if isinstance(outcome.error, PartyLost):
                         raise outcome.error
                     everything = put_together(ranks.gathered(outcome), spec)
@@ -135,7 +164,9 @@ def _survives() -> bool:
 
 
 def _leave(left: Sequence[int]) -> None:
-    """End the process without MPI_Finalize, which may wait for the dead; `left` are the others of a frozen rank."""
+    """End the process without MPI_Finalize, which may wait for the dead; `left` are the others of a
+    frozen rank.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     if left and _world().rank == left[0]:
@@ -154,7 +185,9 @@ def _end_all(error: CoterieError, left: Sequence[int]) -> None:
 
 
 def prepare_environment() -> None:
-    """What Open MPI reads when it starts, unless it was told otherwise; other libraries do not look at it."""
+    """What Open MPI reads when it starts, unless it was told otherwise; other libraries do not look
+    at it.
+    """
     os.environ.setdefault("OMPI_MCA_btl_sm_eager_limit", str(EAGER_BYTES))
 
 

@@ -1,8 +1,10 @@
-"""Answers of tasks over a network with strangers: signed with a key of the run, and made of plain data.
+"""Answers of tasks over a network with strangers: signed with a key of the run, and made of plain
+data.
 
-A parcel is an HMAC under a key that only the driver and its tasks have, and a pickle. It is opened if the HMAC holds,
-and then only what carries data is made of it: arrays, data classes, enumerations, exceptions. Nothing is imported for
-it, and no function is called but those with which numpy makes arrays.
+A parcel is an HMAC under a key that only the driver and its tasks have, and a pickle. It is opened
+if the HMAC holds, and then only what carries data is made of it: arrays, data classes,
+enumerations, exceptions. Nothing is imported for it, and no function is called but those with which
+numpy makes arrays.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def unseal(parcel: bytes, key: bytes) -> bytes:
     """Bytes that a process of this run signed."""
     content = parcel[SIZE:]
     if not hmac.compare_digest(parcel[:SIZE], hmac.digest(key, content, "sha256")):
-        raise ProtocolError("a task handed back something that is not of this run: its signature does not match.")
+        raise ProtocolError(
+            "a task handed back something that is not of this run: its signature does not match."
+        )
     return content
 
 
@@ -58,7 +62,9 @@ def unpack(parcel: bytes, key: bytes) -> Any:
 
 
 def order(parcel: bytes, key: bytes) -> Any:
-    """What the driver of this run tells its own task: functions, too, as everything that a cluster's tasks are sent."""
+    """What the driver of this run tells its own task: functions, too, as everything that a
+    cluster's tasks are sent.
+    """
     return pickle.loads(unseal(parcel, key))
 
 
@@ -76,4 +82,8 @@ class _Opener(pickle.Unpickler):
 
 def _is_plain(kind: type) -> bool:
     kinds = (Exception, Enum, msgspec.Struct, np.generic, sp.sparray, sp.spmatrix)
-    return is_dataclass(kind) or issubclass(kind, kinds) or kind.__module__.partition(".")[0] == "coterie"
+    return (
+        is_dataclass(kind)
+        or issubclass(kind, kinds)
+        or kind.__module__.partition(".")[0] == "coterie"
+    )

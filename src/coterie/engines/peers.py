@@ -1,7 +1,8 @@
 """Peers on one machine: a process per agent, and mutual TLS between them, as between organisations.
 
-Each process gets its own agent's data and nothing else. It is what `coterie agent` does for several organisations, for
-a program that has all the data and wants to know how that would go; keys are made for the run and forgotten after it.
+Each process gets its own agent's data and nothing else. It is what `coterie agent` does for several
+organisations, for a program that has all the data and wants to know how that would go; keys are
+made for the run and forgotten after it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Peers(Supervised):
     """A process per agent on this machine, talking over mutual TLS."""
 
     name: ClassVar[str] = "peers"
-    summary: ClassVar[str] = "a process per agent on this machine, mutual TLS between them; see `coterie agent`"
+    summary: ClassVar[str] = (
+        "a process per agent on this machine, mutual TLS between them; see `coterie agent`"
+    )
     turn_seconds: ClassVar[float] = 0.001
     start_seconds: ClassVar[float] = 5.0
     apart: ClassVar[bool] = True
@@ -43,7 +46,9 @@ class Peers(Supervised):
             raise MissingExtra("the peers engine", "peers")
         spec = RunSpec.of(run, len(run.agents), pace_of(self.clock, self.pace))
         own = spec.shared_out(run)
-        return supervise(spec, run.watch, self.restarts, lambda: _Children(spec, own, self.deadline))
+        return supervise(
+            spec, run.watch, self.restarts, lambda: _Children(spec, own, self.deadline)
+        )
 
 
 class _Children:
@@ -62,7 +67,9 @@ class _Children:
         self._children = []
         for own, key in zip(specs, keys, strict=True):
             local, there = context.Pipe()
-            child = context.Process(target=_child, args=(there, spec, own, run_id, deadline, key), daemon=True)
+            child = context.Process(
+                target=_child, args=(there, spec, own, run_id, deadline, key), daemon=True
+            )
             child.start()
             there.close()
             self._pipes.append(local)
@@ -89,7 +96,11 @@ class _Children:
                 yield (process, *pipe.recv())
             except (EOFError, OSError):
                 name = self._spec.names[process]
-                yield process, "lost", PartyLost(f"{name} stopped answering: its process died.", name)
+                yield (
+                    process,
+                    "lost",
+                    PartyLost(f"{name} stopped answering: its process died.", name),
+                )
 
     def introduce(self, addresses: Sequence[str]) -> None:
         for pipe in self._pipes:
@@ -101,7 +112,9 @@ class _Children:
             self._pipes[0].send("stop")
 
 
-def _child(pipe: Connection, spec: RunSpec, own: ProcessSpec, run_id: str, deadline: float, keys: Any) -> None:
+def _child(
+    pipe: Connection, spec: RunSpec, own: ProcessSpec, run_id: str, deadline: float, keys: Any
+) -> None:
     """The whole run, as one process sees it."""
     # Ctrl-C reaches all processes of a terminal; the one that started the run decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

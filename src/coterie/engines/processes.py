@@ -1,7 +1,8 @@
-"""Shared by engines with several processes: the place of each agent, the life of one process, and the common outcome.
+"""Shared by engines with several processes: the place of each agent, the life of one process, and
+the common outcome.
 
-The processes of a run are numbered from 0, and have one agent or several. Each runs `rounds.run` for its agents;
-the process that started them puts the points together.
+The processes of a run are numbered from 0, and have one agent or several. Each runs `rounds.run`
+for its agents; the process that started them puts the points together.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.engines.engine import Run
-from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
+from coterie.errors import (
+    CoterieError,
+    InvalidInput,
+    InvalidProblem,
+    NumericalError,
+    PartyLost,
+    UnknownName,
+)
 from coterie.numerics.arrays import as_number
 from coterie.numerics.threads import one_blas_thread
 from coterie.run.agent import with_data
@@ -32,7 +40,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 VERSIONS = 3
-"""Snapshots that each process keeps. They are at most one certificate apart, so the newest common one is among them."""
+"""Snapshots that each process keeps. They are at most one certificate apart, so the newest common
+one is among them.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,14 +59,16 @@ class RunSpec:
     """Where each process keeps its snapshots, in a folder of its own."""
     identity: str
     pace: float | None = None
-    """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock."""
+    """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock.
+    """
 
     @staticmethod
     def of(run: Run, processes: int, pace: float | None = None) -> RunSpec:
         """The specification of a run for all of its processes."""
         if pace is not None and not run.steps.asynchronous:
             raise InvalidProblem(
-                "clock='real' is for methods whose agents wake up one by one, such as dada. Leave it out: the agents "
+                "clock='real' is for methods whose agents wake up one by one, such as dada. Leave "
+                "it out: the agents "
                 "of this method go step by step."
             )
         process_of = assigned(len(run.agents), processes)
@@ -88,7 +100,9 @@ class RunSpec:
         if self.folder is None:
             return None
         agents = self.agents_of(process)
-        return Checkpoint(self.folder / f"agents-{agents[0]}-to-{agents[-1]}", self.identity, VERSIONS)
+        return Checkpoint(
+            self.folder / f"agents-{agents[0]}-to-{agents[-1]}", self.identity, VERSIONS
+        )
 
     def shared_out(self, run: Run) -> list[ProcessSpec]:
         """What each process is told."""
@@ -96,7 +110,9 @@ class RunSpec:
             ProcessSpec(
                 process,
                 tuple(run.agents[agent] for agent in self.agents_of(process)),
-                None if run.warm is None else tuple(run.warm[agent] for agent in self.agents_of(process)),
+                None
+                if run.warm is None
+                else tuple(run.warm[agent] for agent in self.agents_of(process)),
             )
             for process in range(self.processes)
         ]
@@ -125,7 +141,10 @@ def pace_of(clock: str, pace: float) -> float | None:
     if clock not in CLOCKS:
         raise UnknownName("clock", clock, CLOCKS)
     if not 0 < as_number(pace) < math.inf:
-        raise InvalidInput(f"pace is the mean time between two wake-ups in seconds, a positive number, not {pace!r}.")
+        raise InvalidInput(
+            "pace is the mean time between two wake-ups in seconds, a positive number, not "
+            f"{pace!r}."
+        )
     if clock == "real":
         return float(pace)
     return None
@@ -174,7 +193,15 @@ def live(
     if keys is not None and not spec.run.steps.asynchronous:
         neighbours = Layout(spec.run.network, spec.process_of, process).partners
     names = [spec.called(other) for other in range(spec.processes)]
-    links = GrpcMesh(process, neighbours, run_id, keys or TrustedCluster(), deadline, names=names, listen=f"{host}:0")
+    links = GrpcMesh(
+        process,
+        neighbours,
+        run_id,
+        keys or TrustedCluster(),
+        deadline,
+        names=names,
+        listen=f"{host}:0",
+    )
     try:
         links.connect(meet(links.address))
         links.wait()
@@ -221,7 +248,9 @@ def unless_error(answer: T | CoterieError) -> T:
 
 
 def root_cause(errors: Sequence[BaseException]) -> BaseException:
-    """The error that the others follow from: a process that fails leaves, and to the others it is a lost party."""
+    """The error that the others follow from: a process that fails leaves, and to the others it is a
+    lost party.
+    """
 
     def distance(error: BaseException) -> int:
         if isinstance(error, PartyLost):
@@ -235,34 +264,49 @@ def root_cause(errors: Sequence[BaseException]) -> BaseException:
 
 @dataclass
 class OutcomeStore:
-    """Where processes hand in what they have come to, so that something is left when one of them dies."""
+    """Where processes hand in what they have come to, so that something is left when one of them
+    dies.
+    """
 
     spec: RunSpec
     kept: dict[int, dict[int, Outcome]] = field(default_factory=dict)
     """By round of the certificate, then by process."""
 
     def keep(self, process: int, outcome: Outcome) -> None:
-        """Take what a process would have come to, and forget what is older than the newest that all handed in."""
+        """Take what a process would have come to, and forget what is older than the newest that all
+        handed in.
+        """
         round = outcome.history[-1].round
         self.kept.setdefault(round, {})[process] = outcome
         if len(self.kept[round]) == self.spec.processes:
             self.kept = {other: rows for other, rows in self.kept.items() if other >= round}
 
     def ended(self, error: CoterieError) -> Outcome:
-        """The newest that all processes handed in, as the end of a run that failed; without one, the error."""
+        """The newest that all processes handed in, as the end of a run that failed; without one,
+        the error.
+        """
         whole = [rows for _, rows in sorted(self.kept.items()) if len(rows) == self.spec.processes]
         if not whole:
             raise error
-        outcome = put_together([whole[-1][process] for process in range(self.spec.processes)], self.spec)
+        outcome = put_together(
+            [whole[-1][process] for process in range(self.spec.processes)], self.spec
+        )
         return replace(outcome, status=error.status, error=error)
 
 
 def _refuse_other_layout(folder: Path, spec: RunSpec) -> None:
-    """The snapshots of a folder belong to processes; with other agents in a process they cannot be used."""
-    expected = {path.folder.name for process in range(spec.processes) if (path := spec.checkpoint(process)) is not None}
+    """The snapshots of a folder belong to processes; with other agents in a process they cannot be
+    used.
+    """
+    expected = {
+        path.folder.name
+        for process in range(spec.processes)
+        if (path := spec.checkpoint(process)) is not None
+    }
     found = {path.name for path in folder.glob("agents-*-to-*")}
     if found - expected:
         raise InvalidInput(
-            f"the checkpoint in {folder} was written by {len(found)} processes, and this run has {spec.processes}. "
+            f"the checkpoint in {folder} was written by {len(found)} processes, and this run has "
+            f"{spec.processes}. "
             "Use as many as before, or an empty folder."
         )

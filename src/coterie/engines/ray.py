@@ -1,7 +1,9 @@
-"""Ray: agents live in actors, which Ray starts and restarts; words travel on streams between the actors.
+"""Ray: agents live in actors, which Ray starts and restarts; words travel on streams between the
+actors.
 
-Ray carries nothing but the start, what each process has come to at every certificate, and the end. Where an actor dies
-and there is a checkpoint, all actors are started again and go on from the newest snapshot that all of them have.
+Ray carries nothing but the start, what each process has come to at every certificate, and the end.
+Where an actor dies and there is a checkpoint, all actors are started again and go on from the
+newest snapshot that all of them have.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "
 class Ray(Supervised):
     """Agents in actors of a Ray cluster.
 
-    Actors end with the run. To keep them for several runs: `with Ray() as engine: co.solve(..., engine=engine)`.
+    Actors end with the run. To keep them for several runs: `with Ray() as engine: co.solve(...,
+    engine=engine)`.
     """
 
     name: ClassVar[str] = "ray"
@@ -46,12 +49,15 @@ class Ray(Supervised):
     needs: ClassVar[tuple[str, ...]] = ("grpc", "ray")
 
     address: str | None = None
-    """None: the cluster this process is connected to, or else a new one on this machine; "auto", or "ray://host:port".
+    """None: the cluster this process is connected to, or else a new one on this machine; "auto", or
+    "ray://host:port".
     """
     workers: int | None = None
     """How many actors; by default one per agent, but no more than the cluster has processors."""
     resources: Mapping[str, float] = field(default_factory=dict)
-    """What an actor occupies, by Ray's names, e.g. {"CPU": 2, "hospital": 1}; by default one CPU, or its share."""
+    """What an actor occupies, by Ray's names, e.g. {"CPU": 2, "hospital": 1}; by default one CPU,
+    or its share.
+    """
     _actors: list[Any] | None = field(default=None, repr=False, compare=False)
     """Those that wait for the next run, the first for process 0, where they are kept at all."""
     _host: _Host | None = field(default=None, repr=False, compare=False)
@@ -71,15 +77,23 @@ class Ray(Supervised):
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
         if isinstance(data, Rows):
             if not hasattr(data.frame, "to_arrow_refs"):
-                raise InvalidData(f"engine 'ray' takes Rows of a ray.data.Dataset, not of {type(data.frame).__name__}.")
+                raise InvalidData(
+                    "engine 'ray' takes Rows of a ray.data.Dataset, not of "
+                    f"{type(data.frame).__name__}."
+                )
             _connected(self.address)
             if self._actors and self._host is None:
-                self._actors.clear()  # those that wait occupy processors that a Dataset needs to be read
+                # those that wait occupy processors that a Dataset needs to be read
+                self._actors.clear()
             count = DEFAULT_PARTS if agents is None else whole_number("agents", agents)
             frame = data.frame.materialize()
             # A file may be read as one block, and a block is never split between agents.
-            parts = (frame if frame.num_blocks() >= count else frame.repartition(count)).split(count)
-            sources: list[Source] = [_Part(part.to_arrow_refs(), data, f"party {k}") for k, part in enumerate(parts)]
+            parts = (frame if frame.num_blocks() >= count else frame.repartition(count)).split(
+                count
+            )
+            sources: list[Source] = [
+                _Part(part.to_arrow_refs(), data, f"party {k}") for k, part in enumerate(parts)
+            ]
         elif (hosted := super().hosting(data, agents)) is None:
             return None
         else:
@@ -87,7 +101,9 @@ class Ray(Supervised):
         if self._host is not None:
             return self, sources
         actors = [] if self._actors is None else self._actors
-        return replace(self, _actors=actors, _host=_Host(actors, lasting=self._actors is not None)), sources
+        return replace(
+            self, _actors=actors, _host=_Host(actors, lasting=self._actors is not None)
+        ), sources
 
     def held(self) -> AbstractContextManager[None]:
         if self._host is None:
@@ -101,9 +117,13 @@ class Ray(Supervised):
             actors = [] if self._actors is None else self._actors
             actors += [_actor(ray, occupies) for _ in range(workers - len(actors))]
             homes = assigned(len(questions), workers)
-            pairs = [(actors[home], question) for home, question in zip(homes, questions, strict=True)]
+            pairs = [
+                (actors[home], question) for home, question in zip(homes, questions, strict=True)
+            ]
             try:
-                answers: list[T] = ray.get([actor.answer.remote(question) for actor, question in pairs])
+                answers: list[T] = ray.get(
+                    [actor.answer.remote(question) for actor, question in pairs]
+                )
                 return answers
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None
@@ -153,7 +173,9 @@ class _Host:
 
 
 class _Actors:
-    """Actors at work; those that are done are kept for the next run, if there is a list to `keep` them in."""
+    """Actors at work; those that are done are kept for the next run, if there is a list to `keep`
+    them in.
+    """
 
     def __init__(
         self,
@@ -175,7 +197,9 @@ class _Actors:
             del keep[: len(specs)]
         self._workers += [_actor(ray, occupies) for _ in specs[len(self._workers) :]]
         pairs = zip(self._workers, specs, strict=True)
-        self._streams = [worker.work.remote(spec, own, run_id, deadline, host) for worker, own in pairs]
+        self._streams = [
+            worker.work.remote(spec, own, run_id, deadline, host) for worker, own in pairs
+        ]
 
     def __enter__(self) -> _Actors:
         return self
@@ -226,7 +250,9 @@ class _Part:
         # A Dataset of few blocks leaves some agents without any.
         # A block of empty lists does not show the type of their elements.
         blocks = ray.get(self.blocks) or [pa.table({})]
-        return table_of(pa.concat_tables(blocks, promote_options="permissive"), self.rows, self.name)
+        return table_of(
+            pa.concat_tables(blocks, promote_options="permissive"), self.rows, self.name
+        )
 
 
 class _Worker:
@@ -264,11 +290,20 @@ class _Worker:
         """Tell this process where the others are."""
         self._addresses.put(addresses)
 
-    def work(self, spec: RunSpec, own: ProcessSpec, run_id: str, deadline: float, host: str) -> Iterator[Any]:
-        """The run, as this process sees it: its address, then each outcome so far, and at last the end or an error."""
+    def work(
+        self, spec: RunSpec, own: ProcessSpec, run_id: str, deadline: float, host: str
+    ) -> Iterator[Any]:
+        """The run, as this process sees it: its address, then each outcome so far, and at last the
+        end or an error.
+        """
         self._stop.clear()
         news: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        how = {"run_id": run_id, "deadline": deadline, "host": host or _own_address(), "stop_wished": self._stop.is_set}
+        how = {
+            "run_id": run_id,
+            "deadline": deadline,
+            "host": host or _own_address(),
+            "stop_wished": self._stop.is_set,
+        }
         given = (lambda *said: news.put(said), self._addresses.get, spec, own)
         threading.Thread(target=report, args=given, kwargs=how, daemon=True).start()
         kind = ""
@@ -291,11 +326,24 @@ def _connected(address: str | None) -> Any:
         raise MissingExtra("the ray engine", "ray") from missing
     if not ray.is_initialized():
         os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
-        ray.init(address or "local", include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+        ray.init(
+            address or "local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+        )
     return ray
 
 
 def _actor(ray: Any, occupies: Mapping[str, float]) -> Any:
     others = {name: amount for name, amount in occupies.items() if name not in ("CPU", "GPU")}
-    options = {"num_cpus": occupies.get("CPU", 0), "num_gpus": occupies.get("GPU", 0), "resources": others or None}
-    return ray.remote(_Worker).options(**options, scheduling_strategy="SPREAD", max_concurrency=4).remote()
+    options = {
+        "num_cpus": occupies.get("CPU", 0),
+        "num_gpus": occupies.get("GPU", 0),
+        "resources": others or None,
+    }
+    return (
+        ray.remote(_Worker)
+        .options(**options, scheduling_strategy="SPREAD", max_concurrency=4)
+        .remote()
+    )

@@ -1,15 +1,22 @@
-"""A door at the process that started a run, where its workers knock: they are asked, and they run, as long as it stays
-open, and what they have read stays with them. For Spark's tasks.
+"""A door at the process that started a run, where its workers knock: they are asked, and they run,
+as long as it stays open, and what they have read stays with them. For Spark's tasks.
 
-| the driver says        | the worker says                                                                             |
+| the driver says        | the worker says
+                         |
 |------------------------|----------------------------------------------------------------------------------------------|
-|                        | hello, once                                                                                 |
-| ask: questions         | answers                                                                                     |
-| run: what it is told   | address, kept, end, error: see `supervisor`                                                 |
-| meet: all addresses    |                                                                                             |
-| stop, leave            |                                                                                             |
+|                        | hello, once
+|
+| ask: questions         | answers
+                         |
+| run: what it is told   | address, kept, end, error: see `supervisor`
+                         |
+| meet: all addresses    |
+                         |
+| stop, leave            |
+                         |
 
-Both ends belong to one owner. A process without the key cannot connect, and every message is signed with it.
+Both ends belong to one owner. A process without the key cannot connect, and every message is signed
+with it.
 """
 
 from __future__ import annotations
@@ -100,7 +107,8 @@ class Reception:
             except queue.Empty:
                 local = len(self._lines)
                 raise InvalidInput(
-                    f"{local} of {self.workers} tasks started within {PATIENCE:g} s, the others wait for a free slot. "
+                    f"{local} of {self.workers} tasks started within {PATIENCE:g} s, the others "
+                    "wait for a free slot. "
                     f"Wait until other jobs are done, give workers={local}, or add executors."
                 ) from None
             if kind != "hello":
@@ -129,7 +137,9 @@ class Reception:
     def listen(self, talking: Collection[int], seconds: float) -> Iterator[Event]:
         """See `Processes`."""
         with contextlib.suppress(queue.Empty):
-            process, kind, thing = self._news.get(timeout=seconds) if seconds else self._news.get_nowait()
+            process, kind, thing = (
+                self._news.get(timeout=seconds) if seconds else self._news.get_nowait()
+            )
             while True:
                 if kind == "gone" and (process in talking or process < 0):
                     yield max(process, 0), "lost", self._why(process, thing)
@@ -155,7 +165,9 @@ class Reception:
         while not self._over.is_set():
             # Go on listening after a connection that ends early or does not know the key.
             with contextlib.suppress(OSError, EOFError, AuthenticationError):
-                threading.Thread(target=self._hear, args=(self._listener.accept(),), daemon=True).start()
+                threading.Thread(
+                    target=self._hear, args=(self._listener.accept(),), daemon=True
+                ).start()
 
     def _hear(self, line: Connection) -> None:
         process = -1
@@ -165,7 +177,8 @@ class Reception:
                 while True:
                     kind, thing = unpack(line.recv_bytes(), self.door.key)
                     if kind == "hello" and thing in self._seen:
-                        # Spark began a task again. If it went home at once, Spark would end the other one.
+                        # Spark began a task again. If it went home at once, Spark would end the
+                        # other one.
                         self._over.wait()
                         return
                     if kind == "hello":
@@ -188,7 +201,8 @@ def serve(door: Door, process: int) -> None:
     except OSError as error:
         host, port = door.address
         raise InvalidInput(
-            f"the driver cannot be reached at {host}:{port}. Set spark.driver.host to an address that executors see."
+            f"the driver cannot be reached at {host}:{port}. Set spark.driver.host to an address "
+            "that executors see."
         ) from error
     orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     addresses: queue.SimpleQueue[Sequence[str]] = queue.SimpleQueue()
@@ -214,7 +228,9 @@ def serve(door: Door, process: int) -> None:
                     orders.put((kind, thing))
         except (EOFError, OSError):
             pass
-        except Exception as error:  # an order that cannot be read here: it names what cannot be imported, say
+        except (
+            Exception
+        ) as error:  # an order that cannot be read here: it names what cannot be imported, say
             last = "refused", error
         stop.set()
         addresses.put(())

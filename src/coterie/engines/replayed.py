@@ -1,10 +1,13 @@
-"""Words where no process outlives a word: each word of a conversation is a job, and what was said before is replayed.
+"""Words where no process outlives a word: each word of a conversation is a job, and what was said
+before is replayed.
 
-    job 0:  State ─→ word 1            the driver adds up the words of all agents, in the order of `in_process`,
+    job 0:  State ─→ word 1            the driver adds up the words of all agents, in the order of
+            `in_process`,
     job k:  State, replies 1 … k ─→ word k + 1, or the new State
 
-A conversation is a function of the State and the replies alone, so a job that is lost is simply done again, by whoever
-is free. The price is the data read again, and the replies heard again, for each word.
+A conversation is a function of the State and the replies alone, so a job that is lost is simply
+done again, by whoever is free. The price is the data read again, and the replies heard again, for
+each word.
 """
 
 from __future__ import annotations
@@ -30,7 +33,14 @@ Errands = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 class Replayed(InProcess):
     """Answers the words of agents that are visited once for every word."""
 
-    def __init__(self, network: Network, bill: Bill, names: Sequence[str], ask: Errands, secure_sums: bool = False):
+    def __init__(
+        self,
+        network: Network,
+        bill: Bill,
+        names: Sequence[str],
+        ask: Errands,
+        secure_sums: bool = False,
+    ):
         super().__init__(network, bill, names, secure_sums=secure_sums)
         self._visit = ask
 
@@ -39,7 +49,9 @@ class Replayed(InProcess):
         """Agents are visited where their data is."""
         return False
 
-    def take(self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+    def take(
+        self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str
+    ) -> list[T]:
         """Visit all agents again and again until their conversations have come to an end."""
         errands = [(row, list[Any]()) for row in rows]
         while True:
@@ -56,10 +68,14 @@ class Replayed(InProcess):
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """Refused: no agent keeps running that could wake up."""
-        raise InvalidProblem("agents that wake up at times of their own cannot be replayed; use Spark(barrier=True).")
+        raise InvalidProblem(
+            "agents that wake up at times of their own cannot be replayed; use Spark(barrier=True)."
+        )
 
 
-def _said(step: Callable[..., Protocol[T]], row: Sequence[Any], replies: Sequence[Any]) -> tuple[bool, Collective | T]:
+def _said(
+    step: Callable[..., Protocol[T]], row: Sequence[Any], replies: Sequence[Any]
+) -> tuple[bool, Collective | T]:
     """What that agent says after those replies: a word, or, with True, what it came to."""
     agent, *others = row
     with one_blas_thread():

@@ -1,14 +1,16 @@
 """Spark: agents live in the tasks of one job; words travel on streams between the tasks.
 
-The tasks read their rows once, next to where these lie, and stay: they are asked, and they run, see `reception`. Where
-a task dies, the job is over; with a checkpoint, another one goes on from the newest snapshot that all processes have.
+The tasks read their rows once, next to where these lie, and stay: they are asked, and they run, see
+`reception`. Where a task dies, the job is over; with a checkpoint, another one goes on from the
+newest snapshot that all processes have.
 
-All tasks have to run at the same time. Spark's barrier stages would see to that, but they refuse every frame that was
-made by `coalesce` or `union`, and more partitions than slots could not be put together without a shuffle. So the driver
-takes no more tasks than there are slots, and waits until all of them have knocked.
+All tasks have to run at the same time. Spark's barrier stages would see to that, but they refuse
+every frame that was made by `coalesce` or `union`, and more partitions than slots could not be put
+together without a shuffle. So the driver takes no more tasks than there are slots, and waits until
+all of them have knocked.
 
-Where tasks cannot stay, or not reach each other, `Spark(barrier=False)` makes every word a job of its own, see
-`replayed`: slow, and as robust as Spark's own jobs.
+Where tasks cannot stay, or not reach each other, `Spark(barrier=False)` makes every word a job of
+its own, see `replayed`: slow, and as robust as Spark's own jobs.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class Spark(Supervised):
     workers: int | None = None
     """How many tasks; by default one per agent, but no more than Spark runs at the same time."""
     barrier: bool = True
-    """Whether all tasks run at the same time and talk to each other; if not, every word is a job."""
+    """Whether all tasks run at the same time and talk to each other; if not, every word is a job.
+    """
 
     def __post_init__(self) -> None:
         if self.workers is not None:
@@ -72,7 +75,10 @@ class Spark(Supervised):
     def missing(cls) -> str | None:
         missing = super().missing()
         if missing is None and not java_home():
-            return "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or JAVA_HOME"
+            return (
+                "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or "
+                "JAVA_HOME"
+            )
         return missing
 
     _stage: _Stage | None = field(default=None, repr=False, compare=False)
@@ -90,7 +96,10 @@ class Spark(Supervised):
 
     def _hosting_rows(self, data: Rows, agents: Any) -> tuple[Engine, list[Source]]:
         if not hasattr(data.frame, "mapInArrow"):
-            raise InvalidData(f"engine 'spark' takes Rows of a Spark DataFrame, not of {type(data.frame).__name__}.")
+            raise InvalidData(
+                "engine 'spark' takes Rows of a Spark DataFrame, not of "
+                f"{type(data.frame).__name__}."
+            )
         context = data.frame.sparkSession.sparkContext
         frame = _wanted(data)
         parts = frame.rdd.getNumPartitions()
@@ -103,8 +112,8 @@ class Spark(Supervised):
             slots = self._tasks(context, None)
             count = min(parts, slots) if agents is None else whole_number("agents", agents)
             tasks = min(count, slots)
-            # `coalesce` merges partitions without moving rows; `repartition` moves rows, if there are too few
-            # partitions.
+            # `coalesce` merges partitions without moving rows; `repartition` moves rows, if there
+            # are too few partitions.
             if parts > tasks:
                 frame = frame.coalesce(tasks)
             elif parts < tasks:
@@ -115,16 +124,23 @@ class Spark(Supervised):
         sources: list[Source] = []
         for agent, home in enumerate(homes):
             shares = homes.count(home)
-            sources.append(_Partition(described, f"{name} {agent}", agent - homes.index(home), shares))
+            sources.append(
+                _Partition(described, f"{name} {agent}", agent - homes.index(home), shares)
+            )
         return replace(self, _stage=_Stage(tasks, count, frame)), sources
 
     def _tasks(self, context: Any, agents: int | None) -> int:
-        """The number of tasks to run at the same time: at most the number of agents, and `workers` if given."""
+        """The number of tasks to run at the same time: at most the number of agents, and `workers`
+        if given.
+        """
         java = context._jsc.sc()
-        slots = max(1, java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
+        slots = max(
+            1, java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile())
+        )
         if self.workers is not None and not 1 <= self.workers <= slots:
             raise InvalidInput(
-                f"workers={self.workers!r}, but this Spark runs {slots} tasks at the same time: give 1 to {slots}."
+                f"workers={self.workers!r}, but this Spark runs {slots} tasks at the same time: "
+                f"give 1 to {slots}."
             )
         return min(self.workers or slots, agents or slots)
 
@@ -138,7 +154,11 @@ class Spark(Supervised):
             with self.held():
                 return [unless_error(answer) for answer in self._stage.ask(questions)]
         if self._stage is None:
-            answers = session().sparkContext.parallelize(list(enumerate(questions)), len(questions)).map(_answered)
+            answers = (
+                session()
+                .sparkContext.parallelize(list(enumerate(questions)), len(questions))
+                .map(_answered)
+            )
             found = dict(answers.collect())
         else:
             key = secrets.token_bytes(32)
@@ -188,7 +208,9 @@ class Spark(Supervised):
 
 
 class _Stage:
-    """The tasks of one job: they read their rows once, and answer and run while an operation holds them."""
+    """The tasks of one job: they read their rows once, and answer and run while an operation holds
+    them.
+    """
 
     def __init__(self, tasks: int, agents: int, frame: Any = None):
         self.tasks = tasks
@@ -252,7 +274,9 @@ class _Stage:
                 session().sparkContext.cancelJobGroup(self._group)
                 self._ended.wait(LEAVE_SECONDS)
 
-    def _work(self, context: Any, reception: Reception, failure: list[Exception], ended: threading.Event) -> None:
+    def _work(
+        self, context: Any, reception: Reception, failure: list[Exception], ended: threading.Event
+    ) -> None:
         try:
             context.setJobGroup(self._group, "Coterie: agents", interruptOnCancel=True)
             with this_interpreter(context):
@@ -276,17 +300,23 @@ class _Stage:
             error = next(iter(self._failure), None)
         text = str(error)
         if re.search(
-            r"No module named '(coterie|pyspark|numpy|numba|scipy|msgspec|pyarrow)|PYTHON_VERSION_MISMATCH", text
+            r"No module named '(coterie|pyspark|numpy|numba|scipy|msgspec|pyarrow)"
+            r"|PYTHON_VERSION_MISMATCH",
+            text,
         ):
             told: CoterieError = InvalidInput(
-                "Spark's tasks run a Python that cannot import coterie. Set PYSPARK_PYTHON or spark.pyspark.python to "
-                f"one that can, on every machine, before the session starts; here, that is {sys.executable}."
+                "Spark's tasks run a Python that cannot import coterie. Set PYSPARK_PYTHON or "
+                "spark.pyspark.python to "
+                "one that can, on every machine, before the session starts; here, that is "
+                f"{sys.executable}."
             )
         else:
             found = re.search(r"Task (\d+) in stage", text) or re.search(r"Lost task (\d+)\.", text)
             if error is not None and (found is None or "PYTHON_EXCEPTION" in text):
                 return error
-            reason = "its Python process died" if "exited unexpectedly" in text else "its task failed"
+            reason = (
+                "its Python process died" if "exited unexpectedly" in text else "its task failed"
+            )
             name = self.called(task if found is None else int(found[1]))
             told = PartyLost(f"{name} stopped answering: {reason}.", name)
         told.__cause__ = error
@@ -313,7 +343,7 @@ class _ServeRows:
         return iter(())
 
 
-# -- data of jobs that come again --------------------------------------------------------------------------------------
+# -- data of jobs that come again ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -334,11 +364,13 @@ def _left_there(table: Table) -> RemoteTable:
     return RemoteTable.of(table, _Broadcast(session().sparkContext.broadcast(table)))
 
 
-# -- data in the partitions of a DataFrame ----------------------------------------------------------------------------
+# -- data in the partitions of a DataFrame ---------------------------------------------------------
 
 
 class _Partition:
-    """An agent's rows: those of the partition that this task works on, or an equal share of them."""
+    """An agent's rows: those of the partition that this task works on, or an equal share of
+    them.
+    """
 
     unread: ClassVar[Iterable[Any]] = ()
     """Arrow batches that Spark has for this task."""
@@ -358,7 +390,9 @@ class _Partition:
         if not isinstance(_Partition.unread, list):
             _Partition.unread = list(_Partition.unread)
         whole = pa.Table.from_batches(_Partition.unread) if _Partition.unread else pa.table({})
-        first, end = (whole.num_rows * place // self.shares for place in (self.place, self.place + 1))
+        first, end = (
+            whole.num_rows * place // self.shares for place in (self.place, self.place + 1)
+        )
         if self.place == self.shares - 1:
             _Partition.unread = []  # agents of a task are asked in their order
         return table_of(whole.slice(first, end - first), self.rows, self.name)
@@ -385,7 +419,9 @@ class _AnsweredThere:
         task = _task_number()
         with keeping():
             thing = pack(answered(self.questions[task]), self.key)
-        yield pa.record_batch([pa.array([task], pa.int32()), pa.array([thing], pa.binary())], ["process", "thing"])
+        yield pa.record_batch(
+            [pa.array([task], pa.int32()), pa.array([thing], pa.binary())], ["process", "thing"]
+        )
 
 
 def _answered(numbered: tuple[int, Callable[[], T]]) -> tuple[int, T | CoterieError]:
@@ -394,7 +430,9 @@ def _answered(numbered: tuple[int, Callable[[], T]]) -> tuple[int, T | CoterieEr
 
 
 def _wanted(rows: Rows) -> Any:
-    """The columns of the frame that are asked for; where raw ones are prepared, vectors as plain arrays."""
+    """The columns of the frame that are asked for; where raw ones are prepared, vectors as plain
+    arrays.
+    """
     from pyspark.ml.functions import vector_to_array
     from pyspark.ml.linalg import VectorUDT
 

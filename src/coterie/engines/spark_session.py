@@ -30,7 +30,9 @@ def session() -> Any:
     if (active := SparkSession.getActiveSession()) is not None:
         return active
     prepare_environment()
-    builder = SparkSession.builder.master(f"local[{max(2, os.cpu_count() or 2)}]").appName("coterie")
+    builder = SparkSession.builder.master(f"local[{max(2, os.cpu_count() or 2)}]").appName(
+        "coterie"
+    )
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     started = builder.getOrCreate()
@@ -39,11 +41,14 @@ def session() -> Any:
 
 
 def prepare_environment() -> None:
-    """Tell Spark where Java and Python are, unless the environment does, and to stay on this machine."""
+    """Tell Spark where Java and Python are, unless the environment does, and to stay on this
+    machine.
+    """
     java = java_home()
     if java is None:
         raise InvalidInput(
-            "Spark needs Java 17 or newer: install it (Debian: apt install default-jre-headless) or set JAVA_HOME."
+            "Spark needs Java 17 or newer: install it (Debian: apt install default-jre-headless) "
+            "or set JAVA_HOME."
         )
     os.environ.setdefault("JAVA_HOME", str(java))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -61,9 +66,13 @@ def java_home() -> Path | None:
 
 @contextmanager
 def this_interpreter(context: Any) -> Iterator[None]:
-    """Let tasks on this machine run the Python of this process, unless the environment names another one."""
+    """Let tasks on this machine run the Python of this process, unless the environment names
+    another one.
+    """
     before = context.pythonExec
-    chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python") is not None
+    chosen = (
+        "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python") is not None
+    )
     if context.master.startswith("local") and not chosen:
         context.pythonExec = sys.executable
     try:

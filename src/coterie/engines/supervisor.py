@@ -1,14 +1,22 @@
-"""Follows the processes of a run from their start to their end, and starts all of them again when one is lost.
+"""Follows the processes of a run from their start to their end, and starts all of them again when
+one is lost.
 
-| a process says      | then                                                                                        |
+| a process says      | then
+                      |
 |---------------------|---------------------------------------------------------------------------------------------|
-| address             | when the addresses of all are known, each process gets all of them                          |
-| kept                | what it would have come to if a party were lost now: it is stored, and `watch` is told      |
-| end, error          | it is over there                                                                            |
-| lost                | it died. Step by step nothing more can come of it; in real time the others go on and find   |
-|                     | out by themselves                                                                           |
+| address             | when the addresses of all are known, each process gets all of them
+                      |
+| kept                | what it would have come to if a party were lost now: it is stored, and
+                      `watch` is told      |
+| end, error          | it is over there
+                      |
+| lost                | it died. Step by step nothing more can come of it; in real time the others
+                      go on and find   |
+|                     | out by themselves
+|
 
-With a checkpoint, a run that lost a process begins again from the newest snapshot that all processes have.
+With a checkpoint, a run that lost a process begins again from the newest snapshot that all
+processes have.
 """
 
 from __future__ import annotations
@@ -22,7 +30,14 @@ from typing import Any, Literal, Protocol
 
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, put_together, root_cause
+from coterie.engines.processes import (
+    OutcomeStore,
+    ProcessSpec,
+    RunSpec,
+    live,
+    put_together,
+    root_cause,
+)
 from coterie.errors import NumericalError, PartyLost
 from coterie.numerics.arrays import whole_number
 from coterie.run.rounds import Outcome, Watch
@@ -54,18 +69,28 @@ class Supervised(Engine):
     restarts: int = 3
     """How often a run with a checkpoint begins again when a process is lost."""
     clock: str = "virtual"
-    """Methods whose agents wake up one by one: "virtual", as in one process, or "real": no agent waits for another."""
+    """Methods whose agents wake up one by one: "virtual", as in one process, or "real": no agent
+    waits for another.
+    """
     pace: float = 0.01
-    """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts as long."""
+    """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts
+    as long.
+    """
 
     def __post_init__(self) -> None:
         whole_number("restarts", self.restarts, least=0)
 
 
 def report(
-    tell: Callable[[str, Any], None], hear: Callable[[], Sequence[str]], spec: RunSpec, own: ProcessSpec, **how: Any
+    tell: Callable[[str, Any], None],
+    hear: Callable[[], Sequence[str]],
+    spec: RunSpec,
+    own: ProcessSpec,
+    **how: Any,
 ) -> None:
-    """One process of a run: it reports to its supervisor, which sends it the addresses of all processes."""
+    """One process of a run: it reports to its supervisor, which sends it the addresses of all
+    processes.
+    """
 
     def meet(address: str) -> Sequence[str]:
         tell("address", address)
@@ -78,7 +103,10 @@ def report(
 
 
 def supervise(
-    spec: RunSpec, watch: Watch, restarts: int, start: Callable[[], AbstractContextManager[Processes]]
+    spec: RunSpec,
+    watch: Watch,
+    restarts: int,
+    start: Callable[[], AbstractContextManager[Processes]],
 ) -> Outcome:
     """The outcome of a run; `start` starts all processes, and its end ends them."""
     with ctrl_c() as pressed:
@@ -119,7 +147,9 @@ class _Followed:
         if kind == "address":
             self._addresses[process] = news
             if self.all_met:
-                self.processes.introduce([self._addresses[other] for other in range(self.spec.processes)])
+                self.processes.introduce(
+                    [self._addresses[other] for other in range(self.spec.processes)]
+                )
         elif kind == "kept":
             self.store.keep(process, news)
             last = news.history[-1]
@@ -142,7 +172,9 @@ class _Followed:
         """The outcome of all processes; raises the error that caused the others."""
         if self._errors:
             raise root_cause(self._errors)
-        return put_together([self._ends[process] for process in range(self.spec.processes)], self.spec)
+        return put_together(
+            [self._ends[process] for process in range(self.spec.processes)], self.spec
+        )
 
 
 def _follow(followed: _Followed, pressed: threading.Event) -> Outcome:

@@ -1,6 +1,8 @@
-"""scikit-learn's callbacks (from version 1.9 on): one task per fitted problem, with a subtask per certificate.
+"""scikit-learn's callbacks (from version 1.9 on): one task per fitted problem, with a subtask per
+certificate.
 
-A callback whose `on_fit_task_end` returns True after a certificate stops the run there, with the best model so far.
+A callback whose `on_fit_task_end` returns True after a certificate stops the run there, with the
+best model so far.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ except ImportError:  # scikit-learn before 1.9
 
 
 def each_certificate(estimator: Any, task: Any) -> Sink:
-    """What `solve` calls with every certificate: the hooks of a subtask, and whether one of them wants to stop."""
+    """What `solve` calls with every certificate: the hooks of a subtask, and whether one of them
+    wants to stop.
+    """
 
     def sink(name: str, value: float, step: int) -> bool:
         if name != "gap":
             return False
-        subtask = task.subcontext(task_name="certificate").call_on_fit_task_begin(estimator=estimator)
+        subtask = task.subcontext(task_name="certificate").call_on_fit_task_begin(
+            estimator=estimator
+        )
         stop: bool = subtask.call_on_fit_task_end(estimator=estimator)
         return stop
 

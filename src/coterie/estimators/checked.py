@@ -11,7 +11,9 @@ SHOWN = 3
 
 
 def checked(estimator: Any, X: Any, *y: Any, **how: Any) -> Any:
-    """`validate_data`; where it refuses values of a frame, the error also says which columns they are in."""
+    """`validate_data`; where it refuses values of a frame, the error also says which columns they
+    are in.
+    """
     try:
         return validate_data(estimator, X, *y, **how)
     except ValueError as error:

@@ -40,12 +40,24 @@ EXACT = {"tol": Limits.tol, "max_rounds": 2000}
 class Everybody:
     """All users: their rows, and which are kept back in which fold."""
 
-    def __init__(self, tables: Sequence[Table], classes: npt.NDArray[Any] | None, folds: int, settings: Settings):
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        classes: npt.NDArray[Any] | None,
+        folds: int,
+        settings: Settings,
+    ):
         self.tables, self.classes, self.settings, self.folds = tables, classes, settings, folds
         stratified = classes is not None
-        fold_of = [deal_by_class(table, index, folds, settings.seed, stratified) for index, table in enumerate(tables)]
+        fold_of = [
+            deal_by_class(table, index, folds, settings.seed, stratified)
+            for index, table in enumerate(tables)
+        ]
         self._parts = [
-            [(without(table, own, fold), only(table, own, fold)) for table, own in zip(tables, fold_of, strict=True)]
+            [
+                (without(table, own, fold), only(table, own, fold))
+                for table, own in zip(tables, fold_of, strict=True)
+            ]
             for fold in range(folds)
         ]
         self._last: dict[tuple[str, int], Result] = {}
@@ -55,7 +67,9 @@ class Everybody:
         """Whether every fold leaves rows, and of every class some, to learn from."""
         for parts in self._parts:
             labels = np.concatenate([kept.y for kept, _ in parts if kept.y is not None])
-            if not len(labels) or (self.classes is not None and len(np.unique(labels)) < len(self.classes)):
+            if not len(labels) or (
+                self.classes is not None and len(np.unique(labels)) < len(self.classes)
+            ):
                 return False
         return True
 
@@ -69,7 +83,9 @@ class Everybody:
             return self._direct[fold].marks(candidate.problem)
         before = self._last.get(key) if candidate.problem.kind.name == "shared" else None
         settings = self.settings.but(**{**QUICK, **candidate.how})
-        result: Result = fit(candidate.problem, [kept for kept, _ in parts], settings, warm_start=before)
+        result: Result = fit(
+            candidate.problem, [kept for kept, _ in parts], settings, warm_start=before
+        )
         self._last[key] = result
         found = np.array([marks_of(result.model, held, positive) for _, held in parts])
         return Marks(found[:, 0], found[:, 1], found[:, 2], result.bill.total.bits)
@@ -94,20 +110,33 @@ def choose(
     holder = Everybody(tables, classes, folds, _of_every_candidate(settings).but(progress=False))
     scale, boosted = Scale.of(sums_of(tables)), personal if classes is not None else None
     return choose_with(
-        holder, scale, holder.usable(), loss=loss, penalty=penalty, personal=boosted, wanted=wanted, settings=settings
+        holder,
+        scale,
+        holder.usable(),
+        loss=loss,
+        penalty=penalty,
+        personal=boosted,
+        wanted=wanted,
+        settings=settings,
     )
 
 
 def _of_every_candidate(settings: Settings) -> Settings:
     """What candidates have in common: their methods, and parameters of these, are their own."""
-    return replace(Settings(), placement=settings.placement, seed=settings.seed, progress=settings.progress)
+    return replace(
+        Settings(), placement=settings.placement, seed=settings.seed, progress=settings.progress
+    )
 
 
 def chosen_fit(chosen: Choice, tables: Sequence[Table], settings: Settings) -> Result:
     """The choice, fitted to all rows."""
     candidate = chosen.candidate
     exact = EXACT if candidate.problem.kind.name == "shared" else {}
-    settings = replace(_of_every_candidate(settings), limits=settings.limits).but(**{**exact, **candidate.how})
+    settings = replace(_of_every_candidate(settings), limits=settings.limits).but(
+        **{**exact, **candidate.how}
+    )
     result: Result = fit(candidate.problem, list(tables), settings)
     # The method of the choice was not asked for.
-    return replace(result, explanation=f"{result.explanation.replace(', as asked for', '')} {chosen}")
+    return replace(
+        result, explanation=f"{result.explanation.replace(', as asked for', '')} {chosen}"
+    )

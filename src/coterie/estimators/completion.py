@@ -8,7 +8,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_array, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+)
 
 from coterie.api.entries import NamedMatrix
 from coterie.api.path import Path, Search, path_of
@@ -22,7 +27,9 @@ from coterie.problems.problem import Problem
 from coterie.run.settings import Settings
 
 QUICK = {"tol": 1e-3, "max_rounds": 60, "inner": 5, "space": 20}
-"""Of the fits that only choose a radius: a share of the labels' variance that is below that of most noise."""
+"""Of the fits that only choose a radius: a share of the labels' variance that is below that of most
+noise.
+"""
 DOUBLINGS = 12
 STEPS = 3
 """Radii from the best of those that double to its neighbours."""
@@ -31,17 +38,17 @@ STEPS = 3
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
-    """A matrix of low rank that fits the entries that are known: min of (1/n) Σ sᵢ ½(W + a1ᵀ + 1bᵀ − y)² over all W of
-    trace norm at most `radius`, in stages that hardly shrink what is large.
+    """A matrix of low rank that fits the entries that are known: min of (1/n) Σ sᵢ ½(W + a1ᵀ + 1bᵀ
+    − y)² over all W of trace norm at most `radius`, in stages that hardly shrink what is large.
 
-    X has two columns: the name of an entry's row (a user), and that of its column (a film), words or numbers; y has the
-    values. Data is split by samples.
+    X has two columns: the name of an entry's row (a user), and that of its column (a film), words
+    or numbers; y has the values. Data is split by samples.
 
     Parameters
     ----------
     radius : float, sequence or None
-        The trace norm of W at most; of several numbers, cross-validation at the agents chooses one, and without any it
-        looks for the best, from what the data suggests upwards.
+        The trace norm of W at most; of several numbers, cross-validation at the agents chooses one,
+        and without any it looks for the best, from what the data suggests upwards.
     stages : int
         How many convex problems are solved one after the other. 1 is the trace norm alone.
     fit_intercept : bool
@@ -68,13 +75,21 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse, tags.input_tags.string, tags.input_tags.categorical = False, True, True
+        tags.input_tags.sparse, tags.input_tags.string, tags.input_tags.categorical = (
+            False,
+            True,
+            True,
+        )
         return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
-        """Fit the model to pairs (row, column) and the values there; entries of weight zero are left out."""
+        """Fit the model to pairs (row, column) and the values there; entries of weight zero are
+        left out.
+        """
         if offset is not None:
-            raise InvalidData("a completed matrix takes no offset. Take it off the values, and leave it out.")
+            raise InvalidData(
+                "a completed matrix takes no offset. Take it off the values, and leave it out."
+            )
         if y is None:
             raise InvalidData("y is missing: the values of the entries.")
         pairs = pairs_of(X)
@@ -84,7 +99,9 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
         check_consistent_length(pairs[0], values)
         weights = None
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, values, dtype=np.float64, ensure_non_negative=True)
+            weights = _check_sample_weight(
+                sample_weight, values, dtype=np.float64, ensure_non_negative=True
+            )
             kept = weights > 0
             pairs, values, weights = (pairs[0][kept], pairs[1][kept]), values[kept], weights[kept]
         matrix = NamedMatrix.of([pairs])
@@ -112,7 +129,9 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
         else:
             before = getattr(self, "result_", None) if self.warm_start else None
             same = before is not None and before.model.problem.loss == problem.loss
-            result = matrix.named(fit(problem, table, settings, warm_start=before if same else None))
+            result = matrix.named(
+                fit(problem, table, settings, warm_start=before if same else None)
+            )
         warn_unless_optimal(result, stacklevel=5)
         self._results = (result,)
         self._keep([result])
@@ -134,19 +153,27 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
         self.rows_, self.columns_ = model.row_ids, model.column_ids
         self.radius_ = model.problem.penalty.radius
         self.singular_values_, self.rank_ = model.s, model.rank_
-        self.mean_, self.row_means_, self.column_means_ = model.mean_, model.row_means_, model.column_means_
+        self.mean_, self.row_means_, self.column_means_ = (
+            model.mean_,
+            model.row_means_,
+            model.column_means_,
+        )
 
     def predict(self, X: Any) -> FloatArray:
-        """The entries at pairs (row, column); a name that `fit` has not seen has the mean of all rows or columns."""
+        """The entries at pairs (row, column); a name that `fit` has not seen has the mean of all
+        rows or columns.
+        """
         check_is_fitted(self)
         entries: FloatArray = self.result_.model.predict(X)
         return entries
 
 
 def _searched(problem: Problem, table: Any, settings: Settings, cv: int) -> Path:
-    """Radii that double while they help; then closer ones around the best, each from the one before.
+    """Radii that double while they help; then closer ones around the best, each from the one
+    before.
 
-    What stages come to depends on where they begin: the model of a smaller radius is the better start.
+    What stages come to depends on where they begin: the model of a smaller radius is the better
+    start.
     """
 
     def scored(radii: list[float]) -> Path:

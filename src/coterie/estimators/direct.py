@@ -1,9 +1,12 @@
-"""Models with deviations of users whose rows are all here: Newton's steps of `shared-newton`, for everybody at once.
+"""Models with deviations of users whose rows are all here: Newton's steps of `shared-newton`, for
+everybody at once.
 
-    S = Σ_u (Z_uᵀD_uZ_u − H_uP_u⁻¹H_uᵀ) + Λ,   H_u = Z_uᵀD_uA_u,   P_u = A_uᵀD_uA_u + M,   D = diag(ℓ'')/N
+    S = Σ_u (Z_uᵀD_uZ_u − H_uP_u⁻¹H_uᵀ) + Λ,   H_u = Z_uᵀD_uA_u,   P_u = A_uᵀD_uA_u + M,   D =
+                                               diag(ℓ'')/N
 
-with Z = [X, 1], and in A its columns in which users deviate. A choice among models needs many fits of which only
-predictions are wanted, and no proof: these take milliseconds. What they would send is billed as `shared-newton` does.
+with Z = [X, 1], and in A its columns in which users deviate. A choice among models needs many fits
+of which only predictions are wanted, and no proof: these take milliseconds. What they would send is
+billed as `shared-newton` does.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from coterie.stats.choosing import Marks
 COLUMNS, WASTE = 64, 4
 """More columns, or so many times as many places as rows, and another way is shorter."""
 STEPS, ENOUGH, HALVINGS = 40, 1e-6, 30
-"""Newton's steps at most; the share of the loss below which what they promise is enough; how often one is halved."""
+"""Newton's steps at most; the share of the loss below which what they promise is enough; how often
+one is halved.
+"""
 FLOOR = 1e-10
 """Of the curvature: keeps the intercept's positive where all scores are far away."""
 
@@ -37,7 +42,10 @@ def suits(problem: Any, tables: Sequence[Table]) -> bool:
         return False
     smooth = type(problem.loss).curvature is not Loss.curvature and not problem.loss.steep
     plain = all(
-        table.weights is None and table.offset is None and not is_sparse(table.X) and not is_tensor(table.X)
+        table.weights is None
+        and table.offset is None
+        and not is_sparse(table.X)
+        and not is_tensor(table.X)
         for table in tables
     )
     rows, most = sum(table.n for table in tables), max(table.n for table in tables)
@@ -75,7 +83,9 @@ class Direct:
     """One fold: rows to learn from, rows kept back, and where the last fit ended."""
 
     def __init__(self, parts: Sequence[tuple[Table, Table]], positive: Any):
-        self.kept, self.held = (_Padded([part[side] for part in parts], positive) for side in (0, 1))
+        self.kept, self.held = (
+            _Padded([part[side] for part in parts], positive) for side in (0, 1)
+        )
         self.positive = positive
         users, width = len(parts), self.kept.Z.shape[2]
         self.w, self.own = np.zeros(width), np.zeros((users, width))
@@ -124,7 +134,9 @@ class Direct:
                 H, P = Zt @ weighted, At @ weighted
                 P[:, np.arange(len(places)), np.arange(len(places))] += price
                 h = by_user[:, places] + price * own[:, places]
-                solved = np.linalg.solve(P, np.concatenate([H.transpose(0, 2, 1), h[:, :, None]], axis=2))
+                solved = np.linalg.solve(
+                    P, np.concatenate([H.transpose(0, 2, 1), h[:, :, None]], axis=2)
+                )
                 inverse, pull = solved[:, :, :-1], solved[:, :, -1]
                 S -= (H @ inverse).sum(axis=0)
                 right += (H @ pull[:, :, None])[:, :, 0].sum(axis=0)

@@ -1,4 +1,6 @@
-"""What the estimators share: parameters as scikit-learn wants them, the way to `solve`, and fitted attributes."""
+"""What the estimators share: parameters as scikit-learn wants them, the way to `solve`, and fitted
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +44,25 @@ SECTIONS = ("Parameters", "Attributes")
 
 
 def explained(cls: E) -> E:
-    """Let the parameters of a dataclass stand in its signature with its own first, and then those of its bases, and its
-    docstring have what its base says of them."""
-    known, line = inspect.signature(cls.__init__), [inspect.get_annotations(base) for base in cls.__mro__]
+    """Let the parameters of a dataclass stand in its signature with its own first, and then those
+    of its bases, and its docstring have what its base says of them.
+    """
+    known, line = (
+        inspect.signature(cls.__init__),
+        [inspect.get_annotations(base) for base in cls.__mro__],
+    )
     first, *others = known.parameters.values()
-    ordered = sorted(others, key=lambda p: (p.kind, next(k for k, names in enumerate(line) if p.name in names)))
+    ordered = sorted(
+        others, key=lambda p: (p.kind, next(k for k, names in enumerate(line) if p.name in names))
+    )
     cls.__init__.__signature__ = known.replace(parameters=[first, *ordered])
     base = next((base for base in cls.__bases__ if "__dataclass_fields__" in vars(base)), None)
     if base is not None:
         local, there = _told(cls), _told(base)
-        parts = [f"{title}\n{'-' * len(title)}{_joined(local.get(title, ''), there[title])}" for title in SECTIONS]
+        parts = [
+            f"{title}\n{'-' * len(title)}{_joined(local.get(title, ''), there[title])}"
+            for title in SECTIONS
+        ]
         cls.__doc__ = "\n\n".join([local[""], *parts])
     return cls
 
@@ -82,18 +93,20 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     network, method, engine, acceleration
         As in `co.solve`.
     tol : float
-        Stop when the certified gap is at most tol times the objective of the best constant model (of 0 without an
-        intercept).
+        Stop when the certified gap is at most tol times the objective of the best constant model
+        (of 0 without an intercept).
     max_rounds : int
         Maximum number of rounds; a `ConvergenceWarning` says if they did not suffice.
     warm_start : bool
-        Whether the next `fit` starts from this one's answer, if the data has the same shape and number of classes.
+        Whether the next `fit` starts from this one's answer, if the data has the same shape and
+        number of classes.
     checkpoint : path
         A folder from which the same fit goes on after a crash.
     secure_sums : bool, optional
         As in `co.solve`.
     threads : int, optional
-        How many threads engine "local" uses, by default one for each core; results do not depend on it.
+        How many threads engine "local" uses, by default one for each core; results do not depend on
+        it.
     random_state : int, RandomState or None
         Random seed; None is 0.
 
@@ -128,10 +141,11 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
-        """Fit the model; rows of weight zero are left out, and offsets are added to the scores of linear models.
+        """Fit the model; rows of weight zero are left out, and offsets are added to the scores of
+        linear models.
 
-        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y, sample_weight and offset name
-        columns.
+        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y,
+        sample_weight and offset name columns.
         """
         problem = self._problem()
         if (rows := _rows_of(X, y, sample_weight, offset)) is not None:
@@ -140,7 +154,12 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
                 self.classes_ = model.classes_
             self._take([model], None, one=isinstance(rows.target, str))
             return self
-        how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C", **self._reading}
+        how = {
+            "accept_sparse": "csr",
+            "dtype": [np.float64, np.float32],
+            "order": "C",
+            **self._reading,
+        }
         X, y = checked(self, X, y, **how)
         kept, weights = _positive_weights(X, sample_weight)
         if offset is not None:
@@ -148,14 +167,18 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         X, y = X[kept], y[kept]
         labels, weights = self._labels(X, y, weights)
         if offset is not None and len(getattr(self, "classes_", ())) > 2:
-            raise InvalidData("an offset is for numbers or two classes; several classes would need one each.")
+            raise InvalidData(
+                "an offset is for numbers or two classes; several classes would need one each."
+            )
         problem = self._problem_for_classes(problem)
         models = [result.model for result in self._solve(problem, X, weights, labels, offset)]
         self._take(models, X.dtype, one=y.ndim == 1)
         return self
 
     def _with_offset(self, scores: FloatArray, offset: Any) -> FloatArray:
-        """The scores with the offsets of these rows, which a model that was fitted with some asks for."""
+        """The scores with the offsets of these rows, which a model that was fitted with some asks
+        for.
+        """
         model: Any = self._results[0].model
         shifted: FloatArray = model.with_offset(scores, offset)
         return shifted
@@ -178,18 +201,25 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         """The labels of each problem that is to be solved, and the weights of the rows."""
         return [y], weights
 
-    def _classes(self, y: npt.NDArray[Any], weights: FloatArray | None) -> tuple[npt.NDArray[np.intp], Any]:
-        """Remember the classes, of which there are two at least; the place of every label among them, and weights."""
+    def _classes(
+        self, y: npt.NDArray[Any], weights: FloatArray | None
+    ) -> tuple[npt.NDArray[np.intp], Any]:
+        """Remember the classes, of which there are two at least; the place of every label among
+        them, and weights.
+        """
         check_classification_targets(y)
         self.classes_, place = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InvalidData(
-                f"the labels (of positive weight) have one class, {self.classes_.tolist()[0]!r}. A classifier needs "
+                f"the labels (of positive weight) have one class, {self.classes_.tolist()[0]!r}. "
+                "A classifier needs "
                 "two classes: add rows of another one."
             )
         if self.class_weight is None:
             return place, weights
-        of_row: FloatArray = compute_class_weight(self.class_weight, classes=self.classes_, y=y)[place]
+        of_row: FloatArray = compute_class_weight(self.class_weight, classes=self.classes_, y=y)[
+            place
+        ]
         return place, of_row if weights is None else weights * of_row
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
@@ -204,7 +234,9 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         labels: Sequence[npt.NDArray[Any]],
         offset: FloatArray | None = None,
     ) -> list[Result]:
-        """Split the rows over the agents as the parameters say, and solve the problem once for each kind of labels."""
+        """Split the rows over the agents as the parameters say, and solve the problem once for each
+        kind of labels.
+        """
         settings = self._settings()
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(map(str, names))
@@ -212,8 +244,14 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         most = X.shape[self.split == "features"]
         family = problem.kind
         agents = family.data.agents(problem, numbered, self.agents)
-        tables = gather(numbered, self.split, _at_most(agents, most, family.data.pieces), settings.seed)
-        kind: Any = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
+        tables = gather(
+            numbered, self.split, _at_most(agents, most, family.data.pieces), settings.seed
+        )
+        kind: Any = (
+            [(t.n, t.d) for t in tables],
+            [y.shape[1:] for y in labels],
+            len(getattr(self, "classes_", ())),
+        )
         warm = self.warm_start and kind == getattr(self, "_kind", None)
         previous = self._results if warm else [None] * len(labels)
         datasets = [[t if t.y is None else replace(t, y=y[t.y]) for t in tables] for y in labels]
@@ -222,11 +260,17 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         return results
 
     def _solve_rows(self, problem: Problem, rows: Rows) -> Result:
-        """Solve the problem for rows of a cluster, where they are; they tell what their columns are called."""
+        """Solve the problem for rows of a cluster, where they are; they tell what their columns are
+        called.
+        """
         if self.warm_start:
-            raise InvalidProblem("warm_start is for arrays; for Rows use co.solve(..., warm_start=result).")
+            raise InvalidProblem(
+                "warm_start is for arrays; for Rows use co.solve(..., warm_start=result)."
+            )
         if getattr(self, "class_weight", None) is not None:
-            raise InvalidProblem("class_weight is for arrays; give Rows a column of weights: co.Rows(..., weight=).")
+            raise InvalidProblem(
+                "class_weight is for arrays; give Rows a column of weights: co.Rows(..., weight=)."
+            )
         (result,) = self._solve_each(problem, [rows], self._settings(), [None])
         self._kind = None
         self.n_features_in_ = result.model.coef_.shape[0]
@@ -237,20 +281,34 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         return result
 
     def _solve_each(
-        self, problem: Problem, datasets: Sequence[Any], settings: Settings, previous: Sequence[Result | None]
+        self,
+        problem: Problem,
+        datasets: Sequence[Any],
+        settings: Settings,
+        previous: Sequence[Result | None],
     ) -> list[Result]:
-        """Solve the problem for each of the datasets, tell the callbacks, and keep what came of it."""
+        """Solve the problem for each of the datasets, tell the callbacks, and keep what came of
+        it.
+        """
         context = None
         if hasattr(self, "_init_callback_context"):
-            context = self._init_callback_context(max_subtasks=len(datasets)).call_on_fit_task_begin(estimator=self)
+            context = self._init_callback_context(
+                max_subtasks=len(datasets)
+            ).call_on_fit_task_begin(estimator=self)
         results = []
         for place, data in enumerate(datasets):
             task = None
             if context is not None:
-                task = context.subcontext(task_name="problem", max_subtasks=None).call_on_fit_task_begin(estimator=self)
+                task = context.subcontext(
+                    task_name="problem", max_subtasks=None
+                ).call_on_fit_task_begin(estimator=self)
             with _own_words():
-                watched = each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None
-                own = settings.but(checkpoint=self._checkpoint(place, len(datasets)), callback=watched)
+                watched = (
+                    each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None
+                )
+                own = settings.but(
+                    checkpoint=self._checkpoint(place, len(datasets)), callback=watched
+                )
                 result = solve_with(problem, data, own, warm_start=previous[place])
             if task is not None:
                 task.call_on_fit_task_end(estimator=self)
@@ -303,16 +361,25 @@ def _own_words() -> Iterator[None]:
 
 
 def _rows_of(X: Any, y: Any, sample_weight: Any, offset: Any = None) -> Rows | None:
-    """Rows of a cluster: as such, or as a Spark DataFrame or Ray Dataset with the names of its columns of labels,
-    weights and offsets. None for data that is here."""
+    """Rows of a cluster: as such, or as a Spark DataFrame or Ray Dataset with the names of its
+    columns of labels, weights and offsets. None for data that is here.
+    """
     if isinstance(X, Rows):
         if y is not None or sample_weight is not None or offset is not None:
-            raise InvalidData("Rows name their columns themselves: leave y and sample_weight out, and offset.")
+            raise InvalidData(
+                "Rows name their columns themselves: leave y and sample_weight out, and offset."
+            )
         return X
     if not is_rows(X):
         return None
-    if not (isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))):
-        raise InvalidData(f"y names the labels' column, or columns, of the {type(X).__name__}: fit(frame, 'label').")
+    if not (
+        isinstance(y, str)
+        or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))
+    ):
+        raise InvalidData(
+            f"y names the labels' column, or columns, of the {type(X).__name__}: fit(frame, "
+            "'label')."
+        )
     return Rows(X, target=y, weight=sample_weight, offset=offset)
 
 
@@ -343,8 +410,12 @@ def warn_unless_optimal(result: Result, stacklevel: int) -> None:
         warnings.warn(told, ConvergenceWarning, stacklevel=stacklevel)
 
 
-def _positive_weights(X: Matrix, sample_weight: Any) -> tuple[npt.NDArray[np.bool_] | slice, FloatArray | None]:
-    """Which rows have a weight above zero, and the weights of those; every row, and None, if there are no weights."""
+def _positive_weights(
+    X: Matrix, sample_weight: Any
+) -> tuple[npt.NDArray[np.bool_] | slice, FloatArray | None]:
+    """Which rows have a weight above zero, and the weights of those; every row, and None, if there
+    are no weights.
+    """
     if sample_weight is None:
         return slice(None), None
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)

@@ -1,4 +1,6 @@
-"""Linear models with any loss and penalty, on data held by several parties; several classes one against the rest."""
+"""Linear models with any loss and penalty, on data held by several parties; several classes one
+against the rest.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ class Linear(Distributed):
             fitting = [known for known, entry in LOSSES.items() if entry.kind == self._loss_kind]
             other = "LinearClassifier" if self._loss_kind == "regression" else "LinearRegressor"
             raise InvalidProblem(
-                f"loss={chosen.name!r} is for {chosen.kind}; use {other}, or one of: {', '.join(fitting)}."
+                f"loss={chosen.name!r} is for {chosen.kind}; use {other}, or one of: "
+                f"{', '.join(fitting)}."
             )
         return self._with_parameters(
             loss, set() if isinstance(loss, Loss) else {field.name for field in fields(chosen)}
@@ -72,9 +75,9 @@ class Linear(Distributed):
     def _with_parameters(self, loss: str | Loss, wanted: set[str]) -> Problem:
         if isinstance(self.penalty, str):
             wanted |= {field.name for field in fields(PENALTIES[self.penalty])}
-        given: dict[str, Any] = {p: getattr(self, p, None) for p in ("l1_ratio", "threshold", "level")} | {
-            "strength": self.alpha
-        }
+        given: dict[str, Any] = {
+            p: getattr(self, p, None) for p in ("l1_ratio", "threshold", "level")
+        } | {"strength": self.alpha}
         parameters = {parameter: value for parameter, value in given.items() if parameter in wanted}
         return Problem(loss, self.penalty, intercept=self.fit_intercept, **parameters)
 
@@ -82,7 +85,8 @@ class Linear(Distributed):
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
-    """A certified linear model: min over w, b of (1/n) Σ sᵢ loss(xᵢ·w + b, yᵢ) + alpha · penalty(w).
+    """A certified linear model: min over w, b of (1/n) Σ sᵢ loss(xᵢ·w + b, yᵢ) + alpha ·
+    penalty(w).
 
     `LinearRegressor(penalty="l1", alpha=a)` is `Lasso(alpha=a)`, with `loss="quantile"` it is
     `QuantileRegressor(alpha=a)`, and `LinearRegressor(alpha=a / n)` is `Ridge(alpha=a)`.
@@ -92,8 +96,8 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
     loss : "squared", "huber", "absolute", "quantile", "poisson" or "gamma"
         or a `Loss`.
     threshold : float
-        Residual at which the Huber loss turns linear, in the unit of y. scikit-learn's `epsilon` is a multiple of a
-        scale that it estimates: see docs/estimators.md.
+        Residual at which the Huber loss turns linear, in the unit of y. scikit-learn's `epsilon` is
+        a multiple of a scale that it estimates: see docs/estimators.md.
     level : float
         Which quantile, between 0 and 1.
 
@@ -112,23 +116,35 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
         self.coef_, self.intercept_ = models[0].coef_, models[0].intercept_
 
     def predict(self, X: Any, offset: Any = None) -> FloatArray:
-        """X·coef_ + intercept_ + offset, or its exponential, the mean, for "poisson" and "gamma"."""
+        """X·coef_ + intercept_ + offset, or its exponential, the mean, for "poisson" and
+        "gamma".
+        """
         return self._problem().loss.response(self._scores(X, offset))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
-        """R² of the predictions; for "poisson" and "gamma" D², the share of the deviance that they explain."""
+        """R² of the predictions; for "poisson" and "gamma" D², the share of the deviance that they
+        explain.
+        """
         loss = self._problem().loss
         if not loss.steep:
             return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
         labels = np.asarray(y, float)
         if not np.all(loss.accepts(labels)):
             raise InvalidData(f"the {loss.name} loss is for {loss.labels}; y has other values.")
-        weights = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, float)
-        offsets = np.broadcast_to(np.asarray(0.0 if offset is None else offset, float), labels.shape)
-        return explained_deviance(loss, np.asarray(self._scores(X, offset), float), labels, weights, offsets)
+        weights = (
+            np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, float)
+        )
+        offsets = np.broadcast_to(
+            np.asarray(0.0 if offset is None else offset, float), labels.shape
+        )
+        return explained_deviance(
+            loss, np.asarray(self._scores(X, offset), float), labels, weights, offsets
+        )
 
     def _scores(self, X: Any, offset: Any) -> FloatArray:
-        return self._with_offset(product(self._checked(X), self.coef_) + np.float64(self.intercept_), offset)
+        return self._with_offset(
+            product(self._checked(X), self.coef_) + np.float64(self.intercept_), offset
+        )
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
@@ -136,18 +152,22 @@ def _has_probabilities(estimator: LinearClassifier) -> bool:
     chosen = type(loss) if isinstance(loss, Loss) else dict(LOSSES).get(loss)
     if loss == SOFTMAX or (chosen is not None and chosen.probability is not Loss.probability):
         return True
-    raise AttributeError(f"loss={estimator.loss!r} has no probabilities; use loss='logistic', or decision_function.")
+    raise AttributeError(
+        f"loss={estimator.loss!r} has no probabilities; use loss='logistic', or decision_function."
+    )
 
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
-    """A certified linear classifier: min over w, b of (1/n) Σ sᵢ loss(yᵢ(xᵢ·w + b)) + alpha · penalty(w).
+    """A certified linear classifier: min over w, b of (1/n) Σ sᵢ loss(yᵢ(xᵢ·w + b)) + alpha ·
+    penalty(w).
 
-    `LinearClassifier(alpha=1 / (n * C))` is `LogisticRegression(C=C)`, and with `loss="hinge"` a linear SVM. For more
-    than two classes "logistic" is softmax, `loss="multinomial"`. One class against the rest, which other losses, other
-    methods and data split by features always take, is one problem for each class; `result_`, `certificate_`, `bill_`,
-    `dual_gap_` and `n_iter_` then have one entry per class.
+    `LinearClassifier(alpha=1 / (n * C))` is `LogisticRegression(C=C)`, and with `loss="hinge"` a
+    linear SVM. For more than two classes "logistic" is softmax, `loss="multinomial"`. One class
+    against the rest, which other losses, other methods and data split by features always take, is
+    one problem for each class; `result_`, `certificate_`, `bill_`, `dual_gap_` and `n_iter_` then
+    have one entry per class.
 
     Parameters
     ----------
@@ -171,7 +191,9 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
 
     def _problem(self) -> Problem:
         if self.multi_class not in ("auto", "one-vs-rest"):
-            raise InvalidProblem(f"multi_class is 'auto' or 'one-vs-rest', not {self.multi_class!r}.")
+            raise InvalidProblem(
+                f"multi_class is 'auto' or 'one-vs-rest', not {self.multi_class!r}."
+            )
         return self._with_parameters(SOFTMAX, set()) if self.loss == SOFTMAX else super()._problem()
 
     def _is_softmax(self) -> bool:
@@ -196,7 +218,9 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
         self.intercept_ = np.hstack([model.intercept_ for model in models]).astype(self.coef_.dtype)
 
     def decision_function(self, X: Any, offset: Any = None) -> FloatArray:
-        """The scores: one number per row for two classes (positive: the second), else one per row and class."""
+        """The scores: one number per row for two classes (positive: the second), else one per row
+        and class.
+        """
         scores: FloatArray = product(self._checked(X), self.coef_.T) + self.intercept_
         if offset is not None or self._results[0].model.problem.offset:
             return self._with_offset(scores.ravel(), offset)
@@ -213,10 +237,16 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, offset: Any = None) -> FloatArray:
-        """The probabilities of the classes; those of one against the rest are scaled to add up to 1."""
+        """The probabilities of the classes; those of one against the rest are scaled to add up to
+        1.
+        """
         scores = self.decision_function(X, offset)
         if self._is_softmax():
-            return np.asarray(softmax(np.column_stack([0 * scores, scores]) if scores.ndim == 1 else scores, axis=1))
+            return np.asarray(
+                softmax(
+                    np.column_stack([0 * scores, scores]) if scores.ndim == 1 else scores, axis=1
+                )
+            )
         probability = self._problem().loss.probability
         positive = probability(scores, 1.0)
         if scores.ndim == 1:

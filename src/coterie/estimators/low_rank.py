@@ -1,4 +1,6 @@
-"""Models that are a matrix of low rank, on rows held by several parties: many classes, or several numbers at once."""
+"""Models that are a matrix of low rank, on rows held by several parties: many classes, or several
+numbers at once.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class LowRank(Distributed):
     radius : float
         The trace norm of the coefficients at most: small values give few patterns, i.e. a low rank.
     fit_intercept : bool
-        Whether b is fitted; it is never penalised, and columns are centred without being written down.
+        Whether b is fitted; it is never penalised, and columns are centred without being written
+        down.
 
     Attributes
     ----------
@@ -50,17 +53,22 @@ class LowRank(Distributed):
         self._left, self._right = (model.U * model.s).astype(dtype), model.V.astype(dtype)
         self.singular_values_, self.rank_ = model.s.astype(dtype), model.rank_
         self.coef_ = self._right @ self._left.T
-        self.intercept_: Any = np.zeros(len(model.V), dtype) if model.b is None else model.b.astype(float)
+        self.intercept_: Any = (
+            np.zeros(len(model.V), dtype) if model.b is None else model.b.astype(float)
+        )
 
     def _scores(self, X: Any) -> FloatArray:
-        scores: FloatArray = product(self._checked(X), self._left) @ self._right.T + np.atleast_1d(self.intercept_)
+        scores: FloatArray = product(self._checked(X), self._left) @ self._right.T + np.atleast_1d(
+            self.intercept_
+        )
         return scores
 
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: ignore[misc]
-    """A certified multi-task model: min of (1/n) Σ sᵢ ½‖xᵢW + b − yᵢ‖² over all W of trace norm at most `radius`.
+    """A certified multi-task model: min of (1/n) Σ sᵢ ½‖xᵢW + b − yᵢ‖² over all W of trace norm at
+    most `radius`.
 
     Data is split by samples.
 
@@ -73,7 +81,9 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
     _reading: ClassVar[Mapping[str, Any]] = {"multi_output": True, "y_numeric": True}
 
     def _of_rows(self, rows: Rows) -> Rows:
-        return replace(rows, target=[rows.target] if isinstance(rows.target, str) else list(rows.target))
+        return replace(
+            rows, target=[rows.target] if isinstance(rows.target, str) else list(rows.target)
+        )
 
     def _labels(
         self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
@@ -94,7 +104,8 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class LowRankClassifier(ClassifierMixin, LowRank):  # type: ignore[misc]
-    """A certified multinomial model: least mean of −log softmax(xᵢW + b)[yᵢ] over all W of trace norm at most `radius`.
+    """A certified multinomial model: least mean of −log softmax(xᵢW + b)[yᵢ] over all W of trace
+    norm at most `radius`.
 
     Data is split by samples.
 
@@ -119,7 +130,9 @@ class LowRankClassifier(ClassifierMixin, LowRank):  # type: ignore[misc]
         return [y], self._classes(y, weights)[1]
 
     def decision_function(self, X: Any) -> FloatArray:
-        """One score per row and class; for two classes, how far the second is ahead of the first."""
+        """One score per row and class; for two classes, how far the second is ahead of the
+        first.
+        """
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
@@ -143,8 +156,12 @@ class LowRankClassifier(ClassifierMixin, LowRank):  # type: ignore[misc]
         """The k most probable classes of every row, the best first."""
         scores = self._scores(X)
         if not 1 <= k <= len(self.classes_):
-            raise InvalidProblem(f"k must be between 1 and the {len(self.classes_)} classes, not {k!r}.")
-        predicted: npt.NDArray[Any] = self.classes_[np.argsort(-scores, axis=1, kind="stable")[:, :k]]
+            raise InvalidProblem(
+                f"k must be between 1 and the {len(self.classes_)} classes, not {k!r}."
+            )
+        predicted: npt.NDArray[Any] = self.classes_[
+            np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        ]
         return predicted
 
     def top_k_score(self, X: Any, y: Any, k: int = 5, sample_weight: Any = None) -> float:

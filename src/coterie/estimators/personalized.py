@@ -34,7 +34,11 @@ from coterie.run.tables import gather
 from coterie.stats.choosing import BOOSTED, FOLDS, LINEAR
 from coterie.stats.folds import deal_folds
 
-GRIDS: dict[str, tuple[float, ...]] = {"beta": (1.0, 10.0, 100.0), "mu": (0.3, 1.0, 3.0), "lam": (3.0, 10.0, 30.0)}
+GRIDS: dict[str, tuple[float, ...]] = {
+    "beta": (1.0, 10.0, 100.0),
+    "mu": (0.3, 1.0, 3.0),
+    "lam": (3.0, 10.0, 30.0),
+}
 """What `cv` tries where a single number is given."""
 
 DEFAULT, ALONE = "dada", "local"
@@ -65,7 +69,9 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _fit_linear(self, tables: Sequence[Table], settings: Settings, classes: Any, wanted: Sequence[str]) -> Result:
+    def _fit_linear(
+        self, tables: Sequence[Table], settings: Settings, classes: Any, wanted: Sequence[str]
+    ) -> Result:
         """Choose among those and what `_boosted` says, and fit the choice to all rows."""
         penalty = {"penalty": self.penalty}
         if self.l1_ratio is not None:
@@ -90,7 +96,11 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
 
     def _keep(self, result: Result) -> None:
         self.result_, self.model_, self.certificate_ = result, result.model, result.certificate
-        self.bill_, self.history_, self.dual_gap_ = result.bill, result.history, result.certificate.gap
+        self.bill_, self.history_, self.dual_gap_ = (
+            result.bill,
+            result.history,
+            result.certificate.gap,
+        )
         self.n_iter_ = result.rounds
         self.users_ = np.array(self.model_.users)
 
@@ -99,7 +109,8 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         X = checked(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
         if users is None and len(self.model_.users) > 1 and self.unknown == "common":
             warnings.warn(
-                "nobody says whose these rows are, so they get the common model. Give users=; in searches of "
+                "nobody says whose these rows are, so they get the common model. Give users=; in "
+                "searches of "
                 "scikit-learn call sklearn.set_config(enable_metadata_routing=True) before.",
                 UserWarning,
                 stacklevel=4,
@@ -108,30 +119,41 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         scores: FloatArray = self.model_.decision_function(X, users, unknown=self.unknown)
         return scores
 
-    def _per_user(self, good: npt.NDArray[Any], users: Any, weights: Any = None) -> dict[str, float]:
-        labels = np.zeros(len(good), int).astype(str) if users is None else np.asarray(users).astype(str)
+    def _per_user(
+        self, good: npt.NDArray[Any], users: Any, weights: Any = None
+    ) -> dict[str, float]:
+        labels = (
+            np.zeros(len(good), int).astype(str) if users is None else np.asarray(users).astype(str)
+        )
         shares = np.ones(len(good)) if weights is None else np.asarray(weights, float)
         parts = ((str(user), labels == user) for user in np.unique(labels))
-        return {user: float(np.average(good[own], weights=shares[own])) for user, own in parts if shares[own].sum() > 0}
+        return {
+            user: float(np.average(good[own], weights=shares[own]))
+            for user, own in parts
+            if shares[own].sum() > 0
+        }
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[misc]
     """A classifier for each user that borrows strength from others.
 
-    `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. By default the model is
-    chosen by cross-validation at the users (`cv`, 3 folds, class by class) among one linear model for all, one with an
-    intercept of its own for everybody, a common one with deviations, linear models alone, and boosted ones: for all,
-    alone, and near those of similar users (`dada`, `dada-linear`); `choice_` and `trials_` say what was chosen, and
-    how all did. `method` names one instead: "shared", or a boosted one.
+    `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. By
+    default the model is chosen by cross-validation at the users (`cv`, 3 folds, class by class)
+    among one linear model for all, one with an intercept of its own for everybody, a common one
+    with deviations, linear models alone, and boosted ones: for all, alone, and near those of
+    similar users (`dada`, `dada-linear`); `choice_` and `trials_` say what was chosen, and how all
+    did. `method` names one instead: "shared", or a boosted one.
 
-    For boosted models, `network` is the collaboration graph (users in sorted order), or "learned". There, with `cv=3`,
-    β, μ and λ are chosen; a list in place of a number says what to try. `begin="global"` starts the models of `dada`
-    near the one for all (published: "zeros"), and `constant` gives everybody an intercept beside the stumps.
+    For boosted models, `network` is the collaboration graph (users in sorted order), or "learned".
+    There, with `cv=3`, β, μ and λ are chosen; a list in place of a number says what to try.
+    `begin="global"` starts the models of `dada` near the one for all (published: "zeros"), and
+    `constant` gives everybody an intercept beside the stumps.
 
-    After `fit`: `model_`, `graph_` (networkx, nodes named by user; boosted models), `users_`, `history_`, `result_`,
-    `certificate_`, `bill_`, `dual_gap_`, `n_iter_`, `classes_`. `unknown` says what `predict` does for a user that was
-    not fitted: "common" (what all have in common), "neighbours" (likewise, or of those that are named), or "error".
+    After `fit`: `model_`, `graph_` (networkx, nodes named by user; boosted models), `users_`,
+    `history_`, `result_`, `certificate_`, `bill_`, `dual_gap_`, `n_iter_`, `classes_`. `unknown`
+    says what `predict` does for a user that was not fitted: "common" (what all have in common),
+    "neighbours" (likewise, or of those that are named), or "error".
     """
 
     predictors: Any = field(default="stumps", kw_only=False)
@@ -174,8 +196,10 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
         self.classes_ = np.unique(y)
         if len(self.classes_) > 2:
             raise InvalidInput(
-                f"Only binary classification is supported, but the labels have {len(self.classes_)} classes. "
-                "Merge classes, or fit one classifier per class. The type of the target is multiclass."
+                "Only binary classification is supported, but the labels have "
+                f"{len(self.classes_)} classes. "
+                "Merge classes, or fit one classifier per class. The type of the target is "
+                "multiclass."
             )
         labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
         tables = gather((X, y, labels), "users", None)
@@ -185,7 +209,8 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
             check_graph(self.method, self.network)
             if len(self.classes_) < 2:
                 raise InvalidInput(
-                    f"the labels have one class, {self.classes_.tolist()[0]!r}. A classifier needs two classes: add "
+                    f"the labels have one class, {self.classes_.tolist()[0]!r}. A classifier "
+                    "needs two classes: add "
                     "rows of another one, of any user."
                 )
             result = self._fit_linear(tables, settings, self.classes_, wanted)
@@ -193,12 +218,16 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
             result = self._fit_boosted(tables, settings)
         warn_unless_optimal(result, stacklevel=3)
         self._keep(result)
-        self.beta_, self.mu_, self.lam_ = (getattr(self.model_.problem, name, None) for name in GRIDS)
+        self.beta_, self.mu_, self.lam_ = (
+            getattr(self.model_.problem, name, None) for name in GRIDS
+        )
         return self
 
     def _boosted(self) -> Personal:
         beta, mu, lam = (_first(getattr(self, name), name, self.cv) for name in GRIDS)
-        return Personal(self.predictors, count=self.count, beta=beta, mu=mu, lam=lam, constant=self.constant)
+        return Personal(
+            self.predictors, count=self.count, beta=beta, mu=mu, lam=lam, constant=self.constant
+        )
 
     def _fit_boosted(self, tables: Sequence[Table], settings: Settings) -> Result:
         problem = self._boosted()
@@ -215,8 +244,12 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
         entry = _entry(self.method)
         wanted = ("local_steps", *(("alternations", "sample") if entry.uses_network else ()))
         wanted += ("begin",) if entry.name == DEFAULT else ()
-        options = {part.name: getattr(self, part.name) for part in fields(entry) if part.name in wanted}
-        entry(**options)  # refuses what makes no sense, also where it turns out that nobody needs it
+        options = {
+            part.name: getattr(self, part.name) for part in fields(entry) if part.name in wanted
+        }
+        entry(
+            **options
+        )  # refuses what makes no sense, also where it turns out that nobody needs it
         return _settings_of(self, method=self.method, **options)
 
     @property
@@ -224,10 +257,16 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
         """The collaboration graph, with each user's confidence and loss on its own rows."""
         check_is_fitted(self, "model_")
         if not hasattr(self.model_, "weights"):
-            raise AttributeError(f"{self.choice_!r} has no graph of who is alike; fit with method='dada'.")
-        graph = nx.relabel_nodes(nx.from_scipy_sparse_array(self.model_.weights), dict(enumerate(self.model_.users)))
+            raise AttributeError(
+                f"{self.choice_!r} has no graph of who is alike; fit with method='dada'."
+            )
+        graph = nx.relabel_nodes(
+            nx.from_scipy_sparse_array(self.model_.weights), dict(enumerate(self.model_.users))
+        )
         for name, values in (("confidence", self.model_.confidence), ("loss", self.model_.losses)):
-            nx.set_node_attributes(graph, dict(zip(self.model_.users, values.tolist(), strict=True)), name)
+            nx.set_node_attributes(
+                graph, dict(zip(self.model_.users, values.tolist(), strict=True)), name
+            )
         return graph
 
     def decision_function(self, X: Any, users: Any = None) -> FloatArray:
@@ -241,7 +280,9 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
         return classes
 
     def predict_proba(self, X: Any, users: Any = None) -> FloatArray:
-        """The probabilities of the two classes: of a boosted model as boosting has them, σ(2 score)."""
+        """The probabilities of the two classes: of a boosted model as boosting has them, σ(2
+        score).
+        """
         scores = self._scores(X, users)
         second = expit(scores if self.model_.problem.kind.name == "shared" else 2.0 * scores)
         return np.column_stack([1.0 - second, second])
@@ -258,15 +299,17 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc]
-    """A linear model for each user that borrows strength from all: least squares with deviations, or another loss.
+    """A linear model for each user that borrows strength from all: least squares with deviations,
+    or another loss.
 
-    `fit(X, y, users=)` takes the user of every row. The prices of deviations, and whether there are any, are chosen by
-    cross-validation at the users (`cv`, 3 folds) among one model for all, one with an intercept of its own for
-    everybody, a common one with deviations, and models alone; `choice_` and `trials_` say what was chosen, and how all
-    did.
+    `fit(X, y, users=)` takes the user of every row. The prices of deviations, and whether there are
+    any, are chosen by cross-validation at the users (`cv`, 3 folds) among one model for all, one
+    with an intercept of its own for everybody, a common one with deviations, and models alone;
+    `choice_` and `trials_` say what was chosen, and how all did.
 
-    After `fit`: `model_` (`coef_`, `intercept_`, `deviations`, `offsets`), `users_`, `result_`, `certificate_`,
-    `bill_`, `dual_gap_`, `history_`, `n_iter_`. `unknown` is as in `PersonalizedClassifier`.
+    After `fit`: `model_` (`coef_`, `intercept_`, `deviations`, `offsets`), `users_`, `result_`,
+    `certificate_`, `bill_`, `dual_gap_`, `history_`, `n_iter_`. `unknown` is as in
+    `PersonalizedClassifier`.
     """
 
     loss: str = field(default="squared", kw_only=False)
@@ -315,10 +358,12 @@ def cross_validated(
     folds: int,
     settings: Settings,
 ) -> tuple[Personal, list[Parameters]]:
-    """The problem with the parameters that do best on rows kept back, and everything that was tried.
+    """The problem with the parameters that do best on rows kept back, and everything that was
+    tried.
 
-    Every user deals its own rows into folds and counts its own right answers; only the two counts would leave it. μ
-    and, for a learned graph, λ are chosen first, then β. Personal linear models keep the β that they have.
+    Every user deals its own rows into folds and counts its own right answers; only the two counts
+    would leave it. μ and, for a learned graph, λ are chosen first, then β. Personal linear models
+    keep the β that they have.
     """
     folds = whole_number("cv", folds, least=2)
     entry, trials = _entry(settings.algorithm.method), []
@@ -352,7 +397,9 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, settings:
     classes = np.unique(np.concatenate([table.y for table in tables if table.y is not None]))
     fold_of = deal_folds(tables, "users", folds, settings.seed, classes)
     for fold in range(folds):
-        parts = [t.take_rows(np.flatnonzero(own != fold)) for t, own in zip(tables, fold_of, strict=True)]
+        parts = [
+            t.take_rows(np.flatnonzero(own != fold)) for t, own in zip(tables, fold_of, strict=True)
+        ]
         named = [replace(part, name=t.name) for part, t in zip(parts, tables, strict=True)]
         result: Result = fit(problem, named, settings)
         for table, own in zip(tables, fold_of, strict=True):
@@ -378,7 +425,13 @@ def _is_learned(network: Any) -> bool:
 def _settings_of(estimator: Any, **more: Any) -> Settings:
     """The settings that an estimator's parameters ask for."""
     limits = {"tol": estimator.tol, "max_rounds": estimator.max_rounds}
-    return Settings.of(split="users", engine=estimator.engine, seed=seed_of(estimator.random_state), **limits, **more)
+    return Settings.of(
+        split="users",
+        engine=estimator.engine,
+        seed=seed_of(estimator.random_state),
+        **limits,
+        **more,
+    )
 
 
 def _entry(method: str) -> type[Method[Any, Any]]:
@@ -389,7 +442,9 @@ def _first(value: Any, name: str, cv: int | None) -> float:
     if isinstance(value, Real):
         return float(value)
     if cv is None:
-        raise InvalidInput(f"{name}={value!r} are several values to choose from: set cv=3, or give one number.")
+        raise InvalidInput(
+            f"{name}={value!r} are several values to choose from: set cv=3, or give one number."
+        )
     return _several(value, name)[0]
 
 
@@ -401,5 +456,7 @@ def _several(value: Any, name: str) -> tuple[float, ...]:
     except (TypeError, ValueError):
         values = ()
     if not values:
-        raise InvalidInput(f"{name}={value!r} must be a number, or with cv a list of numbers to try.")
+        raise InvalidInput(
+            f"{name}={value!r} must be a number, or with cv a list of numbers to try."
+        )
     return values

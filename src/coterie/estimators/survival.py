@@ -23,10 +23,12 @@ from coterie.problems.survival.model import Baseline
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class CoxRegressor(Distributed):
-    """Certified proportional hazards: least −log partial likelihood / n + alpha · penalty(w), with Breslow's ties.
+    """Certified proportional hazards: least −log partial likelihood / n + alpha · penalty(w), with
+    Breslow's ties.
 
-    One agent has all rows, so that the model is that of the pooled data. With `agent_strata` they may be split over
-    several agents, each a stratum with its own baseline hazard: that is another model.
+    One agent has all rows, so that the model is that of the pooled data. With `agent_strata` they
+    may be split over several agents, each a stratum with its own baseline hazard: that is another
+    model.
 
     Parameters
     ----------
@@ -44,7 +46,8 @@ class CoxRegressor(Distributed):
     Attributes
     ----------
     coef_ : logarithms of hazard ratios
-    baseline_ : the baseline hazards, a `Baseline` for each agent; not for rows of a cluster, which stay there
+    baseline_ : the baseline hazards, a `Baseline` for each agent; not for rows of a cluster, which
+    stay there
     """
 
     penalty: str | Penalty = field(default="l2", kw_only=False)
@@ -71,8 +74,9 @@ class CoxRegressor(Distributed):
     ) -> Self:
         """Fit the model; rows of weight zero are left out.
 
-        y       times; or a row of (time, event), as `co.survival_labels` makes them; or a structured array of events
-                and times, as scikit-survival has them. On a cluster, names of columns.
+        y       times; or a row of (time, event), as `co.survival_labels` makes them; or a
+                structured array of events and times, as scikit-survival has them. On a cluster,
+                names of columns.
         event   whether each time is that of an event; without it, all are
         entry   after what time each row was under observation (left truncation)
         strata  the stratum of each row, which has a baseline hazard of its own
@@ -89,37 +93,59 @@ class CoxRegressor(Distributed):
         return self
 
     def _problem(self) -> Problem:
-        wanted = {one.name for one in fields(PENALTIES[self.penalty])} if isinstance(self.penalty, str) else set()
+        wanted = (
+            {one.name for one in fields(PENALTIES[self.penalty])}
+            if isinstance(self.penalty, str)
+            else set()
+        )
         given: dict[str, Any] = {"strength": self.alpha, "l1_ratio": self.l1_ratio}
         own = {name: value for name, value in given.items() if name in wanted}
         return Problem("cox", self.penalty, agent_strata=self.agent_strata, **own)
 
     def _of_rows(self, rows: Rows) -> Rows:
         if isinstance(rows.target, str):
-            raise InvalidData("rows of a cluster need columns of times and events: y=['days', 'died'].")
+            raise InvalidData(
+                "rows of a cluster need columns of times and events: y=['days', 'died']."
+            )
         return rows
 
     def _take(self, models: Any, dtype: Any, one: bool) -> None:
         self.coef_ = models[0].coef_
 
     def predict(self, X: Any, offset: Any = None) -> FloatArray:
-        """X·coef_ + offset, the logarithm of the hazard up to a constant: the larger, the sooner."""
+        """X·coef_ + offset, the logarithm of the hazard up to a constant: the larger, the
+        sooner.
+        """
         return self._with_offset(product(self._checked(X), self.coef_), offset)
 
     def predict_survival(
         self, X: Any, times: Any, agent: int = 0, stratum: float | None = None, offset: Any = None
     ) -> FloatArray:
-        """The probability of no event until each time, a row for each row: with the baseline of that agent."""
+        """The probability of no event until each time, a row for each row: with the baseline of
+        that agent.
+        """
         scores = self.predict(X, offset)
         if self.baseline_ is None:
-            raise InvalidData("the baseline hazards are where the rows are. Use result_.model.baseline there.")
+            raise InvalidData(
+                "the baseline hazards are where the rows are. Use result_.model.baseline there."
+            )
         return self.baseline_[agent].survival(scores, times, stratum)
 
     def score(
-        self, X: Any, y: Any, event: Any = None, entry: Any = None, strata: Any = None, offset: Any = None
+        self,
+        X: Any,
+        y: Any,
+        event: Any = None,
+        entry: Any = None,
+        strata: Any = None,
+        offset: Any = None,
     ) -> float:
-        """The concordance: of the pairs of which it is known who had an event first, the share that scores order so."""
-        lower, equal, every = concordance_counts(_labels(y, event, entry, strata), self.predict(X, offset))
+        """The concordance: of the pairs of which it is known who had an event first, the share that
+        scores order so.
+        """
+        lower, equal, every = concordance_counts(
+            _labels(y, event, entry, strata), self.predict(X, offset)
+        )
         return float((lower + 0.5 * equal) / every) if every else float("nan")
 
 
@@ -127,7 +153,9 @@ def _labels(y: Any, event: Any, entry: Any, strata: Any) -> npt.NDArray[Any]:
     """Labels as `solve` takes them."""
     array = np.asarray(y)
     if array.dtype.kind not in "biufcV":
-        raise InvalidData(f"Unknown label type: y holds {array.dtype}. Give times as numbers, e.g. of days.")
+        raise InvalidData(
+            f"Unknown label type: y holds {array.dtype}. Give times as numbers, e.g. of days."
+        )
     if array.dtype.kind == "c":
         return array  # which is refused as any other complex data is
     if array.dtype.names is not None:

@@ -18,7 +18,10 @@ class Methods(Catalogue[Method]):
 
     @cached_property
     def _own(self) -> dict[str, type[Method]]:
-        return {**super()._own, **{one.name: one for kind in KINDS.built_in() for one in kind.methods}}
+        return {
+            **super()._own,
+            **{one.name: one for kind in KINDS.built_in() for one in kind.methods},
+        }
 
 
 METHODS = Methods("coterie.methods", Method, "method", split=("features", "samples", "users"))

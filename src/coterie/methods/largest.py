@@ -19,7 +19,8 @@ LOWEST, HIGHEST = -64 * STEPS, 96 * STEPS
 def largest(agent: Agent, value: float) -> Protocol[float]:
     """The largest of the agents' numbers, none of them negative; all hear all of them.
 
-    With secure sums all hear how many lie on which shelf, and the answer is the top of the highest shelf.
+    With secure sums all hear how many lie on which shelf, and the answer is the top of the highest
+    shelf.
     """
     if not agent.secure_sums:
         return float((yield Sum(agent.one_hot(value))).max())

@@ -1,7 +1,8 @@
 """What every method can do: start, take a round, and show its point.
 
-A method is a frozen dataclass of parameters; what changes lives in a State, a frozen dataclass of arrays and numbers.
-All of `start`, `warm`, `round` and `tune` are conversations: they may compute, or yield a word and be sent the reply.
+A method is a frozen dataclass of parameters; what changes lives in a State, a frozen dataclass of
+arrays and numbers. All of `start`, `warm`, `round` and `tune` are conversations: they may compute,
+or yield a word and be sent the reply.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from coterie.run.collectives import Protocol, Publication
 from coterie.run.disclosure import Disclosure
 from coterie.run.steps import Coordinate, S, Stateful, Steps
 
-NO_INTERCEPT = "fits no intercept, which has no penalty. Use intercept=False, or method='proximal-1'."
+NO_INTERCEPT = (
+    "fits no intercept, which has no penalty. Use intercept=False, or method='proximal-1'."
+)
 """What a method says that needs a penalty on everything."""
 
 
@@ -37,7 +40,9 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
 
     name: ClassVar[str]
     state: ClassVar[type[Any]]
-    """The State's class, which `Method[State]` names: a frozen dataclass of arrays, numbers, strings or None."""
+    """The State's class, which `Method[State]` names: a frozen dataclass of arrays, numbers,
+    strings or None.
+    """
     split: ClassVar[str]
     """"samples", "features" or "users"."""
     summary: ClassVar[str]
@@ -45,7 +50,8 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
     disclosure: ClassVar[Disclosure]
     """What its messages tell."""
     tells_labels: ClassVar[bool]
-    """Whether parties without labels can compute them from its messages, or from its certificates."""
+    """Whether parties without labels can compute them from its messages, or from its certificates.
+    """
 
     family: ClassVar[str] = "linear"
     """Which problems it solves, the name of their kind."""
@@ -54,40 +60,58 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all, and it only asks."""
+        """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all,
+        and it only asks.
+        """
         return False
 
     @property
     def settles_after(self) -> int:
-        """The round before which certificates speak of a problem that still changes: they end no run."""
+        """The round before which certificates speak of a problem that still changes: they end no
+        run.
+        """
         return 0
 
     moves_columns: ClassVar[bool] = False
-    """Whether parties send their columns, in whatever form: a party's policy has to allow that by name."""
+    """Whether parties send their columns, in whatever form: a party's policy has to allow that by
+    name.
+    """
     one_speaker: ClassVar[bool] = False
     """Whether in some rounds one agent speaks alone, so that a sum is its message."""
     keeps_sums: ClassVar[bool] = False
-    """Whether other penalties on the same data cost no further rounds: the points of a path after the first."""
+    """Whether other penalties on the same data cost no further rounds: the points of a path after
+    the first.
+    """
     tensors: ClassVar[bool] = False
-    """Whether it asks data for nothing but products and moments, so that dense rows may be torch tensors on a GPU."""
+    """Whether it asks data for nothing but products and moments, so that dense rows may be torch
+    tensors on a GPU.
+    """
     uses_network: ClassVar[bool] = True
     """Whether it matters who is connected to whom."""
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, arguments):
-            """`Method[State]` is a method for linear problems: type variables have no defaults before Python 3.13."""
+            """`Method[State]` is a method for linear problems: type variables have no defaults
+            before Python 3.13.
+            """
             if cls is Method and not isinstance(arguments, tuple):
                 arguments = (arguments, Rows)
             return super().__class_getitem__(arguments)
 
     def adapted(self, problem: Q) -> tuple[Method[S, Q], Q]:
-        """This method as it suits that problem, and the problem as it suits a method that is a baseline."""
+        """This method as it suits that problem, and the problem as it suits a method that is a
+        baseline.
+        """
         return self, problem
 
     @classmethod
-    def score(cls, problem: Any, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        """How well this method fits, for `method="auto"`, and why ("chosen because ..."); None: only by name."""
+    def score(
+        cls, problem: Any, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str] | None:
+        """How well this method fits, for `method="auto"`, and why ("chosen because ..."); None:
+        only by name.
+        """
         if sizes is None:
             outlook = None
         else:
@@ -98,7 +122,9 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
 
     @classmethod
     def outlook(cls, problem: Any, sizes: Sizes) -> Outlook | None:
-        """What it is expected to take; None: as a first-order method, or it cannot solve that problem."""
+        """What it is expected to take; None: as a first-order method, or it cannot solve that
+        problem.
+        """
         return None
 
     @classmethod
@@ -119,7 +145,9 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
         """The first State."""
 
     def warmed(self, agent: Agent[Q], state: S, point: Point) -> S:
-        """The first State moved to a point that another run came to; a method that cannot starts where it starts."""
+        """The first State moved to a point that another run came to; a method that cannot starts
+        where it starts.
+        """
         return state
 
     def warm(self, agent: Agent[Q], state: S, point: Point) -> Protocol[S]:
@@ -136,21 +164,26 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
         """The model and the dual that the State stands for."""
 
     def expected_gap(self, agent: Agent[Q], state: S) -> float | None:
-        """The gap that a certificate would show, as far as all agents know it without a word; None: they do not.
+        """The gap that a certificate would show, as far as all agents know it without a word; None:
+        they do not.
 
         While it is too large, a run spends no messages on certificates.
         """
         return None
 
     def together(self, agent: Agent[Q]) -> tuple[str, ...] | None:
-        """If agents that are alike may take rounds as one, which fields of a State they do not share; see `crowd`.
+        """If agents that are alike may take rounds as one, which fields of a State they do not
+        share; see `crowd`.
 
-        A round then says sums only, and is written for the last axes of arrays: an agent in front is an axis more.
+        A round then says sums only, and is written for the last axes of arrays: an agent in front
+        is an axis more.
         """
         return None
 
     def tunes_after(self, t: int) -> bool:
-        """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""
+        """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to
+        the rest.
+        """
         return False
 
     def tune(self, agent: Agent[Q], state: S, t: int) -> Protocol[S]:
@@ -158,7 +191,9 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
         raise NotImplementedError
 
     def publish(self, agent: Agent[Q], state: S) -> FloatArray | Publication | None:
-        """What others may `Ask` for until the next round ends; nothing, unless a method says otherwise."""
+        """What others may `Ask` for until the next round ends; nothing, unless a method says
+        otherwise.
+        """
         return None
 
     def receive(self, agent: Agent[Q], state: S, sender: int, note: tuple[float, ...]) -> S:
@@ -171,7 +206,9 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
         return type(self).coordinates is not Method.coordinates
 
     def coordinates(self, agent: Agent[Q], state: S) -> tuple[Coordinate, ...]:
-        """The arrays of the State on which the map acts: shared first, uncounted last; none: no acceleration."""
+        """The arrays of the State on which the map acts: shared first, uncounted last; none: no
+        acceleration.
+        """
         return ()
 
     def accelerated(self, problem: Q) -> Steps[Any]:
@@ -180,5 +217,7 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values."""
-        plain = {name: x.item() if isinstance(x, np.generic) else x for name, x in asdict(self).items()}
+        plain = {
+            name: x.item() if isinstance(x, np.generic) else x for name, x in asdict(self).items()
+        }
         return {"name": self.name, **plain}

@@ -5,8 +5,8 @@
     network("erdos-renyi", 32, seed=1, probability=0.2)
     network(my_networkx_graph, 8)
 
-A topology is a function `(agents, ...) -> Network` in any file of this folder, or one that was registered
-(`co.register`); adding one adds its name.
+A topology is a function `(agents, ...) -> Network` in any file of this folder, or one that was
+registered (`co.register`); adding one adds its name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ from coterie.errors import InvalidNetwork, UnknownName
 from coterie.networks.checks import check_agents
 from coterie.networks.conversions import from_adjacency, from_edges, from_networkx
 from coterie.networks.network import MIXING_RULES, Network, Tree
-from coterie.networks.topologies import complete, erdos_renyi, expander, geometric, lattice, path, ring, star
+from coterie.networks.topologies import (
+    complete,
+    erdos_renyi,
+    expander,
+    geometric,
+    lattice,
+    path,
+    ring,
+    star,
+)
 from coterie.numerics.arrays import Matrix
 
 if TYPE_CHECKING:
@@ -84,15 +93,17 @@ def network(
     connected: bool = True,
     **parameters: Any,
 ) -> Network:
-    """The network of that many agents: from a name with its parameters, a `Network`, a networkx graph, an adjacency
-    matrix, a list of edges (tuples), or a path to an edge file. A graph that is not connected is refused unless
-    `connected=False`.
+    """The network of that many agents: from a name with its parameters, a `Network`, a networkx
+    graph, an adjacency matrix, a list of edges (tuples), or a path to an edge file. A graph that is
+    not connected is refused unless `connected=False`.
     """
     m = check_agents(agents)
     if isinstance(spec, str) and spec.replace("_", "-") in TOPOLOGIES:
         return _named(spec.replace("_", "-"), m, seed, parameters)
     if parameters:
-        raise InvalidNetwork(f"only a named topology takes {', '.join(parameters)}: {', '.join(TOPOLOGIES)}.")
+        raise InvalidNetwork(
+            f"only a named topology takes {', '.join(parameters)}: {', '.join(TOPOLOGIES)}."
+        )
     given = _given(spec, m)
     if given.agents != m:
         raise InvalidNetwork(
@@ -105,7 +116,11 @@ def network(
 
 
 def _named(name: str, agents: int, seed: int, parameters: dict[str, Any]) -> Network:
-    known = [parameter for parameter in inspect.signature(TOPOLOGIES[name]).parameters if parameter != "agents"]
+    known = [
+        parameter
+        for parameter in inspect.signature(TOPOLOGIES[name]).parameters
+        if parameter != "agents"
+    ]
     for parameter in parameters:
         if parameter not in known:
             raise UnknownName(f"parameter of {name!r}", parameter, known)
@@ -115,7 +130,11 @@ def _named(name: str, agents: int, seed: int, parameters: dict[str, Any]) -> Net
 
 
 def _are_edges(spec: Any) -> bool:
-    return isinstance(spec, list) and bool(spec) and all(isinstance(e, tuple) and len(e) in (2, 3) for e in spec)
+    return (
+        isinstance(spec, list)
+        and bool(spec)
+        and all(isinstance(e, tuple) and len(e) in (2, 3) for e in spec)
+    )
 
 
 def _given(spec: str | os.PathLike[str] | Network | nx.Graph | Matrix, agents: int) -> Network:
@@ -130,7 +149,8 @@ def _given(spec: str | os.PathLike[str] | Network | nx.Graph | Matrix, agents: i
         return from_networkx(spec, connected=False)
     if spec is None or callable(spec):
         raise InvalidNetwork(
-            f"a network is a name ({', '.join(TOPOLOGIES)}), a Network, a networkx graph, an adjacency matrix "
+            f"a network is a name ({', '.join(TOPOLOGIES)}), a Network, a networkx graph, an "
+            "adjacency matrix "
             f"or an edge file, not {spec!r}."
         )
     return from_adjacency(spec, connected=False)

@@ -29,31 +29,44 @@ IntArray = npt.NDArray[np.integer[Any]]
 def check_agents(agents: object) -> int:
     """A number of agents: an integer of at least 1."""
     if isinstance(agents, bool) or not isinstance(agents, int | np.integer) or agents < 1:
-        raise InvalidNetwork(f"a network needs a whole number of agents, at least 1, not {agents!r}.")
+        raise InvalidNetwork(
+            f"a network needs a whole number of agents, at least 1, not {agents!r}."
+        )
     return int(agents)
 
 
 def as_weights(matrix: Matrix) -> Matrix:
-    """A checked copy of an adjacency matrix as canonical CSR in float64: no stored zeros, exactly symmetric."""
+    """A checked copy of an adjacency matrix as canonical CSR in float64: no stored zeros, exactly
+    symmetric.
+    """
     W = _as_square(matrix, "an adjacency matrix")
     if W.diagonal().any():
         loops = [str(i) for i in np.flatnonzero(W.diagonal())]
         raise InvalidNetwork(
-            f"an agent has no edge to itself, but the diagonal is not zero at {_listing(loops)}. Set the diagonal to 0."
+            f"an agent has no edge to itself, but the diagonal is not zero at {_listing(loops)}. "
+            "Set the diagonal to 0."
         )
     _refuse_negative(W, 0.0, "an edge weight must be positive", "Use 0 where there is no edge.")
     return _symmetric(W, "(W + W.T) / 2 or numpy.maximum(W, W.T)")
 
 
 def as_mixing(matrix: Matrix, weights: Matrix) -> Matrix:
-    """A checked copy of a mixing matrix as canonical CSR: symmetric, doubly stochastic, zero where there is no edge."""
+    """A checked copy of a mixing matrix as canonical CSR: symmetric, doubly stochastic, zero where
+    there is no edge.
+    """
     A = _as_square(matrix, "a mixing matrix")
     if A.shape != weights.shape:
         raise InvalidNetwork(
-            f"the mixing matrix is {A.shape[0]} × {A.shape[0]}, but the network has {weights.shape[0]} agents. "
+            f"the mixing matrix is {A.shape[0]} × {A.shape[0]}, but the network has "
+            f"{weights.shape[0]} agents. "
             "Give one row and one column per agent."
         )
-    _refuse_negative(A, ROUNDING, "a mixing matrix must not be negative", "Use network.metropolis() for a valid one.")
+    _refuse_negative(
+        A,
+        ROUNDING,
+        "a mixing matrix must not be negative",
+        "Use network.metropolis() for a valid one.",
+    )
     A.data[A.data < 0] = 0.0
     A.eliminate_zeros()
     A = _symmetric(A, "(A + A.T) / 2")
@@ -92,8 +105,10 @@ def check_connected(weights: Matrix) -> None:
     named = [_component(group) for group in groups]
     bridges = [f"({groups[0][0]}, {group[0]})" for group in groups[1:]]
     raise InvalidNetwork(
-        f"the network is not connected, it has {len(groups)} components: {_listing(named, counted=False)}. "
-        f"Add edges between them, for example {_listing(bridges, counted=False)}, or use one of the named topologies."
+        f"the network is not connected, it has {len(groups)} components: "
+        f"{_listing(named, counted=False)}. "
+        f"Add edges between them, for example {_listing(bridges, counted=False)}, or use one of "
+        "the named topologies."
     )
 
 
@@ -111,13 +126,19 @@ def _as_square(matrix: Matrix, what: str) -> Matrix:
         )
     check_agents(matrix.shape[0])
     if matrix.dtype.kind not in "biuf":
-        raise InvalidNetwork(f"{what} must hold real numbers, not {matrix.dtype}. Convert it with .astype(float).")
+        raise InvalidNetwork(
+            f"{what} must hold real numbers, not {matrix.dtype}. Convert it with .astype(float)."
+        )
     square = sp.csr_array(matrix, dtype=np.float64, copy=True)
     square.sum_duplicates()
     square.eliminate_zeros()
     if not np.isfinite(square.data).all():
-        entries = [f"({i}, {j}) is {v}" for i, j, v in _sorted_entries(square) if not np.isfinite(v)]
-        raise InvalidNetwork(f"{what} must be finite, but {_listing(entries)}. Use 0 where there is no edge.")
+        entries = [
+            f"({i}, {j}) is {v}" for i, j, v in _sorted_entries(square) if not np.isfinite(v)
+        ]
+        raise InvalidNetwork(
+            f"{what} must be finite, but {_listing(entries)}. Use 0 where there is no edge."
+        )
     return square
 
 
@@ -134,7 +155,10 @@ def _symmetric(square: Matrix, fix: str) -> Matrix:
         rows = difference.row[apart]
         columns = difference.col[apart]
         pairs = sorted((int(i), int(j)) for i, j in zip(rows, columns, strict=True) if i < j)
-        entries = [f"({i}, {j}) is {square[i, j]:g} but ({j}, {i}) is {square[j, i]:g}" for i, j in pairs[: SHOWN + 1]]
+        entries = [
+            f"({i}, {j}) is {square[i, j]:g} but ({j}, {i}) is {square[j, i]:g}"
+            for i, j in pairs[: SHOWN + 1]
+        ]
         raise InvalidNetwork(
             f"the matrix must be symmetric, but {_listing(entries, total=len(pairs))}. "
             f"Edges have no direction: repair the entries, or use {fix}."
@@ -147,7 +171,9 @@ def _symmetric(square: Matrix, fix: str) -> Matrix:
 
 def _sorted_entries(matrix: Matrix) -> list[tuple[int, int, float]]:
     coo = sp.coo_array(matrix)
-    return sorted((int(i), int(j), float(v)) for i, j, v in zip(coo.row, coo.col, coo.data, strict=True))
+    return sorted(
+        (int(i), int(j), float(v)) for i, j, v in zip(coo.row, coo.col, coo.data, strict=True)
+    )
 
 
 def _listing(items: Sequence[str], *, total: int | None = None, counted: bool = True) -> str:

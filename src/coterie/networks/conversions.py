@@ -1,7 +1,8 @@
 """Networks from a networkx graph, an adjacency matrix, or a list or file of edges.
 
-An edge file has one edge per line, "i j" or "i j weight", separated by blanks, commas or semicolons; agents are counted
-from 0, a `#` starts a comment, and a first line of words is a header:
+An edge file has one edge per line, "i j" or "i j weight", separated by blanks, commas or
+semicolons; agents are counted from 0, a `#` starts a comment, and a first line of words is a
+header:
 
     # a triangle with one strong edge
     0 1
@@ -36,16 +37,20 @@ def from_adjacency(matrix: Matrix, *, connected: bool = True) -> Network:
 
 
 def from_networkx(graph: nx.Graph, *, connected: bool = True) -> Network:
-    """A network from an undirected graph; the edge attribute "weight" counts, 1 where there is none.
+    """A network from an undirected graph; the edge attribute "weight" counts, 1 where there is
+    none.
 
-    Nodes that are called 0 to m − 1 keep their numbers; others are numbered in the order in which they were added. The
-    node attribute "pos" becomes the positions if every node has one.
+    Nodes that are called 0 to m − 1 keep their numbers; others are numbered in the order in which
+    they were added. The node attribute "pos" becomes the positions if every node has one.
     """
     if graph.is_directed():
-        raise InvalidNetwork("edges have no direction here, but the graph is directed. Use graph.to_undirected().")
+        raise InvalidNetwork(
+            "edges have no direction here, but the graph is directed. Use graph.to_undirected()."
+        )
     if graph.is_multigraph():
         raise InvalidNetwork(
-            "the graph may have parallel edges. Use networkx.Graph(graph), with summed weights if wanted."
+            "the graph may have parallel edges. Use networkx.Graph(graph), with summed weights if "
+            "wanted."
         )
     nodes = list(graph.nodes)
     m = check_agents(len(nodes))
@@ -56,7 +61,9 @@ def from_networkx(graph: nx.Graph, *, connected: bool = True) -> Network:
     for u, v, weight in graph.edges(data="weight"):
         edges.append((number[u], number[v], _weight(weight, f"edge ({u!r}, {v!r})")))
     name = graph.name or "custom"
-    return _checked(Network(_assembled(edges, m), name, positions=_positions(graph, nodes)), connected)
+    return _checked(
+        Network(_assembled(edges, m), name, positions=_positions(graph, nodes)), connected
+    )
 
 
 def _positions(graph: nx.Graph, nodes: Sequence[Any]) -> FloatArray | None:
@@ -68,9 +75,14 @@ def _positions(graph: nx.Graph, nodes: Sequence[Any]) -> FloatArray | None:
 
 
 def from_edges(
-    source: str | os.PathLike[str] | Iterable[Sequence[float]], agents: int | None = None, *, connected: bool = True
+    source: str | os.PathLike[str] | Iterable[Sequence[float]],
+    agents: int | None = None,
+    *,
+    connected: bool = True,
 ) -> Network:
-    """A network from an edge file, or from (i, j) and (i, j, weight); `agents` defaults to the largest number + 1."""
+    """A network from an edge file, or from (i, j) and (i, j, weight); `agents` defaults to the
+    largest number + 1.
+    """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         edges = _read(path)
@@ -80,13 +92,16 @@ def from_edges(
         name = "custom"
     if agents is None:
         if not edges:
-            raise InvalidNetwork("there are no edges, so the number of agents is unknown. Give it as agents=.")
+            raise InvalidNetwork(
+                "there are no edges, so the number of agents is unknown. Give it as agents=."
+            )
         agents = 1 + max(max(i, j) for i, j, _ in edges)
     m = check_agents(agents)
     beyond = next(((i, j) for i, j, _ in edges if max(i, j) >= m), None)
     if beyond is not None:
         raise InvalidNetwork(
-            f"the edge {beyond} names agent {max(beyond)}, but the {m} agents are called 0 to {m - 1}. "
+            f"the edge {beyond} names agent {max(beyond)}, but the {m} agents are called 0 to "
+            f"{m - 1}. "
             f"Count agents from 0, or give agents={max(beyond) + 1}."
         )
     return _checked(Network(_assembled(edges, m), name), connected)
@@ -104,8 +119,14 @@ def _read(path: Path) -> list[Edge]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise InvalidNetwork(f"the edge file {str(path)!r} cannot be read: {reason}.") from None
-    lines = ((number, line.partition("#")[0]) for number, line in enumerate(text.splitlines(), start=1))
-    rows = [(number, line.replace(",", " ").replace(";", " ").split()) for number, line in lines if line.strip()]
+    lines = (
+        (number, line.partition("#")[0]) for number, line in enumerate(text.splitlines(), start=1)
+    )
+    rows = [
+        (number, line.replace(",", " ").replace(";", " ").split())
+        for number, line in lines
+        if line.strip()
+    ]
     if rows and not any(_is_number(field) for field in rows[0][1]):
         del rows[0]
     return [_edge(fields, f"{path.name}, line {number}") for number, fields in rows]
@@ -118,9 +139,14 @@ def _edge(fields: Sequence[Any], where: str) -> Edge:
         if any(end < 0 or end != float(given) for end, given in zip(ends, (i, j), strict=True)):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        shown = " ".join(map(str, fields)) if isinstance(fields, Sequence | np.ndarray) else repr(fields)
+        shown = (
+            " ".join(map(str, fields))
+            if isinstance(fields, Sequence | np.ndarray)
+            else repr(fields)
+        )
         raise InvalidNetwork(
-            f"{where}: an edge is two agents, counted from 0, and perhaps a weight, like '0 1' or '0 1 2.5', "
+            f"{where}: an edge is two agents, counted from 0, and perhaps a weight, like '0 1' or "
+            "'0 1 2.5', "
             f"not {shown!r}."
         ) from None
     return ends[0], ends[1], _weight(weight, where)
@@ -133,7 +159,8 @@ def _weight(weight: Any, where: str) -> float:
         number = float("nan")
     if not (number > 0 and np.isfinite(number)):
         raise InvalidNetwork(
-            f"{where}: a weight must be a positive number, not {weight!r}. Leave out an edge that carries nothing."
+            f"{where}: a weight must be a positive number, not {weight!r}. Leave out an edge that "
+            "carries nothing."
         )
     return number
 
@@ -147,7 +174,9 @@ def _is_number(text: str) -> bool:
 
 
 def _assembled(edges: Iterable[Edge], agents: int) -> Matrix:
-    """The weights matrix; an edge may be listed twice, in either direction, as long as its weight is the same."""
+    """The weights matrix; an edge may be listed twice, in either direction, as long as its weight
+    is the same.
+    """
     weight_of: dict[tuple[int, int], float] = {}
     for i, j, weight in edges:
         pair = (min(i, j), max(i, j))

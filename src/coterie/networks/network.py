@@ -1,11 +1,14 @@
-"""A network of agents: an undirected graph with positive edge weights, and the matrices that travel along its edges.
+"""A network of agents: an undirected graph with positive edge weights, and the matrices that travel
+along its edges.
 
     L = D − W                                     Laplacian, D = diag(W 1)
-    A_ij = 1 / (1 + max(n_i, n_j))                Metropolis weights on edges, n_j the number of neighbours of j
+    A_ij = 1 / (1 + max(n_i, n_j))                Metropolis weights on edges, n_j the number of
+                                                  neighbours of j
     A = I − step · L                              Laplacian mixing, step < 1 / max D_jj
 
-Both mixing matrices are symmetric, doubly stochastic and non-negative; the spectral gap of A is 1 − |λ₂(A)|, with λ₂
-the second largest eigenvalue in modulus. Distances (diameter, depth) count hops: weights do not make an edge longer.
+Both mixing matrices are symmetric, doubly stochastic and non-negative; the spectral gap of A is 1 −
+|λ₂(A)|, with λ₂ the second largest eigenvalue in modulus. Distances (diameter, depth) count hops:
+weights do not make an edge longer.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ DISTANCES_AT_ONCE = 256
 
 
 class Tree(NamedTuple):
-    """A breadth-first spanning tree. With a server the root is the server: every parent is −1 and the depth is 1."""
+    """A breadth-first spanning tree. With a server the root is the server: every parent is −1 and
+    the depth is 1.
+    """
 
     parents: npt.NDArray[np.intp]
     """The parent of each agent, −1 at the root."""
@@ -47,15 +52,17 @@ class Tree(NamedTuple):
 class Network:
     """An undirected connected graph of agents with positive edge weights.
 
-    The constructor checks the weights, but accepts a graph that is not connected (`is_connected`), such as a learned
-    collaboration graph. `network`, the topologies and the `from_...` functions return connected graphs.
+    The constructor checks the weights, but accepts a graph that is not connected (`is_connected`),
+    such as a learned collaboration graph. `network`, the topologies and the `from_...` functions
+    return connected graphs.
     """
 
     weights: Matrix
     """Symmetric, non-negative, zero diagonal: m × m CSR in float64, read-only."""
     name: str = "custom"
     server: bool = False
-    """Whether every agent talks only to a server outside the agents; the weights are then all zero."""
+    """Whether every agent talks only to a server outside the agents; the weights are then all zero.
+    """
     positions: FloatArray | None = None
     """The position of each agent in drawings, m × 2."""
     attempts: int = 1
@@ -65,7 +72,8 @@ class Network:
         weights = as_weights(self.weights)
         if self.server and weights.nnz:
             raise InvalidNetwork(
-                f"with a server the agents have no edges among themselves, but {weights.nnz // 2} are given. "
+                f"with a server the agents have no edges among themselves, but {weights.nnz // 2} "
+                "are given. "
                 "Use all-zero weights, or server=False."
             )
         object.__setattr__(self, "weights", _sealed_csr(weights))
@@ -123,7 +131,10 @@ class Network:
     @cached_property
     def is_connected(self) -> bool:
         """Whether every agent can reach every other one, over the edges or through the server."""
-        return self.server or csgraph.connected_components(self.weights, directed=False, return_labels=False) == 1
+        return (
+            self.server
+            or csgraph.connected_components(self.weights, directed=False, return_labels=False) == 1
+        )
 
     def check_connected(self) -> None:
         """Raise an error that lists the components of a graph that is not connected."""
@@ -147,7 +158,9 @@ class Network:
         return largest
 
     def tree(self, root: int = 0) -> Tree:
-        """The breadth-first spanning tree from that root; agents are visited in the order of their numbers."""
+        """The breadth-first spanning tree from that root; agents are visited in the order of their
+        numbers.
+        """
         self._check_agent(root)
         if root == 0:
             return self._first_tree
@@ -161,7 +174,9 @@ class Network:
         if self.server:
             return Tree(_read_only(np.full(self.agents, -1)), 1, _read_only(np.arange(self.agents)))
         self.check_connected()
-        order, parents = csgraph.breadth_first_order(self.weights, root, directed=True, return_predecessors=True)
+        order, parents = csgraph.breadth_first_order(
+            self.weights, root, directed=True, return_predecessors=True
+        )
         parents[root] = -1
         hops = np.zeros(self.agents, dtype=np.intp)
         for agent in order[1:]:
@@ -175,11 +190,15 @@ class Network:
         return self._laplacian
 
     def metropolis(self) -> Matrix:
-        """The Metropolis matrix, as read-only CSR: 1 / (1 + max(n_i, n_j)) on edges, the rest of 1 on the diagonal."""
+        """The Metropolis matrix, as read-only CSR: 1 / (1 + max(n_i, n_j)) on edges, the rest of 1
+        on the diagonal.
+        """
         return self._metropolis
 
     def laplacian_mixing(self, step: float | None = None) -> Matrix:
-        """I − step · L, as read-only CSR; the default step is 1 / (largest degree + largest weight)."""
+        """I − step · L, as read-only CSR; the default step is 1 / (largest degree + largest
+        weight).
+        """
         L = self.laplacian()
         largest = float(self.degrees.max())
         if step is None:
@@ -188,12 +207,16 @@ class Network:
                 step = 1.0 / (largest + float(self.weights.data.max()))
         elif not (step > 0 and step * largest < 1):
             limit = f"below 1 / {largest:g} (the largest degree)" if largest else "finite"
-            raise InvalidNetwork(f"I − step · L mixes only for a positive step {limit}; the step is {step!r}.")
+            raise InvalidNetwork(
+                f"I − step · L mixes only for a positive step {limit}; the step is {step!r}."
+            )
         identity = sp.diags_array(np.ones(self.agents))
         return _sealed_csr(sp.csr_array(identity - step * L))
 
     def mixing(self, rule: str | Matrix) -> Matrix:
-        """The matrix of a `Mix`: "laplacian" (L), "metropolis", "laplacian-mixing", or a given matrix, checked."""
+        """The matrix of a `Mix`: "laplacian" (L), "metropolis", "laplacian-mixing", or a given
+        matrix, checked.
+        """
         if not isinstance(rule, str):
             return self.check_mixing(rule)
         match rule.replace("_", "-"):
@@ -207,19 +230,25 @@ class Network:
                 raise UnknownName("mixing rule", rule, MIXING_RULES)
 
     def check_mixing(self, matrix: Matrix) -> Matrix:
-        """That matrix as read-only CSR, if it is symmetric, doubly stochastic, and zero where there is no edge."""
+        """That matrix as read-only CSR, if it is symmetric, doubly stochastic, and zero where there
+        is no edge.
+        """
         self._need_edges()
         return _sealed_csr(as_mixing(matrix, self.weights))
 
     def spectral_gap(self, rule: str | Matrix = "metropolis") -> float:
-        """1 − |λ₂| of a mixing matrix: 1 when one step averages all agents, near 0 when news travels slowly."""
+        """1 − |λ₂| of a mixing matrix: 1 when one step averages all agents, near 0 when news
+        travels slowly.
+        """
         if isinstance(rule, str) and rule == "laplacian":
             raise InvalidNetwork(
-                "the Laplacian is not a mixing matrix; its spectral gap is that of 'laplacian-mixing'."
+                "the Laplacian is not a mixing matrix; its spectral gap is that of "
+                "'laplacian-mixing'."
             )
         if self.agents == 1:
             return 1.0
-        # I − A is a Laplacian too: λ₂(A) = 1 − λ₂(I − A), and the other end of the spectrum is 1 − λmax(I − A).
+        # I − A is a Laplacian too: λ₂(A) = 1 − λ₂(I − A), and the other end of the spectrum is 1 −
+        # λmax(I − A).
         identity = sp.diags_array(np.ones(self.agents))
         low, high = laplacian_ends(sp.csr_array(identity - self.mixing(rule)))
         return 1.0 - max(abs(1.0 - low), abs(1.0 - high))
@@ -238,7 +267,9 @@ class Network:
     # Other formats
 
     def to_networkx(self) -> nx.Graph:
-        """The same graph with the weights as edge attribute "weight"; a server is one more node, "server"."""
+        """The same graph with the weights as edge attribute "weight"; a server is one more node,
+        "server".
+        """
         import networkx  # which takes long to import
 
         graph = networkx.from_scipy_sparse_array(self.weights)
@@ -264,7 +295,9 @@ class Network:
     def _title(self) -> str:
         agents = _plural(self.agents, "agent")
         if self.server:
-            return f"{self.name} with a server: {agents}, {_plural(self.agents, 'link')} to the server"
+            return (
+                f"{self.name} with a server: {agents}, {_plural(self.agents, 'link')} to the server"
+            )
         return f"{self.name}: {agents}, {_plural(self.n_edges, 'edge')}"
 
     @cached_property
@@ -289,13 +322,17 @@ class Network:
 
     def _check_agent(self, agent: int) -> None:
         if not 0 <= agent < self.agents:
-            raise InvalidNetwork(f"there is no agent {agent!r}: the agents are called 0 to {self.agents - 1}.")
+            raise InvalidNetwork(
+                f"there is no agent {agent!r}: the agents are called 0 to {self.agents - 1}."
+            )
 
     def _need_edges(self) -> None:
         if self.server:
             raise InvalidNetwork(
-                "the agents of this star talk only to a server, so nothing can be mixed along edges. "
-                "Use a method that only sums, or a network with edges: star(agents) with agent 0 as hub, ring, ..."
+                "the agents of this star talk only to a server, so nothing can be mixed along "
+                "edges. "
+                "Use a method that only sums, or a network with edges: star(agents) with agent 0 "
+                "as hub, ring, ..."
             )
 
 

@@ -1,8 +1,10 @@
-"""The two ends of the spectrum of a graph Laplacian: λ₂, its smallest non-zero eigenvalue, and λmax = ‖L‖.
+"""The two ends of the spectrum of a graph Laplacian: λ₂, its smallest non-zero eigenvalue, and λmax
+= ‖L‖.
 
-Small Laplacians are diagonalised. For large ones λmax comes from Lanczos on L, and 1/λ₂ = ‖L†‖ from Lanczos on L†:
-for b ⟂ 1, L† b is the solution of L x = b with x₀ = 0, centred, and L without its first row and column is
-positive definite and sparse. The starting vector is fixed, so the numbers are the same in every run.
+Small Laplacians are diagonalised. For large ones λmax comes from Lanczos on L, and 1/λ₂ = ‖L†‖ from
+Lanczos on L†: for b ⟂ 1, L† b is the solution of L x = b with x₀ = 0, centred, and L without its
+first row and column is positive definite and sparse. The starting vector is fixed, so the numbers
+are the same in every run.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ LANCZOS_VECTORS = 64
 
 
 def laplacian_ends(L: Matrix) -> tuple[float, float]:
-    """(λ₂, λmax) of a weighted Laplacian; λ₂ is 0 for a graph that is not connected, and both are 0 for one agent."""
+    """(λ₂, λmax) of a weighted Laplacian; λ₂ is 0 for a graph that is not connected, and both are 0
+    for one agent.
+    """
     m = L.shape[0]
     connected = m > 1 and csgraph.connected_components(L, directed=False, return_labels=False) == 1
     if m <= DENSE_LIMIT:
@@ -48,7 +52,9 @@ def _largest(operator: Matrix) -> float:
 
 
 def _pseudoinverse(L: Matrix) -> Matrix:
-    grounded = spla.splu(L[1:, 1:].tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+    grounded = spla.splu(
+        L[1:, 1:].tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}
+    )
 
     def apply(b: FloatArray) -> FloatArray:
         b = b.ravel()

@@ -1,10 +1,12 @@
-"""Topologies: functions that take a number of agents and return a connected `Network` with unit weights.
+"""Topologies: functions that take a number of agents and return a connected `Network` with unit
+weights.
 
-Every public function of this folder whose first parameter is `agents` and that returns a `Network` is a topology, and
-`network="..."` accepts its name (with dashes). Random topologies depend only on their seed. They are drawn again until
-they are connected; `attempts` counts the draws.
+Every public function of this folder whose first parameter is `agents` and that returns a `Network`
+is a topology, and `network="..."` accepts its name (with dashes). Random topologies depend only on
+their seed. They are drawn again until they are connected; `attempts` counts the draws.
 
-    G(m, p) is connected with high probability for p > ln m / m, a geometric graph for π radius² > ln m / m.
+    G(m, p) is connected with high probability for p > ln m / m, a geometric graph for π radius² >
+    ln m / m.
 """
 
 from __future__ import annotations
@@ -70,8 +72,9 @@ def ring(agents: int) -> Network:
 def lattice(agents: int) -> Network:
     """A grid with diagonals (the moves of a chess king), numbered row by row.
 
-    rows × columns = agents as square as possible with rows ≤ columns: 64 is 8 × 8 and 32 is 4 × 8. A prime above 3 has
-    no such pair and gets ⌈√agents⌉ columns and a last row that is only partly filled: 7 is 3 + 3 + 1.
+    rows × columns = agents as square as possible with rows ≤ columns: 64 is 8 × 8 and 32 is 4 × 8.
+    A prime above 3 has no such pair and gets ⌈√agents⌉ columns and a last row that is only partly
+    filled: 7 is 3 + 3 + 1.
     """
     m = check_agents(agents)
     columns = _lattice_columns(m)
@@ -97,7 +100,9 @@ def erdos_renyi(agents: int, probability: float = 0.5, seed: int = 0) -> Network
     """Each pair of agents has an edge with that probability; drawn again until connected."""
     m = check_agents(agents)
     if not 0 < probability <= 1:
-        raise InvalidNetwork(f"the probability of an edge must be above 0 and at most 1, not {probability!r}.")
+        raise InvalidNetwork(
+            f"the probability of an edge must be above 0 and at most 1, not {probability!r}."
+        )
     possible = _all_pairs(m)
 
     def sample(rng: np.random.Generator) -> tuple[Pairs, None]:
@@ -110,7 +115,9 @@ def erdos_renyi(agents: int, probability: float = 0.5, seed: int = 0) -> Network
 
 
 def geometric(agents: int, radius: float = 0.3, seed: int = 0) -> Network:
-    """Agents at random points of the unit square, with an edge up to `radius` apart; drawn again until connected."""
+    """Agents at random points of the unit square, with an edge up to `radius` apart; drawn again
+    until connected.
+    """
     from scipy.spatial import cKDTree  # which takes long to import
 
     m = check_agents(agents)
@@ -127,22 +134,33 @@ def geometric(agents: int, radius: float = 0.3, seed: int = 0) -> Network:
 
 
 def expander(agents: int, degree: int = 4, seed: int = 0) -> Network:
-    """A random graph in which every agent has exactly `degree` neighbours; drawn again until connected."""
+    """A random graph in which every agent has exactly `degree` neighbours; drawn again until
+    connected.
+    """
     import networkx  # which takes long to import
 
     m = check_agents(agents)
     if isinstance(degree, bool) or not isinstance(degree, int | np.integer) or degree < 1:
-        raise InvalidNetwork(f"the degree of an expander must be a whole number, at least 1, not {degree!r}.")
+        raise InvalidNetwork(
+            f"the degree of an expander must be a whole number, at least 1, not {degree!r}."
+        )
     if degree >= m:
-        fix = f"Use degree={m - 1} or less, or more agents." if m > 1 else "Use complete(1), or more agents."
+        fix = (
+            f"Use degree={m - 1} or less, or more agents."
+            if m > 1
+            else "Use complete(1), or more agents."
+        )
         raise InvalidNetwork(f"with {m} agents nobody can have {degree} neighbours. {fix}")
     if degree * m % 2:
         even = degree - 1 if degree > 1 else degree + 1
         raise InvalidNetwork(
-            f"degree × agents must be even, but {degree} × {m} is odd. Use degree={even}, or {m + 1} agents."
+            f"degree × agents must be even, but {degree} × {m} is odd. Use degree={even}, or "
+            f"{m + 1} agents."
         )
     if degree == 1 and m > 2:
-        raise InvalidNetwork(f"{m} agents with one neighbour each are not connected. Use degree=2 or more.")
+        raise InvalidNetwork(
+            f"{m} agents with one neighbour each are not connected. Use degree=2 or more."
+        )
 
     def sample(rng: np.random.Generator) -> tuple[Pairs, FloatArray]:
         graph = networkx.random_regular_graph(int(degree), m, seed=int(rng.integers(2**31)))
@@ -166,7 +184,8 @@ def _until_connected(
         if csgraph.connected_components(weights, directed=False, return_labels=False) == 1:
             return Network(weights, name, positions=positions, attempts=attempt)
     raise InvalidNetwork(
-        f"{MAX_ATTEMPTS} random graphs of kind {name!r} with {agents} agents were drawn, and none is connected. "
+        f"{MAX_ATTEMPTS} random graphs of kind {name!r} with {agents} agents were drawn, and none "
+        "is connected. "
         f"Use {advice} or more, or another seed."
     )
 

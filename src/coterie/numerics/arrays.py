@@ -1,6 +1,7 @@
 """Arrays as the rest of the house sees them: dense or sparse, never copied to become the other.
 
-A `Design` is a party's data as a linear map w ↦ X w (+ b): the only thing methods and certificates do with data.
+A `Design` is a party's data as a linear map w ↦ X w (+ b): the only thing methods and certificates
+do with data.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 Matrix: TypeAlias = Any
-"""A dense two-dimensional float array, or a scipy.sparse CSR/CSC matrix or array (scipy has no common type to name)."""
+"""A dense two-dimensional float array, or a scipy.sparse CSR/CSC matrix or array (scipy has no
+common type to name).
+"""
 
 
 def is_sparse(X: object) -> bool:
@@ -59,7 +62,8 @@ def precision_of(X: Matrix) -> np.dtype[Any]:
 
 
 def stored(coefficients: FloatArray, precision: np.dtype[Any]) -> FloatArray:
-    """Coefficients as a model keeps them: in the precision of the data, unless they have digits beyond it.
+    """Coefficients as a model keeps them: in the precision of the data, unless they have digits
+    beyond it.
 
     A model is what was certified: a run that needed double precision is not rounded afterwards.
     """
@@ -81,7 +85,9 @@ def host(x: Any) -> Any:
     if not is_tensor(x):
         return x
     if x.is_meta:
-        raise InvalidData("a tensor on torch's meta device has a shape and no numbers: load these, and give them.")
+        raise InvalidData(
+            "a tensor on torch's meta device has a shape and no numbers: load these, and give them."
+        )
     x = x.detach().cpu()
     return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
 
@@ -104,18 +110,26 @@ class _Shared:
 
 
 _shared: dict[int, _Shared] = {}
-"""By the identity of the function's code, which its entry keeps alive: to hash code takes as long as many a result."""
+"""By the identity of the function's code, which its entry keeps alive: to hash code takes as long
+as many a result.
+"""
 _door = RLock()
-"""Held for looking up and storing, never for computing; reentrant, because garbage collection forgets messages."""
+"""Held for looking up and storing, never for computing; reentrant, because garbage collection
+forgets messages.
+"""
 
 
-def shared_result(message: FloatArray, function: Callable[[*Ts], T], *arguments: *Ts, key: object = None) -> T:
-    """function(*arguments), computed once for all agents of this process that were sent this very message.
+def shared_result(
+    message: FloatArray, function: Callable[[*Ts], T], *arguments: *Ts, key: object = None
+) -> T:
+    """function(*arguments), computed once for all agents of this process that were sent this very
+    message.
 
-    In process, everybody's reply to a `Sum` is one read-only array; what all agents compute from it is the same too.
-    The function as it is written, lambda or not, says which result is meant: what goes in must follow from the message,
-    and from the `key` where a message may be read again for another question. Threads that ask for the same result wait
-    for the first of them; nothing else waits, so a function may ask for other results.
+    In process, everybody's reply to a `Sum` is one read-only array; what all agents compute from it
+    is the same too. The function as it is written, lambda or not, says which result is meant: what
+    goes in must follow from the message, and from the `key` where a message may be read again for
+    another question. Threads that ask for the same result wait for the first of them; nothing else
+    waits, so a function may ask for other results.
     """
     if message.flags.writeable:
         return function(*arguments)
@@ -126,7 +140,9 @@ def shared_result(message: FloatArray, function: Callable[[*Ts], T], *arguments:
         with _door:
             known = _shared.get(place)
             if known is None or known.message() is not message or known.key != key:
-                known = _shared[place] = _Shared(code, weakref.ref(message, partial(_forget, place)), key)
+                known = _shared[place] = _Shared(
+                    code, weakref.ref(message, partial(_forget, place)), key
+                )
         with known.lock:
             if not known.results:
                 known.results.append(function(*arguments))
@@ -149,14 +165,18 @@ def as_number(value: object) -> float:
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
-    """A count as an int, or an `InvalidProblem` that names it; neither 2.5 nor inf is one, nor is True."""
+    """A count as an int, or an `InvalidProblem` that names it; neither 2.5 nor inf is one, nor is
+    True.
+    """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InvalidProblem(f"{name} must be a whole number from {least}, not {value!r}.")
     return int(value)
 
 
 def digest(*things: object) -> str:
-    """SHA-256 over arrays, sparse matrices, strings and None, with types and shapes, independent of memory layout."""
+    """SHA-256 over arrays, sparse matrices, strings and None, with types and shapes, independent of
+    memory layout.
+    """
     h = hashlib.sha256()
     for thing in things:
         if thing is None or isinstance(thing, str):
@@ -181,8 +201,9 @@ def digest(*things: object) -> str:
 def product(matrix: Matrix, vector: FloatArray) -> FloatArray:
     """matrix @ vector, without a warning that is about neither.
 
-    For single precision and few columns OpenBLAS also multiplies what happens to lie behind its copy of the vector, and
-    drops the result: now and then that is no number, and numpy reports it as an invalid value.
+    For single precision and few columns OpenBLAS also multiplies what happens to lie behind its
+    copy of the vector, and drops the result: now and then that is no number, and numpy reports it
+    as an invalid value.
     """
     result: FloatArray
     if matrix.dtype != np.float32:
@@ -195,13 +216,21 @@ def product(matrix: Matrix, vector: FloatArray) -> FloatArray:
 
 WIDENED_ROWS = 4096
 SUMMED_ROWS = 2048
-"""Dense rows are added up in blocks of so many, so that the rounding of a sum grows with the blocks, not the rows."""
+"""Dense rows are added up in blocks of so many, so that the rounding of a sum grows with the
+blocks, not the rows.
+"""
 PIECE, PIECES = 1 << 20, 16
-"""Numbers from which on dense rows are worked on in pieces, by several threads, and how many pieces at most."""
+"""Numbers from which on dense rows are worked on in pieces, by several threads, and how many pieces
+at most.
+"""
 ROUNDING = 1e-10
-"""A column whose squares about its mean are below this share of those of the mean is taken to be constant."""
+"""A column whose squares about its mean are below this share of those of the mean is taken to be
+constant.
+"""
 FAR = 1e3
-"""Columns are far from 0 if a mean is so many times the spread of its column and that of an average one."""
+"""Columns are far from 0 if a mean is so many times the spread of its column and that of an average
+one.
+"""
 
 
 class Design:
@@ -265,7 +294,9 @@ class Design:
         return scores
 
     def _pieces(self) -> list[slice]:
-        """Dense rows that several threads may work on at the same time; which ones depends on nothing but the data."""
+        """Dense rows that several threads may work on at the same time; which ones depends on
+        nothing but the data.
+        """
         if self._cuts is None:
             n = self.shape[0]
             count = min(self.X.size // PIECE, PIECES)
@@ -276,12 +307,16 @@ class Design:
         return self._cuts
 
     def _sparse_product(self, vector: FloatArray, length: int, by_rows: bool) -> FloatArray:
-        """X or Xᵀ times that vector, without what scipy does before it begins: a short product takes less than that."""
+        """X or Xᵀ times that vector, without what scipy does before it begins: a short product
+        takes less than that.
+        """
         if self._parts is None:
             data = self.X.data
             self._parts = data[:0] if (data == 1).all() else data, self.X.indices, self.X.indptr
         same = vector.dtype is self.dtype
-        result: FloatArray = np.zeros(length, self.dtype if same else np.result_type(self.dtype, vector.dtype))
+        result: FloatArray = np.zeros(
+            length, self.dtype if same else np.result_type(self.dtype, vector.dtype)
+        )
         add: Any = add_by_rows if by_rows else add_by_columns
         add(*self._parts, vector, result)
         return result
@@ -304,7 +339,9 @@ class Design:
         pieces = self._pieces()
         if len(pieces) == 1:
             return self._sum_of(self.X, v)
-        first, *others = spread(lambda rows: self._sum_of(self.X[rows], v[rows]), pieces, self.X.size / len(pieces))
+        first, *others = spread(
+            lambda rows: self._sum_of(self.X[rows], v[rows]), pieces, self.X.size / len(pieces)
+        )
         for other in others:
             first += other
         return first
@@ -317,7 +354,9 @@ class Design:
                 add: Any = widened_columns
                 add(X, np.ascontiguousarray(v), WIDENED_ROWS, result)
                 return result
-            for start, block in zip(range(0, len(X), WIDENED_ROWS), self._widened_blocks(v), strict=True):
+            for start, block in zip(
+                range(0, len(X), WIDENED_ROWS), self._widened_blocks(v), strict=True
+            ):
                 result += product(block.T, v[start : start + len(block)])
             return result
         blocks = len(X) // SUMMED_ROWS
@@ -332,13 +371,17 @@ class Design:
         return self._dense and self.dtype.itemsize < vector.dtype.itemsize and self.shape[0] > 0
 
     def _widened_blocks(self, vector: FloatArray) -> Iterator[FloatArray]:
-        """Float32 data in float64, a few rows at a time: certificates are exact without a second copy of the data."""
+        """Float32 data in float64, a few rows at a time: certificates are exact without a second
+        copy of the data.
+        """
         for start in range(0, self.shape[0], WIDENED_ROWS):
             yield self.X[start : start + WIDENED_ROWS].astype(vector.dtype)
 
     @property
     def roundings(self) -> tuple[int, int]:
-        """How many roundings a score and an entry of the adjoint go through at most, in double precision."""
+        """How many roundings a score and an entry of the adjoint go through at most, in double
+        precision.
+        """
         if self._roundings is None:
             n, d = self.shape
             if self._dense:
@@ -346,7 +389,10 @@ class Design:
                 by_blocks = self._tensor or self.dtype != np.float64 or self.X.flags.c_contiguous
                 self._roundings = d + 2, (min(n, WIDENED_ROWS + blocks) if by_blocks else n) + 2
             else:
-                counts = [np.bincount(self.X.indices, minlength=1).max(), np.diff(self.X.indptr).max(initial=0)]
+                counts = [
+                    np.bincount(self.X.indices, minlength=1).max(),
+                    np.diff(self.X.indptr).max(initial=0),
+                ]
                 rows, columns = counts[::-1] if self.X.format == "csr" else counts
                 self._roundings = int(rows) + 2, int(columns) + 2
         return self._roundings
@@ -407,9 +453,14 @@ class Design:
         return lengths.astype(self.dtype, copy=False)
 
     def squared_norm(
-        self, scale: FloatArray | None = None, tolerance: float = 1e-4, columns: FloatArray | float = 1.0
+        self,
+        scale: FloatArray | None = None,
+        tolerance: float = 1e-4,
+        columns: FloatArray | float = 1.0,
     ) -> float:
-        """‖diag(scale)^½ X̃ diag(columns)‖² by Lanczos, rounded up by the tolerance so that it can serve as a bound."""
+        """‖diag(scale)^½ X̃ diag(columns)‖² by Lanczos, rounded up by the tolerance so that it can
+        serve as a bound.
+        """
         n, d = self.shape
         if n == 0 or d == 0:
             return 0.0
@@ -421,15 +472,23 @@ class Design:
         diagonal: list[float] = []
         off: list[float] = []
         estimate = 0.0
-        # Lanczos on C X̃ᵀ S X̃ C: the largest Ritz value grows to λmax, in far fewer products than power iteration.
+        # Lanczos on C X̃ᵀ S X̃ C: the largest Ritz value grows to λmax, in far fewer products than
+        # power iteration.
         for step in range(min(d, 100)):
-            image = columns * self.adjoint(weight * self.forward(columns * vector)).astype(float) - beta * previous
+            image = (
+                columns * self.adjoint(weight * self.forward(columns * vector)).astype(float)
+                - beta * previous
+            )
             alpha = float(image @ vector)
             image -= alpha * vector
             diagonal.append(alpha)
-            top = float(np.linalg.eigvalsh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))[-1])
+            top = float(
+                np.linalg.eigvalsh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))[-1]
+            )
             beta = float(np.linalg.norm(image))
-            if beta <= 1e-12 * max(top, 1e-300) or (step >= 3 and top - estimate <= 0.1 * tolerance * top):
+            if beta <= 1e-12 * max(top, 1e-300) or (
+                step >= 3 and top - estimate <= 0.1 * tolerance * top
+            ):
                 estimate = top
                 break
             estimate = top
@@ -440,12 +499,14 @@ class Design:
 
 
 class CentredDesign(Design):
-    """[X − 1cᵀ, u·1] in place of [X, 1], never stored: beside an intercept it reaches the same scores.
+    """[X − 1cᵀ, u·1] in place of [X, 1], never stored: beside an intercept it reaches the same
+    scores.
 
-    Columns far from mean 0 are nearly parallel to the column of ones, and ones on another scale than X are as bad:
-    first-order methods then crawl. With c the mean of the columns and u their spread, neither matters. `offset` and
-    `plain` lead back: a model (w, β) here is (w, uβ − c·w) there. Without an intercept of its own, as at parties that
-    hold only some of the columns, c·w is a debt to somebody else's.
+    Columns far from mean 0 are nearly parallel to the column of ones, and ones on another scale
+    than X are as bad: first-order methods then crawl. With c the mean of the columns and u their
+    spread, neither matters. `offset` and `plain` lead back: a model (w, β) here is (w, uβ − c·w)
+    there. Without an intercept of its own, as at parties that hold only some of the columns, c·w is
+    a debt to somebody else's.
     """
 
     def __init__(self, X: Matrix, intercept: bool, centre: FloatArray, unit: float = 1.0):
@@ -468,7 +529,9 @@ class CentredDesign(Design):
         return result
 
     def forward(self, w: FloatArray) -> FloatArray:
-        return self._stored.forward(np.append(w[: self.centre.size], np.asarray(self.offset(w), w.dtype)))
+        return self._stored.forward(
+            np.append(w[: self.centre.size], np.asarray(self.offset(w), w.dtype))
+        )
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         stored = self._stored.adjoint(v)
@@ -496,9 +559,11 @@ class CentredDesign(Design):
 
 
 class FarDesign(CentredDesign):
-    """The same for columns whose means are far larger than their spread: X − 1cᵀ is stored, in double precision.
+    """The same for columns whose means are far larger than their spread: X − 1cᵀ is stored, in
+    double precision.
 
-    X w less c·w has no digits left there: beside a mean of 1e6, rounding takes 1e-10 of the spread for each column.
+    X w less c·w has no digits left there: beside a mean of 1e6, rounding takes 1e-10 of the spread
+    for each column.
     """
 
     def __init__(self, X: Matrix, intercept: bool, centre: FloatArray, unit: float = 1.0):
@@ -543,11 +608,18 @@ def _exact_sum(a: float, b: float, v: FloatArray, w: FloatArray) -> float:
     if not (math.isfinite(a) and np.isfinite(v).all()):
         return a * b + float(v @ w)
     pairs = zip(v.tolist(), w.tolist(), strict=True)
-    return float(sum((Fraction(one) * Fraction(other) for one, other in pairs), Fraction(a) * Fraction(b)))
+    return float(
+        sum((Fraction(one) * Fraction(other) for one, other in pairs), Fraction(a) * Fraction(b))
+    )
 
 
 def about_means(
-    X: Matrix, intercept: bool, centre: FloatArray, squares: FloatArray, total: float, unit: float = 1.0
+    X: Matrix,
+    intercept: bool,
+    centre: FloatArray,
+    squares: FloatArray,
+    total: float,
+    unit: float = 1.0,
 ) -> CentredDesign:
     """The design about these means, of columns whose weighted squares have these sums."""
     far = far_from_zero(centre, squares, total) and not is_tensor(X)
@@ -555,7 +627,9 @@ def about_means(
 
 
 def far_from_zero(centre: FloatArray, squares: FloatArray, total: float) -> bool:
-    """Whether a mean is so large that a product with its column keeps too few digits of the spread."""
+    """Whether a mean is so large that a product with its column keeps too few digits of the
+    spread.
+    """
     means = total * centre**2
     spread = np.maximum(squares - means, 0.0)
     return bool(centre.size) and bool((means > FAR**2 * np.maximum(spread, spread.mean())).any())

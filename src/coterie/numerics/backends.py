@@ -1,8 +1,10 @@
-"""Where the numbers of a low-rank task live: numpy arrays (and scipy.sparse), or torch tensors on a CPU or a GPU.
+"""Where the numbers of a low-rank task live: numpy arrays (and scipy.sparse), or torch tensors on a
+CPU or a GPU.
 
-`backend(X)` is chosen by the data. Tasks keep their large arrays there; what enters and leaves (vectors, small blocks,
-messages) is numpy, so methods, words and checkpoints never see a tensor. Data in half precision (bfloat16, float16) is
-stored as it is, and every sum over it is taken in float32. torch is imported here only, and only if a tensor was given.
+`backend(X)` is chosen by the data. Tasks keep their large arrays there; what enters and leaves
+(vectors, small blocks, messages) is numpy, so methods, words and checkpoints never see a tensor.
+Data in half precision (bfloat16, float16) is stored as it is, and every sum over it is taken in
+float32. torch is imported here only, and only if a tensor was given.
 
 | operation             | meaning                                                               |
 |-----------------------|-----------------------------------------------------------------------|
@@ -23,7 +25,8 @@ import scipy.linalg
 from coterie.numerics.arrays import FloatArray, is_sparse, is_tensor, product
 
 BLOCK = 1 << 16
-"""How many numbers are worked on at a time: what several passes over one block find in the cache."""
+"""How many numbers are worked on at a time: what several passes over one block find in the cache.
+"""
 SQUARINGS = 24
 """How often a Gram matrix is squared: singular values a millionth apart are then told apart."""
 DEVICE_BLOCK = 1 << 26
@@ -92,7 +95,9 @@ class NumpyBackend:
     def largest_eigenvalue(self, M: FloatArray) -> float:
         """λmax(MᵀM) of an array in float64."""
         last = M.shape[1] - 1
-        return float(scipy.linalg.eigvalsh(M.T @ M, subset_by_index=(last, last), check_finite=False)[0])
+        return float(
+            scipy.linalg.eigvalsh(M.T @ M, subset_by_index=(last, last), check_finite=False)[0]
+        )
 
     def scaled_rows(self, X: Any, factors: Any) -> Any:
         """diag(factors) X."""
@@ -114,7 +119,9 @@ class NumpyBackend:
         """Hᵀ z for the indicator matrix H of the labels."""
         if z.ndim == 1:
             return np.bincount(labels, z, classes).astype(self.dtype, copy=False)
-        return np.stack([np.bincount(labels, column, classes) for column in z.T], 1).astype(self.dtype, copy=False)
+        return np.stack([np.bincount(labels, column, classes) for column in z.T], 1).astype(
+            self.dtype, copy=False
+        )
 
     def less_one(self, P: Any, labels: Any) -> Any:
         """P − H in the precision of sums."""
@@ -134,7 +141,9 @@ class NumpyBackend:
             block -= gamma * Y[rows]
             block += np.multiply.outer((gamma * scale) * x[rows], v)
 
-    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+    def softmax(
+        self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
+    ) -> None:
         """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of the rows of A + 1bᵀ."""
         for rows in _row_blocks(*A.shape):
             block = A[rows]
@@ -157,13 +166,25 @@ class NumpyBackend:
         """Σ_i s_i (log Σ_l exp(A_il + b_l) − A_i,y − b_y)."""
         total = 0.0
         for rows in _row_blocks(*A.shape):
-            total += float(np.dot(weights[rows], _cross_entropies(_raised(A[rows], b), labels[rows])))
+            total += float(
+                np.dot(weights[rows], _cross_entropies(_raised(A[rows], b), labels[rows]))
+            )
         return total
 
     def softmax_gradients(
-        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
+        self,
+        A: Any,
+        labels: Any,
+        weights: Any,
+        gamma: float,
+        scale: float,
+        x: Any,
+        v: Any,
+        b: Any = None,
     ) -> FloatArray:
-        """First and second derivative, at γ, of the cross entropy along A + γ D + 1bᵀ with D = scale·x vᵀ − A."""
+        """First and second derivative, at γ, of the cross entropy along A + γ D + 1bᵀ with D =
+        scale·x vᵀ − A.
+        """
         slope = curvature = 0.0
         for rows in _row_blocks(*A.shape):
             D = np.multiply.outer(scale * x[rows], v) - A[rows]
@@ -194,7 +215,9 @@ def _softmax(A: FloatArray, out: FloatArray) -> None:
 
 
 def _cross_entropies(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
-    """log Σ_l exp(A_il) − A_i,y of every row: what all scores of a row have in common costs no digits."""
+    """log Σ_l exp(A_il) − A_i,y of every row: what all scores of a row have in common costs no
+    digits.
+    """
     top = A.argmax(axis=1)
     lowered = A - _picked(A, top)[:, None]
     others = np.exp(lowered)
@@ -208,7 +231,9 @@ def _picked(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
 
 
 class TorchBackend:
-    """The same for torch tensors, on the device of the data. On a GPU, what half precision is read for is compiled."""
+    """The same for torch tensors, on the device of the data. On a GPU, what half precision is read
+    for is compiled.
+    """
 
     def __init__(self, X: Any):
         import torch
@@ -217,7 +242,9 @@ class TorchBackend:
         self.device = X.device
         self.stored = X.dtype
         self.summed: Any = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
-        self.dtype: np.dtype[Any] = np.dtype(np.float64 if self.summed == torch.float64 else np.float32)
+        self.dtype: np.dtype[Any] = np.dtype(
+            np.float64 if self.summed == torch.float64 else np.float32
+        )
         self.fast = X.device.type == "cuda"
         self._sorted: tuple[Any, Any, Any] | None = None
 
@@ -228,7 +255,9 @@ class TorchBackend:
         return v.to(self.device, self.summed)
 
     def to_numpy(self, x: Any) -> FloatArray:
-        array: FloatArray = x.to("cpu", self.torch.float64 if self.dtype == np.float64 else self.torch.float32).numpy()
+        array: FloatArray = x.to(
+            "cpu", self.torch.float64 if self.dtype == np.float64 else self.torch.float32
+        ).numpy()
         return array
 
     def labels(self, y: Any) -> Any:
@@ -266,7 +295,8 @@ class TorchBackend:
         return float(self.torch.linalg.eigvalsh(there.T @ there)[-1])
 
     def leading_pair(self, M: Any) -> tuple[FloatArray, FloatArray]:
-        """Unit vectors u, v with uᵀ M v = σ_max(M): MᵀM squared so often that one singular value is left of it.
+        """Unit vectors u, v with uᵀ M v = σ_max(M): MᵀM squared so often that one singular value is
+        left of it.
 
         A GPU multiplies matrices in the time in which one vector goes to the host and back.
         """
@@ -276,9 +306,17 @@ class TorchBackend:
         for _ in range(SQUARINGS):
             G = G @ G / (G * G).sum().sqrt().clamp_min(self.torch.finfo(M.dtype).tiny)
         v = G[:, G.diagonal().argmax()]
-        v = v / v.norm() if bool(v.any()) else self.torch.eye(1, len(v), dtype=v.dtype, device=self.device)[0]
+        v = (
+            v / v.norm()
+            if bool(v.any())
+            else self.torch.eye(1, len(v), dtype=v.dtype, device=self.device)[0]
+        )
         u = tall @ v
-        u = u / u.norm() if bool(u.any()) else self.torch.eye(1, len(u), dtype=u.dtype, device=self.device)[0]
+        u = (
+            u / u.norm()
+            if bool(u.any())
+            else self.torch.eye(1, len(u), dtype=u.dtype, device=self.device)[0]
+        )
         if wide:
             return self.to_numpy(v), self.to_numpy(u)
         return self.to_numpy(u), self.to_numpy(v)
@@ -307,7 +345,8 @@ class TorchBackend:
         return self.gram(M, z)
 
     def count(self, labels: Any, z: Any, classes: int) -> Any:
-        # Rows class by class: a GPU that added as they come would do so in another order every time.
+        # Rows class by class: a GPU that added as they come would do so in another order every
+        # time.
         if self._sorted is None or self._sorted[0] is not labels:
             lengths = self.torch.bincount(labels, minlength=classes)
             self._sorted = labels, labels.argsort(stable=True), lengths
@@ -325,7 +364,9 @@ class TorchBackend:
     def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
         R.mul_(1.0 - gamma).sub_(Y, alpha=gamma).addr_(x, v, alpha=gamma * scale)
 
-    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+    def softmax(
+        self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
+    ) -> None:
         if self.fast and self.stored != self.summed and b is None:
             self._kernels().update_softmax(A, P, 1.0 - gamma, x, v * (gamma * scale))
             return
@@ -349,7 +390,15 @@ class TorchBackend:
         return float(total)
 
     def softmax_gradients(
-        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
+        self,
+        A: Any,
+        labels: Any,
+        weights: Any,
+        gamma: float,
+        scale: float,
+        x: Any,
+        v: Any,
+        b: Any = None,
     ) -> FloatArray:
         sums = self.torch.zeros(2, dtype=self.torch.float64, device=self.device)
         for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):

@@ -1,9 +1,10 @@
 """Matrices of low rank as factors: W = left rightᵀ, never multiplied out.
 
-Messages hold a model as one array: `stacked` puts left (d × k) above right (m × k), `apart` separates them. An
-intercept is one more column at the end: 0 (for a completed matrix, the numbers to add to rows) above the numbers to add
-to columns. A stored model is W = U diag(s) Vᵀ: `written` puts U above V above s, so that a proof about the array is a
-proof about the model, to the last bit. `factors_of` reads both forms.
+Messages hold a model as one array: `stacked` puts left (d × k) above right (m × k), `apart`
+separates them. An intercept is one more column at the end: 0 (for a completed matrix, the numbers
+to add to rows) above the numbers to add to columns. A stored model is W = U diag(s) Vᵀ: `written`
+puts U above V above s, so that a proof about the array is a proof about the model, to the last bit.
+`factors_of` reads both forms.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def apart(w: FloatArray, rows: int) -> tuple[FloatArray, FloatArray]:
     return w[:rows], w[rows:]
 
 
-def written(U: FloatArray, s: FloatArray, V: FloatArray, free: FloatArray | None = None) -> FloatArray:
+def written(
+    U: FloatArray, s: FloatArray, V: FloatArray, free: FloatArray | None = None
+) -> FloatArray:
     """A model as one array to store; the intercept has a 0 in the row of s."""
     whole = np.vstack([U, V, s])
     if free is None:
@@ -48,7 +51,9 @@ def factors_of(w: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, Float
 def decomposed(
     left: FloatArray, right: FloatArray, tolerance: float = 0.0
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """U, s, V with left rightᵀ = U diag(s) Vᵀ, by two thin QR and one small SVD; values ≤ tolerance·max are dropped."""
+    """U, s, V with left rightᵀ = U diag(s) Vᵀ, by two thin QR and one small SVD; values ≤
+    tolerance·max are dropped.
+    """
     if left.shape[1] == 0:
         return left, np.zeros(0, left.dtype), right
     q, r = np.linalg.qr(left)
@@ -64,7 +69,9 @@ def trace_norm(left: FloatArray, right: FloatArray) -> float:
 
 
 def within(left: FloatArray, right: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
-    """Both factors in float64, scaled down if rounding put their product outside the trace-norm ball."""
+    """Both factors in float64, scaled down if rounding put their product outside the trace-norm
+    ball.
+    """
     left = left.astype(np.float64)
     right = right.astype(np.float64)
     size = trace_norm(left, right)

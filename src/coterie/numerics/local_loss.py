@@ -1,9 +1,9 @@
 """The loss at one model, as an agent sees it on its own rows; many small agents look together.
 
-What an agent would compute of its own rows at a model that all agents share, a `Batch` computes for all of them at
-once, with the same operations in the same order: stacked matrices are multiplied one by one, and sums run along each
-agent's own rows. So the bits are those of agents that are alone, in a tenth of the time: to call numpy takes longer
-than the product of a few rows.
+What an agent would compute of its own rows at a model that all agents share, a `Batch` computes for
+all of them at once, with the same operations in the same order: stacked matrices are multiplied one
+by one, and sums run along each agent's own rows. So the bits are those of agents that are alone, in
+a tenth of the time: to call numpy takes longer than the product of a few rows.
 """
 
 from __future__ import annotations
@@ -33,18 +33,24 @@ def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
     """√(Σ s x²), along the last axis; infinite, without a warning, where squares are too large."""
     other = values if weights is None else values * weights
     if values.ndim == 1:
-        return math.sqrt(values.dot(other) if is_tensor(values) else np.vdot(values, other))  # vdot never warns
+        return math.sqrt(
+            values.dot(other) if is_tensor(values) else np.vdot(values, other)
+        )  # vdot never warns
     with np.errstate(over="ignore"):
         return np.sqrt(np.vecdot(values, other))
 
 
 def side_by_side(numbers: Sequence[Any], of_several: bool) -> FloatArray:
     """The numbers of one agent, or a row of them for each of several."""
-    return np.stack(np.broadcast_arrays(*numbers), axis=-1) if of_several else np.array(numbers, float)
+    return (
+        np.stack(np.broadcast_arrays(*numbers), axis=-1) if of_several else np.array(numbers, float)
+    )
 
 
 class LocalLoss:
-    """The loss at one model, as an agent sees it on its own rows: each part is computed once, when it is asked for."""
+    """The loss at one model, as an agent sees it on its own rows: each part is computed once, when
+    it is asked for.
+    """
 
     def __init__(
         self,
@@ -112,7 +118,9 @@ class LocalLoss:
 
     def moved(self, image: FloatArray) -> LocalLoss:
         """The loss where the scores have changed by that."""
-        return LocalLoss(self.w, self._design, self._loss, self.y, self._weights, self.scores + image)
+        return LocalLoss(
+            self.w, self._design, self._loss, self.y, self._weights, self.scores + image
+        )
 
     def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
         """Σ s ℓ where the scores have changed by these multiples of that."""
@@ -124,7 +132,9 @@ class LocalLoss:
 
 
 class TensorLocalLoss(LocalLoss):
-    """The same where rows are a tensor: their numbers stay beside it, and come to the host when they are asked for."""
+    """The same where rows are a tensor: their numbers stay beside it, and come to the host when
+    they are asked for.
+    """
 
     def __init__(self, y: FloatArray, beside: LocalLoss):
         self.w, self.y, self._beside = beside.w, y, beside
@@ -212,7 +222,9 @@ class BatchDesign(Design):
     def member(self, place: int) -> Design:
         """The design of one of them."""
         if isinstance(self.base, CentredDesign):
-            return CentredDesign(self.stack[place], self.intercept, self.base.centre, self.base.unit)
+            return CentredDesign(
+                self.stack[place], self.intercept, self.base.centre, self.base.unit
+            )
         return Design(self.stack[place], self.intercept)
 
 
@@ -231,10 +243,13 @@ class Batch:
         shape, size = X[0].shape, math.prod(X[0].shape)
         if not (len(X) >= LEAST and 0 < size <= SMALL and len(X) * size <= ALL):
             return False
-        return all(type(one) is np.ndarray and one.dtype == np.float64 and one.shape == shape for one in X)
+        return all(
+            type(one) is np.ndarray and one.dtype == np.float64 and one.shape == shape for one in X
+        )
 
     def member(self, place: int, w: FloatArray, design: Design) -> LocalLoss | None:
-        """What the agent at that place sees at w, in the coordinates of its design; None for the first who asks.
+        """What the agent at that place sees at w, in the coordinates of its design; None for the
+        first who asks.
 
         It looks alone, because nobody knows yet whether others stand at this very w.
         """
@@ -252,10 +267,19 @@ class Batch:
 
 
 class Together:
-    """What all agents of a cohort see at one model: as `LocalLoss`, with a row, or a number, for each."""
+    """What all agents of a cohort see at one model: as `LocalLoss`, with a row, or a number, for
+    each.
+    """
 
-    def __init__(self, batch: Batch, w: FloatArray, design: BatchDesign, scores: FloatArray | None = None):
-        self.w, self.y, self.batch, self.scores = w, batch.y, batch, design.forward(w) if scores is None else scores
+    def __init__(
+        self, batch: Batch, w: FloatArray, design: BatchDesign, scores: FloatArray | None = None
+    ):
+        self.w, self.y, self.batch, self.scores = (
+            w,
+            batch.y,
+            batch,
+            design.forward(w) if scores is None else scores,
+        )
         self._design = design
 
     @cached_property

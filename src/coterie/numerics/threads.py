@@ -1,8 +1,10 @@
-"""All cores of this machine, and the same bits: `spread` lets threads share a list of pieces of work.
+"""All cores of this machine, and the same bits: `spread` lets threads share a list of pieces of
+work.
 
-Where pieces begin and end follows from the data alone, and their results are put together in the order of the pieces.
-So does whether linear algebra is held to one thread: within a piece, and from the first `spread` on that is worth
-threads until the end of `cores`. The number of threads changes how long it takes, and nothing else.
+Where pieces begin and end follows from the data alone, and their results are put together in the
+order of the pieces. So does whether linear algebra is held to one thread: within a piece, and from
+the first `spread` on that is worth threads until the end of `cores`. The number of threads changes
+how long it takes, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 WORTH = 1 << 17
-"""Numbers that a piece has to work through at least: to hand less to another thread takes longer than to do it."""
+"""Numbers that a piece has to work through at least: to hand less to another thread takes longer
+than to do it.
+"""
 
 
 class _Crew:
@@ -73,7 +77,9 @@ def all_cores() -> int:
 
 @contextmanager
 def cores(count: int | None) -> Iterator[None]:
-    """Let `spread` use so many threads, or one for each core; inside of another `cores`, as many as that one said."""
+    """Let `spread` use so many threads, or one for each core; inside of another `cores`, as many as
+    that one said.
+    """
     if _crew.get() is not None:
         yield
         return
@@ -87,10 +93,11 @@ def cores(count: int | None) -> Iterator[None]:
 
 
 def spread(function: Callable[[S], T], pieces: Sequence[S], numbers: float) -> list[T]:
-    """The values of the function for all pieces, in their order. `numbers` is the amount of numbers per piece.
+    """The values of the function for all pieces, in their order. `numbers` is the amount of numbers
+    per piece.
 
-    If several pieces fail, the first one raises, as in a loop. A piece may itself call `spread`: threads that wait for
-    others work on pieces, so that there is no deadlock.
+    If several pieces fail, the first one raises, as in a loop. A piece may itself call `spread`:
+    threads that wait for others work on pieces, so that there is no deadlock.
     """
     crew = _crew.get()
     if crew is None or numbers < WORTH:
@@ -107,7 +114,8 @@ def spread(function: Callable[[S], T], pieces: Sequence[S], numbers: float) -> l
     failures: dict[int, BaseException] = {}
 
     def work() -> None:
-        # Pieces begin in order: when one fails, all before it have begun, and those after it are not needed.
+        # Pieces begin in order: when one fails, all before it have begun, and those after it are
+        # not needed.
         while not failures:
             try:
                 place, piece = waiting.popleft()
@@ -140,7 +148,8 @@ _door = Lock()
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
-    """The libraries of linear algebra in this process: to look for them takes as long as a small fit.
+    """The libraries of linear algebra in this process: to look for them takes as long as a small
+    fit.
 
     They come with imports, so they are looked for again once more modules are there than before.
     """
@@ -149,12 +158,16 @@ def _libraries(modules: int) -> ThreadpoolController:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Hold linear algebra to one thread: with several, the digits of a product depend on how many there are.
+    """Hold linear algebra to one thread: with several, the digits of a product depend on how many
+    there are.
 
-    The limit is the process's: the first who asks for it sets it, and the last who needs it lifts it.
+    The limit is the process's: the first who asks for it sets it, and the last who needs it lifts
+    it.
     """
     with _door:
-        _limits.append(_limits[0] if _limits else _libraries(len(sys.modules)).limit(limits=1, user_api="blas"))
+        _limits.append(
+            _limits[0] if _limits else _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+        )
     try:
         yield
     finally:

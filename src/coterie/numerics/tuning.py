@@ -1,13 +1,16 @@
-"""Constants that steer a method: one frozen `Tuning` in each file that has some, and for each where it comes from.
+"""Constants that steer a method: one frozen `Tuning` in each file that has some, and for each where
+it comes from.
 
     @dataclass(frozen=True)
     class _Tuning(Tuning):
-        look_every: int = tuned(10, "Rounds from one look at the residual to the next.", "measured: ...")
+        look_every: int = tuned(10, "Rounds from one look at the residual to the next.", "measured:
+        ...")
 
     TUNING = _Tuning()
 
-They are no parameters: users do not set them, and no result names them. `tests/numerics/test_tuning.py` halves and
-doubles each on problems that it was not chosen on, and bounds what that costs.
+They are no parameters: users do not set them, and no result names them.
+`tests/numerics/test_tuning.py` halves and doubles each on problems that it was not chosen on, and
+bounds what that costs.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 N = TypeVar("N", int, float)
 SOURCES = ("theorem", "paper", "measured", "rounding")
-"""How the origin of a constant begins: what proves it, who published it, what was measured, or how numbers round."""
+"""How the origin of a constant begins: what proves it, who published it, what was measured, or how
+numbers round.
+"""
 
 
 SWEPT = "measured: only by tests/numerics/test_tuning.py, which halves and doubles it"
@@ -36,7 +41,9 @@ class Origin(NamedTuple):
     below: float
     """... and a share of something below it."""
     costs: float
-    """By what factor halving or doubling it may raise the bits of a run, on problems that it was not chosen on."""
+    """By what factor halving or doubling it may raise the bits of a run, on problems that it was
+    not chosen on.
+    """
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,9 @@ class Tuning:
         return {entry.name: entry.metadata["origin"] for entry in fields(cls)}
 
     def changed(self) -> Iterator[tuple[str, Self]]:
-        """Each constant halved, then doubled; where that is too much, half of the way to what it must stay within."""
+        """Each constant halved, then doubled; where that is too much, half of the way to what it
+        must stay within.
+        """
         for name, origin in self.origins().items():
             value = getattr(self, name)
             half = max(value // 2, 1) if isinstance(value, int) else value / 2
@@ -61,9 +70,17 @@ class Tuning:
 
 
 def tuned(
-    value: N, meaning: str, source: str = SWEPT, *, above: float = 0.0, below: float = math.inf, costs: float = 1.5
+    value: N,
+    meaning: str,
+    source: str = SWEPT,
+    *,
+    above: float = 0.0,
+    below: float = math.inf,
+    costs: float = 1.5,
 ) -> N:
     """A constant with its meaning and where it comes from, see `SOURCES`; a field of a `Tuning`."""
-    constant: Any = field(default=value, metadata={"origin": Origin(meaning, source, above, below, costs)})
+    constant: Any = field(
+        default=value, metadata={"origin": Origin(meaning, source, above, below, costs)}
+    )
     result: N = constant
     return result

@@ -1,8 +1,8 @@
 """Kinds of problems. Each has a folder, which holds everything that depends on the kind.
 
-The catalogue finds a folder by its `kind.py`, which defines one `Kind`. `co.register(MyKind)` adds a kind of another
-package, with its losses, its model and its methods. This module imports kinds by name when they are asked for: a
-problem is below its kind.
+The catalogue finds a folder by its `kind.py`, which defines one `Kind`. `co.register(MyKind)` adds
+a kind of another package, with its losses, its model and its methods. This module imports kinds by
+name when they are asked for: a problem is below its kind.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from coterie.run.certificate import Point
 
 FIRST = ("linear", "multiclass", "survival")
-"""Kinds that are asked first whether a loss is theirs: the others are imported only if it is not."""
-NAMES = tuple(sorted(path.parent.name.replace("_", "-") for path in Path(__file__).parent.glob("*/kind.py")))
+"""Kinds that are asked first whether a loss is theirs: the others are imported only if it is not.
+"""
+NAMES = tuple(
+    sorted(path.parent.name.replace("_", "-") for path in Path(__file__).parent.glob("*/kind.py"))
+)
 """The kinds of this package."""
 
 
@@ -49,7 +52,9 @@ class Kinds(Entries["type[Kind[Any, Any]]"]):
         return iter(self._own.values())
 
     def takes(self, thing: object) -> bool:
-        return inspect.isclass(thing) and issubclass(thing, import_module("coterie.problems.kind").Kind)
+        return inspect.isclass(thing) and issubclass(
+            thing, import_module("coterie.problems.kind").Kind
+        )
 
     def is_entry(self, thing: Any) -> bool:
         return "name" in vars(thing)
@@ -66,8 +71,15 @@ class Kinds(Entries["type[Kind[Any, Any]]"]):
         proof = getattr(entry, "proof", None)
         for fact, protocol in (("introduces", "introduce"), ("proves", "certify")):
             if getattr(proof, fact, None) == ():
-                yield f'write @discloses("what you send") above {protocol}, and {fact} = ({protocol},) below it'
-        taken = [name for name in entry.losses if any(name in known.losses for known in self._others(entry))]
+                yield (
+                    f'write @discloses("what you send") above {protocol}, and {fact} = '
+                    f"({protocol},) below it"
+                )
+        taken = [
+            name
+            for name in entry.losses
+            if any(name in known.losses for known in self._others(entry))
+        ]
         if taken:
             yield f"give its loss {taken[0]!r} another name, which is that of another kind"
 
@@ -91,7 +103,9 @@ def _class_of(name: str) -> type[Kind[Any, Any]]:
     """The kind of that name in this package: the `Kind` that its `kind.py` defines."""
     module = import_module(f"coterie.problems.{name.replace('-', '_')}.kind")
     found: list[type[Kind[Any, Any]]] = [
-        thing for thing in vars(module).values() if KINDS.takes(thing) and thing.__module__ == module.__name__
+        thing
+        for thing in vars(module).values()
+        if KINDS.takes(thing) and thing.__module__ == module.__name__
     ]
     return found[0]
 
@@ -125,15 +139,19 @@ def points_of(
     witness: Sequence[FloatArray] | None = None,
     answers: Callable[[Sequence[Callable[[], float]]], list[float]] = _answered_here,
 ) -> list[Point]:
-    """The point of each agent for that model and these dual vectors, which must be those of these agents.
+    """The point of each agent for that model and these dual vectors, which must be those of these
+    agents.
 
-    answers   the answers to one question for each agent, computed where its data is: `Parties.answers`
+    answers   the answers to one question for each agent, computed where its data is:
+              `Parties.answers`
     """
     models = members[0].problem.kind.models
     points = models.points(model, members, witness)
     if not (models.settles and models.has_own_number(members[0])):
         return points
-    questions = [partial(_own_number, agent, point.w) for agent, point in zip(members, points, strict=True)]
+    questions = [
+        partial(_own_number, agent, point.w) for agent, point in zip(members, points, strict=True)
+    ]
     return models.settled(model, members, points, answers(questions))
 
 

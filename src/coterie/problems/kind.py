@@ -1,4 +1,6 @@
-"""The index of a kind of problem: names, classes, and one small object for each thing that depends on the kind."""
+"""The index of a kind of problem: names, classes, and one small object for each thing that depends
+on the kind.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Kind(ABC, Generic[K, M]):
     methods: ClassVar[tuple[type[Method[Any, Any]], ...]] = ()
     """Methods that only this kind has; they are registered with the kind."""
     exact_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """By split, the names of methods that replace a stalled method of an automatic run; the first that fits."""
+    """By split, the names of methods that replace a stalled method of an automatic run; the first
+    that fits.
+    """
 
     labels: ClassVar[Labels] = Labels()
     """The columns that labels are made of."""

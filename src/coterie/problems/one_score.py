@@ -1,4 +1,6 @@
-"""Labels and local losses of kinds whose loss is one of a single score, row by row: linear and shared models."""
+"""Labels and local losses of kinds whose loss is one of a single score, row by row: linear and
+shared models.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ else:
     S = TypeVar("S")
 
 STEEPEST_OFFSET = 300.0
-"""The largest offset that is allowed without an intercept: e to a larger power has a square that overflows."""
+"""The largest offset that is allowed without an intercept: e to a larger power has a square that
+overflows.
+"""
 
 
 class OneScoreData(Data[S], Generic[S]):
@@ -72,7 +76,9 @@ class OneScoreLocal(RowLocal[S], Generic[S]):
     def view(self, agent: Agent[S], w: FloatArray, design: Design) -> LocalLoss:
         if is_tensor(agent.data.X) and agent.problem.loss.tensors:
             loss, y, weights = agent.beside_rows
-            return TensorLocalLoss(agent.exact_labels, LocalLoss(w, design, loss, y, weights, design.scores_beside(w)))
+            return TensorLocalLoss(
+                agent.exact_labels, LocalLoss(w, design, loss, y, weights, design.scores_beside(w))
+            )
         return LocalLoss(w, design, agent.loss, agent.exact_labels, agent.data.weights)
 
     @discloses(

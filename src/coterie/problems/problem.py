@@ -1,12 +1,15 @@
 """The problem: loss + penalty. The only place where a sum of losses is divided by n.
 
-    P(w) = (1/n) Σ_i s_i ℓ(x_iᵀw + b; y_i) + g(w)                  n = Σ_i s_i, the total weight (the number of samples)
-    D(v) = −(1/n) Σ_i s_i ℓ*(v_i; y_i) − g*(−(1/n) Xᵀ(s∘v))        with Σ_i s_i v_i = 0 if there is an intercept b
+    P(w) = (1/n) Σ_i s_i ℓ(x_iᵀw + b; y_i) + g(w)                  n = Σ_i s_i, the total weight
+    (the number of samples)
+    D(v) = −(1/n) Σ_i s_i ℓ*(v_i; y_i) − g*(−(1/n) Xᵀ(s∘v))        with Σ_i s_i v_i = 0 if there is
+    an intercept b
 
-With an offset, a number o_i of every sample is added to its score: ℓ(x_iᵀw + b + o_i; y_i), and −o_i v_i to ℓ*.
+With an offset, a number o_i of every sample is added to its score: ℓ(x_iᵀw + b + o_i; y_i), and
+−o_i v_i to ℓ*.
 
-P(w) ≥ D(v) for all w and all v in the domain, so P(w) − D(v) bounds how far w is from the optimum. The intercept is the
-last coordinate of w wherever there is one, and is never penalised.
+P(w) ≥ D(v) for all w and all v in the domain, so P(w) − D(v) bounds how far w is from the optimum.
+The intercept is the last coordinate of w wherever there is one, and is never penalised.
 """
 
 from __future__ import annotations
@@ -48,14 +51,20 @@ class AnyProblem(ABC):
     """A convex problem of some kind: all that is true of every one of them."""
 
     intercept: bool
-    """Whether there is one. It is a bool, also if `None` was given: then what is usual for the kind."""
+    """Whether there is one. It is a bool, also if `None` was given: then what is usual for the
+    kind.
+    """
     offset: bool
-    """Whether a number of every row is added to its score. `solve` says so itself, if the data has offsets."""
+    """Whether a number of every row is added to its score. `solve` says so itself, if the data has
+    offsets.
+    """
 
     @property
     @abstractmethod
     def kind(self) -> Kind[Any, Any]:
-        """What depends on the kind of problem: its labels, what agents see, its proof, model and report."""
+        """What depends on the kind of problem: its labels, what agents see, its proof, model and
+        report.
+        """
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -67,16 +76,20 @@ class AnyProblem(ABC):
         return self.kind.problems.outputs(self)
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Self:
-        """The same problem with the classes that all parties together have, where it needs to know them."""
+        """The same problem with the classes that all parties together have, where it needs to know
+        them.
+        """
         found: Self = self.kind.problems.with_classes(self, classes)
         return found
 
     def flattened(self, columns: int) -> Self:
-        """The same problem for coefficients of several scores in one vector, those of a column side by side."""
+        """The same problem for coefficients of several scores in one vector, those of a column side
+        by side.
+        """
         found: Self = self.kind.problems.flattened(self, columns)
         return found
 
-    # -- values, from sums over samples that somebody else has collected ---------------------------------------------
+    # -- values, from sums over samples that somebody else has collected ---------------------------
 
     def primal(self, losses: float, total: float, penalty_value: float) -> float:
         """P from Σ s_i ℓ_i, n and g(w)."""
@@ -96,18 +109,21 @@ class Problem(AnyProblem, Generic[F]):
     """(1/n) Σ loss(x_i·w + b, y_i) + g(w), by names or objects.
 
     Problem(loss="logistic", penalty="l1", strength=1e-3)
-    Problem(loss="huber", penalty="elasticnet", strength=0.1, l1_ratio=0.5, threshold=1.35, intercept=False)
-    Problem(loss=Quantile(level=0.9), penalty=Box(lower=0.0, upper=1.0))
+    Problem(loss="huber", penalty="elasticnet", strength=0.1, l1_ratio=0.5, threshold=1.35,
+    intercept=False) Problem(loss=Quantile(level=0.9), penalty=Box(lower=0.0, upper=1.0))
     Problem(loss="multinomial", penalty="traceball", radius=30.0)
 
-    What stands for the loss says which kind of problem it is (`kind`), and a penalty on matrices makes the model a
-    matrix of low rank. "multinomial" is a linear model of several classes, or with such a penalty of low rank. "cox" is
-    proportional hazards; with agent_strata=True, data in one piece may be split over agents, each a stratum.
+    What stands for the loss says which kind of problem it is (`kind`), and a penalty on matrices
+    makes the model a matrix of low rank. "multinomial" is a linear model of several classes, or
+    with such a penalty of low rank. "cox" is proportional hazards; with agent_strata=True, data in
+    one piece may be split over agents, each a stratum.
 
-    Linear models and those of several classes have an intercept, which is never penalised; `intercept=False` leaves it
-    out. Models with a penalty on matrices have none unless `intercept=True`, and cox never has one.
+    Linear models and those of several classes have an intercept, which is never penalised;
+    `intercept=False` leaves it out. Models with a penalty on matrices have none unless
+    `intercept=True`, and cox never has one.
 
-    Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the known ones.
+    Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the
+    known ones.
     """
 
     loss: F
@@ -145,21 +161,35 @@ class Problem(AnyProblem, Generic[F]):
         object.__setattr__(self, "intercept", chosen)
         object.__setattr__(self, "offset", bool(offset))
         self.kind.problems.check(self)
-        if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):
-            raise InvalidProblem(f"the penalty is given as an object: put {', '.join(parameters)} into it.")
+        if (
+            parameters
+            and isinstance(penalty, Penalty)
+            and set(parameters) <= set(_parameter_names(type(penalty)))
+        ):
+            raise InvalidProblem(
+                f"the penalty is given as an object: put {', '.join(parameters)} into it."
+            )
         if parameters:
-            known = sorted({*_parameter_names(type(self.loss)), *_parameter_names(type(self.penalty)), "intercept"})
+            known = sorted(
+                {
+                    *_parameter_names(type(self.loss)),
+                    *_parameter_names(type(self.penalty)),
+                    "intercept",
+                }
+            )
             given = ", ".join(sorted(parameters))
             raise InvalidProblem(
-                f"loss {self.loss.name!r} with penalty {self.penalty.name!r} does not take {given}; it takes "
+                f"loss {self.loss.name!r} with penalty {self.penalty.name!r} does not take "
+                f"{given}; it takes "
                 f"{', '.join(known)}. {did_you_mean(next(iter(parameters)), known)}".rstrip()
             )
 
-    # -- which kind of problem it is ---------------------------------------------------------------------------------
+    # -- which kind of problem it is ---------------------------------------------------------------
 
     @property
     def kind(self) -> Kind[Any, Any]:
-        """What depends on the kind of problem: its labels, what agents see, its proof, model and report.
+        """What depends on the kind of problem: its labels, what agents see, its proof, model and
+        report.
 
         It travels with the problem: a worker need not have registered what is pickled by value.
         """
@@ -167,13 +197,19 @@ class Problem(AnyProblem, Generic[F]):
 
     def changed(self, **parts: Any) -> Problem[F]:
         """The same problem with another loss, penalty, intercept or offset."""
-        same = {"loss": self.loss, "penalty": self.penalty, "intercept": self.intercept, "offset": self.offset}
+        same = {
+            "loss": self.loss,
+            "penalty": self.penalty,
+            "intercept": self.intercept,
+            "offset": self.offset,
+        }
         return Problem(**{**same, **parts})
 
-    # -- the penalty on vectors that may end with an intercept -------------------------------------------------------
+    # -- the penalty on vectors that may end with an intercept -------------------------------------
 
     def prox(self, w: FloatArray, step: Step, intercept: bool | None = None) -> FloatArray:
-        """prox_{step g}(w), leaving the intercept alone. `intercept=False` for a block of columns without it.
+        """prox_{step g}(w), leaving the intercept alone. `intercept=False` for a block of columns
+        without it.
 
         The step is one number, or one per entry of w as `tied` gives them.
         """
@@ -181,11 +217,15 @@ class Problem(AnyProblem, Generic[F]):
         if not free:
             return self.penalty.prox(w, step)
         result = w.copy()
-        result[:-free] = self.penalty.prox(w[:-free], step[:-free] if isinstance(step, np.ndarray) else step)
+        result[:-free] = self.penalty.prox(
+            w[:-free], step[:-free] if isinstance(step, np.ndarray) else step
+        )
         return result
 
     def tied(self, steps: FloatArray, intercept: bool | None = None) -> FloatArray:
-        """Steps per entry of w that `prox` can take: lowered where the penalty ties columns together."""
+        """Steps per entry of w that `prox` can take: lowered where the penalty ties columns
+        together.
+        """
         coefficients = self.penalty.tied(self.coefficients(steps, intercept))
         return np.append(coefficients, steps[coefficients.size :])
 
@@ -197,22 +237,31 @@ class Problem(AnyProblem, Generic[F]):
         """How many entries at the end of w have no penalty."""
         return (self.intercept if intercept is None else intercept) * self.outputs
 
-    # -- for data split by features ----------------------------------------------------------------------------------
+    # -- for data split by features ----------------------------------------------------------------
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Problem[F]:
         """The same problem with the part of the penalty that acts on those columns."""
         return self.changed(penalty=self.penalty.restrict(columns))
 
     def settings(self) -> dict[str, Any]:
-        """Everything that defines the problem, as plain values that JSON knows (infinite bounds are written "inf")."""
+        """Everything that defines the problem, as plain values that JSON knows (infinite bounds are
+        written "inf").
+        """
         loss_settings = _spelt_out(self.loss.settings())
         penalty_settings = _spelt_out(self.penalty.settings())
         beside = {"offset": True} if self.offset else {}
-        return {"loss": loss_settings, "penalty": penalty_settings, "intercept": self.intercept, **beside}
+        return {
+            "loss": loss_settings,
+            "penalty": penalty_settings,
+            "intercept": self.intercept,
+            **beside,
+        }
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> Problem[Any]:
-        """The problem that `settings()` described; a name that is not known here has to be registered first."""
+        """The problem that `settings()` described; a name that is not known here has to be
+        registered first.
+        """
         parts = _read_back(settings)
         try:
             chosen = penalty(**parts["penalty"])
@@ -239,9 +288,14 @@ def _kind_for(given: str | Fit, for_matrices: bool) -> Kind[Any, Any]:
     fitting = _losses_of_kinds(for_matrices)
     others = _losses_of_kinds(not for_matrices)
     if for_matrices and name in others:
-        raise InvalidProblem(f"{name} with a penalty on matrices is not known; use one of {', '.join(fitting)}.")
+        raise InvalidProblem(
+            f"{name} with a penalty on matrices is not known; use one of {', '.join(fitting)}."
+        )
     if name in others:
-        raise InvalidProblem(f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with radius=.")
+        raise InvalidProblem(
+            f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with "
+            "radius=."
+        )
     raise (TASKS if for_matrices else LOSSES).unknown(name, also=fitting)
 
 
@@ -268,12 +322,19 @@ def _make_penalty(given: str | Penalty, parameters: dict[str, Any]) -> Penalty:
     if isinstance(given, Penalty):
         return given
     own = [name for name in _parameter_names(PENALTIES[given]) if name in parameters]
-    required = [f.name for f in fields(PENALTIES[given]) if f.default is MISSING and f.default_factory is MISSING]
+    required = [
+        f.name
+        for f in fields(PENALTIES[given])
+        if f.default is MISSING and f.default_factory is MISSING
+    ]
     for name in required:
         if name not in own:
             meant = [other for other in parameters if did_you_mean(other, [name])]
             spelt = f" You gave {meant[0]}, which is not its name." if meant else ""
-            raise InvalidProblem(f"penalty {given!r} needs {name}, e.g. Problem(penalty={given!r}, {name}=...).{spelt}")
+            raise InvalidProblem(
+                f"penalty {given!r} needs {name}, e.g. Problem(penalty={given!r}, "
+                f"{name}=...).{spelt}"
+            )
     return penalty(given, **{name: parameters.pop(name) for name in own})
 
 

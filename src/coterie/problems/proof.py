@@ -1,9 +1,12 @@
-"""What all proofs from rows share: P(w) − D(v) as a sum of Fenchel–Young terms, each not negative, rounding included.
+"""What all proofs from rows share: P(w) − D(v) as a sum of Fenchel–Young terms, each not negative,
+rounding included.
 
-A kind of problem says what its own rows add (`Terms`); here the rest is done, the same for all of them:
+A kind of problem says what its own rows add (`Terms`); here the rest is done, the same for all of
+them:
 
     balance   with intercepts, a Sum that tells what v must weigh, so that Σ s v = 0 in every score
-    tell      one Sum of X̃ᵀ(s∘v) and of losses, gaps, what rounding can have taken, and what is left of Σ s v
+    tell      one Sum of X̃ᵀ(s∘v) and of losses, gaps, what rounding can have taken, and what is
+              left of Σ s v
     shrink    one Sum more, if −q = −X̃ᵀ(s∘v)/n is not in the domain of g*: the gaps of c v
     conclude  g(w) + g*(−c q) + c ⟨w, q⟩, the claim about all models, or about those of bounded norm
 """
@@ -44,7 +47,9 @@ SPENT_ON_RADIUS = 0.1
 
 
 class Terms(ABC):
-    """What one agent's own rows add to a proof, at its model and at a dual v in the domain of its loss."""
+    """What one agent's own rows add to a proof, at its model and at a dual v in the domain of its
+    loss.
+    """
 
     @property
     @abstractmethod
@@ -73,7 +78,7 @@ class Terms(ABC):
     def gaps(self, c: float) -> tuple[Any, Any]:
         """Σ s (ℓ + ℓ* − u v') for v shrunk by c, and how far it may be off."""
 
-    # -- beside intercepts -------------------------------------------------------------------------------------------
+    # -- beside intercepts -------------------------------------------------------------------------
 
     def balance(self) -> Protocol[None]:
         """Move v so that Σ s v = 0 in every score."""
@@ -92,18 +97,28 @@ class Terms(ABC):
         return 0.0
 
     def room(self, intercepts: FloatArray) -> float:
-        """How far from these, about the columns' means, intercepts may be that the claim is about."""
+        """How far from these, about the columns' means, intercepts may be that the claim is
+        about.
+        """
         return 0.0
 
 
 @discloses(
-    "for each column (and class): your rows, weighted by dual variables and added up; and eight sums of losses",
+    (
+        "for each column (and class): your rows, weighted by dual variables and added up; and "
+        "eight "
+        "sums of losses"
+    ),
     "a weighted sum of your rows, another one for each certificate, and your total loss",
     TOTALS,
     most=lambda case: (2, case.columns * case.outputs + 8 + case.intercept * (case.outputs + 1)),
 )
 def certify_rows(
-    agent: Agent[Problem[Any]], w: FloatArray, terms: Terms, target: float = 0.0, radius: float | None = ANY
+    agent: Agent[Problem[Any]],
+    w: FloatArray,
+    terms: Terms,
+    target: float = 0.0,
+    radius: float | None = ANY,
 ) -> Protocol[Bound]:
     """The bound for a model w that all agents share."""
     problem = agent.problem
@@ -113,18 +128,27 @@ def certify_rows(
     own = [*terms.losses(), terms.at_zero, *terms.gaps(1.0), length * length]
     own += terms.left() if problem.intercept else ()
     d = adjoint.shape[-1] - problem.free()
-    sums = yield Sum(np.concatenate([adjoint[..., :d], side_by_side(own, adjoint.ndim > 1)], axis=-1))
-    # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
+    sums = yield Sum(
+        np.concatenate([adjoint[..., :d], side_by_side(own, adjoint.ndim > 1)], axis=-1)
+    )
+    # Where all agents of this process stand at one and the same w, one of them computes what
+    # follows from the sums.
     place = id(w) if terms.beside is None else None
     slope = shared_result(sums, _slope, agent, terms, sums, d, key=place)
     shrunk = sums[d + 3 : d + 5]
     if slope[2] < 1.0:
         shrunk = yield Sum(side_by_side(terms.gaps(slope[2]), adjoint.ndim > 1))
-    return shared_result(sums, _concluded, agent, w, terms, sums, slope, shrunk, target, radius, key=place)
+    return shared_result(
+        sums, _concluded, agent, w, terms, sums, slope, shrunk, target, radius, key=place
+    )
 
 
-def _slope(agent: Agent[Problem[Any]], terms: Terms, sums: FloatArray, d: int) -> tuple[FloatArray, FloatArray, float]:
-    """−q about the columns' means, how far its entries may be off, and what must shrink it into the domain of g*."""
+def _slope(
+    agent: Agent[Problem[Any]], terms: Terms, sums: FloatArray, d: int
+) -> tuple[FloatArray, FloatArray, float]:
+    """−q about the columns' means, how far its entries may be off, and what must shrink it into the
+    domain of g*.
+    """
     known = agent.known
     u = agent.problem.slope(sums[:d], known.total)
     if known.centre is not None and not terms.centred:
@@ -177,7 +201,9 @@ def _concluded(
 
 
 def _room(agent: Agent[Problem[Any]], w: FloatArray, terms: Terms) -> float:
-    """How far the intercepts may be, from those about the means of columns, that the claim is about."""
+    """How far the intercepts may be, from those about the means of columns, that the claim is
+    about.
+    """
     centre, outputs = agent.known.centre, agent.problem.outputs
     if centre is None:
         return terms.room(np.zeros(outputs))
@@ -188,7 +214,9 @@ def _room(agent: Agent[Problem[Any]], w: FloatArray, terms: Terms) -> float:
 
 @dataclass(frozen=True)
 class Totals:
-    """What a bound is made of: sums over all samples and columns. An `_error` is what rounding can have taken away."""
+    """What a bound is made of: sums over all samples and columns. An `_error` is what rounding can
+    have taken away.
+    """
 
     losses: float
     losses_error: float
@@ -219,7 +247,9 @@ class Totals:
 def slope_with_error(
     agent: Agent[Problem[Any]], u: FloatArray, length_squared: float, centred: bool = False
 ) -> tuple[FloatArray, FloatArray, float]:
-    """−q, how far its entries may be off for duals of that length, and what must shrink it into the domain of g*."""
+    """−q, how far its entries may be off for duals of that length, and what must shrink it into the
+    domain of g*.
+    """
     known, cut = agent.known, agent.cut
     assert known.lengths is not None
     centre = 0.0 if known.centre is None or centred else np.abs(known.centre)
@@ -227,13 +257,17 @@ def slope_with_error(
     if centred:
         squares = _about_means(agent, squares)
     lengths = (squares + cut) * (length_squared + cut)
-    off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
+    off = (
+        np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
+    )
     off = np.repeat(off, agent.problem.outputs)
     return u, off, agent.problem.penalty.scale_into_domain(u, off)
 
 
 def _about_means(agent: Agent[Problem[Any]], squares: FloatArray) -> FloatArray:
-    """At least Σ s (x − c)² of every column, from these Σ s x²: what adding them up can have lost stays in it."""
+    """At least Σ s (x − c)² of every column, from these Σ s x²: what adding them up can have lost
+    stays in it.
+    """
     known = agent.known
     assert known.centre is not None
     means = known.total * known.centre**2
@@ -244,7 +278,9 @@ def _about_means(agent: Agent[Problem[Any]], squares: FloatArray) -> FloatArray:
 def bounded_parts(
     penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]
 ) -> list[float]:
-    """Its own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
+    """Its own columns' part of a bounded claim; what holds for the largest radius holds for the
+    others.
+    """
     if penalty.coercive:
         return [penalty.bounded_fenchel_young(w, u, radii[-1], off)] * len(radii)
     return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
@@ -253,7 +289,8 @@ def bounded_parts(
 def bound_of(agent: Agent[Problem[Any]], t: Totals, target: float, radius: float | None) -> Bound:
     """The smallest gap that these numbers prove, of all models if that can be."""
     total = agent.total
-    # Of the numbers below, at most four at a time are sums of which something can have been cut off.
+    # Of the numbers below, at most four at a time are sums of which something can have been cut
+    # off.
     cut = 4.0 * agent.cut * (1.0 + 1.0 / total)
     primal = t.losses / total + t.penalty
     primal_error = t.losses_error / total + FEW * EPSILON * t.penalty + cut

@@ -1,4 +1,6 @@
-"""The neutral base of kinds whose model has one coefficient a column, a penalty of these, and perhaps an intercept."""
+"""The neutral base of kinds whose model has one coefficient a column, a penalty of these, and
+perhaps an intercept.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from coterie.problems.parts.data import Classes
 from coterie.problems.parts.local import Local
 from coterie.problems.parts.models import M, Models
 from coterie.problems.parts.problems import Problems
-from coterie.problems.parts.report import SHOWN, Report, Shown, said_of_intercept, said_of_penalty, spelt
+from coterie.problems.parts.report import (
+    SHOWN,
+    Report,
+    Shown,
+    said_of_intercept,
+    said_of_penalty,
+    spelt,
+)
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate.bound import Point
@@ -48,7 +57,9 @@ class RowProblems(Problems[R], Generic[R]):
             problem.penalty.value(problem.penalty.prox(np.zeros(columns), 1.0))
         except (ValueError, IndexError) as error:
             name = problem.penalty.name
-            raise InvalidProblem(f"the {name} penalty does not fit {columns} columns: {error}") from error
+            raise InvalidProblem(
+                f"the {name} penalty does not fit {columns} columns: {error}"
+            ) from error
 
 
 class RowLocal(Local[R], Generic[R]):
@@ -85,7 +96,9 @@ class RowReport(Report[R, M], Generic[R, M]):
         more = said_of_intercept(settings["intercept"])
         if settings.get("offset"):
             more += " and an offset" if settings["intercept"] else ", with an offset"
-        return f"{spelt(settings['loss'])} loss, {said_of_penalty(spelt(settings['penalty']))} {more}"
+        return (
+            f"{spelt(settings['loss'])} loss, {said_of_penalty(spelt(settings['penalty']))} {more}"
+        )
 
     def call(self, problem: R) -> tuple[str, dict[str, Any]]:
         loss, penalty = problem.loss.settings(), problem.penalty.settings()
@@ -115,8 +128,13 @@ class VectorReport(RowReport[R, L], Generic[R, L]):
         coef, columns = model.in_raw_units()[0], model.columns
         order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN]
         order = order[(coef[order] != 0) & np.isfinite(coef[order])]
-        bars = [(f"column {j}" if columns is None else columns[j], float(coef[j])) for j in order.tolist()]
-        return Shown("coefficients", _explanation(model, coef, len(bars)), ("column", "coefficient"), bars)
+        bars = [
+            (f"column {j}" if columns is None else columns[j], float(coef[j]))
+            for j in order.tolist()
+        ]
+        return Shown(
+            "coefficients", _explanation(model, coef, len(bars)), ("column", "coefficient"), bars
+        )
 
     def statistics(self, model: L, network: Network) -> dict[str, str]:
         if model.problem.intercept:
@@ -133,7 +151,8 @@ def _explanation(model: LinearModel, coef: FloatArray, bars: int) -> str:
     if np.count_nonzero(coef) > SHOWN:
         which = f"The {bars} largest coefficients"
     explanation = (
-        f"{which}, largest first. A positive one raises the prediction as its column grows, a negative one lowers "
+        f"{which}, largest first. A positive one raises the prediction as its column grows, a "
+        "negative one lowers "
         "it. Their sizes can only be compared if the columns are on the same scale."
     )
     if model.preparation is not None and model.preparation.standardised:
@@ -157,13 +176,19 @@ def stray_intercept(model: Any) -> Iterator[str]:
         yield "the model has an intercept, but its problem has none"
 
 
-def check_duals(witness: Sequence[FloatArray] | None, rows: Sequence[int], owners: str = "parties") -> None:
+def check_duals(
+    witness: Sequence[FloatArray] | None, rows: Sequence[int], owners: str = "parties"
+) -> None:
     """Refuse dual variables that are not one a row of each agent, or none."""
     if witness is None:
         return
-    if len(witness) == len(rows) and all(len(v) in (0, n) for v, n in zip(witness, rows, strict=True)):
+    if len(witness) == len(rows) and all(
+        len(v) in (0, n) for v, n in zip(witness, rows, strict=True)
+    ):
         return
-    raise InvalidInput(f"the dual vectors do not belong to these {owners}; use those of a run on the same data.")
+    raise InvalidInput(
+        f"the dual vectors do not belong to these {owners}; use those of a run on the same data."
+    )
 
 
 def dual_of(witness: Sequence[FloatArray] | None, index: int) -> FloatArray | None:
@@ -179,14 +204,18 @@ class VectorModels(Models[R, L], Generic[R, L]):
     prepares = True
     settles = True
 
-    def shapes(self, model: L, members: Sequence[Agent[R]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def shapes(
+        self, model: L, members: Sequence[Agent[R]]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """One coefficient a column."""
         width = members[0].data.d
         if members[0].split == "features":
             width = sum(agent.data.d for agent in members)
         return (len(model.coef_),), (width,)
 
-    def _points(self, model: L, members: Sequence[Agent[R]], witness: Sequence[FloatArray] | None) -> list[Point]:
+    def _points(
+        self, model: L, members: Sequence[Agent[R]], witness: Sequence[FloatArray] | None
+    ) -> list[Point]:
         check_duals(witness, [agent.labelled for agent in members])
         by_columns = members[0].split == "features"
         points = []
@@ -198,7 +227,9 @@ class VectorModels(Models[R, L], Generic[R, L]):
             points.append(Point(w, dual_of(witness, index)))
         return points
 
-    def settled(self, model: L, members: Sequence[Agent[R]], points: list[Point], own: Sequence[float]) -> list[Point]:
+    def settled(
+        self, model: L, members: Sequence[Agent[R]], points: list[Point], own: Sequence[float]
+    ) -> list[Point]:
         """Correct the one intercept for the centring of all agents' columns."""
         debt = model.intercept_ - sum(own)
         for agent, point in zip(members, points, strict=True):
@@ -206,7 +237,9 @@ class VectorModels(Models[R, L], Generic[R, L]):
                 point.w[-1] += debt
         return points
 
-    def assemble(self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes) -> L:
+    def assemble(
+        self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes
+    ) -> L:
         """The model of samples, or the coefficients of all holders of columns in their places."""
         if members[0].split == "features":
             return self._assemble_columns(outcome, members, problem, classes)
@@ -217,17 +250,23 @@ class VectorModels(Models[R, L], Generic[R, L]):
         model: L = problem.kind.model_class(coef, intercept, problem, classes, data.columns)
         return model
 
-    def _assemble_columns(self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes) -> L:
+    def _assemble_columns(
+        self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes
+    ) -> L:
         tables = [agent.data for agent in members]
         places = np.concatenate(columns_of(tables))
         held = zip(members, outcome.points, strict=True)
         placed: FloatArray = np.empty(len(places))
-        placed[places] = np.concatenate([problem.coefficients(point.w, agent.has_intercept) for agent, point in held])
+        placed[places] = np.concatenate(
+            [problem.coefficients(point.w, agent.has_intercept) for agent, point in held]
+        )
         coef = stored(placed, precision_of(tables[0].X))
         intercept = 0.0
         if problem.intercept:
             intercept = _added([point.own for point in outcome.points])
-        model: L = problem.kind.model_class(coef, intercept, problem, classes, _names_in_place(tables, places))
+        model: L = problem.kind.model_class(
+            coef, intercept, problem, classes, _names_in_place(tables, places)
+        )
         return model
 
     def has_own_number(self, agent: Agent[R]) -> bool:
@@ -249,7 +288,9 @@ def _added(offsets: Sequence[float | None]) -> float:
 
 
 def _names_in_place(tables: Sequence[Table], places: Indices) -> tuple[str, ...] | None:
-    """The names of all columns in the order of the model; None unless every table names its columns."""
+    """The names of all columns in the order of the model; None unless every table names its
+    columns.
+    """
     if any(table.columns is None for table in tables):
         return None
     names = [name for table in tables for name in table.columns or ()]

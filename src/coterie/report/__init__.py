@@ -50,11 +50,12 @@ def write_report(
     sections: Sequence[Callable[[Result], str]] = (),
     evaluation: Evaluation | None = None,
 ) -> FilePath:
-    """Write one self-contained HTML page about a run: proof, progress, communication cost and settings.
+    """Write one self-contained HTML page about a run: proof, progress, communication cost and
+    settings.
 
-    `notes` are paragraphs for the head of the page, such as the source of the data. `sections` are functions that make
-    HTML of the result; they come before the settings. An `evaluation` on other rows gets a card in the head and a
-    section.
+    `notes` are paragraphs for the head of the page, such as the source of the data. `sections` are
+    functions that make HTML of the result; they come before the settings. An `evaluation` on other
+    rows gets a card in the head and a section.
     """
     from coterie.report.page import page
 
@@ -76,7 +77,9 @@ def path_section(path: Path) -> Callable[[Result], str]:
 
 
 def write_path(path: Path, file: str | FilePath) -> FilePath:
-    """Write one self-contained HTML page about a path: scores and coefficients over the strengths, and the choice."""
+    """Write one self-contained HTML page about a path: scores and coefficients over the strengths,
+    and the choice.
+    """
     from coterie.report.path import path_page
 
     return write_atomically(file, path_page(path).encode(), public=True)
@@ -90,7 +93,11 @@ def save_path_figures(path: Path, folder: str | FilePath, format: str = "svg") -
 
 
 def save_figures(
-    result: Result, folder: str | FilePath, format: str = "svg", *, evaluation: Evaluation | None = None
+    result: Result,
+    folder: str | FilePath,
+    format: str = "svg",
+    *,
+    evaluation: Evaluation | None = None,
 ) -> list[FilePath]:
     """Write the pictures of the report as files into a folder, as "svg", "pdf" or "png"."""
     from coterie.report.evaluation import evaluation_figures
@@ -106,11 +113,15 @@ def save_figures(
 
 
 def write_comparison(
-    results: Mapping[str, Result], path: str | FilePath, timings: Mapping[str, Sequence[float]] | None = None
+    results: Mapping[str, Result],
+    path: str | FilePath,
+    timings: Mapping[str, Sequence[float]] | None = None,
 ) -> FilePath:
-    """Write one self-contained HTML page about several runs on the same problem, by the names of their methods.
+    """Write one self-contained HTML page about several runs on the same problem, by the names of
+    their methods.
 
-    If every method ran several times, `timings` has the seconds of every run, and `results` the median runs.
+    If every method ran several times, `timings` has the seconds of every run, and `results` the
+    median runs.
     """
     from coterie.report.compare import comparison_page
 
@@ -126,7 +137,9 @@ def save_comparison_figures(
     return _save(lambda: comparison_figures(results), folder, format)
 
 
-def _save(figures: Callable[[], Mapping[str, Any]], folder: str | FilePath, format: str) -> list[FilePath]:
+def _save(
+    figures: Callable[[], Mapping[str, Any]], folder: str | FilePath, format: str
+) -> list[FilePath]:
     from coterie.report.figures import rendered
 
     if format not in FORMATS:

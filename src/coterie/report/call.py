@@ -20,14 +20,22 @@ NAMED_PARTIES = 3
 
 
 def solve_call(result: Result) -> str:
-    """Python that repeats the run, given `data`, a list with one table or (X, y) per participant."""
+    """Python that repeats the run, given `data`, a list with one table or (X, y) per
+    participant.
+    """
     settings = result.certificate.settings
     problem = result.model.problem
-    method = {"method": settings["method"]["name"], **settings["method"], "acceleration": settings["acceleration"]}
+    method = {
+        "method": settings["method"]["name"],
+        **settings["method"],
+        "acceleration": settings["acceleration"],
+    }
     del method["name"]
     if "changed" in settings:
         # The run changed its method: a call with the first request takes the same way.
-        method = {name: value for name, value in settings["changed"]["asked"].items() if value is not None}
+        method = {
+            name: value for name, value in settings["changed"]["asked"].items() if value is not None
+        }
     limits = {name: value for name, value in settings["limits"].items() if value is not None}
     lines = [
         "import coterie as co",
@@ -83,7 +91,10 @@ def _parties(result: Result) -> Iterator[str]:
     participants = result.certificate.participants
     yield "# data: a list with one (X, y) per party:"
     for participant in participants[:NAMED_PARTIES]:
-        yield f"#   {shortened(plain(participant.name), 30)}: {participant.rows:,} × {participant.columns:,}"
+        yield (
+            f"#   {shortened(plain(participant.name), 30)}: {participant.rows:,} × "
+            f"{participant.columns:,}"
+        )
     if len(participants) > NAMED_PARTIES:
         yield f"#   ... {len(participants):,} in all"
 

@@ -30,9 +30,14 @@ from coterie.report.winners import MEASURES, Timings, winners, written
 from coterie.report.words import number, text
 
 
-def comparison_figures(results: Mapping[str, Result], *, logarithmic: bool = True) -> dict[str, Figure]:
+def comparison_figures(
+    results: Mapping[str, Result], *, logarithmic: bool = True
+) -> dict[str, Figure]:
     """The gaps of all runs against rounds, bytes and seconds, by the name of the figure."""
-    return {f"compare-{against}": gaps_against(results, against, logarithmic, legend=True) for against in AXES}
+    return {
+        f"compare-{against}": gaps_against(results, against, logarithmic, legend=True)
+        for against in AXES
+    }
 
 
 def comparison_page(results: Mapping[str, Result], timings: Timings | None = None) -> str:
@@ -47,19 +52,28 @@ def comparison_page(results: Mapping[str, Result], timings: Timings | None = Non
     methods = count(len(results), "method")
     tolerance = first.certificate.tolerance
     story = (
-        f"The same problem ({kind}; {held}) was solved by {methods}, each until its relative gap was at most "
+        f"The same problem ({kind}; {held}) was solved by {methods}, each until its relative gap "
+        "was at most "
         f"{tolerance:g}. {len(solved)} of {len(results)} reached it."
     )
     header = (
         f'<div class="brand"><b>Coterie</b><span>comparison</span></div>\n<h1>{text(title)}</h1>\n'
         f'<p class="lead">{text(story)}</p>\n{_cards(results, best, timings)}'
     )
-    sections = [_table(results, best, timings), _curves(results), _elsewhere(results), _settings(first)]
+    sections = [
+        _table(results, best, timings),
+        _curves(results),
+        _elsewhere(results),
+        _settings(first),
+    ]
     return document(f"{text(title)} · Coterie", header, sections, foot(first))
 
 
 Best = Mapping[str, tuple[str, ...]]
-TURNS = "Methods were warmed up before the clock started and took turns; the time is that of the median run."
+TURNS = (
+    "Methods were warmed up before the clock started and took turns; the time is that of the "
+    "median run."
+)
 
 
 def _headline(results: Mapping[str, Result], best: Best) -> str:
@@ -120,11 +134,15 @@ def _table(results: Mapping[str, Result], best: Best, timings: Timings | None) -
         certificate = result.certificate
         measures = [cell(name, measure) for measure in MEASURES]
         gap = f"{certificate.relative_gap:.1e}"
-        rows.append([_name(name), status_mark(result.status), *measures, gap, number(certificate.primal, 8)])
+        rows.append(
+            [_name(name), status_mark(result.status), *measures, gap, number(certificate.primal, 8)]
+        )
     heads = ("method", "ended", "rounds", "data sent", "time", "relative gap", "objective")
     words = (
-        "A star marks the smallest value among the methods that reached the tolerance; several stars are a tie. "
-        "Certificates are computed some rounds apart, so a method may have reached the tolerance a little earlier. "
+        "A star marks the smallest value among the methods that reached the tolerance; several "
+        "stars are a tie. "
+        "Certificates are computed some rounds apart, so a method may have reached the tolerance "
+        "a little earlier. "
     )
     if timings:
         words += TURNS
@@ -149,7 +167,11 @@ def _curves(results: Mapping[str, Result]) -> str:
         for against, words in AXES.items():
             figure = gaps_against(results, against, logarithmic)
             saved = gaps_against(results, against, logarithmic, legend=True)
-            drawn.append(figure_block(figure, f"compare-{against}{ending}", f"Relative gaps against {words}", saved))
+            drawn.append(
+                figure_block(
+                    figure, f"compare-{against}{ending}", f"Relative gaps against {words}", saved
+                )
+            )
         inner = "\n".join(drawn)
         charts.append(f'<div class="charts curves {scale}">{inner}</div>')
     keys = "".join(f'<span class="key">{_name(name)}</span> ' for name in results)
@@ -181,7 +203,12 @@ def _settings(first: Result) -> str:
         "Common settings",
         definitions(shared),
         paragraph(
-            "The folder of each method, next to this page, has its model, its certificate and its run.", "muted small"
+            (
+                "The folder of each method, next to this page, has its model, its certificate and "
+                "its "
+                "run."
+            ),
+            "muted small",
         ),
         id="settings",
     )

@@ -28,12 +28,15 @@ def render(evaluation: Evaluation, result: Result) -> str:
     words = f"How well the model predicts rows that it was not fitted to: {text(evaluation.about)}."
     if evaluation.auc_bound:
         words += (
-            " The AUC and the ROC curve come from counts on a grid of scores; the AUC of the pooled rows is within "
+            " The AUC and the ROC curve come from counts on a grid of scores; the AUC of the "
+            "pooled rows is within "
             f"{number(evaluation.auc_bound, 1)} of the one here."
         )
     charts = f'<div class="charts">{scores}{drawn}</div>'
     tables = [_confusion(evaluation), _bins(evaluation), _parties(evaluation)]
-    return section("Held-out rows", paragraph(words), charts, *filter(None, tables), id="evaluation")
+    return section(
+        "Held-out rows", paragraph(words), charts, *filter(None, tables), id="evaluation"
+    )
 
 
 def evaluation_figures(evaluation: Evaluation) -> dict[str, Figure]:
@@ -112,7 +115,9 @@ def _bins(evaluation: Evaluation) -> str:
         (text(one.span), number(one.weight, 6), _number(one.predicted), _number(one.observed))
         for one in evaluation.calibration
     ]
-    return details("Calibration as a table", table(("prediction", "rows", "predicted", "observed"), rows, 1))
+    return details(
+        "Calibration as a table", table(("prediction", "rows", "predicted", "observed"), rows, 1)
+    )
 
 
 def _parties(evaluation: Evaluation) -> str:

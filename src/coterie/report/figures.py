@@ -1,8 +1,8 @@
 """The figures of a report, drawn with matplotlib, neither using nor changing its global settings.
 
-Text and axes have the colour `INK`, which a page replaces by its own colour of text; all other colours are mid-tones
-that are visible on a light and on a dark ground. The hues are those of Okabe and Ito, which colour-blind readers can
-tell apart, with the light ones darkened.
+Text and axes have the colour `INK`, which a page replaces by its own colour of text; all other
+colours are mid-tones that are visible on a light and on a dark ground. The hues are those of Okabe
+and Ito, which colour-blind readers can tell apart, with the light ones darkened.
 """
 
 from __future__ import annotations
@@ -89,7 +89,11 @@ DOTTED_RECORDS = 40
 """Largest number of records for which each one gets a dot."""
 
 AXES: dict[str, tuple[Callable[[Result], FloatArray], str, Callable[[float], str]]] = {
-    "rounds": (lambda result: result.history["round"].astype(float), "rounds", lambda x: f"{x:,.0f}"),
+    "rounds": (
+        lambda result: result.history["round"].astype(float),
+        "rounds",
+        lambda x: f"{x:,.0f}",
+    ),
     "bytes": (lambda result: result.history["bits"] / 8, "data sent", lambda x: format_bits(8 * x)),
     "seconds": (lambda result: result.history["seconds"], "seconds", lambda x: f"{x:g}"),
 }
@@ -97,7 +101,9 @@ AXES: dict[str, tuple[Callable[[Result], FloatArray], str, Callable[[float], str
 
 
 def colour(method: str) -> str:
-    """The colour of a method, the same in every figure. Methods of Coterie for the same problems differ."""
+    """The colour of a method, the same in every figure. Methods of Coterie for the same problems
+    differ.
+    """
     return HUES[_place(method) % len(HUES)]
 
 
@@ -107,12 +113,16 @@ def marker(method: str) -> str:
 
 
 def _place(method: str) -> int:
-    ours = {name: entry for name, entry in METHODS.items() if entry.__module__.startswith("coterie.")}
+    ours = {
+        name: entry for name, entry in METHODS.items() if entry.__module__.startswith("coterie.")
+    }
     if method not in ours:
         return sum(method.encode(errors="replace")) % 5
     split = ours[method].split
     family = ours[method].family
-    comparable = [name for name, entry in ours.items() if entry.split == split and entry.family == family]
+    comparable = [
+        name for name, entry in ours.items() if entry.split == split and entry.family == family
+    ]
     return comparable.index(method)
 
 
@@ -125,14 +135,23 @@ def figures(result: Result) -> dict[str, Figure]:
 
 def rendered(figure: Figure, format: str, *, ground: str = "white") -> bytes:
     """The figure as the content of a file, the same bytes every time."""
-    left_out = {"svg": ("Creator", "Date", "Format", "Type"), "pdf": ("CreationDate",), "png": ("Software",)}
+    left_out = {
+        "svg": ("Creator", "Date", "Format", "Type"),
+        "pdf": ("CreationDate",),
+        "png": ("Software",),
+    }
     metadata = dict.fromkeys(left_out[format])
     buffer = io.BytesIO()
     with style(), warnings.catch_warnings():
-        # An SVG shows a name in the fonts of the reader, even if matplotlib's font lacks its script.
+        # An SVG shows a name in the fonts of the reader, even if matplotlib's font lacks its
+        # script.
         warnings.filterwarnings("ignore", message=r".*Glyph .* missing from font")
-        warnings.filterwarnings("ignore", message=r".*Matplotlib currently does not support .* natively")
-        figure.savefig(buffer, format=format, facecolor=ground, dpi=DOTS_PER_INCH[format], metadata=metadata)
+        warnings.filterwarnings(
+            "ignore", message=r".*Matplotlib currently does not support .* natively"
+        )
+        figure.savefig(
+            buffer, format=format, facecolor=ground, dpi=DOTS_PER_INCH[format], metadata=metadata
+        )
     return buffer.getvalue()
 
 
@@ -154,21 +173,28 @@ def styled(drawing: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
-# -- the gap ---------------------------------------------------------------------------------------------------------
+# -- the gap ---------------------------------------------------------------------------------------
 
 
 def gap_against(result: Result, against: str, logarithmic: bool | None = None) -> Figure:
     """The relative gap against "rounds", "bytes" or "seconds", with the tolerance.
 
-    The axis of gaps is logarithmic. Without `logarithmic`, the other axis is the one for which the curve is straighter.
+    The axis of gaps is logarithmic. Without `logarithmic`, the other axis is the one for which the
+    curve is straighter.
     """
     return gaps_against({_method(result): result}, against, logarithmic)
 
 
 def gaps_against(
-    results: Mapping[str, Result], against: str, logarithmic: bool | None = None, *, legend: bool = False
+    results: Mapping[str, Result],
+    against: str,
+    logarithmic: bool | None = None,
+    *,
+    legend: bool = False,
 ) -> Figure:
-    """The relative gaps of several runs in one figure. The first word of a name, the method, decides its colour."""
+    """The relative gaps of several runs in one figure. The first word of a name, the method,
+    decides its colour.
+    """
     values, label, written = AXES[against]
     curves = []
     rounds = []
@@ -194,7 +220,9 @@ def gaps_against(
         ax.set_ylim(bottom, top)
         stride = math.ceil((high - low) / MOST_LABELS)
         exponents = range(-(-low // stride) * stride, high + 1, stride)
-        ax.set_yticks([10.0**exponent for exponent in exponents], list(map(_power_of_ten, exponents)))
+        ax.set_yticks(
+            [10.0**exponent for exponent in exponents], list(map(_power_of_ten, exponents))
+        )
         ax.yaxis.set_minor_locator(NullLocator())
         ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
         ax.set_axisbelow(True)
@@ -227,7 +255,14 @@ def _draw_legend(ax: Axes, names: Iterable[str]) -> None:
     for name in names:
         method = name.split(" ")[0]
         keys.append(Line2D([], [], color=colour(method), marker=marker(method), label=name))
-    ax.legend(handles=keys, frameon=False, fontsize=8, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.03, 1.0))
+    ax.legend(
+        handles=keys,
+        frameon=False,
+        fontsize=8,
+        handlelength=1.2,
+        loc="upper left",
+        bbox_to_anchor=(1.03, 1.0),
+    )
 
 
 def _draw_gaps(ax: Axes, x: FloatArray, y: FloatArray, bottom: float, name: str) -> None:
@@ -271,7 +306,9 @@ def _scale_x(ax: Axes, x: FloatArray, written: Callable[[float], str], logarithm
 
 
 def straighter_in_log(rounds: FloatArray, y: FloatArray) -> bool:
-    """Whether log gap is straighter against log rounds (a power law) than against rounds (a linear rate)."""
+    """Whether log gap is straighter against log rounds (a power law) than against rounds (a linear
+    rate).
+    """
     usable = (rounds > 0) & (y > 0)
     if usable.sum() < 4:
         return False
@@ -300,13 +337,15 @@ def _method(result: Result) -> str:
     return str(result.certificate.settings["method"]["name"])
 
 
-# -- the network and the model ---------------------------------------------------------------------------------------
+# -- the network and the model ---------------------------------------------------------------------
 
 
 def network(result: Result) -> Figure:
     """The network with the traffic of each link, and the names of the parties if there are few."""
     names = [plain(participant.name) for participant in result.certificate.participants]
-    numbered = all(name == f"agent {j}" for j, name in enumerate(names)) or len(names) > NAMED_AGENTS
+    numbered = (
+        all(name == f"agent {j}" for j, name in enumerate(names)) or len(names) > NAMED_AGENTS
+    )
     labels = None
     if not numbered:
         labels = [shortened(name, NAME_LETTERS) for name in names]
@@ -314,7 +353,9 @@ def network(result: Result) -> Figure:
     if result.bill.network is result.network or result.bill.network.server == result.network.server:
         traffic = result.bill.per_edge
     with style():
-        figure = draw_network(result.network, traffic=traffic, labels=labels, unit=format_bits).figure
+        figure = draw_network(
+            result.network, traffic=traffic, labels=labels, unit=format_bits
+        ).figure
         assert isinstance(figure, Figure)
         width, height = figure.get_size_inches()
         if width < STRIP * height:

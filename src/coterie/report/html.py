@@ -1,7 +1,8 @@
-"""Pieces of HTML: sections, tables, figures that a reader can save, and controls that need no script.
+"""Pieces of HTML: sections, tables, figures that a reader can save, and controls that need no
+script.
 
-A control is a group of radio buttons; the style sheet shows and hides parts with `:has(#id:checked)`. Pass text that
-comes from data through `words.text` first.
+A control is a group of radio buttons; the style sheet shows and hides parts with
+`:has(#id:checked)`. Pass text that comes from data through `words.text` first.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ DIGEST_LETTERS = 12
 
 def document(title: str, header: str, sections: Iterable[str], footer: str) -> str:
     """A whole page."""
-    template = Template(files("coterie.report").joinpath("template.html").read_text(encoding="utf-8"))
+    template = Template(
+        files("coterie.report").joinpath("template.html").read_text(encoding="utf-8")
+    )
     theme = choice("theme", "Theme", {"auto": "Auto", "light": "Light", "dark": "Dark"})
-    return template.substitute(title=title, theme=theme, header=header, sections="\n".join(sections), footer=footer)
+    return template.substitute(
+        title=title, theme=theme, header=header, sections="\n".join(sections), footer=footer
+    )
 
 
 def section(title: str, *content: str, id: str) -> str:
@@ -39,8 +44,15 @@ def paragraph(sentence: str, kind: str = "") -> str:
     return f"<p>{sentence}</p>"
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int, total: Sequence[str] = ()) -> str:
-    """A table whose first column names the rows and whose columns from `numbers_from` on hold numbers."""
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers_from: int,
+    total: Sequence[str] = (),
+) -> str:
+    """A table whose first column names the rows and whose columns from `numbers_from` on hold
+    numbers.
+    """
 
     def row(cells: Sequence[str], first: str, rest: str) -> str:
         written = ""
@@ -79,12 +91,16 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> str:
 
 def cards_list(cards: Iterable[tuple[str, str, str]]) -> str:
     """Cards, each with a heading, a value and a remark."""
-    inner = "".join(f'<div class="card"><dt>{a}</dt><dd>{b}</dd><dd>{c}</dd></div>' for a, b, c in cards)
+    inner = "".join(
+        f'<div class="card"><dt>{a}</dt><dd>{b}</dd><dd>{c}</dd></div>' for a, b, c in cards
+    )
     return f'<dl class="cards">{inner}</dl>'
 
 
 def choice(name: str, question: str, options: Mapping[str, str], chosen: str | None = None) -> str:
-    """A control with several options; the id of each is `name-key`. Without `chosen`, the first one is chosen."""
+    """A control with several options; the id of each is `name-key`. Without `chosen`, the first one
+    is chosen.
+    """
     if chosen is None:
         chosen = next(iter(options))
     buttons = ""
@@ -104,7 +120,8 @@ def figure_block(figure: Figure, name: str, title: str, saved: Figure | None = N
     content = base64.b64encode(_on_white(file).encode()).decode()
     return (
         f'<figure class="picture">{_inline_svg(drawing, name, title)}<figcaption class="save">'
-        f'<a download="{name}.svg" href="data:image/svg+xml;base64,{content}">Save as SVG</a></figcaption></figure>'
+        f'<a download="{name}.svg" href="data:image/svg+xml;base64,{content}">Save as '
+        "SVG</a></figcaption></figure>"
     )
 
 
@@ -120,7 +137,9 @@ def short_digest(digest: str) -> str:
 
 def _on_white(drawing: str) -> str:
     """A drawing with a white ground, for a file of its own."""
-    return re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="#ffffff"/>', drawing, count=1)
+    return re.sub(
+        r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="#ffffff"/>', drawing, count=1
+    )
 
 
 def _inline_svg(drawing: str, name: str, title: str) -> str:
@@ -138,6 +157,7 @@ def _adapted(tag: str, name: str) -> str:
     tag = re.sub(r' id="', f' id="{name}-', tag)
     tag = tag.replace('xlink:href="#', f'href="#{name}-').replace("xlink:href=", "href=")
     tag = tag.replace("url(#", f"url(#{name}-").replace(INK, "currentColor")
-    # Keep the font size of the figure, and use the font family of the page; older matplotlibs write both as one `font`.
+    # Keep the font size of the figure, and use the font family of the page; older matplotlibs write
+    # both as one `font`.
     tag = re.sub(r"font-family: [^;\"]*(; )?", "", tag)
     return re.sub(r"font: [^;\"]*?([\d.]+px)[^;\"]*", r"font-size: \1", tag)

@@ -1,7 +1,7 @@
 """Draw a network: agents as discs, edges as lines, traffic as the width and colour of a line.
 
-The width of an edge grows with log(traffic), from the least to the largest traffic of an edge. All colours are
-mid-tones on a transparent ground, which are visible on a light and on a dark page.
+The width of an edge grows with log(traffic), from the least to the largest traffic of an edge. All
+colours are mid-tones on a transparent ground, which are visible on a light and on a dark page.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def draw_network(
 ) -> Axes:
     """Draw the network on `ax`, or on new axes (`.figure` saves them).
 
-    `traffic[i, j]` is the traffic of the edge, in any unit; both directions are added, and the server is agent −1.
-    `unit` formats an amount of traffic with its unit. `labels` names the agents; `highlight` colours one of them, such
-    as the owner of the labels. Networks of more than 64 agents are drawn as dots without names.
+    `traffic[i, j]` is the traffic of the edge, in any unit; both directions are added, and the
+    server is agent −1. `unit` formats an amount of traffic with its unit. `labels` names the
+    agents; `highlight` colours one of them, such as the owner of the labels. Networks of more than
+    64 agents are drawn as dots without names.
     """
     from matplotlib.figure import Figure
 
@@ -77,7 +78,9 @@ def draw_network(
     outside = longest > LETTERS_INSIDE and m <= LABELLED_AGENTS
     margins = _margins(longest if outside else 0, note=traffic is not None)
     if ax is None:
-        ax = Figure(figsize=_figure_size(points, margins), facecolor="none").add_axes((0.0, 0.0, 1.0, 1.0))
+        ax = Figure(figsize=_figure_size(points, margins), facecolor="none").add_axes(
+            (0.0, 0.0, 1.0, 1.0)
+        )
     scale = _set_limits(ax, points, margins)
     diameter = _disc(points, scale)
 
@@ -86,7 +89,16 @@ def draw_network(
     if network.server:
         x, y = points[SERVER]
         ax.scatter([x], [y], s=(1.35 * diameter) ** 2, c=HUB, marker="s", linewidths=0, zorder=2)
-        ax.text(x, y, "server", ha="center", va="center_baseline", color="white", size=0.32 * diameter, zorder=3)
+        ax.text(
+            x,
+            y,
+            "server",
+            ha="center",
+            va="center_baseline",
+            color="white",
+            size=0.32 * diameter,
+            zorder=3,
+        )
     if m <= LABELLED_AGENTS:
         _write_labels(ax, positions, names, diameter, outside)
     if amounts is not None:
@@ -99,7 +111,9 @@ def _names(agents: int, labels: Sequence[str] | None) -> list[str]:
     if labels is None:
         return list(map(str, range(agents)))
     if len(labels) != agents:
-        raise InvalidNetwork(f"there are {agents} agents but {len(labels)} labels. Give one label per agent.")
+        raise InvalidNetwork(
+            f"there are {agents} agents but {len(labels)} labels. Give one label per agent."
+        )
     return list(labels)
 
 
@@ -108,17 +122,26 @@ def _colours(agents: int, highlight: int | None) -> list[str]:
     if highlight is None:
         return colours
     if not 0 <= highlight < agents:
-        raise InvalidNetwork(f"there is no agent {highlight!r} to highlight: the agents are called 0 to {agents - 1}.")
+        raise InvalidNetwork(
+            f"there is no agent {highlight!r} to highlight: the agents are called 0 to "
+            f"{agents - 1}."
+        )
     colours[highlight] = OWNER
     return colours
 
 
 def _draw_edges(
-    ax: Axes, points: FloatArray, links: npt.NDArray[np.intp], scale: float, amounts: FloatArray | None
+    ax: Axes,
+    points: FloatArray,
+    links: npt.NDArray[np.intp],
+    scale: float,
+    amounts: FloatArray | None,
 ) -> None:
     from matplotlib.collections import LineCollection
 
-    lines = LineCollection(list(points[links]), capstyle="round", zorder=1, rasterized=len(links) > RASTER_ABOVE)
+    lines = LineCollection(
+        list(points[links]), capstyle="round", zorder=1, rasterized=len(links) > RASTER_ABOVE
+    )
     differences = points[links[:, 0]] - points[links[:, 1]]
     length = scale * float(np.linalg.norm(differences, axis=1).sum())
     lines.set(**_edge_style(len(links), length, amounts))
@@ -168,7 +191,9 @@ def _centre(positions: FloatArray) -> FloatArray:
 
 
 def _margins(letters: int, note: bool) -> FloatArray:
-    """Margins in points (left, bottom, right, top) around the agents: for discs, names outside them, and the note."""
+    """Margins in points (left, bottom, right, top) around the agents: for discs, names outside
+    them, and the note.
+    """
     side = MARGIN + LETTER_WIDTH * letters
     top = MARGIN
     if letters:
@@ -207,7 +232,9 @@ def _set_limits(ax: Axes, points: FloatArray, margins: FloatArray) -> float:
 
 
 def _disc(points: FloatArray, scale: float) -> float:
-    """The diameter of a disc in points: most agents do not touch, and none is larger than a label needs."""
+    """The diameter of a disc in points: most agents do not touch, and none is larger than a label
+    needs.
+    """
     if len(points) == 1:
         return LARGEST_DISC
     from scipy.spatial import cKDTree  # which takes long to import
@@ -228,7 +255,8 @@ def _carried(links: npt.NDArray[np.intp], traffic: Mapping[tuple[int, int], floa
         link = (min(i, j), max(i, j))
         if link not in place or not (amount >= 0 and math.isfinite(amount)):
             raise InvalidNetwork(
-                f"traffic of {amount!r} on ({i}, {j}): traffic is a number of at least 0 on an edge of the network."
+                f"traffic of {amount!r} on ({i}, {j}): traffic is a number of at least 0 on an "
+                "edge of the network."
             )
         amounts[place[link]] += amount
     return amounts
@@ -252,7 +280,9 @@ def _edge_style(count: int, length: float, amounts: FloatArray | None) -> dict[s
 
 
 def _heat(amounts: FloatArray) -> FloatArray:
-    """0 for the least traffic and 1 for the most, on a logarithmic scale; 0.5 if all links have the same."""
+    """0 for the least traffic and 1 for the most, on a logarithmic scale; 0.5 if all links have the
+    same.
+    """
     heat = np.zeros(len(amounts))
     busy = amounts > 0
     if busy.any():
@@ -281,11 +311,15 @@ def _note(amounts: FloatArray, unit: Callable[[float], str]) -> str:
     return f"traffic per edge: {least} (thin) to {most} (wide), log scale"
 
 
-def _write_labels(ax: Axes, positions: FloatArray, names: list[str], diameter: float, outside: bool) -> None:
+def _write_labels(
+    ax: Axes, positions: FloatArray, names: list[str], diameter: float, outside: bool
+) -> None:
     if not outside:
         size = min(0.45 * diameter, 10.0)
         for name, (x, y) in zip(names, positions, strict=True):
-            ax.text(x, y, name, ha="center", va="center_baseline", color="white", size=size, zorder=3)
+            ax.text(
+                x, y, name, ha="center", va="center_baseline", color="white", size=size, zorder=3
+            )
         return
     distance = 0.5 * diameter + 4.0
     for name, point, (right, up) in zip(names, positions, _outward(positions), strict=True):
@@ -311,7 +345,9 @@ def _alignment(direction: float, centred_below: float, positive: str, negative: 
 
 
 def _outward(positions: FloatArray) -> FloatArray:
-    """The direction from an agent to its name: away from the centre for agents on a circle, otherwise below."""
+    """The direction from an agent to its name: away from the centre for agents on a circle,
+    otherwise below.
+    """
     arms = positions - positions.mean(axis=0)
     radii = np.linalg.norm(arms, axis=1)
     below = np.tile([0.0, -1.0], (len(positions), 1))

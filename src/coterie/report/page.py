@@ -1,7 +1,8 @@
-"""The report of a run: one self-contained HTML file, for readers with and without knowledge of optimisation.
+"""The report of a run: one self-contained HTML file, for readers with and without knowledge of
+optimisation.
 
-The page has no script, loads no font and links to no other place. Every text that comes from data passes through
-`words.text`.
+The page has no script, loads no font and links to no other place. Every text that comes from data
+passes through `words.text`.
 """
 
 from __future__ import annotations
@@ -39,9 +40,14 @@ STATUS_WORDS = {
 
 
 def page(
-    result: Result, notes: Sequence[str] = (), more: Sequence[Section] = (), evaluation: Evaluation | None = None
+    result: Result,
+    notes: Sequence[str] = (),
+    more: Sequence[Section] = (),
+    evaluation: Evaluation | None = None,
 ) -> str:
-    """The whole page; `notes` are paragraphs for its head, `more` are sections before the settings."""
+    """The whole page; `notes` are paragraphs for its head, `more` are sections before the
+    settings.
+    """
     scored: list[Section] = []
     if evaluation is not None:
         scored.append(partial(render_evaluation, evaluation))
@@ -57,7 +63,8 @@ def foot(result: Result) -> str:
     """The last line of a page."""
     return (
         f"Written by Coterie {text(result.certificate.version)}. "
-        "This page is complete in itself: it loads nothing and sends nothing. <code>coterie report FOLDER --figures "
+        "This page is complete in itself: it loads nothing and sends nothing. <code>coterie "
+        "report FOLDER --figures "
         "pdf</code> writes its figures as PDF files."
     )
 
@@ -72,7 +79,10 @@ def _headline(result: Result) -> str:
         return "Nothing is proven about this model yet"
     if certificate.relative_gap < ROUNDING:
         return f"No model{among} has a smaller objective, up to rounding"
-    return f"Objective within {certificate.relative_gap:.2g} (relative gap) of the smallest possible one{of_norm}"
+    return (
+        f"Objective within {certificate.relative_gap:.2g} (relative gap) of the smallest possible "
+        f"one{of_norm}"
+    )
 
 
 def status_mark(status: Status) -> str:
@@ -88,7 +98,11 @@ def _header(result: Result, notes: Iterable[str], evaluation: Evaluation | None)
     limits = certificate.settings["limits"]
     cards = [
         ("Rounds", f"{bill.rounds:,}", f"of at most {limits['max_rounds']:,}"),
-        ("Relative gap", f"{certificate.relative_gap:.2g}", f"tolerance: {certificate.tolerance:g}"),
+        (
+            "Relative gap",
+            f"{certificate.relative_gap:.2g}",
+            f"tolerance: {certificate.tolerance:g}",
+        ),
         ("Data sent", format_bits(bill.total.bits), f"in {count(bill.total.messages, 'message')}"),
         ("Time", duration(result.seconds), "wall-clock time, in total"),
         ("Agents", f"{result.network.agents:,}", text(_shape(result))),
@@ -103,12 +117,15 @@ def _header(result: Result, notes: Iterable[str], evaluation: Evaluation | None)
         why = f'<p class="advice warn"><b>Why?</b>{text(result.reason)}</p>\n'
     if status is not Status.OPTIMAL:
         advice = f'<p class="advice warn"><b>What now?</b>{text(status.advice)}</p>'
-    warned = "".join(f'<p class="advice warn"><b>Warning</b>{text(one)}</p>\n' for one in result.warnings)
+    warned = "".join(
+        f'<p class="advice warn"><b>Warning</b>{text(one)}</p>\n' for one in result.warnings
+    )
     noted = "".join(paragraph(text(note)) for note in notes)
     return (
         f'<div class="brand"><b>Coterie</b>{status_mark(status)}<code>{text(status)}</code></div>\n'
         f"<h1>{text(_headline(result))}</h1>\n{noted}"
-        f'<p class="lead">{text(certificate.proves)} <a href="#meaning">What does that mean?</a></p>\n'
+        f'<p class="lead">{text(certificate.proves)} <a href="#meaning">What does that '
+        "mean?</a></p>\n"
         f"<p>{_story(result)}</p>\n{why}{advice}\n{warned}{cards_list(cards)}"
     )
 
@@ -133,7 +150,10 @@ def _story(result: Result) -> str:
     rows = [party.rows for party in participants]
     columns = [party.columns for party in participants]
     if result.certificate.settings["split"] == "features":
-        held = f"{count(max(rows), 'row')} of which each holds some of the {count(sum(columns), 'column')}"
+        held = (
+            f"{count(max(rows), 'row')} of which each holds some of the "
+            f"{count(sum(columns), 'column')}"
+        )
     else:
         held = f"{count(sum(rows), 'row')} with {count(max(columns), 'column')}"
     if len(participants) == 1:

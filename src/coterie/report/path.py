@@ -1,4 +1,6 @@
-"""The report of a path: the loss on held-out rows and the coefficients, over the strengths of the penalty."""
+"""The report of a path: the loss on held-out rows and the coefficients, over the strengths of the
+penalty.
+"""
 
 from __future__ import annotations
 
@@ -40,26 +42,33 @@ def path_page(path: Path) -> str:
     first = path.results[0]
     title = _headline(path)
     header = (
-        f'<div class="brand"><b>Coterie</b><span>path of strengths</span></div>\n<h1>{text(title)}</h1>\n'
+        '<div class="brand"><b>Coterie</b><span>path of '
+        f"strengths</span></div>\n<h1>{text(title)}</h1>\n"
         f'<p class="lead">{text(_story(path))}</p>\n{_cards(path)}'
     )
     return document(f"{text(title)} · Coterie", header, [render(path), _all(path)], foot(first))
 
 
 def render(path: Path, result: Result | None = None) -> str:
-    """The section with the figures. `result` is the result of the page, if it is not the path's own page."""
+    """The section with the figures. `result` is the result of the page, if it is not the path's own
+    page.
+    """
     words = "Every strength was fitted to all rows, starting from the answer of the one before."
     if path.scores is not None:
         words += (
-            f" Then each of {len(path.scores)} folds was kept back at the parties, and the models of the other rows "
+            f" Then each of {len(path.scores)} folds was kept back at the parties, and the models "
+            "of the other rows "
             "were scored on it. Bars are one standard error. "
-            f"The least mean loss is at {number(path.best_strength, 4)}; the strongest penalty within one standard "
+            f"The least mean loss is at {number(path.best_strength, 4)}; the strongest penalty "
+            "within one standard "
             f"error of it is {number(path.strengths[path.simplest], 4)}."
         )
     drawn = ""
     for name, figure in path_figures(path).items():
         drawn += figure_block(figure, name, f"{TITLES[name]}, over strengths")
-    return section("Strength of the penalty", paragraph(words), f'<div class="pair">{drawn}</div>', id="path")
+    return section(
+        "Strength of the penalty", paragraph(words), f'<div class="pair">{drawn}</div>', id="path"
+    )
 
 
 def _headline(path: Path) -> str:
@@ -86,11 +95,21 @@ def _cards(path: Path) -> str:
     cards = [("Strengths", f"{len(path.strengths)}", span)]
     if path.scores is not None:
         cards += [
-            ("Chosen", number(path.chosen_strength, 4), f"rule: {path.rule}, {len(path.scores)} folds"),
-            ("Loss on rows kept back", number(path.means[path.chosen], 4), f"± {number(path.errors[path.chosen])}"),
+            (
+                "Chosen",
+                number(path.chosen_strength, 4),
+                f"rule: {path.rule}, {len(path.scores)} folds",
+            ),
+            (
+                "Loss on rows kept back",
+                number(path.means[path.chosen], 4),
+                f"± {number(path.errors[path.chosen])}",
+            ),
         ]
     sent = format_bits(path.validation.bits)
-    cards.append(("Data sent", format_bits(path.total.bits), f"{sent} of it for the folds and the grid"))
+    cards.append(
+        ("Data sent", format_bits(path.total.bits), f"{sent} of it for the folds and the grid")
+    )
     return cards_list(cards)
 
 
@@ -99,7 +118,10 @@ def _all(path: Path) -> str:
     if hasattr(path.results[0].model, "rank_"):
         size = size_head = "rank"
     heads = [path.knob, "ended", "objective", "relative gap", size_head, "rounds", "sent"]
-    words = "The folder of each strength, next to this page, has its model, its certificate and its run."
+    words = (
+        "The folder of each strength, next to this page, has its model, its certificate and its "
+        "run."
+    )
     if path.scores is not None:
         heads += ["loss, rows kept back", "standard error"]
         words += " A star marks the strength that was chosen."
@@ -124,18 +146,31 @@ def _all(path: Path) -> str:
     return section("All strengths", paragraph(words, "muted small"), listed, id="strengths")
 
 
-# -- pictures ----------------------------------------------------------------------------------------------------------
+# -- pictures --------------------------------------------------------------------------------------
 
 
 @styled
 def scores(path: Path) -> Figure:
-    """The mean loss on held-out rows with its standard error, and the strengths that the two rules choose."""
+    """The mean loss on held-out rows with its standard error, and the strengths that the two rules
+    choose.
+    """
     figure, ax = _axes("mean loss on rows kept back", path.strengths)
     order = np.argsort(path.strengths)
     x = np.array(path.strengths)[order]
     means = path.means[order]
     errors = path.errors[order]
-    ax.errorbar(x, means, errors, color=BLUE, ecolor=QUIET, elinewidth=1.0, capsize=2, linewidth=1.4, marker="o", ms=3)
+    ax.errorbar(
+        x,
+        means,
+        errors,
+        color=BLUE,
+        ecolor=QUIET,
+        elinewidth=1.0,
+        capsize=2,
+        linewidth=1.4,
+        marker="o",
+        ms=3,
+    )
     limit = path.means[path.best] + path.errors[path.best]
     ax.axhline(limit, color=QUIET, linewidth=0.8, linestyle=(0, (1, 2)))
     low = float(np.min(means - errors))
@@ -170,7 +205,9 @@ def _mark_strength(ax: Axes, label: str, strength: float, hue: str, right: bool)
 
 @styled
 def coefficients(path: Path) -> Figure:
-    """Every coefficient over the strengths; for several classes, the norm of each column's coefficients."""
+    """Every coefficient over the strengths; for several classes, the norm of each column's
+    coefficients.
+    """
     model: Any = path.results[0].model
     title = "coefficients"
     values: FloatArray = path.coefficients
@@ -189,14 +226,24 @@ def coefficients(path: Path) -> Figure:
     for j in reversed(largest[NAMED:].tolist()):
         ax.plot(x, values[:, j], color=QUIET, linewidth=0.7, alpha=0.6)
     shown = [j for j in largest[:NAMED].tolist() if values[:, j].any()]
-    shown.sort(key=lambda j: -values[0, j])  # in the order of the left ends of the lines, from above
+    shown.sort(
+        key=lambda j: -values[0, j]
+    )  # in the order of the left ends of the lines, from above
     for place, j in enumerate(shown):
         name = shortened(plain(str(names[j])), COLUMN_LETTERS)
-        ax.plot(x, values[:, j], color=HUES[place % len(HUES)], linewidth=1.4, label=name.lstrip("_"))
+        ax.plot(
+            x, values[:, j], color=HUES[place % len(HUES)], linewidth=1.4, label=name.lstrip("_")
+        )
     if path.scores is not None:
         ax.axvline(path.chosen_strength, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
     if shown:
-        legend = ax.legend(frameon=False, fontsize=7, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.0, 1.03))
+        legend = ax.legend(
+            frameon=False,
+            fontsize=7,
+            handlelength=1.2,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.03),
+        )
         for written in legend.get_texts():
             written.set_parse_math(False)
     return figure

@@ -16,13 +16,21 @@ from coterie.problems.models import UserModel
 
 FORMATS = (".csv", ".parquet")
 UserRow: TypeAlias = dict[str, Any]
-"""`user`, `rows`, `train` (accuracy), `test_rows`, `test` (accuracy), `neighbours`, `confidence`; None: not known."""
+"""`user`, `rows`, `train` (accuracy), `test_rows`, `test` (accuracy), `neighbours`, `confidence`;
+None: not known.
+"""
 
 
 def accuracy_by_user(
-    model: UserModel[Any], train: Sequence[Table] = (), test: Sequence[Table] = (), *, unknown: str = "error"
+    model: UserModel[Any],
+    train: Sequence[Table] = (),
+    test: Sequence[Table] = (),
+    *,
+    unknown: str = "error",
 ) -> list[UserRow]:
-    """One row per user of the model, then one per user that has rows here only (`unknown` as in `predict`)."""
+    """One row per user of the model, then one per user that has rows here only (`unknown` as in
+    `predict`).
+    """
     learned = {table.name: table for table in train}
     held_out = {table.name: table for table in test}
     graph = model.in_graph()
@@ -36,7 +44,9 @@ def accuracy_by_user(
     return rows
 
 
-def _right(model: UserModel[Any], table: Table | None, unknown: str) -> tuple[int | None, float | None]:
+def _right(
+    model: UserModel[Any], table: Table | None, unknown: str
+) -> tuple[int | None, float | None]:
     """The number of rows and the share of right predictions; None for unknown values."""
     if table is None:
         return None, None
@@ -45,7 +55,8 @@ def _right(model: UserModel[Any], table: Table | None, unknown: str) -> tuple[in
     if not np.isin(table.y, model.classes_).all():
         strange = np.setdiff1d(table.y, model.classes_).tolist()
         raise InvalidInput(
-            f"user {table.name!r} has labels {strange[:3]}, and the model knows {model.classes_.tolist()} only. "
+            f"user {table.name!r} has labels {strange[:3]}, and the model knows "
+            f"{model.classes_.tolist()} only. "
             "Is it the right column?"
         )
     predicted = model.predict(table.X, table.name, unknown=unknown)

@@ -21,8 +21,12 @@ Timings = Mapping[str, Sequence[float]]
 """The seconds of every run of each method; the result is that of the median run."""
 
 
-def winners(results: Mapping[str, Result], timings: Timings | None = None) -> dict[str, tuple[str, ...]]:
-    """The best of the methods that reached the tolerance, by measure: several for a tie, maybe none."""
+def winners(
+    results: Mapping[str, Result], timings: Timings | None = None
+) -> dict[str, tuple[str, ...]]:
+    """The best of the methods that reached the tolerance, by measure: several for a tie, maybe
+    none.
+    """
     solved = {name: result for name, result in results.items() if result.status.success}
     return {measure: _least(measure, solved, timings or {}) for measure in MEASURES}
 
@@ -35,14 +39,17 @@ def _least(measure: str, solved: Mapping[str, Result], timings: Timings) -> tupl
     first = min(values, key=values.__getitem__)
     if measure != "seconds":
         return tuple(name for name in values if values[name] == values[first])
-    # A method ties if its fastest run is no slower than the slowest run of the best method, up to noise.
+    # A method ties if its fastest run is no slower than the slowest run of the best method, up to
+    # noise.
     most = max([(1.0 + NOISE) * values[first], 0.0, *timings.get(first, ())])
     fastest = {name: min([values[name], *timings.get(name, ())]) for name in values}
     return tuple(name for name in values if fastest[name] <= most)
 
 
 def written(measure: str, name: str, result: Result, timings: Timings | None = None) -> str:
-    """The value of a measure; for several runs, the median time and, in brackets, the range of times."""
+    """The value of a measure; for several runs, the median time and, in brackets, the range of
+    times.
+    """
     _, value, in_words = MEASURES[measure]
     shown = in_words(value(result))
     runs = (timings or {}).get(name, ())

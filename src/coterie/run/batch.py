@@ -1,9 +1,11 @@
-"""Many small agents of one process that take a round as one: numpy is called once for all, not once for each.
+"""Many small agents of one process that take a round as one: numpy is called once for all, not once
+for each.
 
-The rows of a `BatchedAgent`, and all that follows from them, have an axis for its members in front: scores of shape
-(members, rows), messages of shape (members, numbers). What agents share (a model, a total) has no such axis. A method
-whose rounds are written for the last axes serves both; it says so in `Steps.together`. Its members compute what they
-would compute alone, with the same operations in the same order, so the bits are the same.
+The rows of a `BatchedAgent`, and all that follows from them, have an axis for its members in front:
+scores of shape (members, rows), messages of shape (members, numbers). What agents share (a model, a
+total) has no such axis. A method whose rounds are written for the last axes serves both; it says so
+in `Steps.together`. Its members compute what they would compute alone, with the same operations in
+the same order, so the bits are the same.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class BatchedAgent(Agent):
     @cached_property
     def centred(self) -> Design:
         design = self.members[0].centred
-        return self.design if design is self.members[0].design else BatchDesign(self._batch.X, design)
+        return (
+            self.design if design is self.members[0].design else BatchDesign(self._batch.X, design)
+        )
 
     @property
     def column_squares(self) -> FloatArray:
@@ -87,21 +91,37 @@ class Batches:
 
     def start(self, transport: Transport, step: Callable[..., Protocol[Any]]) -> States:
         """The first States."""
-        return States(transport.confer([step(agent) for agent in self.agents], self.places, "setup"), self)
+        return States(
+            transport.confer([step(agent) for agent in self.agents], self.places, "setup"), self
+        )
 
-    def take(self, transport: Transport, step: Callable[..., Protocol[Any]], states: Sequence[Any], t: int) -> States:
+    def take(
+        self,
+        transport: Transport,
+        step: Callable[..., Protocol[Any]],
+        states: Sequence[Any],
+        t: int,
+    ) -> States:
         """The States after round t."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
         return States(
-            transport.confer([step(agent, state, t) for agent, state in members], self.places, "rounds"), self
+            transport.confer(
+                [step(agent, state, t) for agent, state in members], self.places, "rounds"
+            ),
+            self,
         )
 
     def prove(
-        self, transport: Transport, proof: Callable[[Agent, Any], Protocol[tuple[Bound, Point]]], states: Sequence[Any]
+        self,
+        transport: Transport,
+        proof: Callable[[Agent, Any], Protocol[tuple[Bound, Point]]],
+        states: Sequence[Any],
     ) -> tuple[Bound, list[Point]]:
         """What is proven of where everybody stands, and everybody's point."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
-        proofs = transport.confer([proof(agent, state) for agent, state in members], self.places, "proof")
+        proofs = transport.confer(
+            [proof(agent, state) for agent, state in members], self.places, "proof"
+        )
         points: list[Any] = [None] * sum(map(len, self.places))
         for (_, point), places in zip(proofs, self.places, strict=True):
             own = zip(_of_each(point.w, len(places)), _of_each(point.v, len(places)), strict=True)
@@ -120,7 +140,10 @@ class Batches:
         if len(states) == 1:
             return states[0]
         parts = {name: [getattr(state, name) for state in states] for name in self.own}
-        return replace(states[0], **{name: np.array(part) for name, part in parts.items() if part[0] is not None})
+        return replace(
+            states[0],
+            **{name: np.array(part) for name, part in parts.items() if part[0] is not None},
+        )
 
 
 def _of_each(part: FloatArray | None, count: int) -> Sequence[Any]:
@@ -141,7 +164,9 @@ class States(Sequence[Any]):
     def __init__(self, gathered: Sequence[Any], batches: Batches):
         self.gathered, self._batches = gathered, batches
         self._where = {
-            place: (group, k) for group, places in enumerate(batches.places) for k, place in enumerate(places.tolist())
+            place: (group, k)
+            for group, places in enumerate(batches.places)
+            for k, place in enumerate(places.tolist())
         }
 
     def __len__(self) -> int:

@@ -2,16 +2,21 @@
 
 The cost of a word depends on the network:
 
-| word             | with a server                        | on a graph with m agents and E edges                      |
+| word             | with a server                        | on a graph with m agents and E edges
+                   |
 |------------------|--------------------------------------|-----------------------------------------------------------|
-| `Sum` of s       | s up and s down per agent: 2 m s     | up and down a spanning tree: 2 (m − 1) s                  |
-| `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E s                 |
-| secure `Sum`     | as `Sum`, with 24 bytes a number up and down                                                     |
-| `Ask` p peers    | p published messages                 | p published messages                                      |
+| `Sum` of s       | s up and s down per agent: 2 m s     | up and down a spanning tree: 2 (m − 1) s
+                   |
+| `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E
+s                 |
+| secure `Sum`     | as `Sum`, with 24 bytes a number up and down
+                   |
+| `Ask` p peers    | p published messages                 | p published messages
+                   |
 
-The words of a preparation, of the set-up, of the rounds, of self-tuning and of the certificates (`proof`) are kept
-separate: `scalars`, `bits` and `messages` are those of the rounds, which the papers count; `total` is everything that
-was sent, and is what `max_bits` limits.
+The words of a preparation, of the set-up, of the rounds, of self-tuning and of the certificates
+(`proof`) are kept separate: `scalars`, `bits` and `messages` are those of the rounds, which the
+papers count; `total` is everything that was sent, and is what `max_bits` limits.
 """
 
 from __future__ import annotations
@@ -37,10 +42,14 @@ class Cost:
     bits: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.messages + other.messages, self.scalars + other.scalars, self.bits + other.bits)
+        return Cost(
+            self.messages + other.messages, self.scalars + other.scalars, self.bits + other.bits
+        )
 
     def seconds(self, latency: float, bandwidth: float, turns: int) -> float:
-        """Time on a link of that latency (seconds per turn) and bandwidth (bits per second), if one agent sends it."""
+        """Time on a link of that latency (seconds per turn) and bandwidth (bits per second), if one
+        agent sends it.
+        """
         return turns * latency + self.bits / bandwidth
 
 
@@ -51,7 +60,8 @@ class Bill:
         self._network = network
         self._links = _links(network)
         self._copies = {collective: int(links.sum()) for collective, links in self._links.items()}
-        # (purpose, word) -> [utterances, scalars, bits] of one agent, for words in which all agents send alike
+        # (purpose, word) -> [utterances, scalars, bits] of one agent, for words in which all agents
+        # send alike
         self._alike: dict[tuple[str, str], list[int]] = {}
         # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
         self._apart: dict[tuple[str, str], list[list[int]]] = {}
@@ -62,7 +72,7 @@ class Bill:
         self._before = 0
         """Numbers and bits of the rounds so far, and the numbers of completed rounds."""
 
-    # -- counting, called by transports -------------------------------------------------------------------------------
+    # -- counting, called by transports ------------------------------------------------------------
 
     def say(self, purpose: str, collective: str, size: int, itemsize: int) -> None:
         """All agents said `word` with `size` numbers of `itemsize` bytes each."""
@@ -77,12 +87,17 @@ class Bill:
             self._scalars += sent
             self._bits += 8 * itemsize * sent
 
-    def send(self, purpose: str, collective: str, agent: int, messages: int, scalars: int, bits: int) -> None:
+    def send(
+        self, purpose: str, collective: str, agent: int, messages: int, scalars: int, bits: int
+    ) -> None:
         """Add what one agent sent with `word`."""
         table = self._apart.get((purpose, collective))
         if table is None:
-            # Plain numbers: gossip counts every message, and an array takes five times as long to add to.
-            table = self._apart[purpose, collective] = [[0, 0, 0] for _ in range(self._network.agents)]
+            # Plain numbers: gossip counts every message, and an array takes five times as long to
+            # add to.
+            table = self._apart[purpose, collective] = [
+                [0, 0, 0] for _ in range(self._network.agents)
+            ]
         row = table[agent]
         row[0] += messages
         row[1] += scalars
@@ -102,7 +117,8 @@ class Bill:
         length: int,
         itemsize: int = 8,
     ) -> None:
-        """One agent sent copies of a message with `plain` numbers and `entries` entries of a vector of that length.
+        """One agent sent copies of a message with `plain` numbers and `entries` entries of a vector
+        of that length.
 
         An entry is a number and its place: Z + ⌈log₂ length⌉ bits.
         """
@@ -110,7 +126,9 @@ class Bill:
         self.send(purpose, collective, agent, copies, copies * (plain + entries), copies * each)
 
     def exchange(self, purpose: str, messages: Sequence[tuple[int, int]]) -> None:
-        """Each agent sent each neighbour a message; `messages` has its size and bytes per number, by agent."""
+        """Each agent sent each neighbour a message; `messages` has its size and bytes per number,
+        by agent.
+        """
         if len(set(messages)) == 1:
             self.say(purpose, "Exchange", *messages[0])
             return
@@ -127,7 +145,7 @@ class Bill:
         else:
             self._rounds.append([1, sent])
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def network(self) -> Network:
@@ -207,8 +225,12 @@ class Bill:
         def carry(i: int, j: int, bits: int) -> None:
             carried[i, j] = carried.get((i, j), 0) + bits
 
-        sums = sum(bits for (_, collective), (_, _, bits) in self._alike.items() if collective == "Sum")
-        mixes = sum(bits for (_, collective), (_, _, bits) in self._alike.items() if collective != "Sum")
+        sums = sum(
+            bits for (_, collective), (_, _, bits) in self._alike.items() if collective == "Sum"
+        )
+        mixes = sum(
+            bits for (_, collective), (_, _, bits) in self._alike.items() if collective != "Sum"
+        )
         if self._network.server:
             for agent in range(self._network.agents):
                 carry(agent, -1, sums)
@@ -235,10 +257,11 @@ class Bill:
         return [int(bits) for bits in sum(tables, np.zeros(self._network.agents, np.int64))]
 
     def seconds(self, latency: float, bandwidth: float) -> float:
-        """How long all this would take: `latency` seconds per hop, `bandwidth` bits per second on each agent's link.
+        """How long all this would take: `latency` seconds per hop, `bandwidth` bits per second on
+        each agent's link.
 
-        Sums climb and descend the tree (or go to the server and back), an exchange is one hop for all neighbours at
-        once; the busiest sender sets the pace.
+        Sums climb and descend the tree (or go to the server and back), an exchange is one hop for
+        all neighbours at once; the busiest sender sets the pace.
         """
         hops = 2 * self._network.tree().depth
         turns = 0
@@ -272,21 +295,28 @@ class Bill:
 
     def __repr__(self) -> str:
         total = self.total
-        return f"Bill(rounds={self.rounds}, scalars={self.scalars}, total bits={total.bits}, messages={total.messages})"
+        return (
+            f"Bill(rounds={self.rounds}, scalars={self.scalars}, total bits={total.bits}, "
+            f"messages={total.messages})"
+        )
 
-    # -- checkpoints ---------------------------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Everything counted so far, as plain values."""
         return {
             "alike": [[*key, *entry] for key, entry in sorted(self._alike.items())],
-            "apart": [[*key, [list(row) for row in table]] for key, table in sorted(self._apart.items())],
+            "apart": [
+                [*key, [list(row) for row in table]] for key, table in sorted(self._apart.items())
+            ],
             "rows": [list(row) for row in self._rounds],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue counting from what `state()` gave."""
-        self._alike = {(purpose, collective): list(entry) for purpose, collective, *entry in state["alike"]}
+        self._alike = {
+            (purpose, collective): list(entry) for purpose, collective, *entry in state["alike"]
+        }
         self._apart = {
             (purpose, collective): [list(map(int, row)) for row in table]
             for purpose, collective, table in state["apart"]

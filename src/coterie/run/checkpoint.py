@@ -1,9 +1,9 @@
-"""Checkpoints: the States of all agents at the end of a round, written so that a crash at any moment leaves a whole
-one.
+"""Checkpoints: the States of all agents at the end of a round, written so that a crash at any
+moment leaves a whole one.
 
-A checkpoint is one `.npz` file per round (plain arrays and a JSON header, never pickle) in a folder that belongs to
-one run: the header carries the digest of the problem, the method, the data and the seed, and another run's folder is
-refused.
+A checkpoint is one `.npz` file per round (plain arrays and a JSON header, never pickle) in a folder
+that belongs to one run: the header carries the digest of the problem, the method, the data and the
+seed, and another run's folder is refused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,11 @@ class Checkpoint:
             "best": snapshot.best,
             "next_look": snapshot.next_look,
             "said_gap": snapshot.said_gap,
-            **({} if snapshot.method is None else {"method": snapshot.method, "change": snapshot.change}),
+            **(
+                {}
+                if snapshot.method is None
+                else {"method": snapshot.method, "change": snapshot.change}
+            ),
             "states": [],
         }
         arrays: dict[str, Any] = {}
@@ -85,15 +89,22 @@ class Checkpoint:
         return path
 
     def attempt(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Save a snapshot if the disk takes it; what to warn of, if it did not take this one or one before."""
+        """Save a snapshot if the disk takes it; what to warn of, if it did not take this one or one
+        before.
+        """
         try:
             self.save(snapshot)
         except OSError as error:
             why = error.strerror or error
-            text = f"the snapshot after round {snapshot.round} could not be written to {self.folder} ({why})"
+            text = (
+                f"the snapshot after round {snapshot.round} could not be written to {self.folder} "
+                f"({why})"
+            )
             if not self._warnings:
                 logging.getLogger("coterie").warning("%s; the run goes on without it", text)
-            self._warnings = (f"{text}; a crash would have cost all rounds since the last one that was.",)
+            self._warnings = (
+                f"{text}; a crash would have cost all rounds since the last one that was.",
+            )
         return self._warnings
 
     def forget(self) -> None:
@@ -102,13 +113,19 @@ class Checkpoint:
             file.unlink(missing_ok=True)
 
     def newest(self) -> int:
-        """The round of the newest whole snapshot, or −1 if there is none; one of another run is refused."""
+        """The round of the newest whole snapshot, or −1 if there is none; one of another run is
+        refused.
+        """
         return next((header["round"] for header, _ in self._whole()), -1)
 
     def marks(self, name: str) -> dict[int, str]:
-        """By their rounds, what the transport remembered under that name in the snapshots that can be read, as hex."""
+        """By their rounds, what the transport remembered under that name in the snapshots that can
+        be read, as hex.
+        """
         found = {header["round"]: arrays.get(f"{MEMORY}{name}") for header, arrays in self._whole()}
-        return {round: "" if mark is None else mark.tobytes().hex() for round, mark in found.items()}
+        return {
+            round: "" if mark is None else mark.tobytes().hex() for round, mark in found.items()
+        }
 
     def has(self, round: int) -> bool:
         """Whether there is a whole snapshot of that round."""
@@ -117,42 +134,50 @@ class Checkpoint:
     def load(self, classes: Sequence[type] | Mapping[str, Sequence[type]], round: int) -> Snapshot:
         """The snapshot of that round.
 
-        `classes` are the classes that a State may have and those of the States inside it, from the outside in; where
-        "auto" chooses the method, by its name.
+        `classes` are the classes that a State may have and those of the States inside it, from the
+        outside in; where "auto" chooses the method, by its name.
         """
         for header, arrays in self._whole():
             if header["round"] == round:
                 with readable(self.folder, "checkpoint", InvalidInput):
                     if isinstance(classes, Sequence):
                         return _rebuild(header, arrays, classes)
-                    return _rebuild(header, arrays, classes[header.get("method") or next(iter(classes))])
+                    return _rebuild(
+                        header, arrays, classes[header.get("method") or next(iter(classes))]
+                    )
         raise CorruptFile(
-            f"the checkpoint in {self.folder} lacks round {round}, which other parties have; remove the folder."
+            f"the checkpoint in {self.folder} lacks round {round}, which other parties have; "
+            "remove the folder."
         )
 
     def _whole(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Header and arrays of the snapshots that can be read, the newest first; if there are none, but damaged ones,
-        that is an error."""
+        """Header and arrays of the snapshots that can be read, the newest first; if there are none,
+        but damaged ones, that is an error.
+        """
         damage: Exception | None = None
         found = False
         for path in reversed(self._files()):
             try:
                 header, arrays = read_archive(path, "checkpoint")
                 if "seal" not in header or not isinstance(header.get("round"), int):
-                    raise CorruptFile(f"{path} has no digest, or no round: an older version of coterie wrote it.")
+                    raise CorruptFile(
+                        f"{path} has no digest, or no round: an older version of coterie wrote it."
+                    )
             except (CorruptFile, InvalidInput) as error:
                 damage = error
                 continue
             if header.get("identity") != self.identity:
                 raise InvalidInput(
-                    f"the checkpoint in {self.folder} belongs to another run: other data, problem, method or seed. "
+                    f"the checkpoint in {self.folder} belongs to another run: other data, "
+                    "problem, method or seed. "
                     "Use an empty folder, or repeat the call that wrote it."
                 )
             found = True
             yield header, arrays
         if damage is not None and not found:
             raise CorruptFile(
-                f"no readable checkpoint is left in {self.folder}; remove the folder to start again."
+                f"no readable checkpoint is left in {self.folder}; remove the folder to start "
+                "again."
             ) from damage
 
     def _files(self) -> list[Path]:
@@ -160,20 +185,32 @@ class Checkpoint:
 
 
 def _taken_apart(value: Any, path: str, arrays: dict[str, Any]) -> Any:
-    """A State as plain values; its arrays go under their path, and a State inside it is taken apart likewise."""
+    """A State as plain values; its arrays go under their path, and a State inside it is taken apart
+    likewise.
+    """
     if isinstance(value, np.ndarray):
         arrays[path] = value
         return {"array": path}
     if isinstance(value, tuple):
-        return {"tuple": [_taken_apart(part, f"{path}/{index}", arrays) for index, part in enumerate(value)]}
+        return {
+            "tuple": [
+                _taken_apart(part, f"{path}/{index}", arrays) for index, part in enumerate(value)
+            ]
+        }
     if is_dataclass(value):
         names = [part.name for part in fields(value)]
-        return {"state": {name: _taken_apart(getattr(value, name), f"{path}/{name}", arrays) for name in names}}
+        return {
+            "state": {
+                name: _taken_apart(getattr(value, name), f"{path}/{name}", arrays) for name in names
+            }
+        }
     return {"value": value}
 
 
 def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Any:
-    """What `_taken_apart` took apart; `classes` are the State's class and those of the States inside it."""
+    """What `_taken_apart` took apart; `classes` are the State's class and those of the States
+    inside it.
+    """
     if "array" in plain:
         return arrays[plain["array"]]
     if "tuple" in plain:
@@ -183,17 +220,37 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
     for place, own in enumerate(classes):
         if {part.name for part in fields(own)} == set(plain["state"]):
             inner = classes[place + 1 :]
-            return own(**{name: _put_together(part, arrays, inner) for name, part in plain["state"].items()})
-    raise InvalidInput("the checkpoint was written by another version of coterie. Use an empty folder.")
+            return own(
+                **{
+                    name: _put_together(part, arrays, inner)
+                    for name, part in plain["state"].items()
+                }
+            )
+    raise InvalidInput(
+        "the checkpoint was written by another version of coterie. Use an empty folder."
+    )
 
 
 def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Snapshot:
     states = [_put_together(plain, arrays, classes) for plain in header["states"]]
-    # Before there were pairs from different rounds, a snapshot held the bound of the best round alone.
+    # Before there were pairs from different rounds, a snapshot held the bound of the best round
+    # alone.
     best = header["best"] if "best" in header else {"bound": header["bound"]}
     points = {name: _points(name, arrays, len(states)) for name in ("best", "lowest", "highest")}
-    memory = {name.removeprefix(MEMORY): array for name, array in arrays.items() if name.startswith(MEMORY)}
-    kept = (header["bill"], header["history"], best, points, memory, header.get("next_look"), header.get("said_gap"))
+    memory = {
+        name.removeprefix(MEMORY): array
+        for name, array in arrays.items()
+        if name.startswith(MEMORY)
+    }
+    kept = (
+        header["bill"],
+        header["history"],
+        best,
+        points,
+        memory,
+        header.get("next_look"),
+        header.get("said_gap"),
+    )
     return Snapshot(header["round"], states, *kept, header.get("method"), header.get("change"))
 
 
@@ -201,4 +258,7 @@ def _points(name: str, arrays: dict[str, Any], count: int) -> list[Point]:
     """Everybody's point of that name, if there is one."""
     if f"0/{name} w" not in arrays:
         return []
-    return [Point(arrays[f"{index}/{name} w"], arrays.get(f"{index}/{name} v")) for index in range(count)]
+    return [
+        Point(arrays[f"{index}/{name} w"], arrays.get(f"{index}/{name} v"))
+        for index in range(count)
+    ]

@@ -3,7 +3,8 @@
     total  = yield Sum(x)                 the sum of x over all agents
     mixed  = yield Mix(x, "laplacian")    the weighted sum of the neighbours' x: (L x)_j, or (A x)_j
     theirs = yield Exchange(x)            {j: x_j} for each neighbour j
-    public = yield Ask(peers)             {j: the numbers that j last published} for each agent j in peers
+    public = yield Ask(peers)             {j: the numbers that j last published} for each agent j in
+           peers
 
 All agents yield the same collective at the same step. Replies are read-only.
 """
@@ -34,7 +35,9 @@ class Sum(msgspec.Struct, frozen=True, gc=False):
 
 
 class Mix(msgspec.Struct, frozen=True, gc=False):
-    """Ask for the weighted sum of `x` over the neighbours and the agent itself, by a rule's name or a matrix."""
+    """Ask for the weighted sum of `x` over the neighbours and the agent itself, by a rule's name or
+    a matrix.
+    """
 
     x: FloatArray
     rule: str | Matrix = "metropolis"
@@ -49,8 +52,9 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 class Ask(msgspec.Struct, frozen=True, gc=False):
     """Ask for the numbers that other agents last published; they need not wait for the question.
 
-    With `weights`, one for each agent in `peers`, the reply is the weighted sum of the numbers that these agents sent
-    unasked. With `tell`, all agents send at once, and each receives the `tell` of its peers in the same step.
+    With `weights`, one for each agent in `peers`, the reply is the weighted sum of the numbers that
+    these agents sent unasked. With `tell`, all agents send at once, and each receives the `tell` of
+    its peers in the same step.
     """
 
     peers: tuple[int, ...] | IndexArray
@@ -61,11 +65,12 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
 
 class Publication(msgspec.Struct, frozen=True, gc=False):
-    """The numbers that an agent publishes between two wake-ups, where agents wake up at their own times.
+    """The numbers that an agent publishes between two wake-ups, where agents wake up at their own
+    times.
 
-    `x` is the reply to an `Ask`: `head` plain numbers, then a vector. With `sparse`, most of the vector is zero. The
-    agents in `to` are sent its changes at once. `notes` are a few numbers each for single agents; the `new` ones among
-    them have no copy of the vector yet and are sent one.
+    `x` is the reply to an `Ask`: `head` plain numbers, then a vector. With `sparse`, most of the
+    vector is zero. The agents in `to` are sent its changes at once. `notes` are a few numbers each
+    for single agents; the `new` ones among them have no copy of the vector yet and are sent one.
     """
 
     x: FloatArray

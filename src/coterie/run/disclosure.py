@@ -1,10 +1,12 @@
-"""What messages disclose: declared next to the code that sends them, and checked before they are sent.
+"""What messages disclose: declared next to the code that sends them, and checked before they are
+sent.
 
     @discloses("for each column: the sum of its squares", most=lambda case: (1, case.columns))
     def introduce(agent): ...
 
-A query or a protocol carries one `Disclosure` for each kind of thing that it sends. A message belongs to the innermost
-declared generator of its protocol: helpers need no declaration of their own. A method states one for its rounds.
+A query or a protocol carries one `Disclosure` for each kind of thing that it sends. A message
+belongs to the innermost declared generator of its protocol: helpers need no declaration of their
+own. A method states one for its rounds.
 """
 
 from __future__ import annotations
@@ -120,7 +122,8 @@ def triangle(width: int) -> int:
 class Disclosure:
     """What a party sends, and what a recipient can compute from it.
 
-    Consent pages and the tables in docs/disclosure.md consist of these sentences. They address the party as "you".
+    Consent pages and the tables in docs/disclosure.md consist of these sentences. They address the
+    party as "you".
     """
 
     sent: str
@@ -128,13 +131,17 @@ class Disclosure:
     learned: str = ""
     """What a recipient of that message can compute."""
     secure: str = ""
-    """What a recipient can compute with secure sums, where a `Sum` shows its total and nothing else."""
+    """What a recipient can compute with secure sums, where a `Sum` shows its total and nothing
+    else.
+    """
     setup: str = ""
     """Of a method: what is sent in addition to the messages of the rounds."""
     splits: tuple[str, ...] = SPLITS
     applies: Callable[[Case], bool] = field(default=always, repr=False)
     most: Most | None = field(default=None, repr=False, compare=False)
-    """The largest counts in one conversation, of a method in every round; None: they depend on the data."""
+    """The largest counts in one conversation, of a method in every round; None: they depend on the
+    data.
+    """
     sometimes: Most | None = field(default=None, repr=False, compare=False)
     """Of a method: what some rounds send in addition, such as the search for a step size."""
     before: Most | None = field(default=None, repr=False, compare=False)
@@ -169,10 +176,12 @@ def discloses(
     applies : callable, optional
         Whether it is sent in a `Case`.
     most : callable, optional
-        The largest number of collectives, and of numbers in them, in one conversation; None where they depend on what
-        is not known yet.
+        The largest number of collectives, and of numbers in them, in one conversation; None where
+        they depend on what is not known yet.
     """
-    declaration = Disclosure(sent, learned, secure, splits=tuple(splits), applies=applies, most=most)
+    declaration = Disclosure(
+        sent, learned, secure, splits=tuple(splits), applies=applies, most=most
+    )
 
     def declared(function: F) -> F:
         function.disclosures = (declaration, *declared_by(function))  # type: ignore[attr-defined]
@@ -193,8 +202,12 @@ def applying(functions: Iterable[Callable[..., Any]], case: Case) -> list[Disclo
 
 
 def most_of(function: Callable[..., Any], case: Case) -> Counts | None:
-    """The most collectives and numbers that it sends in one conversation; None: it depends on the data."""
-    counts = [one.most(case) for one in declared_by(function) if one.most is not None and one.holds(case)]
+    """The most collectives and numbers that it sends in one conversation; None: it depends on the
+    data.
+    """
+    counts = [
+        one.most(case) for one in declared_by(function) if one.most is not None and one.holds(case)
+    ]
     return added(counts) if counts else None
 
 
@@ -236,7 +249,7 @@ class OfMethod:
         return added([self.round, self.sometimes])
 
 
-# -- at run time -------------------------------------------------------------------------------------------------------
+# -- at run time -----------------------------------------------------------------------------------
 
 
 class Undeclared(AssertionError):
@@ -246,7 +259,9 @@ class Undeclared(AssertionError):
 class Guard:
     """Refuses collectives that the operation does not declare, and counts the others."""
 
-    def __init__(self, operation: str, protocols: Iterable[Callable[..., Any]], methods: Iterable[type] = ()):
+    def __init__(
+        self, operation: str, protocols: Iterable[Callable[..., Any]], methods: Iterable[type] = ()
+    ):
         self.operation = operation
         self._known = {_code(one): name_of(one) for one in protocols}
         self._known |= {code: METHOD for one in methods for code in _codes(one)}
@@ -255,14 +270,22 @@ class Guard:
         self.numbers: Counter[str] = Counter()
 
     def check(self, protocol: Protocol[Any], collective: Collective) -> None:
-        """Refuse the collective that this protocol is about to send, unless one of its generators is declared."""
+        """Refuse the collective that this protocol is about to send, unless one of its generators
+        is declared.
+        """
         chain = list(_generators(protocol))
-        name = next((self._known[one.gi_code] for one in reversed(chain) if one.gi_code in self._known), None)
+        name = next(
+            (self._known[one.gi_code] for one in reversed(chain) if one.gi_code in self._known),
+            None,
+        )
         if name is None:
             raise Undeclared(
-                f"{self.operation}: {chain[-1].__qualname__} sends a {type(collective).__name__} that no declaration "
-                'is about. Write @discloses("what you send", learned="what a recipient can compute") above the '
-                "generator, and list it: the proof of a kind in `introduces` or `proves`, an operation in "
+                f"{self.operation}: {chain[-1].__qualname__} sends a {type(collective).__name__} "
+                "that no declaration "
+                'is about. Write @discloses("what you send", learned="what a recipient can '
+                'compute") above the '
+                "generator, and list it: the proof of a kind in `introduces` or `proves`, an "
+                "operation in "
                 "`discloses`."
             )
         self.sent[name] += 1
@@ -276,7 +299,9 @@ def name_of(protocol: Any) -> str:
 
 def size_of(collective: Collective) -> int:
     """How many numbers one agent sends."""
-    message: Any = collective.tell if hasattr(collective, "tell") else getattr(collective, "x", None)
+    message: Any = (
+        collective.tell if hasattr(collective, "tell") else getattr(collective, "x", None)
+    )
     return 0 if message is None else int(np.size(message))
 
 
@@ -306,7 +331,8 @@ SAME = "the same: these messages go to neighbours, and are not sums"
 NO_SUMS = "the same: models go to those who are to receive them, and are not sums"
 LABELS_OF_MODEL = "your labels, about as accurately as your model predicts them"
 SCORES_OF_BRANCHES = (
-    "how your scores move, if you are a leaf, or those of your branch: after as many rounds as you have columns, "
+    "how your scores move, if you are a leaf, or those of your branch: after as many rounds as "
+    "you have columns, "
     "these up to a rotation (which rows resemble each other, to 2e-9)"
 )
 SCORES_OF_OTHERS = "how the scores of all other parties together move"
@@ -314,14 +340,19 @@ TOTALS = "only the sum over all parties; with two parties, each can compute the 
 LABELS_FIRST = "ALL LABELS AND WEIGHTS, once, to all parties; then"
 WEIGHTED_ROWS = Disclosure(
     sent="a weighted sum of your rows, one number per column, as part of a sum",
-    learned="a weighted sum of rows, another one each round: with fewer rows than rounds, the space that the rows span",
+    learned=(
+        "a weighted sum of rows, another one each round: with fewer rows than rounds, the space "
+        "that the rows span"
+    ),
     secure=TOTALS,
     most=a_number_per_column,
 )
 HESSIAN = Disclosure(
-    sent="the gradient and the Hessian XᵀDX of your rows, one number per column and one per pair of columns, as part "
+    sent="the gradient and the Hessian XᵀDX of your rows, one number per column and one per pair "
+    "of columns, as part "
     "of a sum",
-    learned="all second moments, with new weights in each round. That is more than `gram` sends: a few rows can be "
+    learned="all second moments, with new weights in each round. That is more than `gram` sends: "
+    "a few rows can be "
     "reconstructed, with their labels (six people of six columns after three rounds, to 5e-12)",
     secure=TOTALS,
 )

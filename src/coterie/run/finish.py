@@ -1,4 +1,6 @@
-"""The end of a run, the same wherever it ran: a certificate and a result; and a proof that is made again."""
+"""The end of a run, the same wherever it ran: a certificate and a result; and a proof that is made
+again.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,15 @@ from coterie.run.steps import Transport
 
 
 def finish(
-    setup: Setup, outcome: Outcome, model: Any, members: Sequence[Agent], participants: tuple[Participant, ...]
+    setup: Setup,
+    outcome: Outcome,
+    model: Any,
+    members: Sequence[Agent],
+    participants: tuple[Participant, ...],
 ) -> Result:
-    """The result of a run for the agents that are here: their duals are the certificate's witness."""
+    """The result of a run for the agents that are here: their duals are the certificate's
+    witness.
+    """
     setup = setup.changed(outcome.change)
     held = {agent.index: point.v for agent, point in zip(members, outcome.points, strict=True)}
     certificate = Certificate.of(
@@ -35,18 +43,28 @@ def finish(
         participants=participants,
         settings=setup.settings(),
         model_digest=model.digest(),
-        witness=tuple(np.empty(0) if (v := held.get(index)) is None else v for index in range(len(participants))),
+        witness=tuple(
+            np.empty(0) if (v := held.get(index)) is None else v
+            for index in range(len(participants))
+        ),
     )
     graph = setup.problem.kind.models.network(model, setup.graph)
     kept = outcome.points[0].kept if outcome.points else None
     history = History(outcome.history)
     notes = shortened(note for agent in members for note in agent.data.notes or ())
     ended = (outcome.error, kept, (*notes, *outcome.warnings))
-    return Result(outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, *ended)
+    return Result(
+        outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, *ended
+    )
 
 
 def agent_at(
-    site: Site, problem: Any, split: str, *, columns: Indices | None = None, statistics: SummaryStatistics | None = None
+    site: Site,
+    problem: Any,
+    split: str,
+    *,
+    columns: Indices | None = None,
+    statistics: SummaryStatistics | None = None,
 ) -> Agent[Any]:
     """A party as an agent of that problem; `facts` is what all agreed on, if they did."""
     network = star(site.count, server=True)
@@ -64,8 +82,15 @@ def introduced_again(problem: Any, split: str, site: Site) -> Protocol[SummarySt
 def proven_again(
     agents: Sequence[Agent], points: Sequence[Point], transport: Transport, radius: float | None
 ) -> tuple[Bound, SummaryStatistics]:
-    """What these points prove, and what all agreed on: the two conversations of a run, from the data as it is now."""
+    """What these points prove, and what all agreed on: the two conversations of a run, from the
+    data as it is now.
+    """
     agents = introduced(agents, transport, "proof")
-    known = [replace(point, w=agent.lowered(point.w)) for agent, point in zip(agents, points, strict=True)]
-    protocols = [certify(agent, point, radius=radius) for agent, point in zip(agents, known, strict=True)]
+    known = [
+        replace(point, w=agent.lowered(point.w))
+        for agent, point in zip(agents, points, strict=True)
+    ]
+    protocols = [
+        certify(agent, point, radius=radius) for agent, point in zip(agents, known, strict=True)
+    ]
     return transport.converse(protocols, "proof")[0], agents[0].known

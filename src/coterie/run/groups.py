@@ -1,18 +1,23 @@
 """Groups of rows that parties add up: only with enough rows of every party that has any.
 
-A group with fewer rows of a party than `minimum`, but some, is `small`. Its sums would be nearly about single rows, for
+A group with fewer rows of a party than `minimum`, but some, is `small`. Its sums would be nearly
+about single rows, for
 whoever knows the rest of the total. Every table, bin, category and cluster comes through here:
 
-    groups with a fixed meaning    `allowed`: all parties say which groupings they object to, and these are not told
-    bins of a number               `agree_on_edges`: edges that leave a small bin at some party are left out
-    categories                     `pooled`: a party counts rows of its own small categories among "other"
-    cells of a two-way table       `stats.suppression.withheld`: a party tells no small cell, and none that totals need
-                                   to hide it
-    missing values                 `without_few`: a party leaves a few values out, so that no count of them is small
+    groups with a fixed meaning    `allowed`: all parties say which groupings they object to, and
+                                   these are not told
+    bins of a number               `agree_on_edges`: edges that leave a small bin at some party are
+                                   left out
+    categories                     `pooled`: a party counts rows of its own small categories among
+                                   "other"
+    cells of a two-way table       `stats.suppression.withheld`: a party tells no small cell, and
+                                   none that totals need to hide it
+    missing values                 `without_few`: a party leaves a few values out, so that no count
+                                   of them is small
 
-A partition without small groups has none after some of its groups are pooled, so edges to which each party agrees alone
-can be used by all. Parties say only to which groupings and edges they object, added up. Where the minimum is 1, nothing
-is small and nothing is said.
+A partition without small groups has none after some of its groups are pooled, so edges to which
+each party agrees alone can be used by all. Parties say only to which groupings and edges they
+object, added up. Where the minimum is 1, nothing is small and nothing is said.
 """
 
 from __future__ import annotations
@@ -36,7 +41,9 @@ def small(counts: npt.ArrayLike, minimum: float) -> Bools:
 
 
 def allowed(groupings: Sequence[npt.ArrayLike], minimum: float) -> Protocol[list[bool]]:
-    """Which groupings leave no small group at any party; each is given by its counts of rows here."""
+    """Which groupings leave no small group at any party; each is given by its counts of rows
+    here.
+    """
     if minimum <= 1 or not groupings:
         return [True] * len(groupings)
     objections = yield Sum(np.array([float(small(counts, minimum).any()) for counts in groupings]))
@@ -49,21 +56,30 @@ def agree_on_edges(
     minimum: float,
     order: Sequence[int] | None = None,
 ) -> Protocol[list[FloatArray]]:
-    """The proposed bins, several rows of edges, without the inner edges that leave a small bin at some party.
+    """The proposed bins, several rows of edges, without the inner edges that leave a small bin at
+    some party.
 
     counts   for each row of edges the rows here, bins × groups that are told apart
-    order    which inner edges to try first, where there is one row of edges; else those in the middle
+    order    which inner edges to try first, where there is one row of edges; else those in the
+             middle
     """
     if minimum <= 1 or not proposed:
         return list(proposed)
-    kept = [keepable(own, minimum, halving(len(own) - 1) if order is None else order) for own in counts]
+    kept = [
+        keepable(own, minimum, halving(len(own) - 1) if order is None else order) for own in counts
+    ]
     objections = yield Sum(np.concatenate([1.0 - one for one in kept]))
     agreed = np.split(objections == 0, np.cumsum([len(one) for one in kept])[:-1])
-    return [np.concatenate([e[:1], e[1:-1][yes], e[-1:]]) for e, yes in zip(proposed, agreed, strict=True)]
+    return [
+        np.concatenate([e[:1], e[1:-1][yes], e[-1:]])
+        for e, yes in zip(proposed, agreed, strict=True)
+    ]
 
 
 def keepable(counts: npt.NDArray[np.intp], minimum: float, order: Sequence[int]) -> Bools:
-    """Which inner edges of bins this party can agree to, tried in that order: no bin between two of them is small."""
+    """Which inner edges of bins this party can agree to, tried in that order: no bin between two of
+    them is small.
+    """
     bins = counts.reshape(len(counts), -1)
     below = np.vstack([np.zeros((1, bins.shape[1]), bins.dtype), np.cumsum(bins, axis=0)])
     edges, kept = [0, len(bins)], np.zeros(max(len(bins) - 1, 0), np.bool_)
@@ -79,7 +95,9 @@ def keepable(counts: npt.NDArray[np.intp], minimum: float, order: Sequence[int])
 
 
 def halving(count: int) -> list[int]:
-    """The numbers 0 to count − 1: the one in the middle, those in the middle of both halves, and so on."""
+    """The numbers 0 to count − 1: the one in the middle, those in the middle of both halves, and so
+    on.
+    """
     found: list[int] = []
     parts = [(0, count)]
     for low, high in parts:
@@ -91,9 +109,11 @@ def halving(count: int) -> list[int]:
 
 
 def pooled(counts: npt.NDArray[np.intp], minimum: float) -> tuple[npt.NDArray[np.intp], int]:
-    """The rows of each category here that are told, and how many count among "other": no number of them is small.
+    """The rows of each category here that are told, and how many count among "other": no number of
+    them is small.
 
-    All rows of small categories count among "other". If these are few, a few rows of the largest category do, too.
+    All rows of small categories count among "other". If these are few, a few rows of the largest
+    category do, too.
     """
     rows = np.where(small(counts, minimum), 0, counts)
     while small(others := int(counts.sum() - rows.sum()), minimum) and rows.any():
@@ -118,7 +138,8 @@ def left_over(which: npt.NDArray[np.intp], told: npt.NDArray[np.intp]) -> Bools:
 
 
 def without_few(missing: Bools, minimum: float) -> Bools:
-    """The missing values of a column, and as many of its last values as it takes: neither they nor the rest are small.
+    """The missing values of a column, and as many of its last values as it takes: neither they nor
+    the rest are small.
 
     Always the same values are left out, so that two descriptions do not differ by a row.
     """

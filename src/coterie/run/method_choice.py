@@ -1,5 +1,5 @@
-"""Which method fits a model: the one that is asked for, or the best for this problem and these parties; and what a run
-may change to if its method is slower than expected, or stalls.
+"""Which method fits a model: the one that is asked for, or the best for this problem and these
+parties; and what a run may change to if its method is slower than expected, or stalls.
 """
 
 from __future__ import annotations
@@ -74,23 +74,38 @@ class MethodChoice:
     def liked(self) -> Liked:
         """The methods that suit the problem and the parties."""
         known, allowed = self.known, self.known.allowed
-        open_to = {name: one for name, one in self._fitting().items() if allowed is None or name in allowed}
+        open_to = {
+            name: one for name, one in self._fitting().items() if allowed is None or name in allowed
+        }
         able = {name: one for name, one in open_to.items() if self._accepts(one)} or open_to
         if known.secure_sums:
             able = {name: one for name, one in able.items() if not one.one_speaker}
-        scores = {name: one.score(self.problem, known.graph, known.sizes) for name, one in able.items()}
+        scores = {
+            name: one.score(self.problem, known.graph, known.sizes) for name, one in able.items()
+        }
         liked = {name: score for name, score in scores.items() if score is not None}
         if known.sizes.on_gpu:
-            there = {name for name in liked if able[name].tensors and able[name].outlook(self.problem, known.sizes)}
+            there = {
+                name
+                for name in liked
+                if able[name].tensors and able[name].outlook(self.problem, known.sizes)
+            }
             liked = {name: score for name, score in liked.items() if name in there} or liked
         if not liked and allowed is not None:
             raise InvalidProblem(
-                f"of the methods that all policies allow ({', '.join(open_to)}), none is for method = 'auto' on this "
+                f"of the methods that all policies allow ({', '.join(open_to)}), none is for "
+                "method = 'auto' on this "
                 "problem. Name one, or change a policy."
             )
         if not liked:
-            personal = " There it is a personal one: co.Personal(beta=10)." if self.split == "users" else ""
-            raise InvalidProblem(f"there is no method for this problem on data split by {self.split}.{personal}")
+            personal = (
+                " There it is a personal one: co.Personal(beta=10)."
+                if self.split == "users"
+                else ""
+            )
+            raise InvalidProblem(
+                f"there is no method for this problem on data split by {self.split}.{personal}"
+            )
         return dict(sorted(liked.items(), key=lambda item: -item[1][0]))
 
     def choose(self, liked: Liked) -> tuple[Method[Any, Any], str]:
@@ -108,30 +123,41 @@ class MethodChoice:
         options = self.algorithm.options
         if isinstance(name, Method) and options:
             raise InvalidProblem(
-                f"{', '.join(options)}: give the parameters to the Method itself, e.g. replace(method, ...)."
+                f"{', '.join(options)}: give the parameters to the Method itself, e.g. "
+                "replace(method, ...)."
             )
-        parameters = [field.name for field in fields(METHODS[name])] if isinstance(name, str) else []
+        parameters = (
+            [field.name for field in fields(METHODS[name])] if isinstance(name, str) else []
+        )
         for option in options.keys() - parameters:
             names = [*parameters, *KEYWORDS, "offset", "warm_start"]
             hint = did_you_mean(option, names) or f"It takes {', '.join(parameters) or 'none'}."
-            raise InvalidProblem(f"{option} is neither a setting of solve nor a parameter of method {name!r}. {hint}")
+            raise InvalidProblem(
+                f"{option} is neither a setting of solve nor a parameter of method {name!r}. {hint}"
+            )
 
     def _check_fit(self, chosen: Method[Any, Any]) -> None:
-        """Refuse a method for another split, another kind of model, or without the secure sums that are asked for."""
+        """Refuse a method for another split, another kind of model, or without the secure sums that
+        are asked for.
+        """
         problem, split = self.problem, self.split
         if chosen.split != split:
             raise InvalidProblem(
-                f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by {split}. "
+                f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by "
+                f"{split}. "
                 f"For {split}: {', '.join(self._fitting()) or 'none yet'}."
             )
         if chosen.family != problem.kind.name:
             raise InvalidProblem(
-                f"method {chosen.name!r} learns {chosen.family} models, but {problem.kind.report.words(problem)} asks "
-                f"for a {problem.kind.name} one. For it: {', '.join(self._fitting()) or 'none yet'}."
+                f"method {chosen.name!r} learns {chosen.family} models, but "
+                f"{problem.kind.report.words(problem)} asks "
+                f"for a {problem.kind.name} one. For it: "
+                f"{', '.join(self._fitting()) or 'none yet'}."
             )
         if self.known.secure_sums and chosen.one_speaker:
             raise InvalidProblem(
-                f"in {chosen.name!r} one party speaks at a time, so that a secure sum would be that party's message. "
+                f"in {chosen.name!r} one party speaks at a time, so that a secure sum would be "
+                "that party's message. "
                 "Use another method, or leave secure sums out."
             )
 
@@ -142,12 +168,21 @@ class MethodChoice:
         found, rescue = self._cheaper(chosen, steps, liked), self._rescue(chosen)
         if found is None and rescue is None:
             return None
-        first, later, other = Candidate(chosen.name, steps, math.nan, math.nan, math.nan), None, None
+        first, later, other = (
+            Candidate(chosen.name, steps, math.nan, math.nan, math.nan),
+            None,
+            None,
+        )
         if found is not None:
             first, later, other = found
         link = self.known.sizes.link
         exact = None if rescue is None else self._steps_of_rescue(rescue)
-        return Auto(Switching(first, later, (link.latency, link.bandwidth), exact), other, rescue, self._asked())
+        return Auto(
+            Switching(first, later, (link.latency, link.bandwidth), exact),
+            other,
+            rescue,
+            self._asked(),
+        )
 
     def _steps_of_rescue(self, rescue: Method[Any, Any]) -> Candidate:
         wanted = self.algorithm.acceleration if rescue.can_be_accelerated else "none"
@@ -159,12 +194,21 @@ class MethodChoice:
         link = self.known.sizes.link
         told = None if link.memory else [link.latency, link.bandwidth]
         algorithm = self.algorithm
-        return {"method": AUTO, **algorithm.options, "acceleration": algorithm.acceleration, "link": told}
+        return {
+            "method": AUTO,
+            **algorithm.options,
+            "acceleration": algorithm.acceleration,
+            "link": told,
+        }
 
     def _rescue(self, chosen: Method[Any, Any]) -> Method[Any, Any] | None:
-        """The most exact method for this problem, for a run that stalls: another, or the same with careful agents."""
+        """The most exact method for this problem, for a run that stalls: another, or the same with
+        careful agents.
+        """
         names = *self.problem.kind.exact_methods.get(chosen.split, ()), chosen.name
-        plain = replace(self, algorithm=replace(self.algorithm, acceleration=Algorithm.acceleration))
+        plain = replace(
+            self, algorithm=replace(self.algorithm, acceleration=Algorithm.acceleration)
+        )
         for name in names:
             if not (self._allowed_later(name) and plain._accepts(METHODS[name])):
                 continue
@@ -176,17 +220,21 @@ class MethodChoice:
     def _cheaper(
         self, chosen: Method[Any, Any], steps: Steps, liked: Liked
     ) -> tuple[Candidate, Candidate, Method[Any, Any]] | None:
-        """The chosen method and another one for rows that takes this problem as it is, if there is one.
+        """The chosen method and another one for rows that takes this problem as it is, if there is
+        one.
 
-        It is the cheapest, unless one of few rounds costs not much more than the first: where the first takes more
-        rounds than expected, because columns are correlated, so do all that know slopes only.
+        It is the cheapest, unless one of few rounds costs not much more than the first: where the
+        first takes more rounds than expected, because columns are correlated, so do all that know
+        slopes only.
         """
 
         def candidate(name: str) -> Candidate:
             # Another one gets its own steps once it is chosen.
             problem, sizes = self.problem, self.known.sizes
             outlook = METHODS[name].outlook(problem, sizes)
-            return Candidate(name, steps, *expected(problem, self.known.graph, sizes, outlook, liked[name][0]))
+            return Candidate(
+                name, steps, *expected(problem, self.known.graph, sizes, outlook, liked[name][0])
+            )
 
         def suits(name: str) -> bool:
             # Turns of one agent after the other are no rounds as the costs count them.
@@ -200,7 +248,9 @@ class MethodChoice:
         for later in sorted(map(candidate, filter(suits, liked)), key=lambda one: one.after(first)):
             other = self._checked(later.name)
             if other is not None:
-                own = accelerated(other, self.algorithm.acceleration, other.accelerated(self.problem))
+                own = accelerated(
+                    other, self.algorithm.acceleration, other.accelerated(self.problem)
+                )
                 return first, replace(later, steps=own), other
         return None
 
@@ -222,7 +272,12 @@ class MethodChoice:
         return allowed is None or name in allowed
 
     def _accepts(self, entry: type[Method[Any, Any]]) -> bool:
-        """Whether the options are that method's: who asks for rho, or to accelerate, asks for a method that can."""
+        """Whether the options are that method's: who asks for rho, or to accelerate, asks for a
+        method that can.
+        """
         algorithm = self.algorithm
-        able = algorithm.acceleration in ("auto", "none") or entry.coordinates is not Method.coordinates
+        able = (
+            algorithm.acceleration in ("auto", "none")
+            or entry.coordinates is not Method.coordinates
+        )
         return able and algorithm.options.keys() <= {field.name for field in fields(entry)}

@@ -3,9 +3,10 @@
     Hosted    one process asks, and an engine has the tables: here, or at its workers (`hosted`)
     Among     one organisation among others, all of which run this same text (`peers.among`)
 
-An `Operation` has two parts. `alone` is what a party does with its table before it meets anybody: what is wrong there
-is refused before the first message. `together` is the rest, and is the same text at every party, so it may decide by
-what all of them know (cards, rules, answers, totals), and by nothing else.
+An `Operation` has two parts. `alone` is what a party does with its table before it meets anybody:
+what is wrong there is refused before the first message. `together` is the rest, and is the same
+text at every party, so it may decide by what all of them know (cards, rules, answers, totals), and
+by nothing else.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class Operation(ABC, Generic[T]):
     matches: ClassVar[bool] = True
     """Split by features, whether rows are matched by their ids first."""
     governed: ClassVar[bool] = True
-    """Whether the parties' policies have a say: a party that asks for new rows of its own tells nothing of others."""
+    """Whether the parties' policies have a say: a party that asks for new rows of its own tells
+    nothing of others.
+    """
     needs_rows: ClassVar[bool] = True
     """Whether a policy's least number of rows is meant for a party that comes without any, too."""
 
@@ -85,13 +88,16 @@ class Rounds:
 
     setup: Setup
     others: tuple[str | None, ...]
-    """Digests of all that decides the rounds besides the set-up: the data, and where agents start."""
+    """Digests of all that decides the rounds besides the set-up: the data, and where agents start.
+    """
     warm: Sequence[Point] | None = None
     """Where agents start, if not at the beginning."""
     sent: dict[str, Any] | None = None
     """The state of a bill: the costs before the rounds."""
     called: str = ""
-    """Distinguishes the rounds from those of other fits of the same problem; the first ones have no name."""
+    """Distinguishes the rounds from those of other fits of the same problem; the first ones have no
+    name.
+    """
 
     def identity(self, *more: str) -> str:
         """What a checkpoint is known by."""
@@ -100,7 +106,9 @@ class Rounds:
 
 
 class Parties(ABC):
-    """Those who hold the data, when they have met. The operation declares all that they are asked."""
+    """Those who hold the data, when they have met. The operation declares all that they are
+    asked.
+    """
 
     operation: Operation[Any]
     split: str
@@ -118,19 +126,31 @@ class Parties(ABC):
 
     @abstractmethod
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
-        """Everybody's answer, of that type, in the order of the parties: plain values, never an array of rows."""
+        """Everybody's answer, of that type, in the order of the parties: plain values, never an
+        array of rows.
+        """
 
     @abstractmethod
     def look(self, query: Callable[[Site], T]) -> list[T | None]:
-        """The same, and nothing is told: of organisations, everybody knows its own answer, and None of the others."""
+        """The same, and nothing is told: of organisations, everybody knows its own answer, and None
+        of the others.
+        """
 
     @abstractmethod
-    def map(self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None) -> Self:
-        """The parties with tables changed where they are; `cards`: what is known of the new ones."""
+    def map(
+        self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None
+    ) -> Self:
+        """The parties with tables changed where they are; `cards`: what is known of the new
+        ones.
+        """
 
     @abstractmethod
-    def run_protocol(self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds") -> T | None:
-        """What a protocol came to, as far as it is known here: None if only another party knows it."""
+    def run_protocol(
+        self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds"
+    ) -> T | None:
+        """What a protocol came to, as far as it is known here: None if only another party knows
+        it.
+        """
 
     @abstractmethod
     def run_rounds(self, agents: Sequence[Agent[Any]], rounds: Rounds) -> Outcome:
@@ -156,9 +176,12 @@ class Parties(ABC):
     def declared(self, asked: Callable[..., Any]) -> Any:
         """The query or protocol itself, without arguments, if the operation declares it."""
         known = bare(asked)
-        if known not in self.operation.discloses or not any(self.split in one.splits for one in declared_by(known)):
+        if known not in self.operation.discloses or not any(
+            self.split in one.splits for one in declared_by(known)
+        ):
             raise Undeclared(
-                f"{self.operation.name}: {known.__name__} is not among what it discloses, split by {self.split}"
+                f"{self.operation.name}: {known.__name__} is not among what it discloses, split "
+                f"by {self.split}"
             )
         return known
 
@@ -170,7 +193,7 @@ def bare(function: Callable[..., Any]) -> Any:
     return function
 
 
-# -- here, and at the workers of an engine -----------------------------------------------------------------------------
+# -- here, and at the workers of an engine ---------------------------------------------------------
 
 
 Watching = Callable[[str], AbstractContextManager[Watch]]
@@ -211,15 +234,26 @@ class Hosted(Parties):
     def look(self, query: Callable[[Site], T]) -> list[T | None]:
         return [*_asked(self.engine, self.sites, query)]
 
-    def map(self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None) -> Hosted:
+    def map(
+        self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None
+    ) -> Hosted:
         sites = tuple(_mapped(site, step) for site in self.sites)
         return replace(self, sites=sites, cards=self.cards if cards is None else cards)
 
-    def run_protocol(self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds") -> T | None:
+    def run_protocol(
+        self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds"
+    ) -> T | None:
         self.declared(protocol)
         secure = self.sites[0].secure_sums
         conversation = Conversation(protocol, purpose)
-        run = Run(self.sites, conversation, self.network, Limits(), secure_sums=secure, sent=self.bill.state())
+        run = Run(
+            self.sites,
+            conversation,
+            self.network,
+            Limits(),
+            secure_sums=secure,
+            sent=self.bill.state(),
+        )
         outcome = self.engine.run(run)
         if outcome.error is not None:
             raise outcome.error
@@ -234,8 +268,12 @@ class Hosted(Parties):
         with self.watching(setup.method.name) as watch:
             LOGGER.info("%s on %s, %d parties", setup.method.name, setup.network, len(agents))
             told = saved, rounds.warm, watch, secure, rounds.sent
-            outcome = self.engine.run(Run(agents, setup.running, setup.carrying, setup.limits, *told))
-        LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
+            outcome = self.engine.run(
+                Run(agents, setup.running, setup.carrying, setup.limits, *told)
+            )
+        LOGGER.info(
+            "%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap
+        )
         return outcome
 
     def answers(self, questions: Sequence[Callable[[], T]]) -> list[T]:
@@ -253,7 +291,10 @@ class Hosted(Parties):
 
     def held(self) -> list[Any]:
         """The tables, or where they are elsewhere, sources of them."""
-        return [site.data.fetch if isinstance(site.data, RemoteTable) else site.data for site in self.sites]
+        return [
+            site.data.fetch if isinstance(site.data, RemoteTable) else site.data
+            for site in self.sites
+        ]
 
 
 @dataclass(frozen=True)
@@ -294,8 +335,12 @@ class Meeting:
 
 
 @contextmanager
-def hosted(operation: Operation[Any], data: Any, meeting: Meeting, engine: str | Engine = "local") -> Iterator[Hosted]:
-    """The parties of data in any form that `solve` takes; meanwhile, workers keep what they have read."""
+def hosted(
+    operation: Operation[Any], data: Any, meeting: Meeting, engine: str | Engine = "local"
+) -> Iterator[Hosted]:
+    """The parties of data in any form that `solve` takes; meanwhile, workers keep what they have
+    read.
+    """
     runner = find_engine(engine)
     if isinstance(data, Rows) and meeting.prepare is not None:
         data = replace(data, prepare=meeting.prepare)
@@ -310,10 +355,16 @@ def hosted(operation: Operation[Any], data: Any, meeting: Meeting, engine: str |
 
 
 def meet_here(operation: Operation[Any], engine: Engine, data: Any, meeting: Meeting) -> Hosted:
-    """The parties of data that is here. Data in one piece is looked at in one piece, and then split."""
+    """The parties of data that is here. Data in one piece is looked at in one piece, and then
+    split.
+    """
     split, prepare = meeting.split, meeting.prepare
     if isinstance(data, list):
-        how: dict[str, Any] = {"prepare": prepare, "same_order": meeting.same_order, "warn": meeting.warn}
+        how: dict[str, Any] = {
+            "prepare": prepare,
+            "same_order": meeting.same_order,
+            "warn": meeting.warn,
+        }
         given = gather(data, split, meeting.agents, meeting.seed, **how)
         tables = [operation.alone(table) for table in told_apart(given)]
     else:
@@ -323,7 +374,9 @@ def meet_here(operation: Operation[Any], engine: Engine, data: Any, meeting: Mee
     return _met(operation, engine, tables, meeting)
 
 
-def meet_elsewhere(operation: Operation[Any], engine: Engine, sources: Sequence[Source], meeting: Meeting) -> Hosted:
+def meet_elsewhere(
+    operation: Operation[Any], engine: Engine, sources: Sequence[Source], meeting: Meeting
+) -> Hosted:
     """The parties of sources, which are called where the agents of that engine live."""
     tables = [
         _unread(partial(_read_there, operation, source, index, meeting), f"party {index}")
@@ -335,19 +388,28 @@ def meet_elsewhere(operation: Operation[Any], engine: Engine, sources: Sequence[
     return parties
 
 
-def _met(operation: Operation[Any], engine: Engine, tables: Sequence[Table], meeting: Meeting) -> Hosted:
+def _met(
+    operation: Operation[Any], engine: Engine, tables: Sequence[Table], meeting: Meeting
+) -> Hosted:
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
     secure = wants_secure_sums(meeting.secure_sums, meeting.split, len(tables), engine.apart)
     network = make_network(meeting.network, meeting.split, len(tables), meeting.seed)
     sites = [
-        Site(index, len(tables), table, secure_sums=secure, rules=meeting.rules) for index, table in enumerate(tables)
+        Site(index, len(tables), table, secure_sums=secure, rules=meeting.rules)
+        for index, table in enumerate(tables)
     ]
     cards = _asked(engine, sites, _card)
     names = names_told_apart([card.name for card in cards])
-    cards = [msgspec.structs.replace(card, name=name) for card, name in zip(cards, names, strict=True)]
-    known = tuple(replace(site, data=_known(site.data, card)) for site, card in zip(sites, cards, strict=True))
-    return Hosted(operation, meeting.split, cards, meeting.rules, Bill(network), engine, known, network)
+    cards = [
+        msgspec.structs.replace(card, name=name) for card, name in zip(cards, names, strict=True)
+    ]
+    known = tuple(
+        replace(site, data=_known(site.data, card)) for site, card in zip(sites, cards, strict=True)
+    )
+    return Hosted(
+        operation, meeting.split, cards, meeting.rules, Bill(network), engine, known, network
+    )
 
 
 class Nothing(Operation[None]):
@@ -363,9 +425,21 @@ class Nothing(Operation[None]):
 def met_here(tables: Sequence[Table], split: str, *, secure_sums: bool = False) -> Hosted:
     """Parties in this process that have these tables, whatever they are asked."""
     network = star(len(tables), server=True)
-    sites = [Site(index, len(tables), table, secure_sums=secure_sums) for index, table in enumerate(tables)]
+    sites = [
+        Site(index, len(tables), table, secure_sums=secure_sums)
+        for index, table in enumerate(tables)
+    ]
     cards = [TableSummary.of(table) for table in tables]
-    return Hosted(Nothing(), split, cards, NO_RULES, Bill(network), find_engine("local"), tuple(sites), network)
+    return Hosted(
+        Nothing(),
+        split,
+        cards,
+        NO_RULES,
+        Bill(network),
+        find_engine("local"),
+        tuple(sites),
+        network,
+    )
 
 
 def _unread(fetch: Callable[[], Table], name: str, shape: tuple[int, int] = (0, 0)) -> RemoteTable:
@@ -381,7 +455,9 @@ def _known(table: Table, card: TableSummary) -> Table:
 
 
 def _read_there(operation: Operation[Any], source: Source, index: int, meeting: Meeting) -> Table:
-    table = read_party(source(), index, prepare=meeting.prepare, by_columns=meeting.split == "features")
+    table = read_party(
+        source(), index, prepare=meeting.prepare, by_columns=meeting.split == "features"
+    )
     return operation.alone(noted(table) if meeting.warn else table)
 
 

@@ -1,8 +1,11 @@
-"""Tables that stay at the workers of a cluster: looked at where they are, checked together from what is known of them.
+"""Tables that stay at the workers of a cluster: looked at where they are, checked together from
+what is known of them.
 
-    sources ─→ summaries (told there) ─→ checked together (here) ─→ prepared and digested (there) ─→ remote tables
+    sources ─→ summaries (told there) ─→ checked together (here) ─→ prepared and digested (there) ─→
+    remote tables
 
-Everything is checked before the first message, as for data that is here, and an error names the party.
+Everything is checked before the first message, as for data that is here, and an error names the
+party.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ class _Known:
     """What its owner is warned of."""
 
     def placeholder(self, labels: Labels, small: bool = False) -> Table:
-        """A table of that form, to be checked with the others; a small one has no more rows than show all labels.
+        """A table of that form, to be checked with the others; a small one has no more rows than
+        show all labels.
 
         Its numbers are invented: nothing that is computed from them may leave this module.
         """
@@ -97,20 +101,26 @@ def remote_tables(
     same_order: bool = False,
     warn: bool = True,
 ) -> tuple[list[Table], npt.NDArray[Any] | None]:
-    """A stand-in for each source's table, and the classes; `prepare` checks tables together and encodes labels.
+    """A stand-in for each source's table, and the classes; `prepare` checks tables together and
+    encodes labels.
 
     `same_order` and `warn` are those of `gather`.
     """
     labels = problem.kind.labels
     how = split, problem.kind.data.classification(problem)
-    known = engine.ask([partial(summary_of, source, index, *how) for index, source in enumerate(sources)])
+    known = engine.ask(
+        [partial(summary_of, source, index, *how) for index, source in enumerate(sources)]
+    )
     held = [one.placeholder(labels) for one in known]
     if split == "features":
         held = paired(held, same_order)
     if warn:
         warn_caller(note for one in known for note in one.notes or ())
     tables, classes = prepare(held)
-    fetches = [partial(_fetched, source, index, known, prepare, labels, *how) for index, source in enumerate(sources)]
+    fetches = [
+        partial(_fetched, source, index, known, prepare, labels, *how)
+        for index, source in enumerate(sources)
+    ]
     digests = engine.ask([partial(_digest_of, fetch, index) for index, fetch in enumerate(fetches)])
     return [
         RemoteTable.of(

@@ -1,9 +1,10 @@
-"""The life of a run: introduce, start, then round after round with a certificate now and then, until something says
-stop.
+"""The life of a run: introduce, start, then round after round with a certificate now and then,
+until something says stop.
 
-`run` is the same text on every engine. It is handed the agents that live in this process (all of them on one machine,
-one per rank on a cluster) and a transport that answers their words. Every decision rests on numbers that all agents
-share, so all processes decide alike without another message.
+`run` is the same text on every engine. It is handed the agents that live in this process (all of
+them on one machine, one per rank on a cluster) and a transport that answers their words. Every
+decision rests on numbers that all agents share, so all processes decide alike without another
+message.
 """
 
 from __future__ import annotations
@@ -39,12 +40,20 @@ from coterie.run.settings import Limits
 from coterie.run.site import Site
 from coterie.run.statuses import Status
 from coterie.run.steps import Steps, Transport
-from coterie.run.stopping import Record, limited_by_rounding, next_certificate, verdict, worth_a_look
+from coterie.run.stopping import (
+    Record,
+    limited_by_rounding,
+    next_certificate,
+    verdict,
+    worth_a_look,
+)
 from coterie.run.switching import Change, Switching
 
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], object]
-"""Is told the round and the newest record after every round and every certificate; True asks to stop."""
+"""Is told the round and the newest record after every round and every certificate; True asks to
+stop.
+"""
 Keep = Callable[["Outcome"], None]
 AnySteps = Steps | Switching
 
@@ -61,7 +70,9 @@ class _Tuning(Tuning):
         "theorem: a memory of m grows a message by less than 1 + 1/m",
     )
     worth_a_proof: float = tuned(
-        0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
+        0.5,
+        "A pair of different rounds is certified if it promises this share of the best gap.",
+        below=1,
     )
 
 
@@ -89,16 +100,22 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Conversation:
-    """What an engine runs instead of rounds: every agent has one talk. Nobody is introduced and nothing is proven."""
+    """What an engine runs instead of rounds: every agent has one talk. Nobody is introduced and
+    nothing is proven.
+    """
 
     protocol: Callable[[Any], Protocol[Any]]
-    """Of a `Site` or an `Agent`; for engines with several processes, a function of a module, or a `partial` of one."""
+    """Of a `Site` or an `Agent`; for engines with several processes, a function of a module, or a
+    `partial` of one.
+    """
     purpose: str = "rounds"
     """What the bill says it is for."""
     asynchronous: ClassVar[bool] = False
 
     @arithmetic()
-    def on(self, agents: Sequence[Site], transport: Transport, sent: dict[str, Any] | None = None) -> Outcome:
+    def on(
+        self, agents: Sequence[Site], transport: Transport, sent: dict[str, Any] | None = None
+    ) -> Outcome:
         """Have it; the answers are in the outcome, and the bill says one round, if it is one."""
         if sent is not None:
             transport.bill.restore(sent)
@@ -125,10 +142,11 @@ def run(
     keep: Keep | None = None,
     sent: dict[str, Any] | None = None,
 ) -> Outcome:
-    """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound.
+    """Take rounds until the gap is small enough or a limit is reached, and return the best point
+    with its bound.
 
-    `keep` is handed what a run would have come to if a party were lost right now, whenever a certificate was computed.
-    `sent` is the state of a bill: what the run has cost before it begins.
+    `keep` is handed what a run would have come to if a party were lost right now, whenever a
+    certificate was computed. `sent` is the state of a bill: what the run has cost before it begins.
     """
     if sent is not None:
         transport.bill.restore(sent)
@@ -150,7 +168,8 @@ def run(
                         status = None
                     loop.save(checkpoint)
         if loop.certified_at != loop.t:
-            # Saved before this extra certificate, so that a run that goes on from here is the run that never stopped.
+            # Saved before this extra certificate, so that a run that goes on from here is the run
+            # that never stopped.
             loop.save(checkpoint)
             loop.certify()
             status = loop.verdict() or status
@@ -165,10 +184,17 @@ def run(
     return loop.outcome(status, error)
 
 
-def introduced(agents: Sequence[Agent[Any]], transport: Transport, purpose: str, **more: Any) -> list[Agent[Any]]:
-    """The agents after their first conversation: each knows the facts on which all agreed, and those further fields."""
+def introduced(
+    agents: Sequence[Agent[Any]], transport: Transport, purpose: str, **more: Any
+) -> list[Agent[Any]]:
+    """The agents after their first conversation: each knows the facts on which all agreed, and
+    those further fields.
+    """
     statistics = transport.take(introduce, [(agent,) for agent in agents], purpose)
-    agents = [replace(agent, statistics=known, **more) for agent, known in zip(agents, statistics, strict=True)]
+    agents = [
+        replace(agent, statistics=known, **more)
+        for agent, known in zip(agents, statistics, strict=True)
+    ]
     if agents:
         form_batches(agents)
     return agents
@@ -206,24 +232,39 @@ class RunLoop:
         self.batches: Batches | None = None
 
     def begin(
-        self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None, stop_wished: Callable[[], bool]
+        self,
+        checkpoint: Checkpoint | None,
+        warm: Sequence[Point] | None,
+        stop_wished: Callable[[], bool],
     ) -> None:
         """Introduce the agents to each other, then start, or continue from the newest snapshot.
 
         Agents that go by one clock may cut long work short, in the last round of the run.
         """
-        clock = {"should_stop": lambda: self._stop_reason(stop_wished) > 0} if self.transport.one_process else {}
+        clock = (
+            {"should_stop": lambda: self._stop_reason(stop_wished) > 0}
+            if self.transport.one_process
+            else {}
+        )
         self.agents = introduced(self.agents, self.transport, "setup", **clock)
         self.unit = self.agents[0].known.gap_unit
         self.target = self.limits.tol * self.unit
         self._go_on_with(self.steps)
-        # A process that died may be one snapshot behind the others: all continue from the newest that each has, if any.
+        # A process that died may be one snapshot behind the others: all continue from the newest
+        # that each has, if any.
         common = self.transport.least(checkpoint.newest() if checkpoint else -1)
         found = checkpoint and common >= 0 and self.transport.least(checkpoint.has(common))
-        snapshot = checkpoint.load((self.switching or self.steps).states, common) if checkpoint and found else None
+        snapshot = (
+            checkpoint.load((self.switching or self.steps).states, common)
+            if checkpoint and found
+            else None
+        )
         if snapshot is None:
             if warm is not None:
-                warm = [replace(p, w=agent.lowered(p.w)) for agent, p in zip(self.agents, warm, strict=True)]
+                warm = [
+                    replace(p, w=agent.lowered(p.w))
+                    for agent, p in zip(self.agents, warm, strict=True)
+                ]
             self._start(warm)
         else:
             self.t, self.states = snapshot.round, snapshot.states
@@ -240,7 +281,11 @@ class RunLoop:
                 self.certified_at = self.history[-1].round
                 self.began -= self.history[-1].seconds
         self._look_again()
-        if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
+        if (
+            snapshot is not None
+            and snapshot.next_look is not None
+            and self.limits.check_every is None
+        ):
             self.next_certificate, self.said_gap = snapshot.next_look, snapshot.said_gap
         self._publish()
 
@@ -253,13 +298,19 @@ class RunLoop:
         if self.batches is not None:
             states = self.batches.start(self.transport, self.steps.start)
         else:
-            states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
+            states = self.transport.take(
+                self.steps.start, [(agent,) for agent in self.agents], "setup"
+            )
         self.states = states
         if points is not None:
-            self.states = self.transport.take(self.steps.warm, zip(self.agents, states, points, strict=True), "setup")
+            self.states = self.transport.take(
+                self.steps.warm, zip(self.agents, states, points, strict=True), "setup"
+            )
 
     def take_round(self, stop_wished: Callable[[], bool]) -> None:
-        """One turn of the method's loop, and its tuning; in real time, as many as there are until the next look."""
+        """One turn of the method's loop, and its tuning; in real time, as many as there are until
+        the next look.
+        """
         if self.asynchronous and self.transport.free:
             self._roam(stop_wished)
             return
@@ -281,10 +332,16 @@ class RunLoop:
             # A stretch is as long as what is left will pay for.
             sent = self.bill.total.bits
             left = self.limits.max_bits - sent
-            end = min(end, self.t + max(1, int(left * self.t / (TUNING.generous * sent)) if self.t and sent else 1))
+            end = min(
+                end,
+                self.t
+                + max(1, int(left * self.t / (TUNING.generous * sent)) if self.t and sent else 1),
+            )
         span = self.t, end
         stop_reason = partial(self._stop_reason, stop_wished)
-        self.states, self.t = self.transport.roam(self.agents, list(self.states), self.steps, span, stop_reason)
+        self.states, self.t = self.transport.roam(
+            self.agents, list(self.states), self.steps, span, stop_reason
+        )
         for _ in range(self.t - span[0]):
             self.bill.end_round()
         self.watch(self.t, self.history[-1] if self.history else None)
@@ -300,15 +357,23 @@ class RunLoop:
         states, self.states = self.states, []
         return self.batches.take(self.transport, self.steps.round, states, self._own_round)
 
-    def _everybody(self, step: Callable[[Agent[Any], Any, int], Protocol[Any]], purpose: str) -> list[Any]:
-        # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
-        members = ((agent, state, self._own_round) for agent, state in zip(self.agents, self.states, strict=True))
+    def _everybody(
+        self, step: Callable[[Agent[Any], Any, int], Protocol[Any]], purpose: str
+    ) -> list[Any]:
+        # The States are handed over, not kept: a round then needs no more memory than the arrays it
+        # is working on.
+        members = (
+            (agent, state, self._own_round)
+            for agent, state in zip(self.agents, self.states, strict=True)
+        )
         self.states = []
         return self.transport.take(step, members, purpose)
 
     def _look_again(self) -> None:
         known = self.history, self.bill, self.target, self.limits.check_every, self.steps.first_look
-        self.next_certificate = next_certificate(*known, 0 if self.change is None else self.change.after)
+        self.next_certificate = next_certificate(
+            *known, 0 if self.change is None else self.change.after
+        )
 
     def _publish(self) -> None:
         for agent, state in zip(self.agents, self.states, strict=True):
@@ -316,12 +381,23 @@ class RunLoop:
                 self.transport.publish(agent.index, message)
 
     def worth_a_look(self) -> bool:
-        """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
+        """Whether it is time for a certificate: by the schedule, unless the method itself knows the
+        gap.
+        """
         gap = self._expected_gap()
-        looks = 0 if gap is None else sum(record.round > self.t - self._own_round for record in self.history)
+        looks = (
+            0
+            if gap is None
+            else sum(record.round > self.t - self._own_round for record in self.history)
+        )
         too_small = 1.0
-        # For one round only: a proof that was poor by accident must not keep the run from the next one.
-        if self.said_gap and self.t - self.certified_at <= 1 and math.isfinite(self.history[-1].gap):
+        # For one round only: a proof that was poor by accident must not keep the run from the next
+        # one.
+        if (
+            self.said_gap
+            and self.t - self.certified_at <= 1
+            and math.isfinite(self.history[-1].gap)
+        ):
             too_small = self.history[-1].gap / self.said_gap
         return worth_a_look(self.t - self.next_certificate, gap, self.target, looks, too_small)
 
@@ -344,7 +420,9 @@ class RunLoop:
         if self.best.promise <= self.target < self.best.bound.gap:
             self._certify_pair()
         seconds = time.monotonic() - self.began
-        self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
+        self.history.append(
+            Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap)
+        )
         self.certified_at, self.said_gap = self.t, self._expected_gap()
         self._look_again()
         self.enough = self.watch(self.t, self.history[-1]) is True
@@ -352,7 +430,9 @@ class RunLoop:
             self.keep(self.outcome(Status.PARTY_LOST))
 
     def reconsider(self) -> None:
-        """Go on with the other method of an "auto" run, from the best model and dual so far, if that is cheaper now."""
+        """Go on with the other method of an "auto" run, from the best model and dual so far, if
+        that is cheaper now.
+        """
         if self.switching is None:
             return
         change = None
@@ -366,7 +446,8 @@ class RunLoop:
             self._change_to(change)
 
     def rescue(self) -> bool:
-        """Go on with careful agents from the best model and dual, if the run may be rescued, and whether it was.
+        """Go on with careful agents from the best model and dual, if the run may be rescued, and
+        whether it was.
 
         Where rounding alone is too much for the tolerance, no method helps.
         """
@@ -389,17 +470,26 @@ class RunLoop:
         self._publish()
 
     def _certify_pair(self) -> None:
-        """Certify the lowest primal and the highest dual together, if they come from different rounds."""
+        """Certify the lowest primal and the highest dual together, if they come from different
+        rounds.
+        """
         if self.best.lowest is self.best.highest or self.steps.settles_after:
             return
         points = self._at_data(paired, self.best.lowest, self.best.highest)
-        members = [(agent, point, self.target) for agent, point in zip(self.agents, points, strict=True)]
+        members = [
+            (agent, point, self.target) for agent, point in zip(self.agents, points, strict=True)
+        ]
         bounds = self.transport.take(certify, members, "proof")
         self.best.add(bounds[0], points)
 
     def end(self) -> None:
-        """Before a run ends without success: is the best pair of all rounds better than the best of one?"""
-        if self.best.bound is not None and self.best.promise < TUNING.worth_a_proof * self.best.bound.gap:
+        """Before a run ends without success: is the best pair of all rounds better than the best of
+        one?
+        """
+        if (
+            self.best.bound is not None
+            and self.best.promise < TUNING.worth_a_proof * self.best.bound.gap
+        ):
             self._certify_pair()
 
     def outcome(self, status: Status, error: Exception | None = None) -> Outcome:
@@ -407,7 +497,9 @@ class RunLoop:
         bound = self.best.bound
         assert bound is not None
         points = self.best.points
-        if not all(is_as_people_know_it(agent, p) for agent, p in zip(self.agents, points, strict=True)):
+        if not all(
+            is_as_people_know_it(agent, p) for agent, p in zip(self.agents, points, strict=True)
+        ):
             points = self._at_data(as_people_know_it, points)
         warnings = self.warnings
         if status == Status.STALLED and limited_by_rounding(bound, self.target):
@@ -416,15 +508,19 @@ class RunLoop:
         return Outcome(status, points, bound, self.agents[0].known, *told, change=self.change)
 
     def _at_data(self, function: Callable[..., Point], *points: Sequence[Point]) -> list[Point]:
-        """What the function makes of every agent and its points, computed where the agent's data is."""
+        """What the function makes of every agent and its points, computed where the agent's data
+        is.
+        """
         step = partial(_without_words, function)
         return self.transport.take(step, zip(self.agents, *points, strict=True), "proof")
 
     def _reachable(self, bound: Bound) -> str:
         """What a user is told where rounding keeps the gap above the tolerance."""
         return (
-            f"tol={self.limits.tol:g} is below what rounding allows on this data: a relative gap of "
-            f"{bound.gap / self.unit:.2g} is reached, and {bound.rounding / self.unit:.2g} of it allows for rounding. "
+            f"tol={self.limits.tol:g} is below what rounding allows on this data: a relative gap "
+            "of "
+            f"{bound.gap / self.unit:.2g} is reached, and {bound.rounding / self.unit:.2g} of it "
+            "allows for rounding. "
             "Use a larger tol, or centre and scale the columns."
         )
 
@@ -437,7 +533,11 @@ class RunLoop:
             return None
         # What stood still before a rescue says nothing of the method that came to it.
         after = self.change.after if self.change is not None and self.change.rescue else 0
-        own = [replace(record, round=record.round - after) for record in self.history if record.round > after]
+        own = [
+            replace(record, round=record.round - after)
+            for record in self.history
+            if record.round > after
+        ]
         return verdict(own if after else self.history, bound, self.unit, self.limits.tol)
 
     def limit_reached(self, stop_wished: Callable[[], bool]) -> Status | None:
@@ -447,7 +547,8 @@ class RunLoop:
             return Status.ITERATION_LIMIT
         if limits.max_bits is not None and self._bits_of_one_more_round() > limits.max_bits:
             return Status.COMMUNICATION_LIMIT
-        # Clocks and Ctrl-C differ between processes, so the transport sees to it that all stop after the same round.
+        # Clocks and Ctrl-C differ between processes, so the transport sees to it that all stop
+        # after the same round.
         return (None, Status.TIME_LIMIT, Status.INTERRUPTED)[
             self.transport.agreed(self.t, self._stop_reason(stop_wished))
         ]
@@ -466,22 +567,30 @@ class RunLoop:
         return sent + TUNING.generous * self.costliest
 
     def save(self, checkpoint: Checkpoint | None) -> None:
-        """Write a snapshot, if there is a folder for it; a disk that takes none is no reason to end the run."""
+        """Write a snapshot, if there is a folder for it; a disk that takes none is no reason to end
+        the run.
+        """
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
             kept = self.bill.state(), rows, *self.best.state(), self.transport.memory()
             look = self.next_certificate, self.said_gap
             named = () if self.switching is None else self.switching.written(self.change)
-            self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept, *look, *named))
+            self.warnings = checkpoint.attempt(
+                Snapshot(self.t, list(self.states), *kept, *look, *named)
+            )
 
 
-def _prove(agent: Agent[Any], state: Any, steps: Steps, target: float) -> Protocol[tuple[Bound, Point]]:
+def _prove(
+    agent: Agent[Any], state: Any, steps: Steps, target: float
+) -> Protocol[tuple[Bound, Point]]:
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point
 
 
-def _without_words(function: Callable[..., Point], agent: Agent[Any], *points: Point) -> Protocol[Point]:
+def _without_words(
+    function: Callable[..., Point], agent: Agent[Any], *points: Point
+) -> Protocol[Point]:
     """A conversation in which nothing is said."""
     yield from ()
     return function(agent, *points)

@@ -1,4 +1,5 @@
-"""How a model is fitted: one `Settings`, made where a user comes in and passed on. Every default is stated here.
+"""How a model is fitted: one `Settings`, made where a user comes in and passed on. Every default is
+stated here.
 
 co.solve, co.path, co.plan, estimators, commands, study files ─→ Settings ─→ set-up, engines
 """
@@ -19,7 +20,8 @@ class Limits:
     max_seconds: float | None = None
     max_bits: float | None = None
     check_every: int | None = None
-    """Rounds between two certificates; None: as the trend suggests, for about 5 % of the traffic."""
+    """Rounds between two certificates; None: as the trend suggests, for about 5 % of the traffic.
+    """
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ class Settings:
         return Settings().but(**keywords)
 
     def but(self, **keywords: Any) -> Settings:
-        """The same settings with other values for these keywords. An unknown keyword is a parameter of the method."""
+        """The same settings with other values for these keywords. An unknown keyword is a parameter
+        of the method.
+        """
         left = dict(keywords)
         changed: dict[str, Any] = {name: left.pop(name) for name in OWN & left.keys()}
         for group, names in GROUPS.items():

@@ -1,4 +1,6 @@
-"""The set-up of a run, the same wherever it runs: which problem exactly, which network, which method, which limits."""
+"""The set-up of a run, the same wherever it runs: which problem exactly, which network, which
+method, which limits.
+"""
 
 from __future__ import annotations
 
@@ -65,19 +67,34 @@ class Setup:
             return self
         after = {"from": self.method.settings(), "after": change.after, "asked": self.auto.asked}
         explanation = f"{self.explanation} {change.because}"
-        other, steps = self.auto.rescue if change.rescue else self.auto.other, self.auto.switching.steps_after(change)
+        other, steps = (
+            self.auto.rescue if change.rescue else self.auto.other,
+            self.auto.switching.steps_after(change),
+        )
         assert other is not None
-        return replace(self, method=other, steps=steps, explanation=explanation, auto=replace(self.auto, changed=after))
+        return replace(
+            self,
+            method=other,
+            steps=steps,
+            explanation=explanation,
+            auto=replace(self.auto, changed=after),
+        )
 
     @property
     def carrying(self) -> Network:
         """What the messages travel on."""
-        return around_a_server(self.graph.agents) if self.problem.kind.problems.graph_is_data else self.graph
+        return (
+            around_a_server(self.graph.agents)
+            if self.problem.kind.problems.graph_is_data
+            else self.graph
+        )
 
     @property
     def network(self) -> str:
         """The graph in words."""
-        return repr(self.graph) if self.problem.kind.problems.graph_is_data else self.graph.describe()
+        return (
+            repr(self.graph) if self.problem.kind.problems.graph_is_data else self.graph.describe()
+        )
 
     def settings(self) -> dict[str, Any]:
         """What certificates say of the run."""
@@ -85,7 +102,9 @@ class Setup:
         told: dict[str, Any] = {
             "problem": self.problem.settings(),
             "method": self.method.settings(),
-            "acceleration": "none" if self.steps is self.method else type(self.steps).__name__.lower(),
+            "acceleration": "none"
+            if self.steps is self.method
+            else type(self.steps).__name__.lower(),
             "split": wanted.placement.split,
             "partition": known.partition,
             "network": self.network,
@@ -107,15 +126,21 @@ class Setup:
     def identity(self, *others: str | None) -> str:
         """What a checkpoint is known by: the settings without the limits, and digests of all else.
 
-        The method is the one that was asked for: where "auto" may change it, all that it may become.
+        The method is the one that was asked for: where "auto" may change it, all that it may
+        become.
         """
         settings = {**self.settings(), "limits": None}
         if self.auto is not None and self.auto.other is not None:
-            settings["method"] = {"name": AUTO, "candidates": [self.method.settings(), self.auto.other.settings()]}
+            settings["method"] = {
+                "name": AUTO,
+                "candidates": [self.method.settings(), self.auto.other.settings()],
+            }
         return digest(json.dumps(settings, sort_keys=True), *others)
 
 
-def set_up(problem: Any, settings: Settings, known: Circumstances, for_data: Callable[[Any], Any]) -> Setup:
+def set_up(
+    problem: Any, settings: Settings, known: Circumstances, for_data: Callable[[Any], Any]
+) -> Setup:
     """Choose and check the method, and fit problem and network to it and to the data.
 
     `for_data` makes of a problem one for this data (see `Kind.for_tables`).
@@ -134,7 +159,10 @@ def set_up(problem: Any, settings: Settings, known: Circumstances, for_data: Cal
     chosen.check(problem, graph)
     steps = accelerated(chosen, settings.algorithm.acceleration, chosen.accelerated(problem))
     if known.secure_sums and graph.agents == 2:
-        explanation += " With two parties, secure sums hide nothing: the total less its own message is the other's."
+        explanation += (
+            " With two parties, secure sums hide nothing: the total less its own message is the "
+            "other's."
+        )
     if note := family.report.note(problem, graph.agents):
         explanation += f" {note}"
     known = replace(known, graph=graph)
@@ -153,43 +181,74 @@ def with_offset(problem: Any, parties: Sequence[TableSummary]) -> Any:
 def check_offset(problem: Any, found: bool) -> None:
     """Refuse data without an offset for a model that has one, and the other way round."""
     if problem.offset and not found:
-        raise InvalidData("the model has an offset, but the data has none. Name its column, or give its numbers.")
+        raise InvalidData(
+            "the model has an offset, but the data has none. Name its column, or give its numbers."
+        )
     if found and not problem.offset:
         raise InvalidData("the data has an offset, but the model has none. Leave it out.")
 
 
-def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool, only_sums: bool = False) -> bool:
-    """Whether sums are secure: as asked for, else between three or more organisations that hold rows.
+def wants_secure_sums(
+    asked: bool | None, split: str, parties: int, apart: bool, only_sums: bool = False
+) -> bool:
+    """Whether sums are secure: as asked for, else between three or more organisations that hold
+    rows.
 
     Split by users they can be if users say nothing but sums (`Kind.only_sums`).
     """
     if asked is not None and not isinstance(asked, bool | np.bool_):
         raise InvalidProblem(f"secure_sums is True, False or None, not {asked!r}.")
     if asked and split == "users" and not only_sums:
-        raise InvalidProblem("secure sums are for one model: users tell neighbours theirs. Leave secure_sums out.")
-    return bool(asked) if asked is not None else apart and (split == "samples" or only_sums) and parties > 2
+        raise InvalidProblem(
+            "secure sums are for one model: users tell neighbours theirs. Leave secure_sums out."
+        )
+    return (
+        bool(asked)
+        if asked is not None
+        else apart and (split == "samples" or only_sums) and parties > 2
+    )
 
 
-def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK, apart: bool = False) -> Sizes:
+def sizes_of(
+    parties: Sequence[TableSummary], split: str, link: Link = LINK, apart: bool = False
+) -> Sizes:
     """How large the data of all parties is together."""
     rows, columns = [party.rows for party in parties], [party.columns for party in parties]
     whole = (rows[0], sum(columns)) if split == "features" else (sum(rows), max(columns))
     told = [party.independence for party in parties if party.independence is not None]
     independence = sum(told) / len(told) if told else None
-    return Sizes(*whole, sum(party.nonzeros for party in parties), len(parties), link, apart, independence=independence)
+    return Sizes(
+        *whole,
+        sum(party.nonzeros for party in parties),
+        len(parties),
+        link,
+        apart,
+        independence=independence,
+    )
 
 
 def make_link(link: tuple[float, float] | None, in_memory: bool = False) -> Link:
-    """Seconds per hop and bits per second, if these numbers make sense; None: what suits the engine."""
+    """Seconds per hop and bits per second, if these numbers make sense; None: what suits the
+    engine.
+    """
     if link is None:
         return MEMORY if in_memory else LINK
-    if not (len(link) == 2 and all(as_number(part) > 0 for part in link) and as_number(link[0]) < np.inf):
-        raise InvalidProblem(f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}.")
+    if not (
+        len(link) == 2 and all(as_number(part) > 0 for part in link) and as_number(link[0]) < np.inf
+    ):
+        raise InvalidProblem(
+            f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}."
+        )
     return Link(float(link[0]), float(link[1]))
 
 
 def make_agents(
-    tables: Sequence[Table], problem: Any, split: str, graph: Network, seed: int, secure_sums: bool = False
+    tables: Sequence[Table],
+    problem: Any,
+    split: str,
+    graph: Network,
+    seed: int,
+    secure_sums: bool = False,
 ) -> list[Agent[Any]]:
     """What each agent may see."""
     places = zip(tables, columns_of(tables), strict=True)
@@ -209,14 +268,18 @@ def make_agent(
     seed: int,
     secure_sums: bool = False,
 ) -> Agent[Any]:
-    """What one agent may see; split by features, with the part of the penalty that acts on its columns."""
+    """What one agent may see; split by features, with the part of the penalty that acts on its
+    columns.
+    """
     own = problem.restrict(columns) if split == "features" else problem.flattened(table.d)
     neighbours = () if graph.server else graph.neighbours(index)
     ties: tuple[float, ...] = ()
     if split == "users" and not graph.server:
         # The weights of its neighbours in the collaboration graph.
         ties = tuple(graph.weights.data[slice(*graph.weights.indptr[index : index + 2])].tolist())
-    return Agent(index, graph.agents, table, own, split, neighbours, seed, ties=ties, secure_sums=secure_sums)
+    return Agent(
+        index, graph.agents, table, own, split, neighbours, seed, ties=ties, secure_sums=secure_sums
+    )
 
 
 def checked_limits(limits: Limits) -> Limits:
@@ -229,16 +292,21 @@ def checked_limits(limits: Limits) -> Limits:
     for name, value in numbers.items():
         optional = name != "tol"
         if not (isinstance(value, Real) or (optional and value is None)):
-            raise InvalidProblem(f"{name} must be a number{' or None' if optional else ''}, not {value!r}.")
+            raise InvalidProblem(
+                f"{name} must be a number{' or None' if optional else ''}, not {value!r}."
+            )
     tol = limits.tol
     if not 0 < tol < 1:
         raise InvalidProblem(
-            f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is never reached."
+            f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is "
+            "never reached."
         )
     for name, value in numbers.items():
         if value is not None and not value >= 0:
             raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
-    seconds, bits = (None if value is None else float(value) for value in (limits.max_seconds, limits.max_bits))
+    seconds, bits = (
+        None if value is None else float(value) for value in (limits.max_seconds, limits.max_bits)
+    )
     return Limits(float(tol), max_rounds, seconds, bits, check_every)
 
 

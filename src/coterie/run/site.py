@@ -32,7 +32,9 @@ NO_RULES = Rules()
 
 @dataclass(frozen=True)
 class Site:
-    """One holder of data among others, whatever they came together for. An `Agent` is one that solves a problem."""
+    """One holder of data among others, whatever they came together for. An `Agent` is one that
+    solves a problem.
+    """
 
     index: int
     count: int

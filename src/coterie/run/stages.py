@@ -1,4 +1,6 @@
-"""What goes on before the rounds, for whoever watches: so many rows of so many have been read or checked."""
+"""What goes on before the rounds, for whoever watches: so many rows of so many have been read or
+checked.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def tell(stage: str, done: int, total: int) -> None:
 
 
 def counting(function: Callable[[S], T], stage: str, pieces: int, rows: int) -> Callable[[S], T]:
-    """The function of one of so many pieces of those rows, which tells how many are done; threads may share it."""
+    """The function of one of so many pieces of those rows, which tells how many are done; threads
+    may share it.
+    """
     if _listener.get() is None:
         return function
     lock, done = Lock(), 0

@@ -6,7 +6,9 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The outcome of a run. Compares equal to its name; `advice` says what to do next, `exit_code` is the CLI's."""
+    """The outcome of a run. Compares equal to its name; `advice` says what to do next, `exit_code`
+    is the CLI's.
+    """
 
     OPTIMAL = "optimal"
     OPTIMAL_WITHIN_RADIUS = "optimal_within_radius"
@@ -34,31 +36,58 @@ class Status(StrEnum):
 
     @property
     def success(self) -> bool:
-        """Whether the certified gap is within the tolerance: about all models, or where nothing bounds them, those of
-        at most the certificate's norm."""
+        """Whether the certified gap is within the tolerance: about all models, or where nothing
+        bounds them, those of at most the certificate's norm.
+        """
         return self in (Status.OPTIMAL, Status.OPTIMAL_WITHIN_RADIUS)
 
     @property
     def exit_code(self) -> int:
-        """The exit status of the command line: 0 for success, 10 and up for the rest, in the order above."""
-        return 0 if self.success else 10 + [status for status in Status if not status.success].index(self)
+        """The exit status of the command line: 0 for success, 10 and up for the rest, in the order
+        above.
+        """
+        return (
+            0
+            if self.success
+            else 10 + [status for status in Status if not status.success].index(self)
+        )
 
 
 _ADVICE = {
     Status.OPTIMAL: "The certified gap is within the tolerance. Nothing to do.",
     Status.OPTIMAL_WITHIN_RADIUS: (
-        "The certified gap is within the tolerance among all models of at most the certificate's norm: without a "
+        "The certified gap is within the tolerance among all models of at most the certificate's "
+        "norm: without a "
         "penalty nothing bounds a model. For a claim about all models add a penalty, however small."
     ),
-    Status.ITERATION_LIMIT: "Round limit reached. Raise max_rounds, loosen tol, or continue from the checkpoint.",
-    Status.TIME_LIMIT: "Time limit reached. Raise max_seconds, loosen tol, or continue from the checkpoint.",
-    Status.COMMUNICATION_LIMIT: "Communication limit reached. Raise max_bits, or try a method that sends less.",
-    Status.STALLED: "The gap stopped falling before the tolerance. Loosen tol, use float64, or scale the columns.",
-    Status.DIVERGED: "The iterates grew without bound. Leave the step sizes to 'auto', or add a penalty.",
-    Status.NUMERICAL_ERROR: "A message was not a finite number. Scale the columns, or leave the step sizes to 'auto'.",
+    Status.ITERATION_LIMIT: (
+        "Round limit reached. Raise max_rounds, loosen tol, or continue from the checkpoint."
+    ),
+    Status.TIME_LIMIT: (
+        "Time limit reached. Raise max_seconds, loosen tol, or continue from the checkpoint."
+    ),
+    Status.COMMUNICATION_LIMIT: (
+        "Communication limit reached. Raise max_bits, or try a method that sends less."
+    ),
+    Status.STALLED: (
+        "The gap stopped falling before the tolerance. Loosen tol, use float64, or scale the "
+        "columns."
+    ),
+    Status.DIVERGED: (
+        "The iterates grew without bound. Leave the step sizes to 'auto', or add a penalty."
+    ),
+    Status.NUMERICAL_ERROR: (
+        "A message was not a finite number. Scale the columns, or leave the step sizes to 'auto'."
+    ),
     Status.UNBOUNDED: "The objective has no lower bound. Add a penalty or bounds.",
-    Status.INVALID_DATA: "An extension refused the data with an error of its own. The message says what is wrong.",
+    Status.INVALID_DATA: (
+        "An extension refused the data with an error of its own. The message says what is wrong."
+    ),
     Status.PARTY_LOST: "An agent stopped answering. Restart it, and continue from the checkpoint.",
-    Status.PROTOCOL_ERROR: "The agents sent different words. Check that all use the same version and settings.",
-    Status.INTERRUPTED: "Stopped by hand. This is the best model so far; continue from the checkpoint.",
+    Status.PROTOCOL_ERROR: (
+        "The agents sent different words. Check that all use the same version and settings."
+    ),
+    Status.INTERRUPTED: (
+        "Stopped by hand. This is the best model so far; continue from the checkpoint."
+    ),
 }

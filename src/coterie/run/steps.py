@@ -1,4 +1,6 @@
-"""What a run needs of a method, and of what moves its words: so methods and engines need not know each other."""
+"""What a run needs of a method, and of what moves its words: so methods and engines need not know
+each other.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ class Stateful(Generic[S]):
         super().__init_subclass__()
         for base in vars(cls).get("__orig_bases__", ()):
             generic, named = get_origin(base), get_args(base)
-            if isinstance(generic, type) and issubclass(generic, Stateful) and isinstance(named[0], type):
+            if (
+                isinstance(generic, type)
+                and issubclass(generic, Stateful)
+                and isinstance(named[0], type)
+            ):
                 cls.state = named[0]
 
 
@@ -54,7 +60,9 @@ class Steps(typing.Protocol[S]):
 
     @property
     def states(self) -> tuple[type, ...]:
-        """The State's class, and those of States inside it: frozen dataclasses of arrays, numbers, strings, None."""
+        """The State's class, and those of States inside it: frozen dataclasses of arrays, numbers,
+        strings, None.
+        """
 
     @property
     def can_be_accelerated(self) -> bool:
@@ -66,11 +74,15 @@ class Steps(typing.Protocol[S]):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all, and it only asks."""
+        """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all,
+        and it only asks.
+        """
 
     @property
     def settles_after(self) -> int:
-        """The round before which certificates speak of a problem that still changes: they end no run."""
+        """The round before which certificates speak of a problem that still changes: they end no
+        run.
+        """
 
     def start(self, agent: Agent[Any]) -> Protocol[S]:
         """The first State."""
@@ -82,7 +94,9 @@ class Steps(typing.Protocol[S]):
         """The State after round t = 1, 2, ..."""
 
     def together(self, agent: Agent[Any]) -> tuple[str, ...] | None:
-        """If agents that are alike may take rounds as one, which fields of a State they do not share; see `crowd`."""
+        """If agents that are alike may take rounds as one, which fields of a State they do not
+        share; see `crowd`.
+        """
 
     def publish(self, agent: Agent[Any], state: S) -> FloatArray | Publication | None:
         """What others may `Ask` for until the next round ends, if anything."""
@@ -94,7 +108,9 @@ class Steps(typing.Protocol[S]):
         """The model and the dual that the State stands for."""
 
     def expected_gap(self, agent: Agent[Any], state: S) -> float | None:
-        """The gap that a certificate would show, as far as all agents know it without a word; None: they do not."""
+        """The gap that a certificate would show, as far as all agents know it without a word; None:
+        they do not.
+        """
 
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t."""
@@ -114,16 +130,26 @@ class Transport(typing.Protocol):
     def converse(self, protocols: Sequence[Protocol[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end."""
 
-    def take(self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
-        """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
+    def take(
+        self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str
+    ) -> list[T]:
+        """Let each agent of this process take that step, with a row of arguments that begins with
+        the agent.
+        """
 
-    def confer(self, protocols: Sequence[Protocol[Any]], places: Sequence[IndexArray], purpose: str) -> list[Any]:
-        """Run conversations of sums to their end, each of which speaks for the agents at these places."""
+    def confer(
+        self, protocols: Sequence[Protocol[Any]], places: Sequence[IndexArray], purpose: str
+    ) -> list[Any]:
+        """Run conversations of sums to their end, each of which speaks for the agents at these
+        places.
+        """
 
     def publish(self, agent: int, message: FloatArray | Publication) -> None:
         """Put a message where others can `Ask` for it."""
 
-    def gossip(self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int) -> list[Any]:
+    def gossip(
+        self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int
+    ) -> list[Any]:
         """A round of agents that wake up one by one; returns everybody's State."""
 
     @property
@@ -132,7 +158,9 @@ class Transport(typing.Protocol):
 
     @property
     def free(self) -> bool:
-        """Whether agents that wake up one by one do so in real time, and `roam` instead of `gossip`."""
+        """Whether agents that wake up one by one do so in real time, and `roam` instead of
+        `gossip`.
+        """
 
     def roam(
         self,
@@ -142,16 +170,22 @@ class Transport(typing.Protocol):
         span: tuple[int, int],
         stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
-        """The clocks run from one round to another, or until there is a reason to stop: the States, and which round."""
+        """The clocks run from one round to another, or until there is a reason to stop: the States,
+        and which round.
+        """
 
     def memory(self) -> dict[str, Any]:
-        """Arrays that a snapshot needs beside the States, for a resumed run to have the same bill."""
+        """Arrays that a snapshot needs beside the States, for a resumed run to have the same
+        bill.
+        """
 
     def recall(self, memory: dict[str, Any]) -> None:
         """Go on from the `memory` of a snapshot."""
 
     def agreed(self, t: int, stop_reason: int) -> int:
-        """The reason to stop that takes effect after round t, or 0: the same in every process of the run."""
+        """The reason to stop that takes effect after round t, or 0: the same in every process of
+        the run.
+        """
 
     def least(self, number: int) -> int:
         """The smallest of the numbers that the processes of the run know."""

@@ -42,17 +42,19 @@ def gather(
     same_order: bool = False,
     warn: bool = True,
 ) -> list[Table]:
-    """One table per agent: read what is given, and split it, into so many by default, if it is in one piece.
+    """One table per agent: read what is given, and split it, into so many by default, if it is in
+    one piece.
 
-    With a preparation, missing values and text are kept for it. `same_order` is that of `solve`. `warn`: whether to
-    warn of columns that look like keys.
+    With a preparation, missing values and text are kept for it. `same_order` is that of `solve`.
+    `warn`: whether to warn of columns that look like keys.
     """
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     if isinstance(data, list):
         if agents is not None and (isinstance(agents, bool) or agents != len(data)):
             raise InvalidData(
-                f"the data comes from {len(data)} parties, so agents={agents!r} does not apply; leave it out."
+                f"the data comes from {len(data)} parties, so agents={agents!r} does not apply; "
+                "leave it out."
             )
         how: dict[str, Any] = {"prepare": prepare, "by_columns": split == "features"}
         given = [part() if callable(part) else part for part in data]
@@ -75,8 +77,12 @@ def looked_at(tables: Sequence[Table], split: str) -> list[Table]:
     return found
 
 
-def attach_offset(data: Any, offset: Any, split: str, prepare: Preparation | Prepared | None = None) -> Any:
-    """The data with these offsets: one number per row, or for a list of parties a list with each party's."""
+def attach_offset(
+    data: Any, offset: Any, split: str, prepare: Preparation | Prepared | None = None
+) -> Any:
+    """The data with these offsets: one number per row, or for a list of parties a list with each
+    party's.
+    """
     if offset is None:
         return data
     if split == "users":
@@ -85,7 +91,8 @@ def attach_offset(data: Any, offset: Any, split: str, prepare: Preparation | Pre
         return _with_offset(data, offset, None, prepare)
     if not isinstance(offset, list) or len(offset) != len(data):
         raise InvalidData(
-            f"the data comes from {len(data)} parties: give offset as a list of {len(data)}, one array for each; None "
+            f"the data comes from {len(data)} parties: give offset as a list of {len(data)}, one "
+            "array for each; None "
             "for a party without labels."
         )
     return [
@@ -94,14 +101,19 @@ def attach_offset(data: Any, offset: Any, split: str, prepare: Preparation | Pre
     ]
 
 
-def _with_offset(data: Any, offset: Any, name: str | None, prepare: Preparation | Prepared | None) -> Table:
+def _with_offset(
+    data: Any, offset: Any, name: str | None, prepare: Preparation | Prepared | None
+) -> Table:
     if callable(data) or isinstance(data, Rows):
         raise InvalidData(
-            "this data is read elsewhere: name the offset there, with read(..., offset=) or Rows(offset=)."
+            "this data is read elsewhere: name the offset there, with read(..., offset=) or "
+            "Rows(offset=)."
         )
     table = read(data, name=None if isinstance(data, Table | str | Path) else name, prepare=prepare)
     if table.offset is not None:
-        raise InvalidData(f"party {table.name!r}: the offset is in the data and in offset=. Give one.")
+        raise InvalidData(
+            f"party {table.name!r}: the offset is in the data and in offset=. Give one."
+        )
     return replace(table, offset=values_of(offset, table.name, "offset"))
 
 
@@ -116,17 +128,23 @@ def in_one_piece(
     if split == "users" and isinstance(data, tuple) and len(data) == 3:
         return read(data[:2]), data[2]
     if isinstance(data, tuple) and data and all(isinstance(part, tuple | Table) for part in data):
-        raise InvalidData("a tuple is one party's (X, y); give several parties as a list: [(X1, y1), (X2, y2)].")
+        raise InvalidData(
+            "a tuple is one party's (X, y); give several parties as a list: [(X1, y1), (X2, y2)]."
+        )
     if isinstance(data, Rows):
         raise InvalidData(
-            f"Rows of a {type(data.frame).__name__} lie in a cluster, and this reads data here: use engine='spark' or "
+            f"Rows of a {type(data.frame).__name__} lie in a cluster, and this reads data here: "
+            "use engine='spark' or "
             "engine='ray', or give arrays."
         )
     if data is None or isinstance(data, dict | Iterator):
         raise InvalidData(
-            f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
+            f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files "
+            "with co.read."
         )
-    return read(data, prepare=prepare, by_columns=split == "features"), pieces if agents is None else agents
+    return read(
+        data, prepare=prepare, by_columns=split == "features"
+    ), pieces if agents is None else agents
 
 
 def split_and_prepare(
@@ -150,7 +168,11 @@ def split_and_prepare(
 
 
 def gather_prepared(
-    data: Any, split: str, agents: int | Sequence[Any] | None, prepared: Prepared | None, same_order: bool = False
+    data: Any,
+    split: str,
+    agents: int | Sequence[Any] | None,
+    prepared: Prepared | None,
+    same_order: bool = False,
 ) -> list[Table]:
     """What `gather` gives, of raw columns if the model has a preparation, and then prepared.
 
@@ -174,14 +196,16 @@ def _refuse_two_entries_of_one(tables: Sequence[Table]) -> None:
     times = Counter(table.name for table in tables if table.name != "data")
     if twice := [name for name, count in times.items() if count > 1]:
         raise InvalidData(
-            f"user {str(twice[0])!r} has {times[twice[0]]} entries in the list. Give each user one, with all its rows."
+            f"user {str(twice[0])!r} has {times[twice[0]]} entries in the list. Give each user "
+            "one, with all its rows."
         )
 
 
 def prepare_tables(
     tables: Sequence[Table], problem: AnyProblem, split: str, tensors: bool = False
 ) -> tuple[list[Table], Classes]:
-    """The tables checked alone and together, with labels as numbers, in one precision; and the classes.
+    """The tables checked alone and together, with labels as numbers, in one precision; and the
+    classes.
 
     Tensors stay where they are for low-rank models, and for linear ones if the caller says so.
     """
@@ -193,12 +217,16 @@ def prepare_tables(
     stay = problem.kind.data.on_device(split, tensors) and can_stay(tables)
     checked = [checked_alone(table, problem, stay) for table in told_apart(tables)]
     cards = checked_together(checked, split)
-    classes = classes_of(problem, [card.name for card in cards], partial(map, counted_labels, checked))
+    classes = classes_of(
+        problem, [card.name for card in cards], partial(map, counted_labels, checked)
+    )
     return [encoded(problem, classes, cards, split, table) for table in checked], classes
 
 
 def checked_alone(table: Table, problem: AnyProblem, stay: bool = False) -> Table:
-    """One party's table, checked before it meets the others; rows that are tensors may `stay` where they are."""
+    """One party's table, checked before it meets the others; rows that are tensors may `stay` where
+    they are.
+    """
     kind = problem.kind
     kind.data.check_fields(table, problem)
     if not stay:
@@ -210,16 +238,26 @@ def checked_alone(table: Table, problem: AnyProblem, stay: bool = False) -> Tabl
     return table
 
 
-def classes_of(problem: AnyProblem, names: Sequence[str], labels: Callable[[], Iterable[Counted]]) -> Classes:
-    """The classes of all parties together, where labels are classes, from the different `labels` of each party."""
+def classes_of(
+    problem: AnyProblem, names: Sequence[str], labels: Callable[[], Iterable[Counted]]
+) -> Classes:
+    """The classes of all parties together, where labels are classes, from the different `labels` of
+    each party.
+    """
     if not problem.kind.data.classification(problem):
         return None
     return problem.kind.data.classes(problem, ClassCounts.of(names, list(labels())))
 
 
-def encoded(problem: AnyProblem, classes: Classes, cards: Sequence[TableSummary], split: str, table: Table) -> Table:
-    """One party's table as an agent takes it: labels as numbers, in the shape and the precision of all parties."""
-    table = problem.kind.data.encode(in_common_shape(table, common_shape(cards), split), problem, classes)
+def encoded(
+    problem: AnyProblem, classes: Classes, cards: Sequence[TableSummary], split: str, table: Table
+) -> Table:
+    """One party's table as an agent takes it: labels as numbers, in the shape and the precision of
+    all parties.
+    """
+    table = problem.kind.data.encode(
+        in_common_shape(table, common_shape(cards), split), problem, classes
+    )
     if is_tensor(table.X):
         return table
     finest = np.float32 if all(card.single for card in cards) else np.float64
@@ -229,7 +267,9 @@ def encoded(problem: AnyProblem, classes: Classes, cards: Sequence[TableSummary]
 
 
 def within_reach(table: Table, method: Method, problem: AnyProblem) -> Table:
-    """The table where that method can compute with it: on the host, unless it takes tensors as they are."""
+    """The table where that method can compute with it: on the host, unless it takes tensors as they
+    are.
+    """
     if method.tensors or problem.kind.for_matrices or not is_tensor(table.X):
         # What is here already stays as it is: columns, if agents hold those, and what is on disk.
         return table

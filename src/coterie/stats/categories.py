@@ -23,7 +23,9 @@ from coterie.run.groups import pooled
 from coterie.run.site import Site
 
 MOST_HERE, MOST_COLUMNS, LONGEST = 10_000, 1_000, 1_000
-"""Largest number of categories of a column at one party, of columns that they become, and of bytes of a name."""
+"""Largest number of categories of a column at one party, of columns that they become, and of bytes
+of a name.
+"""
 HASH_BYTES = 6
 """Bytes of a category's hash: as a whole number it is exact in a `Sum`."""
 
@@ -45,7 +47,9 @@ class _Categories:
     @property
     def disagreement(self) -> ProtocolError:
         """The error when a reply contradicts what this party sent."""
-        return ProtocolError(f"the parties do not agree on the categories of column {self.column!r}.")
+        return ProtocolError(
+            f"the parties do not agree on the categories of column {self.column!r}."
+        )
 
 
 def category_counts(
@@ -69,7 +73,8 @@ def category_counts(
     Returns
     -------
     tuple of dict and int
-        The rows of each category, in ascending order of the categories; and the rows of pooled categories.
+        The rows of each category, in ascending order of the categories; and the rows of pooled
+        categories.
     """
     own = _own_categories(name, cells, text, site.rules.minimum)
     hashes, owners = yield from _hashes_of_all(own, site)
@@ -78,13 +83,19 @@ def category_counts(
     frequent = rows >= least
     if frequent.sum() > MOST_COLUMNS:
         raise InvalidData(
-            f"column {name!r} has {int(frequent.sum())} categories, more than {MOST_COLUMNS}. Pool rare ones, with "
+            f"column {name!r} has {int(frequent.sum())} categories, more than {MOST_COLUMNS}. "
+            "Pool rare ones, with "
             "one-hot(100), say, or leave it out."
         )
     mine = owners[first][frequent] == site.index
     names = yield from _names_of_all(own, known[frequent], mine)
-    rows_of = {_read(one, text): int(count) for one, count in zip(names, rows[frequent].tolist(), strict=True)}
-    return {one: rows_of[one] for one in sorted(rows_of, key=_order)}, int(rows[~frequent].sum()) + others
+    rows_of = {
+        _read(one, text): int(count)
+        for one, count in zip(names, rows[frequent].tolist(), strict=True)
+    }
+    return {one: rows_of[one] for one in sorted(rows_of, key=_order)}, int(
+        rows[~frequent].sum()
+    ) + others
 
 
 def _order(category: Category) -> tuple[bool, str | float]:
@@ -102,7 +113,8 @@ def _own_categories(column: str, cells: Cells, text: bool, minimum: float) -> _C
         if len(one) > LONGEST:
             start = f"{one[1:40].decode(errors='ignore')}..."
             raise InvalidData(
-                f"column {column!r} has a category of {len(one)} bytes, {start!r}. Shorten it, or leave it out."
+                f"column {column!r} has a category of {len(one)} bytes, {start!r}. Shorten it, or "
+                "leave it out."
             )
     hashes = np.array([_hash(column, one) for one in written], float)
     if len(set(hashes.tolist())) < len(written):
@@ -110,7 +122,9 @@ def _own_categories(column: str, cells: Cells, text: bool, minimum: float) -> _C
     return _Categories(column, written, hashes, counts[counts > 0], pooled_rows)
 
 
-def _hashes_of_all(own: _Categories, site: Site) -> Protocol[tuple[FloatArray, npt.NDArray[np.intp]]]:
+def _hashes_of_all(
+    own: _Categories, site: Site
+) -> Protocol[tuple[FloatArray, npt.NDArray[np.intp]]]:
     """The hashes of all parties, party by party, and the party of each."""
     count_here = np.zeros(site.count)
     count_here[site.index] = len(own.hashes)
@@ -128,7 +142,9 @@ def _hashes_of_all(own: _Categories, site: Site) -> Protocol[tuple[FloatArray, n
 
 
 def _rows_of_all(own: _Categories, known: FloatArray) -> Protocol[tuple[FloatArray, int]]:
-    """The rows of each known hash at all parties, and the rows of categories that are small at a party."""
+    """The rows of each known hash at all parties, and the rows of categories that are small at a
+    party.
+    """
     rows = np.zeros(len(known) + 1)
     rows[np.searchsorted(known, own.hashes)] = own.rows
     rows[-1] = own.pooled_rows
@@ -136,14 +152,18 @@ def _rows_of_all(own: _Categories, known: FloatArray) -> Protocol[tuple[FloatArr
     return total[:-1], int(total[-1])
 
 
-def _names_of_all(own: _Categories, hashes: FloatArray, mine: npt.NDArray[np.bool_]) -> Protocol[list[bytes]]:
+def _names_of_all(
+    own: _Categories, hashes: FloatArray, mine: npt.NDArray[np.bool_]
+) -> Protocol[list[bytes]]:
     """The names with these hashes. The first party that has a category sends its name.
 
     mine    the categories whose names this party sends
     """
     name_of = dict(zip(own.hashes.tolist(), own.written, strict=True))
     keys = hashes.tolist()
-    names_here = [name_of[key] if sent else b"" for key, sent in zip(keys, mine.tolist(), strict=True)]
+    names_here = [
+        name_of[key] if sent else b"" for key, sent in zip(keys, mine.tolist(), strict=True)
+    ]
     lengths_here = np.array([len(name) for name in names_here], float)
     lengths = _whole_numbers((yield Sum(lengths_here)), LONGEST)
     if (lengths_here[lengths_here > 0] != lengths[lengths_here > 0]).any():
@@ -181,7 +201,12 @@ def _hash(column: str, written: bytes) -> float:
 
 
 def _whole_numbers(total: FloatArray, most: int) -> npt.NDArray[np.intp]:
-    if not np.isfinite(total).all() or (total != np.round(total)).any() or (total < 0).any() or (total > most).any():
+    if (
+        not np.isfinite(total).all()
+        or (total != np.round(total)).any()
+        or (total < 0).any()
+        or (total > most).any()
+    ):
         raise ProtocolError("a party sent impossible sizes of categories.")
     return total.astype(np.intp)
 
@@ -191,7 +216,10 @@ def _packed(names: Sequence[bytes], lengths: npt.NDArray[np.intp]) -> FloatArray
     numbers: list[float] = []
     for name, length in zip(names, lengths.tolist(), strict=True):
         whole = name.ljust(_chunks(length) * HASH_BYTES, b"\0")
-        numbers += [float(int.from_bytes(whole[k : k + HASH_BYTES], "big")) for k in range(0, len(whole), HASH_BYTES)]
+        numbers += [
+            float(int.from_bytes(whole[k : k + HASH_BYTES], "big"))
+            for k in range(0, len(whole), HASH_BYTES)
+        ]
     return np.array(numbers)
 
 

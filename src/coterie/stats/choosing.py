@@ -1,23 +1,33 @@
 """Which model suits these users: chosen by cross-validation at the users.
 
-Every user deals its own rows into folds, class by class, and learns with the others from all folds but one; what it
-gets right on that one, and loses there, is averaged over folds. Only sums of these averages over users are looked at.
+Every user deals its own rows into folds, class by class, and learns with the others from all folds
+but one; what it gets right on that one, and loses there, is averaged over folds. Only sums of these
+averages over users are looked at.
 The candidates, from the simplest on:
 
-| choice   | model                                                                                                    |
+| choice   | model
+           |
 |----------|----------------------------------------------------------------------------------------------------------|
-| pooled   | one linear model for all                                                                                 |
-| levels   | the same, with an intercept of its own for every user                                                    |
-| shared   | a common linear model, and coefficients of every user that deviate from it                               |
-| alone    | linear models of every user, which have next to nothing in common                                        |
-| global   | one boosted model for all                                                                                |
-| local    | boosted models of every user alone                                                                       |
-| dada     | boosted models of every user, near those of similar users, who are found out                             |
-| dada-linear | linear models, likewise                                                                               |
+| pooled   | one linear model for all
+           |
+| levels   | the same, with an intercept of its own for every user
+           |
+| shared   | a common linear model, and coefficients of every user that deviate from it
+           |
+| alone    | linear models of every user, which have next to nothing in common
+           |
+| global   | one boosted model for all
+           |
+| local    | boosted models of every user alone
+           |
+| dada     | boosted models of every user, near those of similar users, who are found out
+           |
+| dada-linear | linear models, likewise
+|
 
-Linear models are special cases of one another, so the loss on rows kept back decides between them: it is less noisy
-than a count of errors. Between the best of them and boosted models right answers decide. Of those that do as well up to
-noise, the simplest is taken.
+Linear models are special cases of one another, so the loss on rows kept back decides between them:
+it is less noisy than a count of errors. Between the best of them and boosted models right answers
+decide. Of those that do as well up to noise, the simplest is taken.
 """
 
 from __future__ import annotations
@@ -41,8 +51,9 @@ from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.settings import Settings
 
 Trial = dict[str, Any]
-"""What was tried: `choice`, its parameters, `score` (accuracy, or minus the mean square error, averaged over users),
-`loss` on rows kept back, the `bits` of all its fits, and on how many `folds`."""
+"""What was tried: `choice`, its parameters, `score` (accuracy, or minus the mean square error,
+averaged over users), `loss` on rows kept back, the `bits` of all its fits, and on how many `folds`.
+"""
 FOLDS = 3
 QUICK: dict[str, Any] = {"tol": 1e-3, "max_rounds": 100}
 """Of fits of which only predictions on rows kept back are wanted."""
@@ -51,16 +62,21 @@ FITS = 60
 Prices = tuple[float, float, float]
 """λ, μ and ν."""
 START, STEP, STEPS = (1e-2, 0.2, 0.1), 3.0, 5
-"""Where the search for prices begins, by what factor it goes on, and how often at most: λ of the common model, and μ
-and ν times the number of users. λ and μ are in units of the columns' variance."""
+"""Where the search for prices begins, by what factor it goes on, and how often at most: λ of the
+common model, and μ and ν times the number of users. λ and μ are in units of the columns' variance.
+"""
 WORTH, FAR = 2e-3, 0.2
-"""Prices are changed further for this share of the loss, and not at all for a kind that loses so much more."""
+"""Prices are changed further for this share of the loss, and not at all for a kind that loses so
+much more.
+"""
 NOTHING_IN_COMMON = 1e3
 """λ of a common model that is next to nothing, in the same units."""
 BOOSTED = ("global", "local", "dada", "dada-linear")
 POOLED, LEVELS, BETWEEN, ALONE = LINEAR = ("pooled", "levels", "shared", "alone")
 AWAY = 0.1
-"""If boosted models for all and alone are both so far behind on the first fold, those between them are not tried."""
+"""If boosted models for all and alone are both so far behind on the first fold, those between them
+are not tried.
+"""
 NOISE = 0.5
 """Of candidates that differ by less than so many standard errors, the simpler one is taken."""
 
@@ -87,7 +103,8 @@ class Marks:
 
 
 def marks_of(model: Any, held: Table, positive: Any) -> tuple[float, float, float]:
-    """What a model gets right on these rows of one user, or minus its square errors; its loss; and how many they are.
+    """What a model gets right on these rows of one user, or minus its square errors; its loss; and
+    how many they are.
 
     `positive` is the label of the second class, None where labels are numbers.
     """
@@ -98,7 +115,11 @@ def marks_of(model: Any, held: Table, positive: Any) -> tuple[float, float, floa
     if positive is None:
         scores = model.decision_function(held.X, held.name)
         errors = np.square(model.problem.loss.response(scores) - y)
-        return -float(errors.sum()), float(model.problem.loss.value(scores, y.astype(float))), float(held.n)
+        return (
+            -float(errors.sum()),
+            float(model.problem.loss.value(scores, y.astype(float))),
+            float(held.n),
+        )
     second = np.clip(model.predict_proba(held.X, held.name)[:, 1], 1e-12, 1 - 1e-12)
     losses = -np.log(np.where(y == positive, second, 1 - second))
     return float(((second > 0.5) == (y == positive)).sum()), float(losses.sum()), float(held.n)
@@ -128,7 +149,9 @@ class Tried:
     loss: float = math.inf
 
     def per_user(self, what: str, folds: int | None = None) -> FloatArray:
-        """Of each user that is held here its mean over rows of these folds; NaN where it has none."""
+        """Of each user that is held here its mean over rows of these folds; NaN where it has
+        none.
+        """
         kept = self.marks[:folds]
         rows = np.sum([one.rows for one in kept], axis=0)
         total = np.sum([getattr(one, what) for one in kept], axis=0)
@@ -139,7 +162,13 @@ class Tried:
         """As people read it."""
         told = {"choice": self.candidate.choice, **self.candidate.parameters}
         bits = sum(one.bits for one in self.marks)
-        return {**told, "score": self.score, "loss": self.loss, "bits": bits, "folds": len(self.marks)}
+        return {
+            **told,
+            "score": self.score,
+            "loss": self.loss,
+            "bits": bits,
+            "folds": len(self.marks),
+        }
 
 
 @dataclass(frozen=True)
@@ -153,7 +182,10 @@ class Choice:
         """As plain values, for a file."""
         return {
             "choice": self.candidate.choice,
-            "trials": [{name: str(x) if x == math.inf else x for name, x in trial.items()} for trial in self.trials],
+            "trials": [
+                {name: str(x) if x == math.inf else x for name, x in trial.items()}
+                for trial in self.trials
+            ],
         }
 
     def __str__(self) -> str:
@@ -170,7 +202,9 @@ def words_of(choice: str, trials: Sequence[Trial]) -> str:
     return f"{choice} was chosen by cross-validation at the users{scores}."
 
 
-def deal_by_class(table: Table, index: int, folds: int, seed: int, classes: bool) -> npt.NDArray[np.intp]:
+def deal_by_class(
+    table: Table, index: int, folds: int, seed: int, classes: bool
+) -> npt.NDArray[np.intp]:
     """The fold of every row of that user: dealt class by class, beginning at a fold of its own."""
     rng = np.random.default_rng([seed, 7, index])
     fold, start = np.empty(table.n, np.intp), int(rng.integers(folds))
@@ -183,19 +217,33 @@ def deal_by_class(table: Table, index: int, folds: int, seed: int, classes: bool
 
 
 def sums_of(tables: Sequence[Table]) -> FloatArray:
-    """Of these users: how many have rows, the number of rows, the sum of all squares, and of every column."""
+    """Of these users: how many have rows, the number of rows, the sum of all squares, and of every
+    column.
+    """
     sums = sum(np.asarray(table.X.sum(axis=0), float).ravel() for table in tables)
     squares = sum(
-        float(np.square(table.X.data if is_sparse(table.X) else table.X, dtype=float).sum()) for table in tables
+        float(np.square(table.X.data if is_sparse(table.X) else table.X, dtype=float).sum())
+        for table in tables
     )
     counts = sum(table.n > 0 for table in tables), sum(table.n for table in tables), squares
     return np.concatenate([counts, np.atleast_1d(sums)]).astype(float)
 
 
-@discloses("the sum of each of your columns, and of all squares, as part of a sum", "the means of your columns", TOTALS)
-@discloses("for each fold and class: whether you have enough rows of the class outside the fold, as part of a sum")
 @discloses(
-    "for each fit, of the rows that were kept back: the share of right answers and the mean loss, as part of a sum",
+    "the sum of each of your columns, and of all squares, as part of a sum",
+    "the means of your columns",
+    TOTALS,
+)
+@discloses(
+    "for each fold and class: whether you have enough rows of the class outside the fold, as part "
+    "of a sum"
+)
+@discloses(
+    (
+        "for each fit, of the rows that were kept back: the share of right answers and the mean "
+        "loss, "
+        "as part of a sum"
+    ),
 )
 @discloses("squares of how much two models differ in these, as part of a sum")
 def sums_of_choice(numbers: FloatArray) -> Protocol[FloatArray]:
@@ -239,12 +287,15 @@ class Contest:
         """The same on the next fold."""
         tried.marks.append(self.holder.marks(tried.candidate, len(tried.marks)))
         right, losses = (tried.per_user(what) for what in ("right", "losses"))
-        total = self.holder.add(np.array([np.nansum(right), np.nansum(losses), np.isfinite(right).sum()]))
+        total = self.holder.add(
+            np.array([np.nansum(right), np.nansum(losses), np.isfinite(right).sum()])
+        )
         if total[2] > 0:  # where users have one or two rows, the first folds may be empty
             tried.score, tried.loss = float(total[0] / total[2]), float(total[1] / total[2])
 
     def race(self, tried: Tried, best: Tried, what: str) -> None:
-        """Try it on the folds that are left, unless it falls behind the best one by more than noise.
+        """Try it on the folds that are left, unless it falls behind the best one by more than
+        noise.
 
         Of a loss less is better, of right answers more.
         """
@@ -256,11 +307,15 @@ class Contest:
             self.go_on(tried)
 
     def behind(self, one: Tried, other: Tried, what: str) -> tuple[float, float]:
-        """By how much `one` is less than `other` on the folds that both have seen, and the standard error of that."""
+        """By how much `one` is less than `other` on the folds that both have seen, and the standard
+        error of that.
+        """
         folds = min(len(one.marks), len(other.marks))
         apart = other.per_user(what, folds) - one.per_user(what, folds)
         apart = apart[np.isfinite(apart)]
-        total, squares, users = self.holder.add(np.array([apart.sum(), np.square(apart).sum(), float(len(apart))]))
+        total, squares, users = self.holder.add(
+            np.array([apart.sum(), np.square(apart).sum(), float(len(apart))])
+        )
         if users == 0:
             return 0.0, 0.0
         mean = float(total / users)
@@ -277,16 +332,32 @@ class Contest:
 
 
 def shared_candidate(
-    choice: str, loss: Any, penalty: Mapping[str, Any], scale: Scale, lam: float, mu: float, nu: float
+    choice: str,
+    loss: Any,
+    penalty: Mapping[str, Any],
+    scale: Scale,
+    lam: float,
+    mu: float,
+    nu: float,
 ) -> Candidate:
     """Linear models at these prices, which are told in units of the data."""
-    prices = {"strength": lam * scale.unit, "mu": mu * scale.unit / scale.users, "nu": nu / scale.users}
-    problem = Shared(loss, **{**penalty, "strength": prices["strength"]}, mu=prices["mu"], nu=prices["nu"])
+    prices = {
+        "strength": lam * scale.unit,
+        "mu": mu * scale.unit / scale.users,
+        "nu": nu / scale.users,
+    }
+    problem = Shared(
+        loss, **{**penalty, "strength": prices["strength"]}, mu=prices["mu"], nu=prices["nu"]
+    )
     return Candidate(choice, problem, {"method": "shared"}, prices)
 
 
-def linear_candidates(contest: Contest, loss: Any, penalty: Mapping[str, Any], wanted: Sequence[str]) -> Tried:
-    """The linear model that loses least on rows kept back: of each kind at the best prices that are found."""
+def linear_candidates(
+    contest: Contest, loss: Any, penalty: Mapping[str, Any], wanted: Sequence[str]
+) -> Tried:
+    """The linear model that loses least on rows kept back: of each kind at the best prices that are
+    found.
+    """
     inf, best = math.inf, dict[str, Tried]()
 
     def climb(choice: str, prices: Prices, moves: Sequence[tuple[int, ...]]) -> Prices:
@@ -297,7 +368,10 @@ def linear_candidates(contest: Contest, loss: Any, penalty: Mapping[str, Any], w
 
         def better(one: Tried) -> bool:
             contest.race(one, best[choice], "losses")
-            return len(one.marks) == contest.holder.folds and one.loss < (1.0 - WORTH) * best[choice].loss
+            return (
+                len(one.marks) == contest.holder.folds
+                and one.loss < (1.0 - WORTH) * best[choice].loss
+            )
 
         best[choice] = enter()
         contest.race(best[choice], best[choice], "losses")
@@ -333,7 +407,9 @@ def linear_candidates(contest: Contest, loss: Any, penalty: Mapping[str, Any], w
 def boosted_candidates(
     contest: Contest, problem: Personal, settings: Settings, wanted: Sequence[str], linear: Tried
 ) -> Tried:
-    """The one with most right answers: the linear model, or a boosted one, or linear ones near similar users'."""
+    """The one with most right answers: the linear model, or a boosted one, or linear ones near
+    similar users'.
+    """
     options = settings.algorithm.options
     steps, start, learning = (
         {name: options[name] for name in names if name in options}
@@ -343,8 +419,12 @@ def boosted_candidates(
     entries: dict[str, Callable[[], Candidate]] = {
         "global": lambda: Candidate("global", problem, {"method": "global"}),
         "local": lambda: Candidate("local", problem, {"method": "local", **steps}),
-        "dada": lambda: Candidate("dada", problem, {"method": "dada", **steps, **learning, **start}),
-        "dada-linear": lambda: Candidate("dada-linear", problem, {"method": "dada-linear", **learning}),
+        "dada": lambda: Candidate(
+            "dada", problem, {"method": "dada", **steps, **learning, **start}
+        ),
+        "dada-linear": lambda: Candidate(
+            "dada-linear", problem, {"method": "dada-linear", **learning}
+        ),
     }
     best, whole, far = linear, [linear], list[float]()
     for name, make in entries.items():
@@ -373,10 +453,11 @@ def choose(
     wanted: Sequence[str] = (*LINEAR, *BOOSTED),
     settings: Settings | None = None,
 ) -> Choice:
-    """The candidate that does best on rows kept back; without enough rows for that, a common model with deviations.
+    """The candidate that does best on rows kept back; without enough rows for that, a common model
+    with deviations.
 
-    Prices belong to a number of rows, as a prior does: the last fit has more of them than those without a fold, and its
-    prices are lower by that share.
+    Prices belong to a number of rows, as a prior does: the last fit has more of them than those
+    without a fold, and its prices are lower by that share.
     """
     if unknown := [name for name in wanted if name not in (*LINEAR, *BOOSTED)]:
         raise InvalidProblem(f"{unknown[0]!r} is not among {', '.join((*LINEAR, *BOOSTED))}.")
@@ -390,6 +471,8 @@ def choose(
     candidate, share = best.candidate, 1.0 - 1.0 / holder.folds
     if candidate.choice in LINEAR:
         prices = {name: value * share for name, value in candidate.parameters.items()}
-        problem = Shared(loss, **{**penalty, "strength": prices["strength"]}, mu=prices["mu"], nu=prices["nu"])
+        problem = Shared(
+            loss, **{**penalty, "strength": prices["strength"]}, mu=prices["mu"], nu=prices["nu"]
+        )
         candidate = Candidate(candidate.choice, problem, candidate.how, prices)
     return Choice(candidate, [one.trial() for one in contest.tried])

@@ -1,13 +1,15 @@
 """ROC curves of scores that several parties hold, from counts in agreed bins.
 
-All parties send their rows of each class, or the weights of these, in each bin (`kernels.bins`). The order of the
-scores within a bin is unknown. The area under the curve can therefore be wrong by at most
+All parties send their rows of each class, or the weights of these, in each bin (`kernels.bins`).
+The order of the scores within a bin is unknown. The area under the curve can therefore be wrong by
+at most
 
     ½ Σ_b p_b n_b / (P N)        p_b, n_b: positives and negatives in bin b; P, N: all of them
 
-The bins that contribute most are cut until this bound is below a tolerance. A bin with one number only has ties, which
-rightly count half, and it contributes nothing. A bin has at least the minimum number of rows of a class of every party
-that has any in it (`groups`). Where rows are few, bins stay wide and the bound stays large.
+The bins that contribute most are cut until this bound is below a tolerance. A bin with one number
+only has ties, which rightly count half, and it contributes nothing. A bin has at least the minimum
+number of rows of a class of every party that has any in it (`groups`). Where rows are few, bins
+stay wide and the bound stays large.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ class Curve:
         edges, positives, negatives = [self.edges[:1]], [], []
         for k in range(len(self.positives)):
             local = slice(k, k + 1)
-            inner = parts.get(k, (self.edges[k : k + 2], self.positives[local], self.negatives[local]))
+            inner = parts.get(
+                k, (self.edges[k : k + 2], self.positives[local], self.negatives[local])
+            )
             edges.append(inner[0][1:])
             positives.append(inner[1])
             negatives.append(inner[2])
@@ -236,7 +240,9 @@ def _cost(wanted: Sequence[Parts], minimum: float) -> int:
     return 2 * sum(bins)
 
 
-def _by_class(scores: FloatArray, positive: Bools, weights: FloatArray | None, edges: FloatArray) -> FloatArray:
+def _by_class(
+    scores: FloatArray, positive: Bools, weights: FloatArray | None, edges: FloatArray
+) -> FloatArray:
     """Counts, or weights, of both classes in bins."""
     parts = []
     for rows in (positive, ~positive):

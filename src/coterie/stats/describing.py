@@ -1,13 +1,15 @@
 """Describe the columns of all parties, from sums and counts over their rows.
 
-    Sum  rows; for each column rows with a value, whether it is text, and its number of different values
+    Sum  rows; for each column rows with a value, whether it is text, and its number of different
+         values
     Sum  of columns of numbers the sums, then the squares about the means
-    Sum  of columns of text, and of labels, the categories and their rows (`categories.category_counts`)
+    Sum  of columns of text, and of labels, the categories and their rows
+         (`categories.category_counts`)
     Sum  counts in agreed bins, for quantiles (`quantiles`)
     Sum  products of every two columns, for correlations
 
-Each sum is over at least the minimum number of rows of every party that has any (`groups`). Where a column has few
-values or few missing values, a party leaves a few more out. Weights are not used.
+Each sum is over at least the minimum number of rows of every party that has any (`groups`). Where a
+column has few values or few missing values, a party leaves a few more out. Weights are not used.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from coterie.stats.quantiles import Quantiles, quantiles
 T = TypeVar("T")
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MOST_CATEGORIES = 50
-"""Most different values of a text at a party; of a text with more, only the rows with a value are sent."""
+"""Most different values of a text at a party; of a text with more, only the rows with a value are
+sent.
+"""
 NAME_BYTES = 40
 """Guess of the numbers that the name of a category takes, to check whether the room suffices."""
 
@@ -112,18 +116,34 @@ def described(wish: Wish, site: Site) -> Protocol[Description]:
         missing = totals.rows - present
         of_number = _of_number(numbers, k, found)
         columns.append(
-            ColumnSummary(name, present, missing, categories=categories.get(k), text=totals.text[k], **of_number)
+            ColumnSummary(
+                name,
+                present,
+                missing,
+                categories=categories.get(k),
+                text=totals.text[k],
+                **of_number,
+            )
         )
     probabilities = () if found is None else wish.probabilities
     target = wish.target if wish.target in names else None
     correlated = () if correlation is None else tuple(names[k] for k in numbers_at)
     return Description(
-        "", totals.rows, tuple(columns), probabilities, target, correlated, correlation, tuple(room.notes)
+        "",
+        totals.rows,
+        tuple(columns),
+        probabilities,
+        target,
+        correlated,
+        correlation,
+        tuple(room.notes),
     )
 
 
 def _with_enough(cells: Cells, minimum: int) -> Cells:
-    """The column with further values missing, so that its values and its missing values are not few."""
+    """The column with further values missing, so that its values and its missing values are not
+    few.
+    """
     return Cells(np.where(without_few(cells.missing, minimum), np.nan, cells.values), cells.texts)
 
 
@@ -169,7 +189,9 @@ def _of_quantiles(found: Quantiles, at: int, deviation: float) -> dict[str, tupl
     return {"quantiles": tuple(values), "low": tuple(low), "high": tuple(high)}
 
 
-def _totals(rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish) -> Protocol[_Totals]:
+def _totals(
+    rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish
+) -> Protocol[_Totals]:
     local: FloatArray = np.zeros((len(names), 4))
     for k, (name, own) in enumerate(zip(names, cells, strict=True)):
         local[k, :2] = (~own.missing).sum(), bool(own.texts)
@@ -178,7 +200,9 @@ def _totals(rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish)
             local[k, 2:] = min(different, MOST_CATEGORIES + 1), different > MOST_CATEGORIES
     total = yield Sum(np.append(local.ravel(), rows))
     present, text, different_here, many = total[:-1].reshape(len(names), 4).T.astype(int).tolist()
-    return _Totals(int(total[-1]), list(map(bool, text)), list(map(bool, many)), different_here, present)
+    return _Totals(
+        int(total[-1]), list(map(bool, text)), list(map(bool, many)), different_here, present
+    )
 
 
 def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Protocol[_Numbers]:
@@ -189,13 +213,17 @@ def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Protocol
     counts = np.array([totals.present[k] for k in places], float)
     total = yield Sum(np.array([float(x.sum()) for x in values]))
     means = total / counts
-    squares = yield Sum(np.array([float(((x - mean) ** 2).sum()) for x, mean in zip(values, means, strict=True)]))
+    squares = yield Sum(
+        np.array([float(((x - mean) ** 2).sum()) for x, mean in zip(values, means, strict=True)])
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         deviations: FloatArray = np.where(counts > 1, np.sqrt(squares / (counts - 1)), np.nan)
     return _Numbers(places, cells, means, deviations)
 
 
-def _quantiles(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Protocol[Quantiles | None]:
+def _quantiles(
+    numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room
+) -> Protocol[Quantiles | None]:
     """The quantiles of columns of numbers; with a limited room, correlations may use half of it."""
     count = len(numbers.places)
     if not count or not wish.probabilities:
@@ -207,7 +235,9 @@ def _quantiles(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> P
     if math.isfinite(room.left):
         spare -= min(room.left / 2, _size(count, totals, numbers.places))
         room.left -= spare
-    found = yield from quantiles(numbers.values, wish.probabilities, minimum=wish.minimum, room=spare)
+    found = yield from quantiles(
+        numbers.values, wish.probabilities, minimum=wish.minimum, room=spare
+    )
     return found
 
 
@@ -252,7 +282,7 @@ def _written(counted: dict[Category, int], rare: int) -> dict[str, int]:
     return names
 
 
-# -- correlations ------------------------------------------------------------------------------------------------------
+# -- correlations ----------------------------------------------------------------------------------
 
 
 def _size(columns: int, totals: _Totals, places: Sequence[int]) -> int:
@@ -268,12 +298,16 @@ def _whole(totals: _Totals, places: Sequence[int]) -> bool:
     return all(totals.present[k] == totals.rows for k in places)
 
 
-def _correlation(numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room) -> Protocol[FloatArray | None]:
+def _correlation(
+    numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room
+) -> Protocol[FloatArray | None]:
     """Pearson's correlation of every two columns, over the rows that have values in both."""
     if not wish.correlation or len(numbers.places) < 2:
         return None
     size = _size(len(numbers.places), totals, numbers.places)
-    if not room.has(size, "Correlations were left out: they take more numbers than a policy allows."):
+    if not room.has(
+        size, "Correlations were left out: they take more numbers than a policy allows."
+    ):
         return None
     X = np.column_stack([cells.values for cells in numbers.cells])
     missing = np.isnan(X)
@@ -298,7 +332,9 @@ def _of_whole_columns(Z: FloatArray) -> Protocol[FloatArray]:
 
 
 def _of_pairs(Z: FloatArray, there: npt.NDArray[np.bool_], minimum: int) -> Protocol[FloatArray]:
-    """Correlations of columns, each over the rows that have values in both; missing values of Z are 0."""
+    """Correlations of columns, each over the rows that have values in both; missing values of Z are
+    0.
+    """
     d = Z.shape[1]
     triangle = d * (d + 1) // 2
     M = there.astype(float)

@@ -98,7 +98,12 @@ class Ready:
 
 
 def fit(
-    ready: Ready, problem: AnyProblem, settings: Settings, *, before: Result | None = None, called: str = ""
+    ready: Ready,
+    problem: AnyProblem,
+    settings: Settings,
+    *,
+    before: Result | None = None,
+    called: str = "",
 ) -> Result[Any]:
     """Fit one model together.
 
@@ -124,14 +129,16 @@ def fit(
         origin = before.certificate.model_digest
         warm = _points(before, ready, agents)
     digests = [participant.digest for participant in ready.participants]
-    outcome = parties.run_rounds(agents, Rounds(setup, (origin, *digests), warm, ready.sent, called))
+    outcome = parties.run_rounds(
+        agents, Rounds(setup, (origin, *digests), warm, ready.sent, called)
+    )
     model = _model(ready, setup, agents, outcome)
     for agent in agents:
         agent.release()
     return finish(setup, outcome, model, agents, ready.participants)
 
 
-# -- before the rounds -------------------------------------------------------------------------------------------------
+# -- before the rounds -----------------------------------------------------------------------------
 
 
 def _set_up(ready: Ready, problem: AnyProblem, settings: Settings) -> Setup:
@@ -149,27 +156,37 @@ def _set_up(ready: Ready, problem: AnyProblem, settings: Settings) -> Setup:
         allowed=ready.allowed,
         allowed_later=_on_tensors(tables) or ready.allowed_later,
     )
-    return set_up(with_offset(problem, parties.cards), settings, known, partial(_for_tables, parties))
+    return set_up(
+        with_offset(problem, parties.cards), settings, known, partial(_for_tables, parties)
+    )
 
 
 def _for_tables(parties: Parties, problem: AnyProblem) -> Any:
-    """The problem, once the data is known: some problems need the ranges of all parties' columns."""
+    """The problem, once the data is known: some problems need the ranges of all parties'
+    columns.
+    """
     family = problem.kind.problems
     tables = [site.data for site in parties.sites]
     weighted = any(table.weights is not None for table in tables)
     if not weighted and family.wants_ranges(problem):
         asked = parties.ask(ranges_of, list[list[float]])
         told = zip(parties.cards, asked, strict=True)
-        tables = [Table(np.array(ends).reshape(-1, card.columns), name=card.name) for card, ends in told]
+        tables = [
+            Table(np.array(ends).reshape(-1, card.columns), name=card.name) for card, ends in told
+        ]
     return family.for_tables(problem, tables)  # which refuses weights where there can be none
 
 
 def _partition(parties: Parties) -> list[list[int]] | None:
-    """Which rows or columns of the pooled data each agent has; None if they are consecutive blocks, or not known."""
+    """Which rows or columns of the pooled data each agent has; None if they are consecutive blocks,
+    or not known.
+    """
     by_columns = parties.split == "features"
     held = [site.data.cols if by_columns else site.data.rows for site in parties.sites]
     known = [part for part in held if part is not None]
-    if len(known) < len(parties.cards) or np.array_equal(np.concatenate(known), np.arange(sum(map(len, known)))):
+    if len(known) < len(parties.cards) or np.array_equal(
+        np.concatenate(known), np.arange(sum(map(len, known)))
+    ):
         return None
     return [part.tolist() for part in known]
 
@@ -209,7 +226,9 @@ def _points(before: Result, ready: Ready, agents: Sequence[Agent[Any]]) -> list[
     """Where agents start: at the model and the dual variables of an earlier result."""
     witness = before.certificate.witness
     if len(witness) != len(ready.parties.cards):
-        raise InvalidInput("the dual vectors do not belong to these parties; use those of a run on the same data.")
+        raise InvalidInput(
+            "the dual vectors do not belong to these parties; use those of a run on the same data."
+        )
     duals = [witness[agent.index] for agent in agents]
     problem = agents[0].problem
     points = points_of(before.model, agents, duals, ready.parties.answers)
@@ -218,7 +237,9 @@ def _points(before: Result, ready: Ready, agents: Sequence[Agent[Any]]) -> list[
     return list(points)
 
 
-def _same_data(before: Certificate, participants: Sequence[Participant], problem: AnyProblem) -> bool:
+def _same_data(
+    before: Certificate, participants: Sequence[Participant], problem: AnyProblem
+) -> bool:
     """Whether that certificate is about the same rows, the same loss and the same columns."""
     then, now = before.settings["problem"], problem.settings()
     alike = then.get("loss") == now.get("loss") and then["intercept"] == now["intercept"]
@@ -227,7 +248,7 @@ def _same_data(before: Certificate, participants: Sequence[Participant], problem
     ]
 
 
-# -- after the rounds --------------------------------------------------------------------------------------------------
+# -- after the rounds ------------------------------------------------------------------------------
 
 
 def _model(ready: Ready, setup: Setup, agents: Sequence[Agent[Any]], outcome: Outcome) -> Any:
@@ -235,7 +256,8 @@ def _model(ready: Ready, setup: Setup, agents: Sequence[Agent[Any]], outcome: Ou
     problem = setup.problem
     if ready.part is not None:
         problem = agents[0].problem
-    # Between organisations and split by features: the coefficients of its own columns, and their part of the intercept.
+    # Between organisations and split by features: the coefficients of its own columns, and their
+    # part of the intercept.
     model = problem.kind.models.assemble(outcome, agents, problem, ready.classes)
     if ready.part is not None:
         model = replace(model, part=ready.part)

@@ -1,7 +1,8 @@
 """Cross-validation at the parties: which rows are kept back, and what a model loses on them.
 
-A party draws the folds of its rows from the seed, its place and the number of rows at those before it, so that no row
-and no number travels for them. Split by features, all parties draw the same ones. Only sums of losses are told.
+A party draws the folds of its rows from the seed, its place and the number of rows at those before
+it, so that no row and no number travels for them. Split by features, all parties draw the same
+ones. Only sums of losses are told.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def deal(rows: Sequence[int], split: str, cv: int, seed: int, attempt: int = 0) 
     """The fold of every row of parties with so many rows each, in equal parts."""
     folds, before = [], 0
     for index, n in enumerate(rows):
-        rng = np.random.default_rng([seed, 0 if split == "features" else index, *[attempt] * (attempt > 0)])
+        rng = np.random.default_rng(
+            [seed, 0 if split == "features" else index, *[attempt] * (attempt > 0)]
+        )
         # Parties with few rows begin with different folds, so that none stays empty.
         first = before + int(rng.integers(cv)) if attempt else before
         folds.append(rng.permutation((np.arange(n) + first) % cv))
@@ -41,27 +44,37 @@ def deal_folds(
 ) -> list[Indices]:
     """The fold of every row, where all tables are here.
 
-    Each fold has rows and, for a classifier, leaves rows of every class to learn from; folds that do not are dealt
-    again. The labels, sorted, stand for the `classes`.
+    Each fold has rows and, for a classifier, leaves rows of every class to learn from; folds that
+    do not are dealt again. The labels, sorted, stand for the `classes`.
     """
-    rows, labels = [table.n for table in tables], [table.y for table in tables if table.y is not None]
+    rows, labels = (
+        [table.n for table in tables],
+        [table.y for table in tables if table.y is not None],
+    )
     found: npt.NDArray[Any] = np.empty(0)
     if classes is not None:
         found, counts = np.unique(np.concatenate(labels), return_counts=True)
         for value, name in zip(found[counts < 2], classes[counts < 2].tolist(), strict=True):
-            party = next(table.name for table in tables if table.y is not None and (table.y == value).any())
+            party = next(
+                table.name for table in tables if table.y is not None and (table.y == value).any()
+            )
             raise InvalidData(f"class {name!r} has 1 row, at party {party!r}: {_LONELY}")
 
     def usable(attempt: int) -> list[Indices] | None:
         folds = deal(rows, split, cv, seed, attempt)
         whole = np.concatenate(folds[:1] if split == "features" else folds)
-        counts = counts_by_fold(None if classes is None else np.concatenate(labels), whole, cv, found)
+        counts = counts_by_fold(
+            None if classes is None else np.concatenate(labels), whole, cv, found
+        )
         return folds if is_usable(counts) else None
 
     return first_usable(usable, cv)
 
 
-_LONELY = "in the fold that keeps it back, no row of that class is left. Give more rows of the class, or leave cv out."
+_LONELY = (
+    "in the fold that keeps it back, no row of that class is left. Give more rows of the class, "
+    "or leave cv out."
+)
 
 
 def first_usable(usable: Callable[[int], list[Indices] | None], cv: int) -> list[Indices]:
@@ -70,18 +83,25 @@ def first_usable(usable: Callable[[int], list[Indices] | None], cv: int) -> list
         if (folds := usable(attempt)) is not None:
             return folds
     raise InvalidProblem(
-        f"cv={cv}: some fold would have no rows, or leave only one class for training. Give fewer folds."
+        f"cv={cv}: some fold would have no rows, or leave only one class for training. Give fewer "
+        "folds."
     )
 
 
 def counts_by_fold(
     y: npt.NDArray[Any] | None, fold: Indices, cv: int, classes: npt.NDArray[Any]
 ) -> npt.NDArray[np.float64]:
-    """How many rows of every class each fold has, folds × classes; without classes, how many rows."""
+    """How many rows of every class each fold has, folds × classes; without classes, how many
+    rows.
+    """
     if y is None:
         return np.bincount(fold, minlength=cv)[:, None].astype(float)
     place = np.searchsorted(classes, y)
-    return np.bincount(fold * len(classes) + place, minlength=cv * len(classes)).reshape(cv, -1).astype(float)
+    return (
+        np.bincount(fold * len(classes) + place, minlength=cv * len(classes))
+        .reshape(cv, -1)
+        .astype(float)
+    )
 
 
 def is_usable(counts: FloatArray) -> bool:
@@ -90,9 +110,11 @@ def is_usable(counts: FloatArray) -> bool:
 
 
 def leaves_enough(counts: FloatArray, minimum: int) -> FloatArray:
-    """1 where this party has at least so many rows of a class outside a fold, else 0: folds × classes.
+    """1 where this party has at least so many rows of a class outside a fold, else 0: folds ×
+    classes.
 
-    Added up over parties it says that rows are left to learn from, and not how many: a fold may have few of a class.
+    Added up over parties it says that rows are left to learn from, and not how many: a fold may
+    have few of a class.
     """
     left = counts.sum(axis=0) - counts
     enough: FloatArray = (left >= max(minimum, 1)).astype(float)
@@ -100,10 +122,18 @@ def leaves_enough(counts: FloatArray, minimum: int) -> FloatArray:
 
 
 @discloses(
-    "for each fold and class: whether you have enough rows of the class outside the fold, as part of a sum",
+    (
+        "for each fold and class: whether you have enough rows of the class outside the fold, as "
+        "part "
+        "of a sum"
+    ),
     splits=("samples", "users"),
 )
-@discloses("from the label party: whether the folds have all classes", splits=("features",), most=lambda case: (1, 1))
+@discloses(
+    "from the label party: whether the folds have all classes",
+    splits=("features",),
+    most=lambda case: (1, 1),
+)
 def rows_outside_folds(numbers: FloatArray) -> Protocol[FloatArray]:
     """These numbers, added up over all parties."""
     total: FloatArray = yield Sum(numbers)
@@ -138,9 +168,11 @@ def only(table: Table, own: Indices, fold: int) -> Table:
     most=lambda case: (2, case.rows + 2),
 )
 def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Protocol[float]:
-    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if split by features.
+    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if
+    split by features.
 
-    Split by features, `model` is this agent's part of it: w is about columns that are centred by other rows.
+    Split by features, `model` is this agent's part of it: w is about columns that are centred by
+    other rows.
     """
     if agent.split == "features":
         scores = yield Sum(product(agent.data.X, model.coef_.astype(float)) + model.intercept_)

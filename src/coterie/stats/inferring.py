@@ -1,9 +1,12 @@
-"""Standard errors of a fitted model: one text for parties here, at workers, and between organisations.
+"""Standard errors of a fitted model: one text for parties here, at workers, and between
+organisations.
 
-    clusters are numbered ─→ all introduce themselves ─→ two sums at the fitted model ─→ the table, the same for all
+    clusters are numbered ─→ all introduce themselves ─→ two sums at the fitted model ─→ the table,
+    the same for all
 
-A cluster that has rows at several parties is found by keyed hashes of its label, with a key that is new each time (as
-ids are matched, see `align`). Its number says which party named it first, and in which order.
+A cluster that has rows at several parties is found by keyed hashes of its label, with a key that is
+new each time (as ids are matched, see `align`). Its number says which party named it first, and in
+which order.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ HASH_BYTES = 16
 Indices = npt.NDArray[np.intp]
 
 
-# -- what parties are asked --------------------------------------------------------------------------------------------
+# -- what parties are asked ------------------------------------------------------------------------
 
 
 @discloses("random numbers, of which a key for clusters is made", splits=("samples",))
@@ -64,19 +67,25 @@ def key_for_clusters(site: Site) -> bytes:
     return secrets.token_bytes(32)
 
 
-@discloses("keyed hashes of your clusters, in their order: parties can test guesses", splits=("samples",))
+@discloses(
+    "keyed hashes of your clusters, in their order: parties can test guesses", splits=("samples",)
+)
 def hashed_clusters(key: bytes, site: Site) -> list[bytes]:
     """What tells a cluster from others, for each cluster here."""
     labels, _ = _clusters_here(site)
     return [_hashed(key, label) for label in labels.tolist()]
 
 
-@discloses("whether a cluster that others have, too, has fewer of your rows than minimum-count", splits=("samples",))
+@discloses(
+    "whether a cluster that others have, too, has fewer of your rows than minimum-count",
+    splits=("samples",),
+)
 def has_small_clusters(numbers: Sequence[Indices], shared: tuple[int, ...], site: Site) -> bool:
-    """Whether a sum would be over few rows here: of a cluster that others have, too, or of all others that are here.
+    """Whether a sum would be over few rows here: of a cluster that others have, too, or of all
+    others that are here.
 
-    Of a cluster at two parties, each can subtract its own part of the sum. What is left of the sum over all rows,
-    without these clusters, is about the rows of all the other clusters.
+    Of a cluster at two parties, each can subtract its own part of the sum. What is left of the sum
+    over all rows, without these clusters, is about the rows of all the other clusters.
     """
     mine = _cluster_of_rows(numbers, site)
     told = np.isin(mine, shared)
@@ -85,7 +94,9 @@ def has_small_clusters(numbers: Sequence[Indices], shared: tuple[int, ...], site
     return bool(small(groups, site.rules.minimum).any())
 
 
-@discloses("whether your budget has room for a better correction of few clusters", splits=("samples",))
+@discloses(
+    "whether your budget has room for a better correction of few clusters", splits=("samples",)
+)
 def has_room(numbers: int, site: Site) -> bool:
     """Whether this party may tell that many numbers more."""
     return bool(numbers <= site.rules.room)
@@ -107,7 +118,8 @@ def matrices_of(kind: str) -> int:
 
 
 @discloses(
-    "the Hessian of your rows, their gradient, the length of a Newton step, and how many of your rows have an event or "
+    "the Hessian of your rows, their gradient, the length of a Newton step, and how many of your "
+    "rows have an event or "
     "a class, and weights",
     _LEARNED,
     TOTALS,
@@ -122,7 +134,8 @@ def sums_for_model(
 
 
 @discloses(
-    "the Hessian of your rows, products of their scores, their gradient, the length of a Newton step, and how many of "
+    "the Hessian of your rows, products of their scores, their gradient, the length of a Newton "
+    "step, and how many of "
     "your rows have an event or a class, and weights",
     _LEARNED,
     TOTALS,
@@ -137,14 +150,16 @@ def sums_for_robust(
 
 
 @discloses(
-    "the Hessian of your rows, products of the scores of your clusters, the scores of clusters at several parties, and "
+    "the Hessian of your rows, products of the scores of your clusters, the scores of clusters at "
+    "several parties, and "
     "how many of your rows have an event or a class, and weights",
     _LEARNED,
     TOTALS,
     splits=("samples",),
 )
 @discloses(
-    'with fewer than 30 clusters, each at one party, or correction = "CR2": for each coefficient a matrix of products '
+    'with fewer than 30 clusters, each at one party, or correction = "CR2": for each coefficient '
+    "a matrix of products "
     "of your clusters' Hessians, added up over clusters",
     "of a single cluster, a function of its Hessian",
     TOTALS,
@@ -164,7 +179,11 @@ def sums_for_clustered(
     return (yield from _summed(problem, model, statistics, asking, site))
 
 
-SUMS: dict[str, Any] = {"model": sums_for_model, "robust": sums_for_robust, "clustered": sums_for_clustered}
+SUMS: dict[str, Any] = {
+    "model": sums_for_model,
+    "robust": sums_for_robust,
+    "clustered": sums_for_clustered,
+}
 """The protocol of each kind of standard errors."""
 QUERIES: tuple[Any, ...] = (key_for_clusters, hashed_clusters, has_small_clusters, has_room)
 """What is asked about clusters."""
@@ -194,7 +213,7 @@ def _hashed(key: bytes, label: str | int) -> bytes:
     return hmac.digest(key, f"{type(label).__name__} {label}".encode(), "sha256")[:HASH_BYTES]
 
 
-# -- the operation -----------------------------------------------------------------------------------------------------
+# -- the operation ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -211,26 +230,36 @@ class Clusters:
     def of(told: Sequence[Sequence[bytes]]) -> Clusters:
         """Each hash that all parties told has a number, in the order in which they came."""
         known: dict[bytes, int] = {}
-        numbers = tuple(np.array([known.setdefault(one, len(known)) for one in own], np.intp) for own in told)
+        numbers = tuple(
+            np.array([known.setdefault(one, len(known)) for one in own], np.intp) for own in told
+        )
         found, times = np.unique(np.concatenate(numbers), return_counts=True)
         return Clusters(numbers, tuple(found[times > 1].tolist()), len(known))
 
 
 @dataclass(frozen=True)
 class Infer(Operation[Inference]):
-    """Standard errors, tests and intervals of the coefficients of a model that the parties fitted."""
+    """Standard errors, tests and intervals of the coefficients of a model that the parties
+    fitted.
+    """
 
     name: ClassVar[str] = "inference"
     file: ClassVar[str] = "inference"
     splits: ClassVar[tuple[str, ...]] = ("samples",)
-    discloses: ClassVar[tuple[Callable[..., Any], ...]] = (*QUERIES, introduced_again, *SUMS.values())
+    discloses: ClassVar[tuple[Callable[..., Any], ...]] = (
+        *QUERIES,
+        introduced_again,
+        *SUMS.values(),
+    )
 
     asked: Question
     model: Any
     tolerance: float
     """To which the model was fitted."""
     pooled: bool = False
-    """Whether the parties hold parts of one table: what they add up of a cluster then concerns nobody else."""
+    """Whether the parties hold parts of one table: what they add up of a cluster then concerns
+    nobody else.
+    """
     among: bool = False
     """Whether the parties are organisations."""
 
@@ -239,7 +268,9 @@ class Infer(Operation[Inference]):
         return replace(summarised(self.model, self.tolerance, asked, received), bill=parties.bill)
 
     def added_up(self, parties: Parties) -> tuple[Question, Received]:
-        """The question with the correction that the clusters allow, and what all added up for it."""
+        """The question with the correction that the clusters allow, and what all added up for
+        it.
+        """
         problem = self.model.problem
         clusters = self._clusters(parties) if self.asked.kind == "clustered" else Clusters()
         asked = self.asked.settled(problem, clusters.count, self._is_adjustable(parties, clusters))
@@ -259,15 +290,19 @@ class Infer(Operation[Inference]):
         received = parties.ask(partial(has_small_clusters, clusters.numbers, clusters.shared), bool)
         if against := [name for name, one in zip(parties.names, received, strict=True) if one]:
             raise InvalidData(
-                f"clusters have rows at several parties, and {' and '.join(against)} would have to tell a sum over "
-                'fewer rows than minimum-count. Use inference = "robust" in the study; or, if equal labels mean '
+                f"clusters have rows at several parties, and {' and '.join(against)} would have "
+                "to tell a sum over "
+                'fewer rows than minimum-count. Use inference = "robust" in the study; or, if '
+                "equal labels mean "
                 "different clusters at the parties, make the labels differ."
             )
         refuse_few_clusters(self.model, clusters.count)
         if self.among and self.asked.correction == "CR2" and clusters.shared:
             raise InvalidData(
-                f'correction = "CR2" needs each cluster within one party, but {len(clusters.shared)} of '
-                f'{clusters.count} clusters have rows at several. Write correction = "CR1" into the study.'
+                'correction = "CR2" needs each cluster within one party, but '
+                f"{len(clusters.shared)} of "
+                f'{clusters.count} clusters have rows at several. Write correction = "CR1" into '
+                "the study."
             )
         return clusters
 
@@ -281,7 +316,7 @@ class Infer(Operation[Inference]):
         return all(parties.ask(partial(has_room, numbers), bool))
 
 
-# -- of a result -------------------------------------------------------------------------------------------------------
+# -- of a result -----------------------------------------------------------------------------------
 
 
 def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inference:
@@ -291,11 +326,14 @@ def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inferenc
     parties = result.parties if data is None else parties_of(certificate, result.model, data)
     if parties is None:
         raise InvalidData(
-            "a result from a file, or of a study between organisations, has no data. Give data=, in the form in which "
+            "a result from a file, or of a study between organisations, has no data. Give data=, "
+            "in the form in which "
             "it was fitted."
         )
     with parties.engine.held():
-        operation, parties = ready_to_infer(parties, result.model, certificate.tolerance, asked, clusters)
+        operation, parties = ready_to_infer(
+            parties, result.model, certificate.tolerance, asked, clusters
+        )
         found = operation.together(parties)
     for text in found.warnings:
         warnings.warn(text, UserWarning, stacklevel=3)
@@ -305,7 +343,9 @@ def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inferenc
 def ready_to_infer(
     parties: Hosted, model: Any, tolerance: float, asked: Question, clusters: Any
 ) -> tuple[Infer, Hosted]:
-    """The operation, and the parties with the cluster of each of their rows; `clusters` has those of all rows."""
+    """The operation, and the parties with the cluster of each of their rows; `clusters` has those
+    of all rows.
+    """
     places = [place for place in parties.look(rows_held) if place is not None]
     operation = Infer(asked, model, tolerance, pooled=all(rows is not None for rows, _ in places))
     parties = parties.again(operation)
@@ -355,10 +395,15 @@ def _of_parties(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> 
     sizes = [n for _, n in places]
     parts = _parts(clusters, places)
     if [len(own) for own in parts] != sizes:
-        raise InvalidData(f"clusters has {[len(own) for own in parts]} rows a party, but the parties have {sizes}.")
+        raise InvalidData(
+            f"clusters has {[len(own) for own in parts]} rows a party, but the parties have "
+            f"{sizes}."
+        )
     everything = np.concatenate(parts)
     if everything.dtype.kind == "f" and not np.isfinite(everything).all():
-        raise InvalidData("some rows have no cluster. Give each row one, or leave those rows out of the fit.")
+        raise InvalidData(
+            "some rows have no cluster. Give each row one, or leave those rows out of the fit."
+        )
     numbers = np.unique(everything, return_inverse=True)[1]
     return np.split(numbers, np.cumsum(sizes)[:-1])
 
@@ -366,10 +411,19 @@ def _of_parties(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> 
 def _parts(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> list[npt.NDArray[Any]]:
     """The clusters as they were given, for each party."""
     sizes = [n for _, n in places]
-    if isinstance(clusters, list) and len(clusters) == len(places) and all(np.ndim(own) == 1 for own in clusters):
+    if (
+        isinstance(clusters, list)
+        and len(clusters) == len(places)
+        and all(np.ndim(own) == 1 for own in clusters)
+    ):
         return [np.asarray(own) for own in clusters]
     whole = np.asarray(clusters)
     if whole.shape != (sum(sizes),):
-        raise InvalidData(f"clusters has shape {whole.shape}; give the cluster of each of the {sum(sizes)} rows.")
+        raise InvalidData(
+            f"clusters has shape {whole.shape}; give the cluster of each of the {sum(sizes)} rows."
+        )
     blocks = np.split(whole, np.cumsum(sizes)[:-1])
-    return [block if rows is None else whole[rows] for (rows, _), block in zip(places, blocks, strict=True)]
+    return [
+        block if rows is None else whole[rows]
+        for (rows, _), block in zip(places, blocks, strict=True)
+    ]

@@ -1,28 +1,37 @@
 """What the agents add up for standard errors, at a fitted model: information, scores, residuals.
 
-    J  upper triangle of Σ s ℓ'' x xᵀ      g  Σ s ℓ' x      Σ s ℓ'²          in centred coordinates (see `facts.centre`)
-    G  upper triangle of Σ s ℓ'² x xᵀ ("robust"), or of Σ_c g_c g_cᵀ over the clusters at one party ("clustered")
+    J  upper triangle of Σ s ℓ'' x xᵀ      g  Σ s ℓ' x      Σ s ℓ'²          in centred coordinates
+       (see `facts.centre`)
+    G  upper triangle of Σ s ℓ'² x xᵀ ("robust"), or of Σ_c g_c g_cᵀ over the clusters at one party
+       ("clustered")
     g_c of each cluster at several parties ("clustered")
-    rows, rows with a weight other than 1, rows with a weight that is no whole number, and rows with an event
+    rows, rows with a weight other than 1, rows with a weight that is no whole number, and rows with
+    an event
 
 For weights that are no counts ("sampling", "precision"), G is Σ s² ℓ'² x xᵀ.
 
-Then two numbers about one direction d of the model: the null vector of J if it has one, else the Newton step −J⁻¹g:
+Then two numbers about one direction d of the model: the null vector of J if it has one, else the
+Newton step −J⁻¹g:
 
-    Σ (x·d)²      0 where columns are collinear; more where the curvature vanishes instead, as for separable classes
-    rows with |x·d| > FAR      none near a minimum; where the minimum is at infinity, a Newton step never gets shorter
+    Σ (x·d)²      0 where columns are collinear; more where the curvature vanishes instead, as for
+                  separable classes
+    rows with |x·d| > FAR      none near a minimum; where the minimum is at infinity, a Newton step
+                               never gets shorter
 
-With several classes all of these are matrices of blocks, one for each class but the first, from which they differ.
+With several classes all of these are matrices of blocks, one for each class but the first, from
+which they differ.
 
-CR2 (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018) takes, where a cluster is, its score g_c and its part J_c of
-J. With J⁻¹ = L Lᵀ, H = Lᵀ J_c L and f = (1 − H)^(−1/2), which is 0 where H is 1:
+CR2 (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018) takes, where a cluster is, its score g_c
+and its part J_c of J. With J⁻¹ = L Lᵀ, H = Lᵀ J_c L and f = (1 − H)^(−1/2), which is 0 where H is
+1:
 
     Σ_c ĝ ĝᵀ      for ĝ = f Lᵀ g_c; the covariance is L (Σ_c ĝ ĝᵀ) Lᵀ
     for each coefficient with contrast a = Lᵀc of length 1, b = f a, u = H b, e = bᵀu:
-    Σ_c e,  Σ_c e² − 2 e uᵀu,  U = Σ_c u uᵀ      degrees of freedom (Σe − tr U)² / (Σ(e² − 2 e uᵀu) + tr U²)
+    Σ_c e,  Σ_c e² − 2 e uᵀu,  U = Σ_c u uᵀ      degrees of freedom (Σe − tr U)² / (Σ(e² − 2 e uᵀu)
+            + tr U²)
 
-These are sums over clusters: where each cluster is at one party, a party adds up its own. Of a cluster at several
-agents, J_c is added up like g_c.
+These are sums over clusters: where each cluster is at one party, a party adds up its own. Of a
+cluster at several agents, J_c is added up like g_c.
 """
 
 from __future__ import annotations
@@ -47,9 +56,13 @@ OfRows: TypeAlias = Callable[[npt.NDArray[np.bool_]], FloatArray]
 SINGULAR = 1e-12
 """The least eigenvalue of the information, with a diagonal of 1, that is not taken for 0."""
 FAR = 0.5
-"""A Newton step that changes a score by more than this has no end in sight: where classes are separable, it is 1."""
+"""A Newton step that changes a score by more than this has no end in sight: where classes are
+separable, it is 1.
+"""
 EXHAUSTED = 1e-9
-"""The least eigenvalue of 1 − H that is not taken for 0: there a cluster alone determines a coefficient."""
+"""The least eigenvalue of 1 − H that is not taken for 0: there a cluster alone determines a
+coefficient.
+"""
 COUNTS = 3
 """How many counts come before those of events."""
 
@@ -79,16 +92,23 @@ class Asking:
     adjusted: bool = False
     """Whether the scores of clusters are adjusted (CR2)."""
     units: FloatArray | None = None
-    """The matrix from the coefficients of the fit to those that are reported; None: they are the same."""
+    """The matrix from the coefficients of the fit to those that are reported; None: they are the
+    same.
+    """
     clusters: npt.NDArray[np.intp] | None = None
     """At an agent: the cluster of each of its rows, as numbers from 0."""
 
-    def of_clusters(self, agent: Agent[Any], score: OfRows, hessian: OfRows, width: int) -> list[FloatArray]:
+    def of_clusters(
+        self, agent: Agent[Any], score: OfRows, hessian: OfRows, width: int
+    ) -> list[FloatArray]:
         """Σ_c g_c g_cᵀ over the clusters that are only here, and what is said of the others."""
         if self.clusters is None:
             return []
         mine = self.clusters
-        apart, curvatures = np.zeros((len(self.shared), width)), np.zeros((len(self.shared), _triangle(width)))
+        apart, curvatures = (
+            np.zeros((len(self.shared), width)),
+            np.zeros((len(self.shared), _triangle(width))),
+        )
         for k, cluster in enumerate(self.shared):
             rows = mine == cluster
             if rows.any():
@@ -107,7 +127,9 @@ class Asking:
         """The clusters of an agent that no other has."""
         return sorted(set(np.unique(mine).tolist()) - set(self.shared))
 
-    def adjustment(self, agent: Agent[Any], own: Own, half: FloatArray | None, width: int) -> FloatArray:
+    def adjustment(
+        self, agent: Agent[Any], own: Own, half: FloatArray | None, width: int
+    ) -> FloatArray:
         """The sums of CR2 over the clusters that are only here."""
         sums = Adjustment.nothing(width)
         if half is None or self.clusters is None:
@@ -119,7 +141,9 @@ class Asking:
         return sums.packed()
 
     def counts(self, agent: Agent[Any]) -> FloatArray:
-        """Rows, rows with a weight other than 1, with one that is no whole number, and the rows with each event."""
+        """Rows, rows with a weight other than 1, with one that is no whole number, and the rows
+        with each event.
+        """
         n, weights = agent.data.n, agent.data.weights
         ones = np.ones(n) if weights is None else weights.astype(float)
         other, fractional = float((ones != 1.0).sum()), float((ones != np.round(ones)).sum())
@@ -131,7 +155,9 @@ class Asking:
 
 
 def add_information(agent: Agent[Any], w: FloatArray, asking: Asking) -> Protocol[FloatArray]:
-    """Add up information, scores and residuals at this model, then what they say of a Newton step."""
+    """Add up information, scores and residuals at this model, then what they say of a Newton
+    step.
+    """
     own: Own = agent.problem.kind.stats.information(agent, w, asking)
     width = own.width
     total = yield Sum(own.message)
@@ -151,7 +177,9 @@ def of_rows(
     gradients: FloatArray,
     curvature: Callable[[int, int], FloatArray],
 ) -> Own:
-    """What an agent says where the loss is a sum over rows, of several scores each: `slopes` has a column for each."""
+    """What an agent says where the loss is a sum over rows, of several scores each: `slopes` has a
+    column for each.
+    """
     count = gradients.shape[1]
 
     def curved(a: int, b: int) -> FloatArray:
@@ -178,7 +206,9 @@ def of_rows(
 
 
 def numbers_of_adjustment(k: int) -> int:
-    """How many numbers CR2 takes for k coefficients, in place of the products of the scores of clusters."""
+    """How many numbers CR2 takes for k coefficients, in place of the products of the scores of
+    clusters.
+    """
     return (k + 1) * _triangle(k) + 2 * k
 
 
@@ -199,10 +229,12 @@ def _moment(design: Design, weights: Any, classes: int) -> FloatArray:
 
 
 def _scores(design: Design, scores: FloatArray) -> FloatArray:
-    return np.concatenate([design.adjoint(scores[:, a]).astype(float) for a in range(scores.shape[1])])
+    return np.concatenate(
+        [design.adjoint(scores[:, a]).astype(float) for a in range(scores.shape[1])]
+    )
 
 
-# -- CR2 ---------------------------------------------------------------------------------------------------------------
+# -- CR2 -------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -222,7 +254,9 @@ class Adjustment:
     def nothing(k: int) -> Adjustment:
         return Adjustment(np.zeros((k, k)), np.zeros(k), np.zeros(k), np.zeros((k, k, k)))
 
-    def add(self, score: FloatArray, hessian: FloatArray, half: FloatArray, contrasts: FloatArray) -> None:
+    def add(
+        self, score: FloatArray, hessian: FloatArray, half: FloatArray, contrasts: FloatArray
+    ) -> None:
         """Add one cluster; contrasts are whitened, a column for each coefficient."""
         H = half.T @ hessian @ half
         H = (H + H.T) / 2
@@ -254,10 +288,16 @@ class Adjustment:
     @staticmethod
     def unpacked(message: FloatArray, k: int) -> Adjustment:
         triangle = _triangle(k)
-        lengths, squares = message[triangle : triangle + k], message[triangle + k : triangle + 2 * k]
+        lengths, squares = (
+            message[triangle : triangle + k],
+            message[triangle + k : triangle + 2 * k],
+        )
         products = message[triangle + 2 * k :].reshape(k, triangle)
         return Adjustment(
-            unpacked(message, k), lengths.copy(), squares.copy(), np.stack([unpacked(one, k) for one in products])
+            unpacked(message, k),
+            lengths.copy(),
+            squares.copy(),
+            np.stack([unpacked(one, k) for one in products]),
         )
 
 
@@ -268,7 +308,9 @@ def whitened_contrasts(half: FloatArray, coefficients: FloatArray) -> FloatArray
     return found
 
 
-def coordinates(statistics: SummaryStatistics, k: int, units: FloatArray | None = None) -> FloatArray:
+def coordinates(
+    statistics: SummaryStatistics, k: int, units: FloatArray | None = None
+) -> FloatArray:
     """The matrix that leads from centred coordinates to the coefficients that are reported."""
     plain: FloatArray = np.eye(k)
     if statistics.centre is not None:
@@ -295,7 +337,14 @@ def direction(total: FloatArray, width: int) -> tuple[FloatArray, FloatArray | N
 class Totals:
     """What the agents found together, for k coefficients."""
 
-    def __init__(self, received: FloatArray, k: int, statistics: SummaryStatistics, asking: Asking, events: int):
+    def __init__(
+        self,
+        received: FloatArray,
+        k: int,
+        statistics: SummaryStatistics,
+        asking: Asking,
+        events: int,
+    ):
         self.k, self.statistics, self.asking, self._heard = k, statistics, asking, received
         triangle, shared = _triangle(k), len(asking.shared)
         squared = asking.kind != "model" and not asking.adjusted
@@ -360,23 +409,32 @@ class Totals:
             shares = np.abs(d * np.sqrt(np.maximum(unpacked(self._heard, self.k).diagonal(), 0.0)))
             if not shares.any():
                 shares = np.abs(d)
-            involved = [name for name, share in zip(names, shares, strict=True) if share > 1e-3 * shares.max()]
+            involved = [
+                name
+                for name, share in zip(names, shares, strict=True)
+                if share > 1e-3 * shares.max()
+            ]
             few = f", or too few rows are {curved}" if curved else ""
             raise InvalidData(
-                f"the information is singular: {', '.join(involved[:6])}{' ...' if len(involved) > 6 else ''} cannot "
+                "the information is singular: "
+                f"{', '.join(involved[:6])}{' ...' if len(involved) > 6 else ''} cannot "
                 f"be told apart (collinear or constant columns{few}). {_fix(involved)}"
             )
         if steep and (half is None or far):
             raise InvalidData(
-                "the best coefficients are infinite: some columns separate the labels (for counts, rows that are all "
-                "0; for survival, a monotone likelihood), so there are no standard errors. Leave those columns out, or "
+                "the best coefficients are infinite: some columns separate the labels (for "
+                "counts, rows that are all "
+                "0; for survival, a monotone likelihood), so there are no standard errors. Leave "
+                "those columns out, or "
                 "fit with a penalty. If the data is not separable, fit with a smaller tol."
             )
         assert half is not None
         return half
 
     def usual_errors(self) -> FloatArray:
-        """Standard errors as if rows were independent and equally uncertain: a scale to compare others with."""
+        """Standard errors as if rows were independent and equally uncertain: a scale to compare
+        others with.
+        """
         half = direction(self._heard, self.k)[1]
         assert half is not None
         spread = self.residuals / self.statistics.total or 1.0
@@ -408,4 +466,7 @@ def _fix(involved: list[str]) -> str:
     if len(one_hot) > 1 and len(set(one_hot)) < len(one_hot):
         column = max(one_hot, key=one_hot.count)
         return f"The categories of {column!r} add up to 1: encode it with one-hot(10, drop-first)."
-    return "Leave one of them out; of columns for the categories of one variable, drop the first (one-hot: drop-first)."
+    return (
+        "Leave one of them out; of columns for the categories of one variable, drop the first "
+        "(one-hot: drop-first)."
+    )

@@ -1,4 +1,6 @@
-"""Second moments of the columns, X̃ᵀ diag(s) X̃, as agents compute and say them: whole, some columns, or the diagonal."""
+"""Second moments of the columns, X̃ᵀ diag(s) X̃, as agents compute and say them: whole, some
+columns, or the diagonal.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.numerics.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse, is_tensor
+from coterie.numerics.arrays import (
+    PIECE,
+    PIECES,
+    CentredDesign,
+    Design,
+    FloatArray,
+    is_sparse,
+    is_tensor,
+)
 from coterie.numerics.kernels import tensors
 from coterie.numerics.kernels.gram import add_gram
 from coterie.numerics.kernels.second_moment import (
@@ -29,16 +39,23 @@ FEW = 1 << 14
 LEAST_SINGLE = 1e-30
 """Squares that are smaller lose digits in single precision."""
 NOISE = 1e-12
-"""What is left of a column beside its mean, below this share of it, is rounding: the column is constant."""
+"""What is left of a column beside its mean, below this share of it, is rounding: the column is
+constant.
+"""
 
 
 def second_moment(
-    design: Design, weights: FloatArray | None, columns: npt.NDArray[np.intp] | None = None, single: bool = False
+    design: Design,
+    weights: FloatArray | None,
+    columns: npt.NDArray[np.intp] | None = None,
+    single: bool = False,
 ) -> FloatArray:
-    """The upper triangle of X̃ᵀ diag(weights) X̃ in float64, or only that of those columns of X̃, in ascending order.
+    """The upper triangle of X̃ᵀ diag(weights) X̃ in float64, or only that of those columns of X̃,
+    in ascending order.
 
-    What is below it does not count: see `symmetric`. X̃ may be centred. Weights may be negative: differences of
-    curvatures are. Where single precision is enough, dense rows are multiplied out in half the time.
+    What is below it does not count: see `symmetric`. X̃ may be centred. Weights may be negative:
+    differences of curvatures are. Where single precision is enough, dense rows are multiplied out
+    in half the time.
     """
     n, width = design.shape
     chosen = np.arange(width) if columns is None else columns
@@ -61,7 +78,10 @@ def second_moment(
         add(X.data, X.indices, X.indptr, scale, place, moment)
         if centre is not None:
             # Σ s (x − c)(x − c)ᵀ = Σ s x xᵀ − Σ s (x − c) cᵀ − c (Σ s (x − c))ᵀ − (Σ s) c cᵀ
-            half, before = np.outer(sums + 0.5 * scale.sum() * centre, centre), np.abs(moment.diagonal()[:d])
+            half, before = (
+                np.outer(sums + 0.5 * scale.sum() * centre, centre),
+                np.abs(moment.diagonal()[:d]),
+            )
             moment[:d, :d] -= np.triu(half + half.T)
             constant = np.flatnonzero(np.abs(moment.diagonal()[:d]) <= NOISE * before)
             moment[constant, :] = moment[:, constant] = 0.0
@@ -76,7 +96,11 @@ def second_moment(
 
 
 def _dense_moment(
-    X: FloatArray, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None, single: bool
+    X: FloatArray,
+    columns: npt.NDArray[np.intp] | None,
+    scale: FloatArray,
+    centre: FloatArray | None,
+    single: bool,
 ) -> FloatArray:
     if is_tensor(X):
         moment = tensors.moment(X, columns, scale, centre, NOISE, single)
@@ -90,16 +114,24 @@ def _dense_moment(
 
 
 def _moment_of_rows(
-    X: FloatArray, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None, kind: Any
+    X: FloatArray,
+    columns: npt.NDArray[np.intp] | None,
+    scale: FloatArray,
+    centre: FloatArray | None,
+    kind: Any,
 ) -> FloatArray:
     d = X.shape[1] if columns is None else len(columns)
 
-    def added(rows: npt.NDArray[np.intp], sign: float, total: FloatArray | None = None) -> FloatArray:
+    def added(
+        rows: npt.NDArray[np.intp], sign: float, total: FloatArray | None = None
+    ) -> FloatArray:
         total = np.zeros((d, d)) if total is None else total
         height = max(BLOCK // d, 2 * d)
         for part in np.array_split(rows, -(-len(rows) // height)) if len(rows) > height else [rows]:
             # Rows that do not count are left out; where all do, a slice spares a copy.
-            some: Any = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
+            some: Any = (
+                slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
+            )
             A = X[some] if columns is None else X[some][:, columns]
             if centre is not None:
                 A = A - centre
@@ -121,7 +153,11 @@ def _moment_of_rows(
     for sign in (1.0, -1.0):
         rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
         # Pieces for several threads, each longer than wide: their sums are matrices, too.
-        count = min(max(len(rows) * d // PIECE, 1), max(len(rows) // (2 * d), 1), PIECES) if rows.size and d else 0
+        count = (
+            min(max(len(rows) * d // PIECE, 1), max(len(rows) // (2 * d), 1), PIECES)
+            if rows.size and d
+            else 0
+        )
         if count == 1:
             added(rows, sign, moment)
         elif count:
@@ -152,7 +188,9 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
     else:
         rows = max(1, BLOCK // max(d, 1))
         for start in range(0, len(weights), rows):
-            squares[:d] += np.square(X[start : start + rows], dtype=float).T @ weights[start : start + rows]
+            squares[:d] += (
+                np.square(X[start : start + rows], dtype=float).T @ weights[start : start + rows]
+            )
     own, weight = squares[..., :d], weights.sum(axis=-1, keepdims=True)
     if isinstance(base, CentredDesign):
         # Σ s (x − c)² = Σ s x² − c (2 Σ s (x − c) + c Σ s)
@@ -164,12 +202,18 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
     return squares
 
 
-def moment_message(design: Design, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
+def moment_message(
+    design: Design, weights: FloatArray, single: bool, *more: FloatArray
+) -> FloatArray:
     """A message: the upper triangle of `second_moment`, row by row, and then more numbers."""
     if isinstance(design, BatchDesign):
         return _moment_messages(design, weights, single, *more)
     (n, width), X = design.shape, design.X
-    if n * width * width > FEW or type(X) is not np.ndarray or type(design) not in (Design, CentredDesign):
+    if (
+        n * width * width > FEW
+        or type(X) is not np.ndarray
+        or type(design) not in (Design, CentredDesign)
+    ):
         return packed(second_moment(design, weights, single=single), *more)
     centre, unit = np.zeros(X.shape[1]), 1.0
     if isinstance(design, CentredDesign):
@@ -184,15 +228,21 @@ def moment_message(design: Design, weights: FloatArray, single: bool, *more: Flo
     return message
 
 
-def _moment_messages(design: BatchDesign, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
+def _moment_messages(
+    design: BatchDesign, weights: FloatArray, single: bool, *more: FloatArray
+) -> FloatArray:
     """The same for each agent of a cohort."""
     (n, width), base, unit = design.shape, design.base, 1.0
     centre: FloatArray = np.zeros(design.stack.shape[2])
     if n * width * width > FEW:
         parts = zip(weights, *more, strict=True)
-        return np.array([moment_message(design.member(k), s, single, *own) for k, (s, *own) in enumerate(parts)])
+        return np.array(
+            [moment_message(design.member(k), s, single, *own) for k, (s, *own) in enumerate(parts)]
+        )
     centre, unit = (
-        (base.centre, base.unit) if isinstance(base, CentredDesign) else (np.zeros(design.stack.shape[2]), 1.0)
+        (base.centre, base.unit)
+        if isinstance(base, CentredDesign)
+        else (np.zeros(design.stack.shape[2]), 1.0)
     )
     messages = np.zeros((len(weights), width * (width + 1) // 2))
     add: Any = add_dense_moments

@@ -1,15 +1,22 @@
 """Fits a preparation: parties send sums over the values of their raw columns, with `Sum` alone.
 
-| step            | sent, for each column                                                                        |
+| step            | sent, for each column
+                  |
 |-----------------|----------------------------------------------------------------------------------------------|
-| every step      | whether it is text, rows with and without a value, the sum, then the squares about the mean   |
-| standardise     | nothing more; after polynomial or spline, sums and squares of the new columns                |
-| min-max         | the smallest and the largest value of each party; with secure sums those of all parties only  |
-| spline          | counts of values in agreed bins                                                              |
-| one-hot         | hashes of this party's categories, rows of each, and then the names of those that are not rare |
+| every step      | whether it is text, rows with and without a value, the sum, then the squares
+                  about the mean   |
+| standardise     | nothing more; after polynomial or spline, sums and squares of the new columns
+                  |
+| min-max         | the smallest and the largest value of each party; with secure sums those of all
+                  parties only  |
+| spline          | counts of values in agreed bins
+                  |
+| one-hot         | hashes of this party's categories, rows of each, and then the names of those
+                  that are not rare |
 
-The columns are prepared at the same time: the next numbers of all columns travel in one message. Labels, weights and
-offsets are not used. Split by features, every party prepares its own columns and sends nothing.
+The columns are prepared at the same time: the next numbers of all columns travel in one message.
+Labels, weights and offsets are not used. Split by features, every party prepares its own columns
+and sends nothing.
 """
 
 from __future__ import annotations
@@ -46,16 +53,21 @@ from coterie.stats.categories import category_counts
 from coterie.stats.quantiles import quantiles
 
 PRECISION = 0.01
-"""Relative precision of knots: their exact place does not matter, and coarse knots need fewer messages."""
+"""Relative precision of knots: their exact place does not matter, and coarse knots need fewer
+messages.
+"""
 LEAST_DISTANCE = 1e-9
 """Smallest distance of two knots, as a share of the distance of the first and the last."""
 
 
-# -- fitting -----------------------------------------------------------------------------------------------------------
+# -- fitting ---------------------------------------------------------------------------------------
 
 
 @discloses(
-    "for each column: whether it is text; and, as part of sums: rows with a value, missing values, sum and squares",
+    (
+        "for each column: whether it is text; and, as part of sums: rows with a value, missing "
+        "values, sum and squares"
+    ),
     "the mean and the variance of each of your columns, and how many values are missing",
     TOTALS,
     splits=("samples",),
@@ -67,26 +79,37 @@ LEAST_DISTANCE = 1e-9
     applies=lambda case: "min-max" in case.steps and not case.secure_sums,
 )
 @discloses(
-    "the bits of the smallest and the largest value of each column, as parts of sums: only those of all are learned",
+    (
+        "the bits of the smallest and the largest value of each column, as parts of sums: only "
+        "those "
+        "of all are learned"
+    ),
     splits=("samples",),
     applies=lambda case: "min-max" in case.steps and case.secure_sums,
 )
 @discloses(
-    "for each column: counts of its values in bins with at least minimum-count rows, as part of sums",
+    (
+        "for each column: counts of its values in bins with at least minimum-count rows, as part "
+        "of "
+        "sums"
+    ),
     "quantiles of your columns, to about one percent; exact ones where rows are many",
     TOTALS,
     splits=("samples",),
     applies=lambda case: "spline" in case.steps,
 )
 @discloses(
-    "a hash of each category with at least minimum-count of your rows; how many rows it has, as part of a sum; and the "
+    "a hash of each category with at least minimum-count of your rows; how many rows it has, as "
+    "part of a sum; and the "
     "names of those that are not rare",
     "whether you have a category that the recipient guesses",
     splits=("samples",),
     applies=lambda case: "one-hot" in case.steps,
 )
 def fitted(preparation: Preparation, rules: Rules, site: Site) -> Protocol[Prepared]:
-    """Fit the preparation to a table that `check_alone` accepted; the result is the same at all parties."""
+    """Fit the preparation to a table that `check_alone` accepted; the result is the same at all
+    parties.
+    """
     table = site.data
     site = replace(site, rules=rules)
     protocols = [
@@ -136,28 +159,38 @@ def _column(name: str, cells: Cells, preparation: Preparation, site: Site) -> Pr
 
 def _summary(values: FloatArray, missing: int, text: bool) -> Protocol[_Summary]:
     total_here = 0.0 if text else values.sum()
-    texts, present, missing_rows, total = yield Sum(np.array([text, len(values), missing, total_here]))
+    texts, present, missing_rows, total = yield Sum(
+        np.array([text, len(values), missing, total_here])
+    )
     return _Summary(bool(texts), float(present), float(missing_rows), float(total))
 
 
 _ENCODE = "Use one-hot for it, or leave it out."
 
 
-def _check_recipe(name: str, steps: Sequence[Step], recipe: str, summary: _Summary, site: Site) -> None:
+def _check_recipe(
+    name: str, steps: Sequence[Step], recipe: str, summary: _Summary, site: Site
+) -> None:
     """Refuse a recipe that does not suit the column at all parties."""
     if not steps:
-        raise InvalidData(f"column {name!r} holds text at some party, and no recipe is for it. {_ENCODE}")
+        raise InvalidData(
+            f"column {name!r} holds text at some party, and no recipe is for it. {_ENCODE}"
+        )
     if steps[0].name == "one-hot":
         return
     if summary.text:
-        raise InvalidData(f"column {name!r} holds text at some party, and {recipe} is for numbers. {_ENCODE}")
+        raise InvalidData(
+            f"column {name!r} holds text at some party, and {recipe} is for numbers. {_ENCODE}"
+        )
     if summary.missing and steps[0].name != "impute":
         # With a minimum, the number of missing values is not exact.
         about = "" if site.rules.minimum <= 1 else "about "
         plural = "s" * (summary.missing > 1)
         raise InvalidData(
-            f"column {name!r} has {about}{summary.missing:.0f} missing value{plural} at all parties together, "
-            f"and its recipe is {recipe!r}. Begin it with impute, or leave those rows or the column out."
+            f"column {name!r} has {about}{summary.missing:.0f} missing value{plural} at all "
+            "parties together, "
+            f"and its recipe is {recipe!r}. Begin it with impute, or leave those rows or the "
+            "column out."
         )
 
 
@@ -218,7 +251,9 @@ class _Moments:
         return _Moments(np.array([mean, share]), np.array([variance, share * (1 - share)]), self.n)
 
     def scaled(self) -> Scaled:
-        """Standardisation as in scikit-learn: a column that is constant up to rounding is only shifted."""
+        """Standardisation as in scikit-learn: a column that is constant up to rounding is only
+        shifted.
+        """
         eps = float(np.finfo(float).eps)
         constant = self.variance <= self.n * eps * self.variance + (self.n * self.mean * eps) ** 2
         return Scaled(self.mean.tolist(), np.where(constant, 1.0, np.sqrt(self.variance)).tolist())
@@ -244,12 +279,15 @@ def _spline(name: str, values: FloatArray, step: Step, minimum: int) -> Protocol
     knots = [float(found.low[0, 0]), *found.values[0, 1:-1].tolist(), float(found.high[0, -1])]
     if not np.isfinite(knots).all():
         raise InvalidData(
-            f"column {name!r}: its smallest or largest values lie in a bin with too few rows of a party. "
+            f"column {name!r}: its smallest or largest values lie in a bin with too few rows of a "
+            "party. "
             "Scale it with standardise before spline, or leave it out."
         )
     apart = _knots_apart(knots)
     if len(apart) < 2:
-        raise InvalidData(f"column {name!r} has one value at all parties, which has no spline. Leave it out.")
+        raise InvalidData(
+            f"column {name!r} has one value at all parties, which has no spline. Leave it out."
+        )
     return Splines(apart, step.degree)
 
 
@@ -264,15 +302,15 @@ def _knots_apart(knots: Sequence[float]) -> list[float]:
     return apart
 
 
-# -- the smallest and the largest value --------------------------------------------------------------------------------
+# -- the smallest and the largest value ------------------------------------------------------------
 
 
 def extremes(values: FloatArray, site: Site) -> Protocol[tuple[FloatArray, FloatArray]]:
     """The smallest and the largest value of every column over all parties.
 
-    Each party sends its own values in its own place of a `Sum`. With secure sums the party that has a value stays
-    unknown. The parties then search the smallest value bit by bit: each sends whether its own value begins with the
-    bits found so far and a 0.
+    Each party sends its own values in its own place of a `Sum`. With secure sums the party that has
+    a value stays unknown. The parties then search the smallest value bit by bit: each sends whether
+    its own value begins with the bits found so far and a 0.
     """
     both = np.hstack([values, -values])
     local = both.min(axis=0) if len(both) else np.zeros(both.shape[1])
@@ -306,10 +344,12 @@ def _smallest(local: FloatArray, present: bool) -> Protocol[FloatArray]:
     return smallest
 
 
-# -- categories --------------------------------------------------------------------------------------------------------
+# -- categories ------------------------------------------------------------------------------------
 
 
-def _categories(name: str, cells: Cells, step: Step, text: bool, site: Site) -> Protocol[Categories]:
+def _categories(
+    name: str, cells: Cells, step: Step, text: bool, site: Site
+) -> Protocol[Categories]:
     least = 1 if step.number is None else step.number
     counted, rare = yield from category_counts(name, cells, least, text, site)
     others = rare > 0

@@ -1,4 +1,6 @@
-"""Prepares the columns of all parties: split by features each party alone, split by rows together."""
+"""Prepares the columns of all parties: split by features each party alone, split by rows
+together.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ PURPOSE = "preparation"
 
 @dataclass(frozen=True)
 class Preparing(Generic[P]):
-    """The result of a preparation: its numbers, if known here, and the parties with prepared columns."""
+    """The result of a preparation: its numbers, if known here, and the parties with prepared
+    columns.
+    """
 
     prepared: Prepared
     parties: P
@@ -83,14 +87,18 @@ class Prepare(Operation[Preparing[Any]]):
         dealt = parties.look(dealt_columns)
         parts: Sequence[Prepared | None]
         if isinstance(self.recipes, Prepared):
-            parts = self.recipes.parts(columns_in_turn([card.columns for card in parties.cards], dealt))
+            parts = self.recipes.parts(
+                columns_in_turn([card.columns for card in parties.cards], dealt)
+            )
         else:
             _refuse_unknown(parties.look(names_here), self.recipes)
             parts = parties.look(partial(_prepared_alone, self.recipes))
         known = {index: part for index, part in enumerate(parts) if part is not None}
         whole, places = pooled([dealt[index] for index in known], list(known.values()))
         cols = dict(zip(known, places, strict=True))
-        return Preparing(whole, parties.map(partial(_applied_part, known, cols), _prepared_cards(parties, known)))
+        return Preparing(
+            whole, parties.map(partial(_applied_part, known, cols), _prepared_cards(parties, known))
+        )
 
 
 @dataclass(frozen=True)
@@ -103,14 +111,20 @@ class PrepareAgain(Prepare):
         return super().alone(in_order(table, self.order, self.split))
 
 
-def prepare_here(data: Any, problem: AnyProblem, settings: Settings, engine: Engine) -> Preparing[Hosted]:
-    """Prepare data on this machine for a run on that engine; a few sums are not worth sending it to workers."""
+def prepare_here(
+    data: Any, problem: AnyProblem, settings: Settings, engine: Engine
+) -> Preparing[Hosted]:
+    """Prepare data on this machine for a run on that engine; a few sums are not worth sending it to
+    workers.
+    """
     asked = Prepare(settings.prepare, settings.placement.split)
     parties = meet_here(asked, engine, data, Meeting.of(settings, problem.kind.data.pieces))
     return asked.together(replace(parties, engine=find_engine("local")))
 
 
-def prepare_remotely(sources: Sequence[Source], settings: Settings, engine: Engine) -> Preparing[Hosted]:
+def prepare_remotely(
+    sources: Sequence[Source], settings: Settings, engine: Engine
+) -> Preparing[Hosted]:
     """Prepare tables that stay where they are, at the workers of that engine."""
     asked = Prepare(settings.prepare, settings.placement.split)
     return asked.together(meet_elsewhere(asked, engine, sources, Meeting.of(settings)))
@@ -125,7 +139,7 @@ def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> boo
     return asked.together(parties).prepared.like(prepared)
 
 
-# -- one party alone ---------------------------------------------------------------------------------------------------
+# -- one party alone -------------------------------------------------------------------------------
 
 
 def check_alone(table: Table, preparation: Preparation, split: str = "samples") -> None:
@@ -140,10 +154,15 @@ def check_alone(table: Table, preparation: Preparation, split: str = "samples") 
         if steps and steps[0].name == "one-hot":
             _check_categories(table.name, name, cells)
         elif cells.texts:
-            recipe = f"its recipe is {', '.join(map(str, steps))!r}" if steps else "there is no recipe for it"
+            recipe = (
+                f"its recipe is {', '.join(map(str, steps))!r}"
+                if steps
+                else "there is no recipe for it"
+            )
             raise party_error(
                 table.name,
-                f"column {name!r} holds text, e.g. {cells.texts[0]!r}, and {recipe}. Encode it with one-hot, "
+                f"column {name!r} holds text, e.g. {cells.texts[0]!r}, and {recipe}. Encode it "
+                "with one-hot, "
                 "or leave it out.",
             )
 
@@ -152,14 +171,21 @@ def _check_categories(party: str, column: str, cells: Cells) -> None:
     different = len(np.unique(cells.values)) if cells.texts is None else len(cells.texts)
     if different > MOST_HERE:
         raise party_error(
-            party, f"column {column!r} has {different} different values, too many for one-hot. Leave it out."
+            party,
+            (
+                f"column {column!r} has {different} different values, too many for one-hot. Leave "
+                "it "
+                "out."
+            ),
         )
 
 
 def check_problem(problem: AnyProblem, split: str) -> None:
     """Refuse a preparation for models that cannot hold one."""
     if split == "users" or not problem.kind.models.prepares:
-        raise InvalidProblem("prepare is for linear models of data split by samples or by features. Leave it out.")
+        raise InvalidProblem(
+            "prepare is for linear models of data split by samples or by features. Leave it out."
+        )
 
 
 def dealt_columns(site: Site) -> Indices | None:

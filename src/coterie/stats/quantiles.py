@@ -1,9 +1,9 @@
 """Quantiles of columns that several parties hold, from counts in agreed bins.
 
-All parties send the number of their values in each of the first bins (`kernels.bins`). The bins that hold a quantile
-are cut into parts and counted again, until they are narrow enough: a few `Sum`s of a few numbers. A bin has at least
-the minimum number of rows of every party that has any in it (`groups`). Otherwise the bin stays wider, and so do the
-bounds of the quantile.
+All parties send the number of their values in each of the first bins (`kernels.bins`). The bins
+that hold a quantile are cut into parts and counted again, until they are narrow enough: a few
+`Sum`s of a few numbers. A bin has at least the minimum number of rows of every party that has any
+in it (`groups`). Otherwise the bin stays wider, and so do the bounds of the quantile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import agree_on_edges
 
 PRECISION = 1e-4
-"""Width of the last bins, relative to the numbers in them and to their distance from the quartiles."""
+"""Width of the last bins, relative to the numbers in them and to their distance from the quartiles.
+"""
 QUARTILES = (0.25, 0.75)
 FINITE = float(np.finfo(float).max)
 
@@ -60,14 +61,18 @@ class _Column:
         return int(self.counts.sum())
 
     def narrow(self, bins: Sequence[int], precision: float) -> npt.NDArray[np.bool_]:
-        """Which of these bins need not be cut. Where half of the values are one number, only a bin of one number is."""
+        """Which of these bins need not be cut. Where half of the values are one number, only a bin
+        of one number is.
+        """
         first, last = (self.order_statistic(_targets(self.n, p)[0]) for p in QUARTILES)
         low, high = self.edges[bins], self.edges[np.add(bins, 1)]
         with np.errstate(invalid="ignore", over="ignore"):
             # From the bin to the farther one of the quartiles.
             spread = np.maximum(high - self.edges[first], self.edges[last + 1] - low)
             width = precision * np.minimum(np.maximum(np.abs(low), np.abs(high)), spread)
-            narrow: npt.NDArray[np.bool_] = (high - low <= np.minimum(width, FINITE)) | is_one_number(low, high)
+            narrow: npt.NDArray[np.bool_] = (
+                high - low <= np.minimum(width, FINITE)
+            ) | is_one_number(low, high)
         return narrow
 
     def to_cut(self, probabilities: Sequence[float], minimum: float, precision: float) -> Parts:
@@ -77,7 +82,9 @@ class _Column:
         ranks = {k for p in (*QUARTILES, *probabilities) for k in _targets(self.n, p)[:2]}
         bins = sorted({self.order_statistic(k) for k in ranks})
         wide = ~self.narrow(bins, precision) & (self.counts[bins] >= minimum)
-        chosen = [k for k, yes in zip(bins, wide, strict=True) if yes and self.edges[k] not in self.closed]
+        chosen = [
+            k for k, yes in zip(bins, wide, strict=True) if yes and self.edges[k] not in self.closed
+        ]
         return {k: cut(*self.edges[k : k + 2]) for k in chosen}
 
     def refined(self, parts: Parts, counted: FloatArray) -> _Column:
@@ -106,7 +113,8 @@ def quantiles(
     precision: float = PRECISION,
     room: float = math.inf,
 ) -> Protocol[Quantiles]:
-    """Find the quantiles of every column over all agents, as numpy defines them (linear), up to the widths of bins.
+    """Find the quantiles of every column over all agents, as numpy defines them (linear), up to the
+    widths of bins.
 
     Parameters
     ----------
@@ -143,9 +151,15 @@ def quantiles(
 def _counted(
     values: Sequence[FloatArray], wanted: Sequence[Parts], minimum: float
 ) -> Protocol[tuple[list[Parts], list[FloatArray]]]:
-    """For each column the parts on which all parties agree, and the counts of all values in them."""
+    """For each column the parts on which all parties agree, and the counts of all values in
+    them.
+    """
     proposed = [edges for parts in wanted for edges in parts.values()]
-    local = [counts(x, e).astype(np.intp) for x, parts in zip(values, wanted, strict=True) for e in parts.values()]
+    local = [
+        counts(x, e).astype(np.intp)
+        for x, parts in zip(values, wanted, strict=True)
+        for e in parts.values()
+    ]
     edges = iter((yield from agree_on_edges(proposed, local, minimum)))
     agreed = [{k: next(edges) for k in parts} for parts in wanted]
     messages = [_counts_in(x, parts) for x, parts in zip(values, agreed, strict=True)]
@@ -168,7 +182,9 @@ def _cost(wanted: Sequence[Parts], minimum: float) -> int:
 
 
 def _targets(n: int, probability: float) -> tuple[int, int, float]:
-    """The two order statistics around a quantile, and its distance from the first as a share of theirs."""
+    """The two order statistics around a quantile, and its distance from the first as a share of
+    theirs.
+    """
     place = probability * (n - 1)
     return math.floor(place), math.ceil(place), place - math.floor(place)
 
@@ -182,7 +198,9 @@ def _quantile(column: _Column, probability: float, precision: float) -> tuple[fl
     if not share:
         return first
     second = _statistic(column, after, precision)
-    value, low, high = (_between(one, other, share) for one, other in zip(first, second, strict=True))
+    value, low, high = (
+        _between(one, other, share) for one, other in zip(first, second, strict=True)
+    )
     return value, low, high
 
 

@@ -1,4 +1,6 @@
-"""Folds of tables that stay at the workers of a cluster: rows are kept back, and scored, where they are."""
+"""Folds of tables that stay at the workers of a cluster: rows are kept back, and scored, where they
+are.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ from coterie.run.remote import source_table
 from coterie.run.rounds import Conversation
 from coterie.run.settings import Limits
 from coterie.run.setup import make_agents
-from coterie.stats.folds import counts_by_fold, deal, first_usable, is_usable, mean_loss, refuse_lonely
+from coterie.stats.folds import (
+    counts_by_fold,
+    deal,
+    first_usable,
+    is_usable,
+    mean_loss,
+    refuse_lonely,
+)
 from coterie.stats.strengths import gradient_at_constant, grid
 
 
@@ -44,9 +53,16 @@ class Part:
 
 
 def deal_there(
-    sources: Sequence[Source], engine: Engine, rows: Sequence[int], cv: int, seed: int, classes: Classes
+    sources: Sequence[Source],
+    engine: Engine,
+    rows: Sequence[int],
+    cv: int,
+    seed: int,
+    classes: Classes,
 ) -> list[Indices]:
-    """The fold of every row at every worker; workers tell how many rows of each class a fold has."""
+    """The fold of every row at every worker; workers tell how many rows of each class a fold
+    has.
+    """
     if classes is None:
         return deal(rows, "samples", cv, seed)
     known = np.asarray(classes)
@@ -54,7 +70,9 @@ def deal_there(
     def usable(attempt: int) -> list[Indices] | None:
         folds = deal(rows, "samples", cv, seed, attempt)
         asked = enumerate(zip(sources, folds, strict=True))
-        told = engine.ask([partial(_counts, source, index, own, cv, known) for index, (source, own) in asked])
+        told = engine.ask(
+            [partial(_counts, source, index, own, cv, known) for index, (source, own) in asked]
+        )
         counts = np.sum(told, axis=0)
         refuse_lonely(counts, known)
         return folds if is_usable(counts) else None
@@ -62,11 +80,15 @@ def deal_there(
     return first_usable(usable, cv)
 
 
-def _counts(source: Source, index: int, fold: Indices, cv: int, classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _counts(
+    source: Source, index: int, fold: Indices, cv: int, classes: npt.NDArray[Any]
+) -> npt.NDArray[np.float64]:
     return counts_by_fold(source_table(source, index, "samples", True).y, fold, cv, classes)
 
 
-def score_there(parts: Sequence[Part], engine: Engine, result: Any, secure: bool) -> tuple[float, Cost]:
+def score_there(
+    parts: Sequence[Part], engine: Engine, result: Any, secure: bool
+) -> tuple[float, Cost]:
     """The mean loss of a result's model over these rows, and what it cost to know."""
     model, network = result.model, result.network
     agents = _agents(parts, model.problem, model.classes_, model.coef_.shape[-1], network, secure)
@@ -78,7 +100,12 @@ def score_there(parts: Sequence[Part], engine: Engine, result: Any, secure: bool
 
 
 def _agents(
-    parts: Sequence[Part], problem: AnyProblem, classes: Classes, columns: int, network: Network, secure: bool
+    parts: Sequence[Part],
+    problem: AnyProblem,
+    classes: Classes,
+    columns: int,
+    network: Network,
+    secure: bool,
 ) -> list[Agent[Any]]:
     tables = [
         RemoteTable(
@@ -94,7 +121,9 @@ def _agents(
 
 def _encoded(part: Part, problem: AnyProblem, classes: Classes) -> Table:
     family = problem.kind
-    return family.data.encode(validated(part(), classification=family.data.classification(problem)), problem, classes)
+    return family.data.encode(
+        validated(part(), classification=family.data.classification(problem)), problem, classes
+    )
 
 
 def _mean_loss_of(model: Any, agent: Agent) -> Protocol[float]:
@@ -102,12 +131,24 @@ def _mean_loss_of(model: Any, agent: Agent) -> Protocol[float]:
 
 
 def grid_there(
-    tables: Sequence[Table], engine: Engine, problem: AnyProblem, network: Network, count: int, seed: int, secure: bool
+    tables: Sequence[Table],
+    engine: Engine,
+    problem: AnyProblem,
+    network: Network,
+    count: int,
+    seed: int,
+    secure: bool,
 ) -> tuple[tuple[float, ...], Cost]:
     """The strengths that tables at workers give, and what it cost to find them."""
     agents = make_agents(tables, problem, "samples", network, seed, secure)
     outcome = engine.run(
-        Run(agents, Conversation(partial(_grid_of, count), "setup"), network, Limits(), secure_sums=secure)
+        Run(
+            agents,
+            Conversation(partial(_grid_of, count), "setup"),
+            network,
+            Limits(),
+            secure_sums=secure,
+        )
     )
     if outcome.error is not None:
         raise outcome.error

@@ -1,14 +1,18 @@
-"""How well a model predicts, from sums over the rows of all parties: no row and no prediction is told.
+"""How well a model predicts, from sums over the rows of all parties: no row and no prediction is
+told.
 
     Sum  rows, weights, losses and errors of all rows
-    Sum  of classes: counts of each in fixed bins of probability, of which a confusion matrix follows
+    Sum  of classes: counts of each in fixed bins of probability, of which a confusion matrix
+         follows
     Sum  of numbers: what the best constant, which needs the mean label, leaves
-    Sum  counts of the classes in parts of these bins, cut where it matters (`curves`); of numbers, in tenths
+    Sum  counts of the classes in parts of these bins, cut where it matters (`curves`); of numbers,
+         in tenths
 
-No group of rows that is told has fewer rows of a party than a minimum, unless it has none (`groups`): bins are pooled,
-and scores that would need smaller groups are NaN.
+No group of rows that is told has fewer rows of a party than a minimum, unless it has none
+(`groups`): bins are pooled, and scores that would need smaller groups are NaN.
 
-Deviance is 2 Σ s (ℓ(u; y) − min ℓ), and min ℓ = −ℓ*(0; y), so each term is a Fenchel–Young term at 0: none cancels.
+Deviance is 2 Σ s (ℓ(u; y) − min ℓ), and min ℓ = −ℓ*(0; y), so each term is a Fenchel–Young term at
+         0: none cancels.
 """
 
 from __future__ import annotations
@@ -50,7 +54,8 @@ def check_problem(problem: Problem) -> None:
     """Refuse problems whose models are not evaluated here."""
     if not problem.kind.stats.evaluates:
         raise InvalidProblem(
-            f"evaluate is for models of rows, and a {problem.kind.called} is of another kind. Score what its `predict` "
+            f"evaluate is for models of rows, and a {problem.kind.called} is of another kind. "
+            "Score what its `predict` "
             "says."
         )
 
@@ -58,7 +63,9 @@ def check_problem(problem: Problem) -> None:
 def measured(
     model: Any, table: Table, scores: FloatArray, *, minimum: float = 1, room: float = math.inf
 ) -> Protocol[Evaluation]:
-    """The scores of a model: `table.y` has labels as the fit had them, −1 and +1, places of classes, or numbers."""
+    """The scores of a model: `table.y` has labels as the fit had them, −1 and +1, places of
+    classes, or numbers.
+    """
     assert table.y is not None
     limits = {"minimum": minimum, "room": room}
     found: Evaluation = yield from model.problem.kind.stats.measured(model, table, scores, limits)
@@ -72,7 +79,7 @@ def labels_and_weights(table: Table) -> tuple[FloatArray, FloatArray]:
     return table.y.astype(float), weights
 
 
-# -- two classes -------------------------------------------------------------------------------------------------------
+# -- two classes -----------------------------------------------------------------------------------
 
 
 def of_two(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
@@ -145,7 +152,9 @@ def _null_deviance_of_two(known: _Known, n: float) -> float:
 
 
 def _of_confusion(confusion: FloatArray | None, n: float, curve: Curve) -> dict[str, float]:
-    """What follows from the counts of both classes and both predictions, and the area under the curve."""
+    """What follows from the counts of both classes and both predictions, and the area under the
+    curve.
+    """
     cells = np.full((2, 2), math.nan) if confusion is None else confusion
     (true_no, false_yes), (false_no, true_yes) = cells.tolist()
     sensitivity = ratio(true_yes, true_yes + false_no)
@@ -182,8 +191,12 @@ class _Known:
     """How many numbers were told for it."""
 
 
-def _first_bins(u: FloatArray, yes: Any, p: FloatArray | None, s: FloatArray, minimum: float) -> Protocol[_Known]:
-    """Counts of both classes where the prediction changes and, if there are probabilities, in tenths of these."""
+def _first_bins(
+    u: FloatArray, yes: Any, p: FloatArray | None, s: FloatArray, minimum: float
+) -> Protocol[_Known]:
+    """Counts of both classes where the prediction changes and, if there are probabilities, in
+    tenths of these.
+    """
     tenths = np.empty(0) if p is None else logit(np.arange(1, BINS) / BINS)
     edges = np.concatenate([[-np.inf], np.sort(np.append(tenths, CHANGE)), [np.inf]])
     last = len(edges) - 2
@@ -203,9 +216,13 @@ def _first_bins(u: FloatArray, yes: Any, p: FloatArray | None, s: FloatArray, mi
     confusion = None
     if CHANGE in edges:
         above = edges[:-1] >= CHANGE
-        confusion = np.array([[one[~above].sum(), one[above].sum()] for one in (negatives, positives)])
+        confusion = np.array(
+            [[one[~above].sum(), one[above].sum()] for one in (negatives, positives)]
+        )
     calibration = () if p is None else _calibrated(edges, told)
-    return _Known(Curve(edges, positives, negatives), True, confusion, calibration, size + told.size)
+    return _Known(
+        Curve(edges, positives, negatives), True, confusion, calibration, size + told.size
+    )
 
 
 CHANGE = float(np.nextafter(0.0, 1.0))
@@ -216,15 +233,19 @@ def _calibrated(edges: FloatArray, told: FloatArray) -> tuple[Bin, ...]:
     """Bins of probability, from positives, negatives and probabilities in bins of the score."""
     positives, negatives, predicted = told
     ends = np.array([k for k, edge in enumerate(edges) if edge != CHANGE])
-    pooled = [np.add.reduceat(one, ends[:-1]) for one in (positives + negatives, predicted, positives)]
+    pooled = [
+        np.add.reduceat(one, ends[:-1]) for one in (positives + negatives, predicted, positives)
+    ]
     shown = np.concatenate([[0.0], np.round(expit(edges[ends[1:-1]]) * BINS) / BINS, [1.0]])
     return _bins(shown, np.concatenate(pooled))
 
 
-# -- several classes ---------------------------------------------------------------------------------------------------
+# -- several classes -------------------------------------------------------------------------------
 
 
-def of_classes(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
+def of_classes(
+    model: Any, table: Table, u: FloatArray, limits: dict[str, Any]
+) -> Protocol[Evaluation]:
     """Scores for labels that are the places of classes."""
     labels, s = labels_and_weights(table)
     y = labels.astype(np.intp)
@@ -234,7 +255,9 @@ def of_classes(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) 
     n, held = told.n, told.held
     known = [_UNKNOWN] * len(classes)
     if held is not None:
-        starts = [Curve(_UNKNOWN.edges, held[k : k + 1], n - held[k : k + 1]) for k in range(len(classes))]
+        starts = [
+            Curve(_UNKNOWN.edges, held[k : k + 1], n - held[k : k + 1]) for k in range(len(classes))
+        ]
         among = [y == k for k in range(len(classes))]
         p = np.exp(logs)
         known = yield from curves(list(p.T), among, s, start=starts, **_less(limits, told.size))
@@ -285,8 +308,12 @@ class _Answers:
     """How many numbers were told for it."""
 
 
-def _answers(logs: FloatArray, y: Any, s: FloatArray, classes: int, minimum: float) -> Protocol[_Answers]:
-    """Sums of losses, and counts by class and by the probability of the most likely class, as far as allowed."""
+def _answers(
+    logs: FloatArray, y: Any, s: FloatArray, classes: int, minimum: float
+) -> Protocol[_Answers]:
+    """Sums of losses, and counts by class and by the probability of the most likely class, as far
+    as allowed.
+    """
     local = np.arange(len(y))
     p = np.exp(logs)
     best = p.argmax(axis=1) if len(y) else y
@@ -296,7 +323,9 @@ def _answers(logs: FloatArray, y: Any, s: FloatArray, classes: int, minimum: flo
     chosen = p[local, best]
     cells = _confusion(y, best, np.ones(len(y)), classes)
     bins = _fixed_edges()
-    answers = np.column_stack([counts(chosen[rows], bins) for rows in (right, ~right)]).astype(np.intp)
+    answers = np.column_stack([counts(chosen[rows], bins) for rows in (right, ~right)]).astype(
+        np.intp
+    )
     groupings = [cells, cells.sum(axis=1), answers.sum(axis=0)]
     told_cells, told_classes, told_answers = yield from allowed(groupings, minimum)
     lost = -float((s * logs[local, y]).sum())
@@ -304,7 +333,10 @@ def _answers(logs: FloatArray, y: Any, s: FloatArray, classes: int, minimum: flo
     said = [np.array([float(len(y)), float(s.sum()), lost, squares])]
     if told_answers:
         (bins,) = yield from agree_on_edges([bins], [answers], minimum)
-        said += [counts(chosen, bins, s * part) for part in (np.ones(len(y)), chosen, right.astype(float))]
+        said += [
+            counts(chosen, bins, s * part)
+            for part in (np.ones(len(y)), chosen, right.astype(float))
+        ]
     if told_classes:
         whole = _confusion(y, best, s, classes)
         said.append(whole.ravel() if told_cells else whole.sum(axis=1))
@@ -324,13 +356,17 @@ def _answers(logs: FloatArray, y: Any, s: FloatArray, classes: int, minimum: flo
     if confusion is not None:
         held = confusion.sum(axis=1)
     asked = 3 + len(answers) if minimum > 1 else 0
-    return _Answers(int(rows), n, lost, squares, accuracy, calibration, held, confusion, told.size + asked)
+    return _Answers(
+        int(rows), n, lost, squares, accuracy, calibration, held, confusion, told.size + asked
+    )
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
-def of_numbers(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
+def of_numbers(
+    model: Any, table: Table, u: FloatArray, limits: dict[str, Any]
+) -> Protocol[Evaluation]:
     """Scores for labels that are numbers."""
     y, s = labels_and_weights(table)
     loss = model.problem.loss
@@ -338,12 +374,21 @@ def of_numbers(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) 
     offset = np.zeros(len(y)) if table.offset is None else table.offset
     likelihood = loss.dispersion is not None
     excess = loss.fenchel_young(u, np.zeros(len(u)), y, s) if likelihood else loss.value(u, y, s)
-    sums = [s, s * y, s * m, s * (y - m) ** 2, s * np.abs(y - m), *_for_constant(loss, y, s, offset)]
+    sums = [
+        s,
+        s * y,
+        s * m,
+        s * (y - m) ** 2,
+        s * np.abs(y - m),
+        *_for_constant(loss, y, s, offset),
+    ]
     told = yield Sum(np.array([float(len(y)), excess, *(float(part.sum()) for part in sums)]))
     rows, lost, n, labels, predicted, squares, errors, *mean = told.tolist()
     n = _some(n)
     constant = loss.constant(ratio(*mean)) if likelihood else None
-    left = 0.0 if constant is None else loss.fenchel_young(offset + constant, np.zeros(len(y)), y, s)
+    left = (
+        0.0 if constant is None else loss.fenchel_young(offset + constant, np.zeros(len(y)), y, s)
+    )
     nulls = yield Sum(np.array([left, float((s * (y - labels / n) ** 2).sum())]))
     found = deviances(2 * lost, 2 * float(nulls[0])) if likelihood else {"mean_loss": lost / n}
     found["r2"] = 1 - ratio(squares, float(nulls[1]))
@@ -385,8 +430,12 @@ def _tenths(m: FloatArray, limits: dict[str, Any]) -> Protocol[FloatArray]:
     return np.unique(np.concatenate([[-np.inf], inner, [np.inf]]))
 
 
-def _for_constant(loss: Loss, y: FloatArray, s: FloatArray, offset: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Numerator and denominator of the mean from which the best constant, given the offset, follows."""
+def _for_constant(
+    loss: Loss, y: FloatArray, s: FloatArray, offset: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Numerator and denominator of the mean from which the best constant, given the offset,
+    follows.
+    """
     if not loss.steep:
         return s * (y - offset), s
     if loss.dispersion:
@@ -396,8 +445,12 @@ def _for_constant(loss: Loss, y: FloatArray, s: FloatArray, offset: FloatArray) 
     return s * y, s * np.exp(offset)
 
 
-def explained_deviance(loss: Loss, u: FloatArray, y: FloatArray, s: FloatArray, offset: FloatArray) -> float:
-    """D² of scores u: the share of the null deviance, that of the best constant with the same offset, which is gone."""
+def explained_deviance(
+    loss: Loss, u: FloatArray, y: FloatArray, s: FloatArray, offset: FloatArray
+) -> float:
+    """D² of scores u: the share of the null deviance, that of the best constant with the same
+    offset, which is gone.
+    """
     at_zero = np.zeros(len(y))
     numerator, denominator = _for_constant(loss, y, s, offset)
     constant = loss.constant(ratio(float(numerator.sum()), float(denominator.sum())))
@@ -407,7 +460,7 @@ def explained_deviance(loss: Loss, u: FloatArray, y: FloatArray, s: FloatArray, 
     return 1 - ratio(loss.fenchel_young(u, at_zero, y, s), null)
 
 
-# -- pieces ------------------------------------------------------------------------------------------------------------
+# -- pieces ----------------------------------------------------------------------------------------
 
 
 _LEFT_OUT = {
@@ -419,7 +472,9 @@ _LEFT_OUT = {
 
 def notes_on(left_out: Sequence[str]) -> tuple[str, ...]:
     """Why some scores are not there."""
-    return tuple(f"Not told are {_LEFT_OUT[what]} at a party than minimum-count." for what in left_out)
+    return tuple(
+        f"Not told are {_LEFT_OUT[what]} at a party than minimum-count." for what in left_out
+    )
 
 
 def _some(n: float) -> float:
@@ -441,7 +496,11 @@ def deviances(deviance: float, null: float) -> dict[str, float]:
     """The deviance and, where that of a constant is known, the share of it that is gone."""
     if math.isnan(null):
         return {"deviance": deviance}
-    return {"deviance": deviance, "null_deviance": null, "explained_deviance": 1 - ratio(deviance, null)}
+    return {
+        "deviance": deviance,
+        "null_deviance": null,
+        "explained_deviance": 1 - ratio(deviance, null),
+    }
 
 
 def _confusion(true: Any, predicted: Any, s: FloatArray, classes: int) -> FloatArray:
@@ -469,4 +528,6 @@ def _calibration_error(bins: tuple[Bin, ...]) -> float:
     filled = [one for one in bins if one.weight]
     if not filled:
         return math.nan
-    return sum(one.weight * abs(one.predicted - one.observed) for one in filled) / sum(one.weight for one in filled)
+    return sum(one.weight * abs(one.predicted - one.observed) for one in filled) / sum(
+        one.weight for one in filled
+    )

@@ -1,7 +1,10 @@
-"""Standard errors, tests and intervals of the coefficients, from one more round at the fitted model.
+"""Standard errors, tests and intervals of the coefficients, from one more round at the fitted
+model.
 
-    J = Σ s ℓ'' x xᵀ       information; gamma, model-based: the expected one, Σ s x xᵀ, as statsmodels has it
-    φ = Σ s ℓ'² / (n − k)   dispersion of squared (the residual variance) and gamma (Pearson's); 1 for all others
+    J = Σ s ℓ'' x xᵀ       information; gamma, model-based: the expected one, Σ s x xᵀ, as
+                           statsmodels has it
+    φ = Σ s ℓ'² / (n − k)   dispersion of squared (the residual variance) and gamma (Pearson's); 1
+                            for all others
     model      φ J⁻¹
     robust     c J⁻¹ (Σ s ℓ'² x xᵀ) J⁻¹
     clustered  c J⁻¹ (Σ_c g_c g_cᵀ) J⁻¹, g_c = Σ s ℓ' x
@@ -10,25 +13,32 @@ Weights s have one of three meanings, as in Stata:
 
     frequency  [fw]  a row counts s times: n = Σ s
     precision  [aw]  s is an inverse variance up to a factor: s is scaled to a sum of n rows
-    sampling   [pw]  s is an inverse probability of selection: Σ s² ℓ'² x xᵀ in the middle, and never φ J⁻¹
+    sampling   [pw]  s is an inverse probability of selection: Σ s² ℓ'² x xᵀ in the middle, and
+               never φ J⁻¹
 
-The last two do not depend on the scale of s. Corrections c, for n rows, k coefficients and C clusters:
+The last two do not depend on the scale of s. Corrections c, for n rows, k coefficients and C
+clusters:
 
     HC0, CR0   1                                            z
-    HC1        n/(n − k)                                    z; squared: t with n − k degrees of freedom
+    HC1        n/(n − k)                                    z; squared: t with n − k degrees of
+               freedom
     CR1        C/(C − 1), squared: · (n − 1)/(n − k)         t with C − 1 (Stata's)
     CR1S       C/(C − 1) · (n − 1)/(n − k)                  z (the default of statsmodels)
-    CR2        adjusted scores (see `information`)          t with Satterthwaite's degrees of freedom
+    CR2        adjusted scores (see `information`)          t with Satterthwaite's degrees of
+               freedom
 
-Without a choice: HC0; for sampling weights Stata's n/(n − k) for squared and n/(n − 1) for all others. Clusters: CR1S
-(cox: CR0; sampling weights: CR1), and below 30 of them CR2, or CR1 where parties share clusters and for cox.
+Without a choice: HC0; for sampling weights Stata's n/(n − k) for squared and n/(n − 1) for all
+others. Clusters: CR1S (cox: CR0; sampling weights: CR1), and below 30 of them CR2, or CR1 where
+parties share clusters and for cox.
 
-For cox J is the Hessian of the partial likelihood, and a row's score is that of Lin and Wei (1989). Losses that are no
-likelihood but have a second derivative (huber) are M-estimators: they have a sandwich, and no model-based errors.
+For cox J is the Hessian of the partial likelihood, and a row's score is that of Lin and Wei (1989).
+Losses that are no likelihood but have a second derivative (huber) are M-estimators: they have a
+sandwich, and no model-based errors.
 
-The agents of the run say it, where they live: each adds up its own rows. A cluster at one party is squared there, and
-of a cluster at several parties the sum of its scores is told. Softmax has one class too many: the coefficients are
-differences from the first class. After a preparation, coefficients are given in the raw units of the columns.
+The agents of the run say it, where they live: each adds up its own rows. A cluster at one party is
+squared there, and of a cluster at several parties the sum of its scores is told. Softmax has one
+class too many: the coefficients are differences from the first class. After a preparation,
+coefficients are given in the raw units of the columns.
 """
 
 from __future__ import annotations
@@ -50,7 +60,9 @@ from coterie.stats.information import Asking, Totals
 CLOSE = 0.1
 """How many standard errors a coefficient may be from the best model's."""
 NOTHING, ALMOST_NOTHING = 1e-6, 1e-2
-"""Clustered errors below this share of those of independent rows are rounding; the second is for rough fits."""
+"""Clustered errors below this share of those of independent rows are rounding; the second is for
+rough fits.
+"""
 FEW = 30
 """Clusters below this number are few: z and uncorrected standard errors then promise too much."""
 STATA = "HC0 · n/(n − 1)"
@@ -71,8 +83,12 @@ class Question:
     """Whether clusters are few, and what CR2 needs of them cannot be had."""
 
     @staticmethod
-    def of(kind: str, weights: str | None = None, correction: str | None = None, level: float = 0.95) -> Question:
-        """The same, checked. Sampling weights have robust errors in place of model-based ones, as in Stata."""
+    def of(
+        kind: str, weights: str | None = None, correction: str | None = None, level: float = 0.95
+    ) -> Question:
+        """The same, checked. Sampling weights have robust errors in place of model-based ones, as
+        in Stata.
+        """
         if kind not in KINDS:
             raise UnknownName("kind of inference", kind, KINDS)
         if weights is not None and weights not in WEIGHTS:
@@ -91,14 +107,20 @@ class Question:
         return self.weights in (None, "frequency")
 
     def settled(self, problem: Problem, clusters: int, local: bool) -> Question:
-        """The same with a correction; `local`: whether what CR2 needs of each cluster can be had."""
+        """The same with a correction; `local`: whether what CR2 needs of each cluster can be
+        had.
+        """
         adjustable = problem.kind.stats.adjustable
         if self.correction == "CR2" and not adjustable:
-            raise InvalidProblem(f"correction='CR2' is not for {problem.loss.name}. Use correction='CR1'.")
+            raise InvalidProblem(
+                f"correction='CR2' is not for {problem.loss.name}. Use correction='CR1'."
+            )
         if self.correction is not None:
             return self
         second_best = self.kind == "clustered" and clusters < FEW and adjustable and not local
-        return replace(self, correction=self._usual(problem, clusters, local), second_best=second_best)
+        return replace(
+            self, correction=self._usual(problem, clusters, local), second_best=second_best
+        )
 
     def _usual(self, problem: Problem, clusters: int, local: bool) -> str:
         if self.kind == "model":
@@ -133,12 +155,16 @@ def _check_correction(kind: str, correction: str) -> None:
 def check_clusters(kind: str, clusters: Any) -> None:
     """Refuse clusters for another kind than "clustered", and this one without clusters."""
     if (kind == "clustered") != (clusters is not None):
-        fix = "give clusters=, the cluster of each row" if clusters is None else "leave clusters out"
+        fix = (
+            "give clusters=, the cluster of each row" if clusters is None else "leave clusters out"
+        )
         raise InvalidProblem(f"kind={kind!r}: {fix}, or use another kind.")
 
 
 def questions_of(written: Inference) -> list[Question]:
-    """The questions that can have had this answer: what weights mean was said, or is usual; so is a correction."""
+    """The questions that can have had this answer: what weights mean was said, or is usual; so is a
+    correction.
+    """
     said = written.weights or None
     meanings = [None] if said is None else [said, None] if said == "frequency" else [said]
     return [
@@ -164,7 +190,9 @@ def summarised(model: Any, tolerance: float, asked: Question, received: Received
     """What the sums of all agents say of a model that was fitted to that tolerance."""
     problem, stats_of = model.problem, model.problem.kind.stats
     names, fitted = stats_of.coefficients(model)
-    totals = Totals(received.sums, len(names), received.statistics, received.asking, stats_of.events(problem))
+    totals = Totals(
+        received.sums, len(names), received.statistics, received.asking, stats_of.events(problem)
+    )
     refuse_fractional(asked.weights, totals.fractional)
     n = received.statistics.total if asked.counted else totals.rows
     found = _covariance(problem, totals, names, asked, n, received.clusters)
@@ -206,25 +234,35 @@ def summarised(model: Any, tolerance: float, asked: Question, received: Received
     )
 
 
-def _distance(kind: str, names: tuple[str, ...], errors: FloatArray, totals: Totals, tolerance: float) -> float:
-    """How many standard errors the coefficients are from the best ones; refused where there is no telling."""
+def _distance(
+    kind: str, names: tuple[str, ...], errors: FloatArray, totals: Totals, tolerance: float
+) -> float:
+    """How many standard errors the coefficients are from the best ones; refused where there is no
+    telling.
+    """
     steps = np.abs(totals.step())
     if kind == "clustered":
         _refuse_exhausted(names, errors, totals.usual_errors(), steps)
     if not (np.isfinite(errors).all() and (errors > 0).all()):
-        raise InvalidData("the model fits every row exactly: nothing is left to tell how uncertain it is.")
+        raise InvalidData(
+            "the model fits every row exactly: nothing is left to tell how uncertain it is."
+        )
     distance = float((steps / errors).max())
     _refuse_unfinished(tolerance, distance)
     return distance
 
 
-# -- what cannot be asked ----------------------------------------------------------------------------------------------
+# -- what cannot be asked --------------------------------------------------------------------------
 
 
 def check_problem(problem: Any, split: str, kind: str = "model") -> None:
-    """Refuse, with the reason, a problem whose coefficients have no standard errors of that kind."""
+    """Refuse, with the reason, a problem whose coefficients have no standard errors of that
+    kind.
+    """
     if not problem.kind.stats.has_errors:
-        raise InvalidProblem(f"there are no standard errors for a {problem.kind.called}: only for models of rows.")
+        raise InvalidProblem(
+            f"there are no standard errors for a {problem.kind.called}: only for models of rows."
+        )
     if problem.loss.dispersion is None:
         name = problem.loss.name
         if not problem.loss.smooth:
@@ -234,24 +272,32 @@ def check_problem(problem: Any, split: str, kind: str = "model") -> None:
             )
         if kind == "model":
             raise InvalidProblem(
-                f"the {name} loss is no likelihood, so it has no model-based standard errors. Use kind='robust', or "
+                f"the {name} loss is no likelihood, so it has no model-based standard errors. Use "
+                "kind='robust', or "
                 "kind='clustered' with clusters: sandwich standard errors hold for it."
             )
     if not problem.penalty.is_zero:
         raise InvalidProblem(
-            f"the {problem.penalty.name} penalty biases the coefficients, so that standard errors and intervals would "
+            f"the {problem.penalty.name} penalty biases the coefficients, so that standard errors "
+            "and intervals would "
             "not hold. Fit again with penalty 'none'."
         )
     if split != "samples":
         raise InvalidProblem(
-            f"inference is for data split by samples; this is split by {split}, where products of columns at "
+            f"inference is for data split by samples; this is split by {split}, where products of "
+            "columns at "
             "different parties would have to be told."
         )
 
 
 _INSTEAD = {
-    "absolute": "Fit with loss='huber' and a small threshold and use kind='robust', or bootstrap the fit",
-    "quantile": "Bootstrap the fit; for the median, loss='huber' with a small threshold and kind='robust' is near it",
+    "absolute": (
+        "Fit with loss='huber' and a small threshold and use kind='robust', or bootstrap the fit"
+    ),
+    "quantile": (
+        "Bootstrap the fit; for the median, loss='huber' with a small threshold and kind='robust' "
+        "is near it"
+    ),
     "hinge": "Fit with loss='logistic', or with loss='squared_hinge' and kind='robust'",
 }
 """What to use where there are no standard errors."""
@@ -262,7 +308,8 @@ def refuse_few_clusters(model: Any, count: int) -> None:
     needed = count_coefficients(model)
     if count < max(needed, 2):
         raise InvalidData(
-            f"there are {count} clusters and {needed} coefficients: clustered standard errors need at least as many "
+            f"there are {count} clusters and {needed} coefficients: clustered standard errors "
+            "need at least as many "
             "clusters as coefficients, and two. Use kind='robust', or fewer columns."
         )
 
@@ -276,21 +323,29 @@ def refuse_fractional(weights: str | None, fractional: int) -> None:
     """Refuse to guess what weights mean that are no counts."""
     if weights is None and fractional:
         raise InvalidData(
-            f"{fractional} of the rows have weights that are no whole numbers, so the weights are no counts. Say what "
-            "they are: weights='sampling' (inverse probabilities of selection), weights='precision' (inverse "
+            f"{fractional} of the rows have weights that are no whole numbers, so the weights are "
+            "no counts. Say what "
+            "they are: weights='sampling' (inverse probabilities of selection), "
+            "weights='precision' (inverse "
             "variances), or weights='frequency'."
         )
 
 
-def _refuse_exhausted(names: tuple[str, ...], errors: FloatArray, usual: FloatArray, steps: FloatArray) -> None:
-    """Refuse coefficients that fit every cluster exactly; `usual`: the errors of independent rows."""
+def _refuse_exhausted(
+    names: tuple[str, ...], errors: FloatArray, usual: FloatArray, steps: FloatArray
+) -> None:
+    """Refuse coefficients that fit every cluster exactly; `usual`: the errors of independent
+    rows.
+    """
     rough = steps > CLOSE * errors
     nothing = errors < np.where(rough, ALMOST_NOTHING, NOTHING) * usual
     if nothing.any():
         involved = ", ".join(name for name, gone in zip(names, nothing, strict=True) if gone)
         raise InvalidData(
-            f"the clusters cannot tell how uncertain the coefficients of {involved} are: every cluster is fitted "
-            "exactly, because as many columns are constant within clusters as there are clusters. Leave columns out, "
+            f"the clusters cannot tell how uncertain the coefficients of {involved} are: every "
+            "cluster is fitted "
+            "exactly, because as many columns are constant within clusters as there are clusters. "
+            "Leave columns out, "
             "or use kind='robust'."
         )
 
@@ -299,16 +354,19 @@ def _refuse_unfinished(tolerance: float, distance: float) -> None:
     if distance > CLOSE:
         tol = tolerance * (0.1 * CLOSE / distance) ** 2
         raise InvalidData(
-            f"the model is not exact enough: a coefficient is about {distance:.2g} standard errors from the best "
+            f"the model is not exact enough: a coefficient is about {distance:.2g} standard "
+            "errors from the best "
             f"one. Fit again with tol={tol:.0e}."
         )
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 def units_of(model: Any) -> FloatArray | None:
-    """The matrix from the coefficients of prepared columns to those of raw units; None: they are the same."""
+    """The matrix from the coefficients of prepared columns to those of raw units; None: they are
+    the same.
+    """
     if model.preparation is None:
         return None
     A, constants = model.preparation.units()
@@ -333,7 +391,12 @@ class Uncertainty:
 
 
 def _covariance(
-    problem: Problem, totals: Totals, names: tuple[str, ...], asked: Question, n: float, clusters: int
+    problem: Problem,
+    totals: Totals,
+    names: tuple[str, ...],
+    asked: Question,
+    n: float,
+    clusters: int,
 ) -> Uncertainty:
     """The covariance of the coefficients as people know them."""
     k = totals.k
@@ -366,7 +429,10 @@ def _correction(problem: Problem, asked: Question, n: float, k: int, clusters: i
     if asked.kind == "clustered":
         several = clusters / (clusters - 1)
         whole = several * (n - 1) / (n - k)
-        factors |= {"CR1S": whole, "CR1": whole if problem.kind.stats.is_least_squares(problem) else several}
+        factors |= {
+            "CR1S": whole,
+            "CR1": whole if problem.kind.stats.is_least_squares(problem) else several,
+        }
     return factors[str(asked.correction)]
 
 
@@ -378,12 +444,14 @@ def _degrees(
         return adjusted
     if asked.correction == "CR1":
         return np.full(k, clusters - 1.0)
-    if problem.kind.stats.is_least_squares(problem) and (asked.kind == "model" or asked.correction == "HC1"):
+    if problem.kind.stats.is_least_squares(problem) and (
+        asked.kind == "model" or asked.correction == "HC1"
+    ):
         return np.full(k, n - k)
     return None
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
+# -- words -----------------------------------------------------------------------------------------
 
 
 def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
@@ -392,7 +460,10 @@ def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
     reference = problem.kind.stats.reference(model)
     named = "" if asked.correction in ("", "CR1S", "CR0") else f" ({asked.correction})"
     several = f" by {clusters} clusters" if asked.kind == "clustered" else ""
-    return f"{problem.loss.name}{reference}: {asked.kind} standard errors{named}{several}, n = {n:.10g}"
+    return (
+        f"{problem.loss.name}{reference}: {asked.kind} standard errors{named}{several}, n = "
+        f"{n:.10g}"
+    )
 
 
 def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) -> list[str]:
@@ -406,14 +477,18 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
         notes[-1] += ", in raw units (the fit scaled the columns)"
         constant = problem.kind.stats.constant(model)
         if constant and not problem.intercept:
-            notes.append(f"constant: {constant:.5g} (fixed: the columns were centred, and there is no intercept)")
+            notes.append(
+                f"constant: {constant:.5g} (fixed: the columns were centred, and there is no "
+                "intercept)"
+            )
     if totals.weighted:
         notes.append(f"weights: {_MEANINGS[asked.weights]}")
     return notes
 
 
 _MEANINGS = {
-    None: "frequency, because all are whole numbers (a row counts as that many rows; say if they are sampling or "
+    None: "frequency, because all are whole numbers (a row counts as that many rows; say if they "
+    "are sampling or "
     "precision weights)",
     "frequency": "frequency (a row counts as that many rows)",
     "sampling": "sampling (inverse probabilities of selection; their scale does not matter)",
@@ -421,24 +496,30 @@ _MEANINGS = {
 }
 
 
-def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArray | None) -> list[str]:
+def _warnings(
+    asked: Question, totals: Totals, clusters: int, degrees: FloatArray | None
+) -> list[str]:
     """Why the numbers may be less reliable than they look."""
     found = []
     if asked.weights == "frequency" and totals.fractional:
         found.append(
-            f"{totals.fractional} of the frequency weights are no whole numbers, but they count equal rows. If they "
+            f"{totals.fractional} of the frequency weights are no whole numbers, but they count "
+            "equal rows. If they "
             "are no counts, use weights='sampling' or weights='precision'."
         )
     if asked.kind == "clustered" and clusters < FEW:
         used = f"{asked.correction}, z"
         if degrees is not None:
             least, most = degrees.min(), degrees.max()
-            span = f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
+            span = (
+                f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
+            )
             used = f"{asked.correction}, t with {span} degrees of freedom"
         text = f"there are only {clusters} clusters ({used}). Intervals may still be too short."
         if asked.second_best:
             text += (
-                " CR2 is more reliable. It needs each cluster within one party, and between organisations budgets with "
+                " CR2 is more reliable. It needs each cluster within one party, and between "
+                "organisations budgets with "
                 "room for its sums."
             )
         found.append(text)

@@ -1,14 +1,17 @@
-"""Which strengths are worth trying: a grid from a model that uses no column to one that hardly feels the penalty.
+"""Which strengths are worth trying: a grid from a model that uses no column to one that hardly
+feels the penalty.
 
-    q = ∇ (1/n) Σ s ℓ   at coefficients of 0 and the best intercept: a `Sum` for the intercept, and one of q
+    q = ∇ (1/n) Σ s ℓ   at coefficients of 0 and the best intercept: a `Sum` for the intercept, and
+                        one of q
 
-The first strength is the least at which all coefficients are 0: prox_g(q) = 0. A penalty such as l2 never gives 0; then
-it is the strength at which scores are less than a tenth of the labels' scale from the constant:
+The first strength is the least at which all coefficients are 0: prox_g(q) = 0. A penalty such as l2
+never gives 0; then it is the strength at which scores are less than a tenth of the labels' scale
+from the constant:
 
     w ≈ q/λ,   √(mean (x·w)²) ≤ √trace(S) ‖q‖/λ   with S the covariance of the columns
 
-For a ball, the radius takes the place of the strength, from a small one up. P is convex, so that no model in a ball of
-less than P/‖q‖ (in the dual norm) loses nothing: radii are multiples of it.
+For a ball, the radius takes the place of the strength, from a small one up. P is convex, so that no
+model in a ball of less than P/‖q‖ (in the dual norm) loses nothing: radii are multiples of it.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ COUNT = 20
 SPARSE, SMOOTH = 1e-3, 1e-5
 """The last strength as a share of the first, for penalties that give zeros and for others."""
 MOVED = 0.1
-"""How far, as a share of the labels' scale, scores move at the first strength of a penalty that gives no zeros."""
+"""How far, as a share of the labels' scale, scores move at the first strength of a penalty that
+gives no zeros.
+"""
 HALVINGS = 60
 SMALLEST, LARGEST = 0.25, 64.0
 """The first and the last radius of a ball, in units of that in which a model could lose nothing."""
@@ -55,20 +60,26 @@ def knob(settings: dict[str, Any]) -> str:
 
 def knob_of(penalty: str) -> str:
     """The same from the name of a penalty."""
-    return knob(vars(PENALTIES[penalty])["__dataclass_fields__"]) if penalty in PENALTIES else KNOBS[0]
+    return (
+        knob(vars(PENALTIES[penalty])["__dataclass_fields__"]) if penalty in PENALTIES else KNOBS[0]
+    )
 
 
 def check_strength(problem: Problem) -> None:
     """Refuse a problem whose penalty has no strength to choose."""
     if not any(hasattr(getattr(problem, "penalty", None), name) for name in KNOBS):
         what = problem.kind.report.words(problem)
-        raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2, or a ball, which has a radius.")
+        raise InvalidProblem(
+            f"{what}: this penalty has no strength; use l1 or l2, or a ball, which has a radius."
+        )
 
 
 def check_strengths(strengths: Sequence[float]) -> tuple[float, ...]:
     """The strengths as numbers, if they make sense."""
     if not len(strengths):
-        raise InvalidProblem("a path needs at least one strength, e.g. strengths=np.logspace(0, -3, 10).")
+        raise InvalidProblem(
+            "a path needs at least one strength, e.g. strengths=np.logspace(0, -3, 10)."
+        )
     if wrong := [strength for strength in strengths if not 0 <= as_number(strength) < math.inf]:
         raise InvalidProblem(f"strengths are numbers from 0 up, not {wrong[0]!r}.")
     if len(set(map(float, strengths))) < len(strengths):
@@ -77,15 +88,21 @@ def check_strengths(strengths: Sequence[float]) -> tuple[float, ...]:
 
 
 def gradient_at_constant(agent: Agent) -> Protocol[FloatArray]:
-    """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent that was introduced."""
+    """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent
+    that was introduced.
+    """
     return (yield from agent.problem.kind.local.gradient_at_constant(agent))
 
 
 def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:
-    """So many strengths, the largest first, in equal ratios; `agent` was introduced, and all know q."""
+    """So many strengths, the largest first, in equal ratios; `agent` was introduced, and all know
+    q.
+    """
     length = float(np.linalg.norm(q))
     if not length > 0:
-        raise InvalidProblem("no column has anything to do with the labels, so no strength is better than another.")
+        raise InvalidProblem(
+            "no column has anything to do with the labels, so no strength is better than another."
+        )
     if isinstance(ball := agent.problem.penalty, Ball):
         unit = agent.known.gap_unit / (length if ball.for_matrices else ball.dual_norm(q))
         return tuple(np.geomspace(SMALLEST * unit, LARGEST * unit, count).tolist())

@@ -1,18 +1,21 @@
-"""Which cells of a table of counts a party withholds, so that the totals of rows and columns tell no small cell.
+"""Which cells of a table of counts a party withholds, so that the totals of rows and columns tell
+no small cell.
 
-A cell is small if it has some rows, but fewer than `minimum`. Without more, a total less the other cells would be its
-count. So for every small cell, find another table of whole numbers that
+A cell is small if it has some rows, but fewer than `minimum`. Without more, a total less the other
+cells would be its count. So for every small cell, find another table of whole numbers that
 
     has the same totals of all rows and columns,
     is equal in all cells that are told, and
     has at least `minimum` rows in the small cell.
 
-All cells in which that table differs are withheld, too. Whoever sees the totals and the other cells cannot tell the two
-tables apart, so every withheld cell can have at least two values, and a small cell may be one that is not small.
+All cells in which that table differs are withheld, too. Whoever sees the totals and the other cells
+cannot tell the two tables apart, so every withheld cell can have at least two values, and a small
+cell may be one that is not small.
 
-Such a table comes from paths. To have more rows in (i, j), lower a cell of row i, raise another one of the same
-column, lower one of that row, and so on, until a cell of column j is lowered. A path costs the rows of the cells that
-it withholds and that were told so far; the cheapest is taken. A cell without rows costs more than all others together.
+Such a table comes from paths. To have more rows in (i, j), lower a cell of row i, raise another one
+of the same column, lower one of that row, and so on, until a cell of column j is lowered. A path
+costs the rows of the cells that it withholds and that were told so far; the cheapest is taken. A
+cell without rows costs more than all others together.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ Cell = tuple[int, int]
 def withheld(counts: Counts, minimum: int) -> Bools:
     """Which cells of a table are withheld: small ones, and those that the totals need to hide them.
 
-    Every total of a row or column is 0 or at least the minimum. A table with fewer rows is withheld as a whole.
+    Every total of a row or column is 0 or at least the minimum. A table with fewer rows is withheld
+    as a whole.
     """
     hidden = small(counts, minimum)
     if small(counts.sum(), minimum):
@@ -58,7 +62,9 @@ def _hide(counts: Counts, hidden: Bools, cell: Cell, minimum: int) -> None:
 
 
 def _cheapest_path(other: Counts, price: FloatArray, cell: Cell) -> tuple[list[Cell], list[Cell]]:
-    """The cells that have fewer rows, and those that have more, if the given cell has more; Bellman and Ford's path."""
+    """The cells that have fewer rows, and those that have more, if the given cell has more; Bellman
+    and Ford's path.
+    """
     first, last = cell
     lowering = np.where(other > 0, price, np.inf)
     lowering[cell] = np.inf
@@ -72,7 +78,9 @@ def _cheapest_path(other: Counts, price: FloatArray, cell: Cell) -> tuple[list[C
         changed = _shorten(to_column, row_before, to_row[:, None] + lowering)
         changed |= _shorten(to_row, column_before, to_column[:, None] + price.T)
     if np.isinf(to_column[last]):
-        raise ValueError("the total of a row or column is small: pool its category with others first.")
+        raise ValueError(
+            "the total of a row or column is small: pool its category with others first."
+        )
     lowered: list[Cell] = []
     raised: list[Cell] = []
     column = last
@@ -86,7 +94,9 @@ def _cheapest_path(other: Counts, price: FloatArray, cell: Cell) -> tuple[list[C
 
 
 def _shorten(lengths: FloatArray, before: Counts, ways: FloatArray) -> bool:
-    """Take ways that are shorter than those known so far; `ways`: from each place before, to each place."""
+    """Take ways that are shorter than those known so far; `ways`: from each place before, to each
+    place.
+    """
     best = ways.min(axis=0)
     shorter = best < lengths
     lengths[shorter] = best[shorter]

@@ -1,10 +1,12 @@
 """Count rows by the values of two columns, without small cells.
 
-    Sum  of both columns the hashes, rows and names of the values (`categories.category_counts`): the totals
-    Sum  for every cell the rows that a party sends, and whether it withholds rows (`suppression.withheld`)
+    Sum  of both columns the hashes, rows and names of the values (`categories.category_counts`):
+         the totals
+    Sum  for every cell the rows that a party sends, and whether it withholds rows
+         (`suppression.withheld`)
 
-A party withholds cells of its own table before it sends anything. So no message contains a small cell, or shows one
-together with the totals. The same holds for sums of messages.
+A party withholds cells of its own table before it sends anything. So no message contains a small
+cell, or shows one together with the totals. The same holds for sums of messages.
 """
 
 from __future__ import annotations
@@ -58,9 +60,12 @@ class TwoWay:
 
 
 @discloses(
-    "of each value of the two columns with at least minimum-count rows here a hash, by which a guess can be confirmed, "
-    "its rows, added up, and its name; for every two values, the rows that have both, added up, without those that it "
-    "withholds: fewer than minimum-count, or what totals need to hide these; and which ones it withholds, added up",
+    "of each value of the two columns with at least minimum-count rows here a hash, by which a "
+    "guess can be confirmed, "
+    "its rows, added up, and its name; for every two values, the rows that have both, added up, "
+    "without those that it "
+    "withholds: fewer than minimum-count, or what totals need to hide these; and which ones it "
+    "withholds, added up",
     splits=("samples",),
 )
 def two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
@@ -68,11 +73,17 @@ def two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
     site = Site(site.index, site.count, site.data, secure_sums=site.secure_sums, rules=rules)
     cells = cells_of(site.data)
     names = column_names(site.data)
-    protocols = [category_counts(name, own, rules.minimum, True, site) for name, own in zip(names, cells, strict=True)]
+    protocols = [
+        category_counts(name, own, rules.minimum, True, site)
+        for name, own in zip(names, cells, strict=True)
+    ]
     counted = yield from combined(protocols)
     rows, columns = [_margin(rows_of, others) for rows_of, others in counted]
     table = np.zeros((rows.size, columns.size), np.intp)
-    places = [_places(own, margin, rules.minimum) for own, margin in zip(cells, (rows, columns), strict=True)]
+    places = [
+        _places(own, margin, rules.minimum)
+        for own, margin in zip(cells, (rows, columns), strict=True)
+    ]
     np.add.at(table, tuple(places), 1)
     hidden = withheld(table, rules.minimum)
     shown = np.where(hidden, 0, table)
@@ -82,7 +93,9 @@ def two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
 
 
 def _margin(rows_of: dict[Category, int], others: int) -> Margin:
-    """A margin; values that are all numbers are in the order of numbers, and a missing value is the last."""
+    """A margin; values that are all numbers are in the order of numbers, and a missing value is the
+    last.
+    """
     totals = {_as_text(value): rows for value, rows in rows_of.items()}
     order = partial(_order, numbers=_are_numbers(list(totals)))
     values = tuple(sorted(totals, key=order))

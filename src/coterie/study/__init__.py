@@ -1,1 +1,3 @@
-"""Between organisations: what each party runs, how it is known to the others, and what it tells them."""
+"""Between organisations: what each party runs, how it is known to the others, and what it tells
+them.
+"""

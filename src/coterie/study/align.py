@@ -2,15 +2,16 @@
 
     key     = SHA-256 of a random number from every party, new for every run
     h(id)   = HMAC-SHA-256(key, type and id), 16 bytes
-    common  = the ids whose h is at every party: each adds its set to those of its branch of the spanning tree
+    common  = the ids whose h is at every party: each adds its set to those of its branch of the
+            spanning tree
 
-By default a party shows its parent in the tree the h of what its branch has in common. Who knows the key can try
-guesses, so a parent that suspects a certain id at its child can confirm it. With `psi` it cannot: parent and child run
-a private set intersection (ECDH, the openmined-psi library), in which the parent learns the common ids and the child
-learns how many the parent has.
+By default a party shows its parent in the tree the h of what its branch has in common. Who knows
+the key can try guesses, so a parent that suspects a certain id at its child can confirm it. With
+`psi` it cannot: parent and child run a private set intersection (ECDH, the openmined-psi library),
+in which the parent learns the common ids and the child learns how many the parent has.
 
-In both cases everybody learns in the end which of its own ids are common to all. Rows are then sorted by id, and all
-compare a keyed digest of the order.
+In both cases everybody learns in the end which of its own ids are common to all. Rows are then
+sorted by id, and all compare a keyed digest of the order.
 """
 
 from __future__ import annotations
@@ -50,28 +51,39 @@ def aligned(
     duplicates: Literal["error", "first"],
     psi: bool,
 ) -> Table:
-    """The rows whose ids occur at every party, sorted by id; checked by all before anybody goes on."""
+    """The rows whose ids occur at every party, sorted by id; checked by all before anybody goes
+    on.
+    """
     table = align([table], duplicates=duplicates)[0][0]
     ids = table.ids
     assert ids is not None
     mine = Card("text" if ids.dtype.kind == "U" else "integers", len(ids), nonce)
     cards = [_card(part) for part in broadcast.all_gather(msgspec.msgpack.encode(mine), "ids")]
-    counts = "; ".join(f"{name} has {card.rows} ({card.kind})" for name, card in zip(names, cards, strict=True))
+    counts = "; ".join(
+        f"{name} has {card.rows} ({card.kind})" for name, card in zip(names, cards, strict=True)
+    )
     if len({card.kind for card in cards}) > 1:
-        raise InvalidData(f"ids are integers at some parties and text at others: {counts}. Convert them to one type.")
+        raise InvalidData(
+            f"ids are integers at some parties and text at others: {counts}. Convert them to one "
+            "type."
+        )
     key = hashlib.sha256(b"".join(hashlib.sha256(card.nonce).digest() for card in cards)).digest()
     hashes = _hashes(ids, key)
     if len({*_cut(hashes.tobytes())}) < len(hashes):
         raise InvalidData("two ids have the same keyed hash; start again.")
     local = _common_by_psi(ids, hashes, broadcast) if psi else _common_by_hash(hashes, broadcast)
     if not local.any():
-        raise InvalidData(f"no id occurs at every party: {counts}. Check that all use the same column as id.")
+        raise InvalidData(
+            f"no id occurs at every party: {counts}. Check that all use the same column as id."
+        )
     table = table.take_rows(np.flatnonzero(local))
     order = hmac.digest(key, b"order" + _hashes(table.ids, key).tobytes(), "sha256")
     orders = broadcast.all_gather(order, "order")
     different = [name for name, theirs in zip(names, orders, strict=True) if theirs != orders[0]]
     if different:
-        raise ProtocolError(f"the rows are in another order at {', '.join(different)} than at {names[0]}.")
+        raise ProtocolError(
+            f"the rows are in another order at {', '.join(different)} than at {names[0]}."
+        )
     return table
 
 
@@ -84,7 +96,9 @@ def _card(part: bytes) -> Card:
 
 def _hashes(ids: npt.NDArray[Any] | None, key: bytes) -> npt.NDArray[Any]:
     assert ids is not None
-    made = b"".join(hmac.digest(key, element.encode(), "sha256")[:HASH_BYTES] for element in _elements(ids))
+    made = b"".join(
+        hmac.digest(key, element.encode(), "sha256")[:HASH_BYTES] for element in _elements(ids)
+    )
     return np.frombuffer(made, f"V{HASH_BYTES}")
 
 
@@ -115,7 +129,9 @@ def _cut(joined: bytes) -> list[bytes]:
 def _common_by_psi(
     ids: npt.NDArray[Any], hashes: npt.NDArray[Any], broadcast: SignedBroadcast
 ) -> npt.NDArray[np.bool_]:
-    """Up the tree, each parent intersects with its children privately; down the tree, the root tells what is common."""
+    """Up the tree, each parent intersects with its children privately; down the tree, the root
+    tells what is common.
+    """
     elements, links = _elements(ids), broadcast.links
     mine = np.ones(len(ids), bool)
     for child in broadcast.children:
@@ -139,7 +155,9 @@ def _ask_psi(links: GrpcMesh, child: int, elements: list[str]) -> npt.NDArray[np
     """Which of these elements the child has too."""
     psi = _library()
     client = psi.client.CreateWithNewKey(True)
-    links.send_bytes(child, client.CreateRequest(elements).SerializeToString(), Tag("study", 0, "psi request"))
+    links.send_bytes(
+        child, client.CreateRequest(elements).SerializeToString(), Tag("study", 0, "psi request")
+    )
     setup, response = psi.ServerSetup(), psi.Response()
     _parse(setup, links.receive_bytes(child, Tag("study", 0, "psi setup")))
     _parse(response, links.receive_bytes(child, Tag("study", 0, "psi response")))
@@ -167,7 +185,9 @@ def _parse(message: Any, content: bytes) -> None:
     try:
         message.ParseFromString(content)
     except Exception as error:  # protobuf's own class of errors
-        raise ProtocolError(f"unexpected payload in the private set intersection: {error}") from error
+        raise ProtocolError(
+            f"unexpected payload in the private set intersection: {error}"
+        ) from error
 
 
 def _library() -> Any:

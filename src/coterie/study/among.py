@@ -1,4 +1,6 @@
-"""One organisation among the others: `Parties` over signed messages and sums, as far as every policy allows."""
+"""One organisation among the others: `Parties` over signed messages and sums, as far as every
+policy allows.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ from coterie.run.site import NO_RULES, Rules, Site
 from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
 from coterie.study.policy import Account, agree_on_limits, agree_to_begin
 from coterie.study.rounds import Reports, take_rounds
-from coterie.study.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
+from coterie.study.session import (
+    Say,
+    Session,
+    check_totals,
+    in_session,
+    matched,
+    summaries,
+    transport_of,
+)
 from coterie.study.study import PartyFile, Study
 
 T = TypeVar("T")
@@ -51,18 +61,24 @@ class Among(Parties):
         return self.sites[0]
 
     @staticmethod
-    def begin(session: Session, operation: Operation[Any], table: Table, held: Table | None = None) -> Among:
+    def begin(
+        session: Session, operation: Operation[Any], table: Table, held: Table | None = None
+    ) -> Among:
         """Begin if all policies allow it: match rows, compare cards, agree on the strictest rules.
 
         held    all that this party holds, for its budget, if the operation is about a part of it
         """
         study = session.study
         if operation.governed:
-            agree_to_begin(session, table.n, empty=not operation.needs_rows and study.split == "samples")
+            agree_to_begin(
+                session, table.n, empty=not operation.needs_rows and study.split == "samples"
+            )
         table = matched(session, table) if operation.matches else table
         cards = summaries(session, table)
         if not operation.governed:
-            return Among.of(session, operation, table, cards, Account(session.own.party, math.inf), NO_RULES)
+            return Among.of(
+                session, operation, table, cards, Account(session.own.party, math.inf), NO_RULES
+            )
         own = cards[session.me] if held is None else TableSummary.of(held, names=False)
         account = Account.of(session, own)
         rules = Rules(*agree_on_limits(session, cards))
@@ -79,9 +95,18 @@ class Among(Parties):
     ) -> Among:
         """Parties that have begun already, know of each other's tables, and agree on rules."""
         study, policy = session.study, session.own.policy
-        own = Rules(policy.minimum_count, account.allowance - account.told, policy.per_party, policy.minimum_rows)
-        site = Site(session.me, len(study.names), table, secure_sums=study.has_secure_sums, rules=own)
-        return Among(operation, study.split, cards, rules, Bill(session.network), session, (site,), account)
+        own = Rules(
+            policy.minimum_count,
+            account.allowance - account.told,
+            policy.per_party,
+            policy.minimum_rows,
+        )
+        site = Site(
+            session.me, len(study.names), table, secure_sums=study.has_secure_sums, rules=own
+        )
+        return Among(
+            operation, study.split, cards, rules, Bill(session.network), session, (site,), account
+        )
 
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
         declared = self.declared(query)
@@ -93,11 +118,15 @@ class Among(Parties):
         own = query(self.site)
         return [own if index == self.site.index else None for index in range(self.site.count)]
 
-    def map(self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None) -> Among:
+    def map(
+        self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None
+    ) -> Among:
         site = replace(self.site, data=step(self.site), scratch={})
         return replace(self, sites=(site,), cards=self.cards if cards is None else cards)
 
-    def run_protocol(self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds") -> T | None:
+    def run_protocol(
+        self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds"
+    ) -> T | None:
         self.declared(protocol)
         transport = transport_of(self.session, self.bill)
         transport.account = self.account
@@ -138,7 +167,8 @@ class Part:
         before: Callable[[Session], None] = lambda session: None,
         held: Table | None = None,
     ) -> T:
-        """Take part with what `alone` made of its table; a result with a file is written to the party's folder.
+        """Take part with what `alone` made of its table; a result with a file is written to the
+        party's folder.
 
         before    what else all parties do first, when they have met
         held      all that this party holds, for its budget, if the operation is about a part of it

@@ -1,4 +1,6 @@
-"""What a party ends with: a result, the path it was chosen from, standard errors; signed by all, and as files."""
+"""What a party ends with: a result, the path it was chosen from, standard errors; signed by all,
+and as files.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,18 @@ class Answer:
     def signed(self, session: Session) -> Answer:
         """The same with everybody's signature under every certificate."""
         if self.path is not None:
-            path = replace(self.path, results=tuple(_signed(session, result) for result in self.path.results))
+            path = replace(
+                self.path, results=tuple(_signed(session, result) for result in self.path.results)
+            )
             return replace(self, path=path, result=path.chosen_result)
         told: dict[str, Any] = {}
         if self.inference is not None:
             found = self.inference
-            settings = {"kind": found.kind, "weights": found.weights, "correction": found.correction}
+            settings = {
+                "kind": found.kind,
+                "weights": found.weights,
+                "correction": found.correction,
+            }
             clusters = {"clusters": found.clusters, "shared": found.clusters_shared}
             assert found.sums is not None
             told["inference"] = {**settings, **clusters, "sums": digest(found.sums)}
@@ -61,7 +69,10 @@ class Answer:
         folder, content = self.result.folder, bill_as_stored(self.result.bill)
         assert folder is not None, "the place was chosen"
         if self.path is not None:
-            content["path"] = {"total": vars(self.path.total), "validation": vars(self.path.validation)}
+            content["path"] = {
+                "total": vars(self.path.total),
+                "validation": vars(self.path.validation),
+            }
             self.path.save(folder / PATH)
         if self.choosing is not None:
             content["choice"] = vars(self.choosing)
@@ -74,7 +85,8 @@ class Answer:
             if self.choice is not None:
                 write_atomically(new / CHOICE, json.dumps(self.choice.told(), indent=1).encode())
             write_atomically(new / BILL, json.dumps(content, indent=1).encode())
-        # What an earlier run, or an earlier version of the study, left there is not about this model.
+        # What an earlier run, or an earlier version of the study, left there is not about this
+        # model.
         (folder / FAILURE).unlink(missing_ok=True)
         if self.inference is None:
             (folder / INFERENCE).unlink(missing_ok=True)
@@ -85,7 +97,9 @@ class Answer:
 
 
 def run_in(folder: FilePath) -> str:
-    """The digest of the run whose result is in that folder; empty if there is none that all parties signed."""
+    """The digest of the run whose result is in that folder; empty if there is none that all parties
+    signed.
+    """
     try:
         certificate = Certificate.load(folder / "certificate.json")
     except CoterieError:
@@ -94,12 +108,19 @@ def run_in(folder: FilePath) -> str:
 
 
 def write_failure(folder: FilePath, error: CoterieError) -> None:
-    """Note why a run ended without a result, next to what an earlier run left in the folder, which stays."""
+    """Note why a run ended without a result, next to what an earlier run left in the folder, which
+    stays.
+    """
     if not folder.is_dir():
         return
     party = error.party if isinstance(error, PartyLost) else ""
     status = error.status
-    content = {"status": status, "exit_code": status.exit_code, "reason": str(error), "lost_party": party or None}
+    content = {
+        "status": status,
+        "exit_code": status.exit_code,
+        "reason": str(error),
+        "lost_party": party or None,
+    }
     with contextlib.suppress(OSError):
         write_atomically(folder / FAILURE, json.dumps(content, indent=1).encode())
 
@@ -111,7 +132,9 @@ def _signed(session: Session, result: Result, told: dict[str, Any] | None = None
     return replace(result, model=model, certificate=signed_by_all(session, certificate))
 
 
-def _with_parts(certificate: Certificate, study: Study, parts: list[str], told: dict[str, Any]) -> Certificate:
+def _with_parts(
+    certificate: Certificate, study: Study, parts: list[str], told: dict[str, Any]
+) -> Certificate:
     """The certificate, naming what every party holds of the model that it is about."""
     held = dict(zip(study.names, parts, strict=True))
     return replace(certificate, settings={**certificate.settings, **told, "parts": held})

@@ -1,7 +1,9 @@
-"""What parties tell all others outside of sums: every such message is declared here, or refused when it is to be sent.
+"""What parties tell all others outside of sums: every such message is declared here, or refused
+when it is to be sent.
 
-The page that a party agrees to lists the sentences of all that apply to its study, operation by operation. The queries
-of an `Operation` are declared where they are written, and come on the page in the same way.
+The page that a party agrees to lists the sentences of all that apply to its study, operation by
+operation. The queries of an `Operation` are declared where they are written, and come on the page
+in the same way.
 """
 
 from __future__ import annotations
@@ -54,10 +56,13 @@ def _prepares_by_rows(study: Study) -> bool:
     return study.split != "features" and study.make_preparation() is not None
 
 
-POLICIES = Broadcast("policies", "whether your policy allows the study", ("fit", "describe", "crosstab", "evaluate"))
+POLICIES = Broadcast(
+    "policies", "whether your policy allows the study", ("fit", "describe", "crosstab", "evaluate")
+)
 CARDS = Broadcast(
     "cards",
-    "the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes, and if "
+    "the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, "
+    "the classes, and if "
     "rows are split a digest of the column names",
     OPERATIONS,
 )
@@ -69,7 +74,10 @@ NAME_KEYS = Broadcast(
 )
 NAMES = Broadcast(
     "names",
-    "keyed hashes of the column names, to find names that two parties have: parties can test guesses",
+    (
+        "keyed hashes of the column names, to find names that two parties have: parties can test "
+        "guesses"
+    ),
     ("fit", "evaluate", "predict", "verify"),
     _same_order,
 )
@@ -86,31 +94,46 @@ MASKS = Broadcast(
 )
 TOTALS = Broadcast("totals", "a digest of the sums that you received")
 AGREEMENT = Broadcast("agreement", "a digest of your model", ("evaluate",), _by_samples)
-DONE = Broadcast("done", "that your result is written", ("describe", "crosstab", "evaluate", "predict", "verify"))
+DONE = Broadcast(
+    "done", "that your result is written", ("describe", "crosstab", "evaluate", "predict", "verify")
+)
 
 LEAST_ROWS = Broadcast("least rows of a group", "your minimum-count", ("fit",), _prepares_by_rows)
 METHODS_ALLOWED = Broadcast("allowed", "the methods that your policy allows", ("fit",))
 COMMITMENTS = Broadcast(
     "digests",
-    "a keyed hash of your data. The key (nonce.txt) never leaves this machine, so nobody can test guesses",
+    (
+        "a keyed hash of your data. The key (nonce.txt) never leaves this machine, so nobody can "
+        "test "
+        "guesses"
+    ),
     ("fit",),
 )
 CHECKPOINTS = Broadcast("checkpoints", "digests of the sums in your checkpoints", ("fit",))
 PARTS = Broadcast("parts", "in the end a digest of your model", ("fit",))
 SIGNATURES = Broadcast("signatures", "in the end your signature of the certificate", ("fit",))
 EARLIER_RESULTS = Broadcast(
-    "earlier results", "whether you keep an earlier result, and the runs of that result and its model", ("fit",)
+    "earlier results",
+    "whether you keep an earlier result, and the runs of that result and its model",
+    ("fit",),
 )
 WRITTEN = Broadcast("written", "whether your result is written", ("fit",))
 
 FITTED_WITHOUT = Broadcast(
-    "fitted without", "with --without, whether the model was fitted again", ("predict",), _by_features
+    "fitted without",
+    "with --without, whether the model was fitted again",
+    ("predict",),
+    _by_features,
 )
 
 CLAIMS = Broadcast(
-    "claims", "the numbers of your certificate, a digest of it, and what is wrong with your files", ("verify",)
+    "claims",
+    "the numbers of your certificate, a digest of it, and what is wrong with your files",
+    ("verify",),
 )
-STANDARD_ERRORS = Broadcast("standard errors", "what is wrong with your standard errors", ("verify",))
+STANDARD_ERRORS = Broadcast(
+    "standard errors", "what is wrong with your standard errors", ("verify",)
+)
 
 BROADCASTS = (
     POLICIES,

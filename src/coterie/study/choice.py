@@ -1,7 +1,8 @@
 """Which linear model suits the parties of a study: each is one user, and all messages are sums.
 
-The same search as in one process (`coterie.stats.choosing`): a party deals its own rows into folds, learns with the
-others from all but one, and tells how it did on that one, added to what the others tell.
+The same search as in one process (`coterie.stats.choosing`): a party deals its own rows into folds,
+learns with the others from all but one, and tells how it did on that one, added to what the others
+tell.
 """
 
 from __future__ import annotations
@@ -42,17 +43,30 @@ class OneOfMany:
     def __init__(self, fits: Fits):
         study = fits.session.study
         self.fits, self.sent = fits, Cost()
-        self._own = deal_by_class(fits.table, fits.session.me, FOLDS, study.seed, fits.ready.classes is not None)
+        self._own = deal_by_class(
+            fits.table, fits.session.me, FOLDS, study.seed, fits.ready.classes is not None
+        )
         self._last: dict[int, Result] = {}
 
     def marks(self, candidate: Candidate, fold: int) -> Marks:
         fits = self.fits
         kept, held = (pick(fits.table, self._own, fold) for pick in (without, only))
-        how = {"before": self._last.get(fold), "called": f"choice, fold {fold}", "limits": Limits(**QUICK)}
-        result = whole(fits.fit(candidate.problem, table=kept, method=candidate.how["method"], **how))  # type: ignore[arg-type]
+        fitted = fits.fit(
+            candidate.problem,
+            table=kept,
+            method=candidate.how["method"],
+            before=self._last.get(fold),
+            called=f"choice, fold {fold}",
+            limits=Limits(**QUICK),
+        )
+        result = whole(fitted)
         self._last[fold] = result
         self.sent += result.bill.total
-        found = marks_of(result.model, replace(held, name=fits.table.name), None if fits.ready.classes is None else 1.0)
+        found = marks_of(
+            result.model,
+            replace(held, name=fits.table.name),
+            None if fits.ready.classes is None else 1.0,
+        )
         right, losses, rows = (np.array([number]) for number in found)
         return Marks(right, losses, rows, result.bill.total.bits)
 
@@ -72,10 +86,15 @@ class OneOfMany:
 
 
 def choose_together(fits: Fits) -> tuple[Result, Choice, Cost]:
-    """The result of the model that was chosen, fitted to all rows; the choice; and what that cost."""
+    """The result of the model that was chosen, fitted to all rows; the choice; and what that
+    cost.
+    """
     study, holder = fits.session.study, OneOfMany(fits)
     if fits.ready.allowed is not None and SharedQuasiNewton.name not in fits.ready.allowed:
-        raise Refused("the choice needs the method 'shared', which not all policies allow. Name mu in [problem].")
+        raise Refused(
+            "the choice needs the method 'shared', which not all policies allow. Name mu in "
+            "[problem]."
+        )
     named = {"loss": "logistic", "penalty": "l2", **study.problem}
     loss = named.pop("loss")
     scale = Scale.of(holder.add(sums_of([fits.table])))

@@ -23,12 +23,13 @@ def crosstab_together(
 ) -> Crosstab:
     """Count the rows of all parties by the values of two columns; every party names the same two.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
-              Not needed where the party agreed to the same page before.
+    consent   True, or a function that is handed the page that says what is sent and returns whether
+              this party agrees. Not needed where the party agreed to the same page before.
     """
     if study.split not in CrossTabulate.splits:
         raise InvalidInput(
-            f"a two-way table counts rows of parties that have both columns, and this study is split by {study.split}. "
+            "a two-way table counts rows of parties that have both columns, and this study is "
+            f"split by {study.split}. "
             "Count the rows of one file: coterie crosstab data.csv --rows A --columns B."
         )
     asked = CrossTabulate(rows, columns)

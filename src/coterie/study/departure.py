@@ -1,10 +1,12 @@
 """Going on without a party that is gone for good: what the others can still say, and what it costs.
 
-    coterie predict party.toml new.csv --without laboratory     with the parts of the model that are left
+    coterie predict party.toml new.csv --without laboratory     with the parts of the model that are
+    left
     coterie agent party.toml --without laboratory               a new fit without its columns
 
-A party's part of a model has what its columns add to the intercept. Left out, they are where they were on average when
-the model was fitted; columns that are not centred (sparse ones, and those of a model without an intercept) are 0.
+A party's part of a model has what its columns add to the intercept. Left out, they are where they
+were on average when the model was fitted; columns that are not centred (sparse ones, and those of a
+model without an intercept) are 0.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from coterie.study.study import PartyFile, Study
 
 
 def cost_of_refit(before: Path, result: Result, gone: Sequence[str]) -> str | None:
-    """What the objective without their columns is more than with them, if that fit is still here."""
+    """What the objective without their columns is more than with them, if that fit is still
+    here.
+    """
     if result.error is not None or not (before / "certificate.json").is_file():
         return None
     old = Certificate.load(before / "certificate.json")
@@ -47,8 +51,10 @@ def predict_without(
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> tuple[Predictions, str | None]:
-    """Predictions without those parties: of the model that was fitted without them, if there is one, or of what is left
-    of the old one; and, at the party with the labels, what that costs in objective."""
+    """Predictions without those parties: of the model that was fitted without them, if there is
+    one, or of what is left of the old one; and, at the party with the labels, what that costs in
+    objective.
+    """
     fitted = (own.output / "model.npz").is_file()
     holder = own if fitted else msgspec.structs.replace(own, output=before.output)
     costs: list[str] = []
@@ -57,7 +63,8 @@ def predict_without(
         if len({*session.all_gather(fitted, FITTED_WITHOUT, bool)}) > 1:
             names = " ".join(f"--without {name}" for name in gone)
             raise InvalidInput(
-                f"some parties have fitted again and others not: `coterie agent party.toml {names}` at all."
+                "some parties have fitted again and others not: `coterie agent party.toml "
+                f"{names}` at all."
             )
         if fitted:
             costs.append(_from_files(before.output, own.output, gone) or "")
@@ -73,7 +80,9 @@ def predict_without(
 
 
 def _objective(session: Session, own: PartyFile, study: Study) -> tuple[float | None, int]:
-    """P of the parts that are left, on the rows that they were fitted to, at the party with the labels."""
+    """P of the parts that are left, on the rows that they were fitted to, at the party with the
+    labels.
+    """
     asked = ObjectiveOfParts(own_part(own), own.target, name_of_model(own))
     table = read_new(own, study, own.data, labelled=True)
     objective: float | None
@@ -96,6 +105,7 @@ def _compared(gone: Sequence[str], now: float, old: float, rows: Sequence[int]) 
     more = "more" if change >= 0 else "less"
     other = "" if rows[0] == rows[1] else f"; of {rows[1]} rows now and {rows[0]} then"
     return (
-        f"Without {', '.join(gone)} the objective is {now:.6g}, {abs(change):.3g}{share} {more} than the {old:.6g} "
+        f"Without {', '.join(gone)} the objective is {now:.6g}, {abs(change):.3g}{share} {more} "
+        f"than the {old:.6g} "
         f"with all columns{other}."
     )

@@ -1,4 +1,6 @@
-"""Describe the columns of all parties together, before a study is fitted: sums and counts, as far as policies allow."""
+"""Describe the columns of all parties together, before a study is fitted: sums and counts, as far
+as policies allow.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def read_raw(own: PartyFile, study: Study) -> Table:
 
 
 def as_fitted(table: Table, own: PartyFile) -> Table:
-    """These columns as a fit would have them, for the page that a party agrees to: labels stand apart."""
+    """These columns as a fit would have them, for the page that a party agrees to: labels stand
+    apart.
+    """
     names = table.columns or ()
     roles = own.roles()
     beside = {*(roles.pop("labels") or {}).values(), *roles.values()}
@@ -46,10 +50,11 @@ def describe_together(
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Description:
-    """What all parties' rows look like together; split by features or users, only what single parties tell.
+    """What all parties' rows look like together; split by features or users, only what single
+    parties tell.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
-              Not needed where the party agreed to the same page before.
+    consent   True, or a function that is handed the page that says what is sent and returns whether
+              this party agrees. Not needed where the party agreed to the same page before.
     """
     asked, raw = describing(own, study)
     table = asked.alone(raw)
@@ -57,4 +62,6 @@ def describe_together(
     found = Part(own, study, say).take(asked, table)
     if study.split == "samples":
         return found
-    return replace(found, parties={name: one for name, one in found.parties.items() if name != own.party})
+    return replace(
+        found, parties={name: one for name, one in found.parties.items() if name != own.party}
+    )

@@ -1,7 +1,9 @@
-"""What a party is about to send, and to whom: each operation's page consists of the declarations of its protocols.
+"""What a party is about to send, and to whom: each operation's page consists of the declarations of
+its protocols.
 
-`discloses` declares them next to the code that sends (see `run.disclosure`), `study.broadcasts` the messages to all
-parties, and methods state their own. The same lists make the `Guard`, which refuses every other collective.
+`discloses` declares them next to the code that sends (see `run.disclosure`), `study.broadcasts` the
+messages to all parties, and methods state their own. The same lists make the `Guard`, which refuses
+every other collective.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from coterie.errors import InvalidInput, InvalidProblem
 from coterie.methods import METHODS, Method
 from coterie.methods.auto.costs import LINK, Link, Sizes
 from coterie.numerics.acceleration import ADVANCES
-from coterie.run.disclosure import Case, Counts, Disclosure, Guard, OfMethod, Protocols, added, applying, most_of
+from coterie.run.disclosure import (
+    Case,
+    Counts,
+    Disclosure,
+    Guard,
+    OfMethod,
+    Protocols,
+    added,
+    applying,
+    most_of,
+)
 from coterie.run.finish import introduced_again
 from coterie.run.parties import Operation
 from coterie.run.setup import with_offset
@@ -36,17 +48,30 @@ from coterie.study.prediction import ObjectiveOfParts, Predict
 if TYPE_CHECKING:
     from coterie.study.study import Study
 
-OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, CrossTabulate, Evaluate, Predict, ObjectiveOfParts)
+OPERATIONS: tuple[type[Operation[Any]], ...] = (
+    Describe,
+    CrossTabulate,
+    Evaluate,
+    Predict,
+    ObjectiveOfParts,
+)
 """What parties can do together besides a fit and a verification; each declares what it sends."""
 KEPT = {
     "features": "rows, column names, ids in the clear, the coefficients of your own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
     "users": "rows, labels.",
-    "shared": "rows, labels, dual vectors, your deviation from the common model. The common model is the same for all.",
+    "shared": (
+        "rows, labels, dual vectors, your deviation from the common model. The common model is "
+        "the same for all."
+    ),
 }
 """What a party never sends."""
-SHAPES = [(rows, columns) for rows in (100, 10_000, 1_000_000) for columns in (10, 300, 5_000, 100_000)]
-"""Sizes of data for which "auto" is asked, before the parties have met, which methods it may choose."""
+SHAPES = [
+    (rows, columns) for rows in (100, 10_000, 1_000_000) for columns in (10, 300, 5_000, 100_000)
+]
+"""Sizes of data for which "auto" is asked, before the parties have met, which methods it may
+choose.
+"""
 FAST = Link(1e-4, 1e10)
 
 
@@ -61,7 +86,9 @@ class Section:
     """What is declared in another way: messages to all parties, methods."""
 
     def text(self, case: Case, counted: bool) -> list[str]:
-        """The lines of the page, none if nothing applies; `counted`: with the numbers of messages."""
+        """The lines of the page, none if nothing applies; `counted`: with the numbers of
+        messages.
+        """
         lines = [*self.lines, *map(sentence, applying(self.protocols, case))]
         if not lines:
             return []
@@ -123,14 +150,17 @@ def _ids(study: Study) -> list[str]:
     how = "keyed hashes of your ids. Parties can test guesses, outsiders cannot"
     if study.psi:
         how = (
-            "your ids, encrypted for a private set intersection. Both sides learn the ids that they share. A parent "
+            "your ids, encrypted for a private set intersection. Both sides learn the ids that "
+            "they share. A parent "
             "can test a suspected id by adding it to its own"
         )
     return [f"{how} (column {study.id!r}). In the end all parties know the ids that all have"]
 
 
 def candidates(study: Study) -> dict[str, type[Method]]:
-    """The methods that may run: the one that the study names, or those that `auto` can choose from or change to."""
+    """The methods that may run: the one that the study names, or those that `auto` can choose from
+    or change to.
+    """
     if study.method != "auto":
         return {study.method: METHODS[study.method]}
     problem = study.make_problem()
@@ -141,11 +171,15 @@ def candidates(study: Study) -> dict[str, type[Method]]:
         and not (study.has_secure_sums and one.one_speaker)
         and _may_be_chosen(one, problem, study)
     }
-    return {name: one for name, one in fitting.items() if study.labels_shared or not one.tells_labels} or fitting
+    return {
+        name: one for name, one in fitting.items() if study.labels_shared or not one.tells_labels
+    } or fitting
 
 
 def _may_be_chosen(method: type[Method], problem: Any, study: Study) -> bool:
-    """Whether "auto" would choose the method for data of some size, or go on with it when another one stalls."""
+    """Whether "auto" would choose the method for data of some size, or go on with it when another
+    one stalls.
+    """
     network = study.make_network()
     try:
         able, same = method().adapted(problem)
@@ -156,7 +190,11 @@ def _may_be_chosen(method: type[Method], problem: Any, study: Study) -> bool:
         return True
     agents = len(study.party)
     return any(
-        method.score(problem, network, Sizes(rows, columns, int(rows * columns * share), agents, link, apart=True))
+        method.score(
+            problem,
+            network,
+            Sizes(rows, columns, int(rows * columns * share), agents, link, apart=True),
+        )
         for rows, columns in SHAPES
         for share in (0.01, 1.0)
         for link in (LINK, FAST)
@@ -164,13 +202,18 @@ def _may_be_chosen(method: type[Method], problem: Any, study: Study) -> bool:
 
 
 def check_labels(study: Study) -> None:
-    """Refuse methods that tell everybody the labels, unless the study says that the parties want that."""
+    """Refuse methods that tell everybody the labels, unless the study says that the parties want
+    that.
+    """
     telling = [name for name, one in candidates(study).items() if one.tells_labels]
     if telling and not study.labels_shared:
         raise InvalidInput(
-            f"{' and '.join(filter(None, [', '.join(telling[:-1]), telling[-1]]))}: from the messages of "
-            f"{'this method' if len(telling) == 1 else 'these methods'} and from certificates all parties can compute "
-            "the labels. If all agree to that, write `labels-shared = true` into the study; if not, do not run it."
+            f"{' and '.join(filter(None, [', '.join(telling[:-1]), telling[-1]]))}: from the "
+            "messages of "
+            f"{'this method' if len(telling) == 1 else 'these methods'} and from certificates all "
+            "parties can compute "
+            "the labels. If all agree to that, write `labels-shared = true` into the study; if "
+            "not, do not run it."
         )
 
 
@@ -184,7 +227,11 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
         yield Section(title, lines=(*_ids(study), *sent_to_all(study, operation)))
         yield Section("Sent to verify, once more", (*kind.proof.introduces, *kind.proof.proves))
     else:
-        used = [one for one in OPERATIONS if one.name.split()[0] == operation and study.split in one.splits]
+        used = [
+            one
+            for one in OPERATIONS
+            if one.name.split()[0] == operation and study.split in one.splits
+        ]
         for one in used:
             matching = _ids(study) if one.matches else []
             title = f"Sent to {one.name}, by `coterie {one.name}`"
@@ -193,7 +240,9 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
 
 def _of_fit(study: Study) -> Iterator[Section]:
     kind = study.make_problem().kind
-    yield Section("Sent once, to all parties", Fit.discloses, (*_ids(study), *sent_to_all(study, "fit")))
+    yield Section(
+        "Sent once, to all parties", Fit.discloses, (*_ids(study), *sent_to_all(study, "fit"))
+    )
     yield Section("Sent once, as part of a sum", kind.proof.introduces)
     yield from _preparation(study)
     yield _rounds(study)
@@ -215,7 +264,9 @@ def case_of(study: Study, table: Table) -> Case:
     """What decides which declarations apply to this party."""
     problem = study.make_problem()
     kind = problem.kind
-    card = TableSummary.of(table, classification=bool(kind.data.classification(problem)), names=False)
+    card = TableSummary.of(
+        table, classification=bool(kind.data.classification(problem)), names=False
+    )
     if _needs_classes(problem):
         # Those of all parties are known once they have met: until then, two of them stand for all.
         problem = problem.with_classes(np.array(["one", "other"]))
@@ -232,13 +283,18 @@ def _needs_classes(problem: Any) -> bool:
 
 
 def disclosure(study: Study, party: str, table: Table) -> str:
-    """The page of a study: what the party sends for each operation, to whom, and what recipients can compute."""
+    """The page of a study: what the party sends for each operation, to whom, and what recipients
+    can compute.
+    """
     case, problem = case_of(study, table), study.make_problem()
     lines = [*_header(study, party, table)]
-    # How long messages are follows from the columns after the preparation, and from the classes of all parties.
+    # How long messages are follows from the columns after the preparation, and from the classes of
+    # all parties.
     counted = study.prepare is None and not _needs_classes(problem)
     for operation in ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS), "verify"):
-        text = [line for section in sections(study, operation) for line in section.text(case, counted)]
+        text = [
+            line for section in sections(study, operation) for line in section.text(case, counted)
+        ]
         lines += text
     return "\n".join([*lines, *_footer(study)])
 
@@ -246,10 +302,17 @@ def disclosure(study: Study, party: str, table: Table) -> str:
 def _header(study: Study, party: str, table: Table) -> list[str]:
     network, me, names = study.carrying(), study.index(party), study.names
     if study.messages == "users":
-        hears, route = [name for name in names if name != party], "neighbours in the graph receive more, see below"
+        hears, route = (
+            [name for name in names if name != party],
+            "neighbours in the graph receive more, see below",
+        )
     elif network.server:
         hears = [names[0]] if me else [name for name in names if name != party]
-        route = f"{names[0]} adds all messages" if me else "this party adds all messages, and sees each of them"
+        route = (
+            f"{names[0]} adds all messages"
+            if me
+            else "this party adds all messages, and sees each of them"
+        )
     else:
         hears = [names[j] for j in network.neighbours(me)]
         route = f"over the network ({network.describe()})"
@@ -269,20 +332,30 @@ def _footer(study: Study) -> list[str]:
         "",
         f"Not sent: {KEPT.get(kind.name, KEPT[study.split])}",
         f"The most curious party could compute: {most_curious(study)}.",
-        "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
+        (
+            "There is no differential privacy here, and no protection from parties that lie: see "
+            "docs/threat-model.md."
+        ),
     ]
 
 
 def most_curious(study: Study) -> str:
     """What the party that receives most can compute of your data, in one line."""
     if study.split == "features":
-        return "all labels, and after as many rounds as you have columns, your columns up to a rotation"
+        return (
+            "all labels, and after as many rounds as you have columns, your columns up to a "
+            "rotation"
+        )
     if study.messages == "users":
         return "your labels, about as accurately as your model predicts them"
     if study.has_secure_sums and len(study.party) > 2:
-        return "the sums over all parties, and the model. If all other parties collude: your own messages too"
+        return (
+            "the sums over all parties, and the model. If all other parties collude: your own "
+            "messages too"
+        )
     return (
-        "each of your messages. From as many numbers as your data contains, your rows and labels can be reconstructed"
+        "each of your messages. From as many numbers as your data contains, your rows and labels "
+        "can be reconstructed"
     )
 
 
@@ -301,14 +374,23 @@ def _rounds(study: Study) -> Section:
     if study.method != "auto":
         title = f"Sent in every round ({study.method})"
     else:
-        later = ", and perhaps by another of them later in the run" if study.messages == "samples" else ""
-        title = f"Sent in every round, by the method that is chosen when the parties have met{later}, one of"
+        later = (
+            ", and perhaps by another of them later in the run"
+            if study.messages == "samples"
+            else ""
+        )
+        title = (
+            f"Sent in every round, by the method that is chosen when the parties have met{later}, "
+            "one of"
+        )
     return Rounds(title, methods=methods, max_rounds=study.max_rounds)
 
 
 def _of_method(method: type[Method]) -> list[str]:
     one = method.disclosure
-    return [line for line in (one.sent, one.setup, f"A recipient can compute: {one.learned}") if line]
+    return [
+        line for line in (one.sent, one.setup, f"A recipient can compute: {one.learned}") if line
+    ]
 
 
 def _path(study: Study) -> Iterator[Section]:
@@ -317,16 +399,21 @@ def _path(study: Study) -> Iterator[Section]:
     if asked is None:
         return
     kind = study.make_problem().kind
-    title = f"Sent to choose the strength, [path] with {asked.points} strengths and {asked.cv} folds"
+    title = (
+        f"Sent to choose the strength, [path] with {asked.points} strengths and {asked.cv} folds"
+    )
     again = (
-        f"all of the above (rounds and certificates) {asked.fits} times: for every strength with all rows, and "
+        f"all of the above (rounds and certificates) {asked.fits} times: for every strength with "
+        "all rows, and "
         "without the rows of each fold. The difference of two fits is about the rows of one fold"
     )
     yield Section(title, lines=(again,))
     if asked.strengths is None:
         yield Section("Sent once, for the grid of strengths", kind.local.finds_strengths)
     yield Section("Sent to deal the folds, if labels are classes", (rows_outside_folds,))
-    yield Section("Sent for every strength and fold, about the rows that were kept back", (mean_loss,))
+    yield Section(
+        "Sent for every strength and fold, about the rows that were kept back", (mean_loss,)
+    )
 
 
 def _choice(study: Study) -> Iterator[Section]:
@@ -334,10 +421,14 @@ def _choice(study: Study) -> Iterator[Section]:
     if not study.chooses:
         return
     again = (
-        f"all of the above (rounds and certificates) about {FITS} times, without the rows of one fold each. The "
+        f"all of the above (rounds and certificates) about {FITS} times, without the rows of one "
+        "fold each. The "
         "difference of two fits is about the rows of one fold"
     )
-    title = f"Sent to choose among models with {FOLDS} folds (write mu into [problem], and nothing is chosen)"
+    title = (
+        f"Sent to choose among models with {FOLDS} folds (write mu into [problem], and nothing is "
+        "chosen)"
+    )
     yield Section(title, (sums_of_choice,), (again,))
 
 
@@ -347,11 +438,19 @@ def _inference(study: Study) -> Iterator[Section]:
         return
     kind = kind_of_errors(study)
     adjusts = kind == "clustered" and study.correction in (None, "CR2")
-    asked = [query for query in QUERIES if kind == "clustered" and (query is not has_room or adjusts)]
+    asked = [
+        query for query in QUERIES if kind == "clustered" and (query is not has_room or adjusts)
+    ]
     title = f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model'
     yield Section(title, (*asked, introduced_again, SUMS[kind]))
 
 
 def kind_of_errors(study: Study) -> str:
-    """The standard errors that the study asks for; with weights of a sample, model-based ones are robust."""
-    return "robust" if study.weights == "sampling" and study.inference == "model" else str(study.inference)
+    """The standard errors that the study asks for; with weights of a sample, model-based ones are
+    robust.
+    """
+    return (
+        "robust"
+        if study.weights == "sampling" and study.inference == "model"
+        else str(study.inference)
+    )

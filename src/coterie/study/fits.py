@@ -40,17 +40,24 @@ def ready_to_fit(session: Session, table: Table, reports: Reports) -> Ready:
     study, own = session.study, session.own
     common = matched(session, table)
     if common.n < table.n:
-        reports.say(f"{table.n - common.n} of {table.n} rows here are not at every party, and take no part")
+        reports.say(
+            f"{table.n - common.n} of {table.n} rows here are not at every party, and take no part"
+        )
     held = prepare_own(session, common)
     table, cards = held.table, held.parts
-    reports.say(f"{table.n} rows here, {sum(card.columns for card in cards)} columns at all parties")
+    reports.say(
+        f"{table.n} rows here, {sum(card.columns for card in cards)} columns at all parties"
+    )
     allowed, later = agree_on_methods(session, cards, held.held)
     digests = session.all_gather(commitment(own, study, table), COMMITMENTS, str)
     participants = tuple(
-        Participant(card.name, card.rows, card.columns, digest) for card, digest in zip(cards, digests, strict=True)
+        Participant(card.name, card.rows, card.columns, digest)
+        for card, digest in zip(cards, digests, strict=True)
     )
     operation = Fit(study.make_problem(), study.settings())
-    parties = replace(Among.of(session, operation, table, cards, held.account, NO_RULES), reports=reports)
+    parties = replace(
+        Among.of(session, operation, table, cards, held.account, NO_RULES), reports=reports
+    )
     part = f"{own.party} of {study.name}" if study.split == "features" else None
     return Ready(
         parties,
@@ -89,7 +96,9 @@ class Fits:
         self.parties.reports.say(text)
 
     def transport(self) -> Driver:
-        """What carries one fit, or what is asked beside it: new masks, a new bill, the same account."""
+        """What carries one fit, or what is asked beside it: new masks, a new bill, the same
+        account.
+        """
         transport = transport_of(self.session)
         transport.account = self.parties.account
         transport.collectives.stop = Stop()
@@ -121,7 +130,9 @@ class Fits:
         """
         study, ready = self.session.study, self.ready
         settings = study.settings()
-        settings = replace(settings, limits=limits or settings.limits).but(method=method or study.method)
+        settings = replace(settings, limits=limits or settings.limits).but(
+            method=method or study.method
+        )
         if called or study.path is not None:
             ready = replace(ready, sent=None)
         if table is not None:

@@ -1,9 +1,12 @@
-"""A random number that a party keeps to itself, next to its key: what it commits to its data with, and draws from.
+"""A random number that a party keeps to itself, next to its key: what it commits to its data with,
+and draws from.
 
-    commitment   HMAC-SHA256(nonce, digest of the data): nobody without the nonce can test a guess of the data
+    commitment   HMAC-SHA256(nonce, digest of the data): nobody without the nonce can test a guess
+                 of the data
     secret       HMAC-SHA256(nonce, run): the source of random vectors that multiply private data
 
-It is made once and kept, so a party that was killed draws the same numbers again, and can verify its commitment.
+It is made once and kept, so a party that was killed draws the same numbers again, and can verify
+its commitment.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ def commitment(own: PartyFile, study: Study, table: Table) -> str:
 
 
 def secret(own: PartyFile, study: Study) -> bytes:
-    """What the private randomness of this party's agent is drawn from; `engines.local.Local` can be handed it."""
+    """What the private randomness of this party's agent is drawn from; `engines.local.Local` can be
+    handed it.
+    """
     return _keyed(own.keys, f"randomness of {study.run_id}")
 
 
@@ -35,7 +40,9 @@ def _keyed(folder: Path, text: str) -> bytes:
 
 
 def _nonce(path: Path) -> bytes:
-    """The party's nonce, which is made if it is not there, and then complete or not there at all."""
+    """The party's nonce, which is made if it is not there, and then complete or not there at
+    all.
+    """
     if not path.exists():
         mine = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -51,7 +58,9 @@ def _nonce(path: Path) -> bytes:
     try:
         nonce = bytes.fromhex(path.read_text("ascii"))
     except ValueError as error:
-        raise CorruptFile(f"{path} was changed: it holds 64 digits that `coterie agent` drew.") from error
+        raise CorruptFile(
+            f"{path} was changed: it holds 64 digits that `coterie agent` drew."
+        ) from error
     if len(nonce) != 32:
         raise CorruptFile(f"{path} was changed: it holds 64 digits that `coterie agent` drew.")
     return nonce

@@ -1,9 +1,11 @@
 """One party's side of a run: read, meet, match, learn, write.
 
-    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part, certificate, bill
+    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part,
+    certificate, bill
 
-Everything after the meeting may have to be done again: if a party is restarted, all begin again together, from the
-newest snapshot that each of them has, and come to the same bits as if nothing had happened.
+Everything after the meeting may have to be done again: if a party is restarted, all begin again
+together, from the newest snapshot that each of them has, and come to the same bits as if nothing
+had happened.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ RETRY_SECONDS = 1.0
 
 
 def read_own(own: PartyFile, study: Study) -> Table:
-    """The party's own file, without rows that it holds out, checked as far as one can alone; nothing has been sent."""
+    """The party's own file, without rows that it holds out, checked as far as one can alone;
+    nothing has been sent.
+    """
     roles = {**own.roles(), "id": study.id or own.cluster}
     recipes = study.make_preparation()
     if recipes is None:
@@ -70,22 +74,32 @@ def read_new(own: PartyFile, study: Study, data: Path, *, labelled: bool) -> Tab
     """Other rows for its part of the model, prepared and checked."""
     model = load_model(own.output / "model.npz")
     columns = model.columns if model.preparation is None else model.preparation.raw
-    roles = own.roles() if labelled else {role: own.roles()[role] for role in ("offset", "exposure")}
+    roles = (
+        own.roles() if labelled else {role: own.roles()[role] for role in ("offset", "exposure")}
+    )
     table = _read(own, study, data, roles, columns, model.preparation)
     return replace(table, rows=np.arange(table.n))
 
 
 def read_test(own: PartyFile, study: Study, data: Path | None, model: Any) -> Table:
     """Rows with labels, as they are: of a file, or those that the party holds out."""
-    how: dict[str, Any] = {"columns": model.columns if model.preparation is None else model.preparation.raw}
-    how |= {"prepare": model.preparation, "by_columns": study.split == "features", "name": own.party}
+    how: dict[str, Any] = {
+        "columns": model.columns if model.preparation is None else model.preparation.raw
+    }
+    how |= {
+        "prepare": model.preparation,
+        "by_columns": study.split == "features",
+        "name": own.party,
+    }
     rows: Callable[[Path], Table] = partial(read, **how, **{"id": study.id, **own.roles()})
     if data is not None or isinstance(own.test, str):
         return rows(data or Path(str(own.test)))
     if isinstance(own.test, float):
         return _held_out(own, study, rows(own.data))[1]
     if study.split == "features":
-        raise InvalidInput("which rows? Name a file with `test` in party.toml, or give one to the command.")
+        raise InvalidInput(
+            "which rows? Name a file with `test` in party.toml, or give one to the command."
+        )
     return rows(own.data).take_rows(np.empty(0, np.intp))
 
 
@@ -105,7 +119,9 @@ def _read(
     classification = family.data.classification(problem)
     offset = table.offset if table.y is None else None  # new rows have offsets without labels
     with naming_lines(table):
-        checked = validated(table if offset is None else replace(table, offset=None), classification=classification)
+        checked = validated(
+            table if offset is None else replace(table, offset=None), classification=classification
+        )
         if offset is not None:
             checked = replace(checked, offset=valid_offset(offset, own.party, checked.n))
         family.data.check_fields(checked, problem)
@@ -129,10 +145,11 @@ def fit_together(
     stop_wished: Callable[[], bool] = lambda: False,
     consent: Consent = None,
 ) -> Result:
-    """Fit the study's model together with the other parties; writes and returns this party's part of it.
+    """Fit the study's model together with the other parties; writes and returns this party's part
+    of it.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
-              Not needed where the party agreed to the same page before.
+    consent   True, or a function that is handed the page that says what is sent and returns whether
+              this party agrees. Not needed where the party agreed to the same page before.
     """
     check_labels(study)
     table = noted(read_own(own, study) if table is None else table)
@@ -144,7 +161,9 @@ def fit_together(
     def work(session: Session) -> Answer:
         unwritten.clear()
         agree_to_begin(session, table.n)
-        answer = _answer(Fits(session, ready_to_fit(session, table, Reports(say, watch, stop_wished))))
+        answer = _answer(
+            Fits(session, ready_to_fit(session, table, Reports(say, watch, stop_wished)))
+        )
         result = answer.result
         if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
@@ -157,10 +176,13 @@ def fit_together(
             answer.write()
         except OSError as error:
             unwritten.append(answer)
-            say(f"the result cannot be written to {own.output} ({error.strerror}): it is kept, and tried again")
+            say(
+                f"the result cannot be written to {own.output} ({error.strerror}): it is kept, "
+                "and tried again"
+            )
         if result.error is None:
-            # Nobody leaves before everybody has written: until here a restarted party finds all others. For one whose
-            # disk is full nobody waits: the others have theirs.
+            # Nobody leaves before everybody has written: until here a restarted party finds all
+            # others. For one whose disk is full nobody waits: the others have theirs.
             session.all_gather(not unwritten, WRITTEN, bool)
         else:
             leave(session.links, result.error)
@@ -175,15 +197,18 @@ def fit_together(
         for late in unwritten:
             _write_in_time(late, own, say)
     if answer.refusal is not None:
-        raise InvalidData(f"the model is in {answer.result.folder}, without standard errors: {answer.refusal}")
+        raise InvalidData(
+            f"the model is in {answer.result.folder}, without standard errors: {answer.refusal}"
+        )
     return answer.result
 
 
 def _placed(session: Session, answer: Answer, say: Say) -> Answer:
     """The answer, with the folder that it is written to.
 
-    Parts of different runs do not add up. So an earlier result stays only if it stays at all parties, and is of one run
-    at all of them. A party that was left alone by a failure keeps what it has.
+    Parts of different runs do not add up. So an earlier result stays only if it stays at all
+    parties, and is of one run at all of them. A party that was left alone by a failure keeps what
+    it has.
     """
     output, result = session.own.output, answer.result
     why = why_kept(output, result)
@@ -201,7 +226,9 @@ def _placed(session: Session, answer: Answer, say: Say) -> Answer:
 
 
 def _answer(fits: Fits) -> Answer:
-    """What the study asks for: one fit, a path of them or a choice among them, and standard errors."""
+    """What the study asks for: one fit, a path of them or a choice among them, and standard
+    errors.
+    """
     if fits.session.study.path is not None:
         path = path_together(fits)
         return Answer(path.chosen_result, path)
@@ -224,7 +251,9 @@ def _answer(fits: Fits) -> Answer:
 
 
 def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:
-    """Write a result that could not be written, as soon as that is possible, within the party's patience."""
+    """Write a result that could not be written, as soon as that is possible, within the party's
+    patience.
+    """
     until = time.monotonic() + own.patience
     while True:
         try:
@@ -232,8 +261,10 @@ def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:
         except OSError as error:
             if time.monotonic() >= until:
                 raise InvalidInput(
-                    f"the result could not be written to {own.output} for {own.patience:g} seconds ({error.strerror}). "
-                    "The other parties have theirs. Make room, and run the command again at all parties."
+                    f"the result could not be written to {own.output} for {own.patience:g} "
+                    f"seconds ({error.strerror}). "
+                    "The other parties have theirs. Make room, and run the command again at all "
+                    "parties."
                 ) from error
             time.sleep(RETRY_SECONDS)
         else:

@@ -1,8 +1,9 @@
-"""A path of strengths between organisations: every fit as alone, folds kept back at the parties, sums of losses told.
+"""A path of strengths between organisations: every fit as alone, folds kept back at the parties,
+sums of losses told.
 
-Folds come from the seed and the numbers of rows, which all know. Where labels are classes, the parties add up whether
-they have enough rows of each class outside every fold, so that each leaves rows of every class; split by features, the
-party with the labels says whether that is so.
+Folds come from the seed and the numbers of rows, which all know. Where labels are classes, the
+parties add up whether they have enough rows of each class outside every fold, so that each leaves
+rows of every class; split by features, the party with the labels says whether that is so.
 """
 
 from __future__ import annotations
@@ -38,9 +39,15 @@ def path_together(fits: Fits) -> Path:
     study = fits.session.study
     asked = study.path
     assert asked is not None
-    rows = fits.parties.cards[0].rows if study.split == "features" else sum(part.rows for part in fits.parties.cards)
+    rows = (
+        fits.parties.cards[0].rows
+        if study.split == "features"
+        else sum(part.rows for part in fits.parties.cards)
+    )
     if asked.cv > rows:
-        raise InvalidProblem(f"{asked.cv} folds need at least {asked.cv} rows, but there are {rows}.")
+        raise InvalidProblem(
+            f"{asked.cv} folds need at least {asked.cv} rows, but there are {rows}."
+        )
     folds, sent = _folds(fits)
     sent += _of_preparation(fits)
     strengths, cost = (asked.strengths, Cost()) if asked.strengths is not None else _grid(fits)
@@ -85,13 +92,19 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
 
     def usable(attempt: int) -> list[Indices] | None:
         folds = deal(rows, study.split, cv, study.seed, attempt)
-        counts = np.zeros((cv, len(labels))) if y is None else counts_by_fold(y, folds[me], cv, labels)
+        counts = (
+            np.zeros((cv, len(labels))) if y is None else counts_by_fold(y, folds[me], cv, labels)
+        )
         if study.split == "features":
             if y is not None:
                 refuse_lonely(counts, fits.ready.classes)  # type: ignore[arg-type]
             refused = y is not None and not is_usable(counts)
             return (
-                None if transport.converse([rows_outside_folds(np.array([float(refused)]))], "setup")[0][0] else folds
+                None
+                if transport.converse([rows_outside_folds(np.array([float(refused)]))], "setup")[0][
+                    0
+                ]
+                else folds
             )
         mine = leaves_enough(counts, fits.session.own.policy.minimum_count)
         parties = transport.converse([rows_outside_folds(mine.ravel())], "setup")[0]
@@ -111,7 +124,9 @@ def _grid(fits: Fits) -> tuple[tuple[float, ...], Cost]:
     return grid(agents[0], slope, study.path.count), transport.bill.total
 
 
-def _score(fits: Fits, problem: Problem, result: Result, folds: Indices, fold: int) -> tuple[float, Cost]:
+def _score(
+    fits: Fits, problem: Problem, result: Result, folds: Indices, fold: int
+) -> tuple[float, Cost]:
     """The mean loss on the rows that were kept back, at all parties, and what it cost to know."""
     agent, transport = fits.member(only(fits.table, folds, fold), problem), fits.transport()
     protocol = mean_loss(agent, points_of(result.model, [agent])[0].w, result.model)

@@ -1,4 +1,6 @@
-"""The keys in a study file: written into it, and taken out with their party; the rest of the text stays as it is."""
+"""The keys in a study file: written into it, and taken out with their party; the rest of the text
+stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ def pin(path: Path, keys: Mapping[str, str]) -> None:
         name = NAME.search(block.group())
         if name is None or name.group(1) not in keys:
             return block.group()
-        return NAME.sub(lambda line: f'{line.group()}\nkey = "{keys[line.group(1)]}"', KEY.sub("", block.group()))
+        return NAME.sub(
+            lambda line: f'{line.group()}\nkey = "{keys[line.group(1)]}"',
+            KEY.sub("", block.group()),
+        )
 
     _rewrite(path, BLOCK.sub(pinned, path.read_text("utf-8")))
 

@@ -1,16 +1,21 @@
-"""A party's own policy, `[policy]` in party.toml: what it lets a study ask of it, checked on its own machine.
+"""A party's own policy, `[policy]` in party.toml: what it lets a study ask of it, checked on its
+own machine.
 
     [policy]
-    minimum-rows = 20                   # refuse to take part with fewer rows; parties with fewer do not hide others
-    budget = 0.33                       # numbers told of this party's rows, at most, for each number that it holds
+    minimum-rows = 20                   # refuse to take part with fewer rows; parties with fewer do
+                                        not hide others
+    budget = 0.33                       # numbers told of this party's rows, at most, for each
+                                        number that it holds
     methods = ["cocoa", "proximal-2"]   # only these; leave out for all but blocks
     secure-sums = "required"            # refuse a study whose sums are not masked
     minimum-count = 5                   # no sum over fewer rows of this party
     prepare = ["impute", "standardise"] # only these steps of a preparation; leave out for all
-    per-party = true                    # tell the others how this party's rows look, and how well they are predicted
+    per-party = true                    # tell the others how this party's rows look, and how well
+                                        they are predicted
 
-A party that refuses says so when the parties have met, before rows are matched or anything of its data is told. It
-names the rule on its own machine; the others hear that it was this party's policy, and no more.
+A party that refuses says so when the parties have met, before rows are matched or anything of its
+data is told. It names the rule on its own machine; the others hear that it was this party's policy,
+and no more.
 """
 
 from __future__ import annotations
@@ -61,26 +66,39 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
 
     minimum_rows: int = 20
     budget: float | None = None
-    """Numbers that this party tells for each number that it holds itself. By default a third if the data is split by
-    samples, and no limit otherwise: split by features, every method tells more than that, as its page says."""
+    """Numbers that this party tells for each number that it holds itself. By default a third if the
+    data is split by samples, and no limit otherwise: split by features, every method tells more
+    than that, as its page says.
+    """
     methods: tuple[str, ...] | None = None
     """The methods that may run; None: all but those that send columns, which have to be named."""
     secure_sums: Literal["optional", "required"] = "optional"
     minimum_count: int = 5
-    """Groups, bins, categories and clusters are told only with at least so many rows of this party, or none."""
+    """Groups, bins, categories and clusters are told only with at least so many rows of this party,
+    or none.
+    """
     prepare: tuple[str, ...] | None = None
-    """The steps of a preparation that may be taken; None: all of them, with `minimum_count` for categories."""
+    """The steps of a preparation that may be taken; None: all of them, with `minimum_count` for
+    categories.
+    """
     per_party: bool = False
     """Whether descriptions and evaluations tell the others about this party's rows alone."""
 
     def check(self, path: object) -> None:
         """Refuse rules that make no sense."""
         if self.minimum_rows < 0:
-            raise InvalidInput(f"{path}: minimum-rows is a number of rows, not {self.minimum_rows}.")
+            raise InvalidInput(
+                f"{path}: minimum-rows is a number of rows, not {self.minimum_rows}."
+            )
         if self.minimum_count < 1:
-            raise InvalidInput(f"{path}: minimum-count is a number of rows, at least 1, not {self.minimum_count}.")
+            raise InvalidInput(
+                f"{path}: minimum-count is a number of rows, at least 1, not {self.minimum_count}."
+            )
         if self.budget is not None and not self.budget > 0:
-            raise InvalidInput(f"{path}: budget is a number above 0, numbers told for each number held; for none: inf.")
+            raise InvalidInput(
+                f"{path}: budget is a number above 0, numbers told for each number held; for "
+                "none: inf."
+            )
         for name in self.methods or ():
             METHODS[name]
         for name in self.prepare or ():
@@ -97,9 +115,15 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             return f"{fold}, fewer than minimum-rows = {self.minimum_rows}"
         if study.chooses and rows // FOLDS < self.minimum_rows:
             fold = f"a fold of the choice among models has {rows // FOLDS} rows here"
-            return f"{fold}, fewer than minimum-rows = {self.minimum_rows} (or write mu into [problem])"
+            return (
+                f"{fold}, fewer than minimum-rows = {self.minimum_rows} (or write mu into "
+                "[problem])"
+            )
         if self.secure_sums == "required" and not study.has_secure_sums:
-            return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
+            return (
+                'secure-sums = "required", but the study has no secure sums (write `secure-sums = '
+                "true` into it)"
+            )
         if why := self._forbids_preparing(study):
             return why
         return None if study.method == "auto" else self._forbids(study.method) or None
@@ -114,7 +138,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             if step.name == "one-hot" and (step.number or 1) < self.minimum_count:
                 fewest = f"categories of fewer rows than minimum-count = {self.minimum_count}"
                 return (
-                    f"{str(step)!r} in [prepare] names {fewest} (write `one-hot({self.minimum_count})` into the study)"
+                    f"{str(step)!r} in [prepare] names {fewest} (write "
+                    f"`one-hot({self.minimum_count})` into the study)"
                 )
         return None
 
@@ -126,28 +151,42 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         return ""
 
     def allowance(self, study: Study, mine: TableSummary) -> float:
-        """How many numbers this party may say of its own table; what others claim to hold does not matter."""
-        share = self.budget if self.budget is not None else SHARE if study.split == "samples" else math.inf
+        """How many numbers this party may say of its own table; what others claim to hold does not
+        matter.
+        """
+        share = (
+            self.budget
+            if self.budget is not None
+            else SHARE
+            if study.split == "samples"
+            else math.inf
+        )
         return share if math.isinf(share) else share * _held(mine)
 
-    def exposes(self, study: Study, parts: Sequence[TableSummary], me: int, folds: int = 1) -> str | None:
+    def exposes(
+        self, study: Study, parts: Sequence[TableSummary], me: int, folds: int = 1
+    ) -> str | None:
         """Why secure sums would not hide this party, from what the parties say of their tables.
 
-        A party with few rows, or without any, hides nobody. Each of the others can subtract its own part of a total:
-        what is left must still be about this party and another one with enough rows, in each of the folds, if rows are
-        dealt into some.
+        A party with few rows, or without any, hides nobody. Each of the others can subtract its own
+        part of a total: what is left must still be about this party and another one with enough
+        rows, in each of the folds, if rows are dealt into some.
         """
         if not study.has_secure_sums or (len(parts) < 3 and self.secure_sums == "optional"):
             return None
         enough = max(self.minimum_rows, 1) * folds
-        hiding = [part.name for place, part in enumerate(parts) if place == me or part.rows >= enough]
+        hiding = [
+            part.name for place, part in enumerate(parts) if place == me or part.rows >= enough
+        ]
         if len(hiding) >= HIDDEN:
             return None
         among = f" in each of {folds} folds" if folds > 1 else ""
         found = f"there {'is' if len(hiding) == 1 else 'are'} {len(hiding)} ({', '.join(hiding)})"
         return (
-            f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} rows{among}, so that "
-            f"without any other one two are left; {found}. If all agree to show each other their sums, write "
+            f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} "
+            f"rows{among}, so that "
+            f"without any other one two are left; {found}. If all agree to show each other their "
+            "sums, write "
             "`secure-sums = false` into the study"
         )
 
@@ -159,7 +198,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         held: Sequence[TableSummary] | None = None,
         later: bool = False,
     ) -> dict[str, str]:
-        """Every method that may run, with what forbids it, or nothing; `held`: before columns were prepared.
+        """Every method that may run, with what forbids it, or nothing; `held`: before columns were
+        prepared.
 
         `later`: after another one that may, whichever it is.
         """
@@ -174,17 +214,23 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         needs = {} if math.isinf(allowance) else _expected(study, parts, me)
         found = {}
         for name in candidates(study):
-            found[name] = general or self._forbids(name) or _exceeds(name, needs.get(name, 0.0), allowance)
+            found[name] = (
+                general or self._forbids(name) or _exceeds(name, needs.get(name, 0.0), allowance)
+            )
         if not later or not needs:
             return found
         before = max((needs[name] for name, why in found.items() if not why), default=0.0)
         for name in found:
-            found[name] = general or self._forbids(name) or _exceeds(name, before + needs[name], allowance)
+            found[name] = (
+                general or self._forbids(name) or _exceeds(name, before + needs[name], allowance)
+            )
         return found
 
 
 def _expected(study: Study, parts: Sequence[TableSummary], me: int) -> dict[str, float]:
-    """How many numbers a party is expected to send with each method, by what the methods declare."""
+    """How many numbers a party is expected to send with each method, by what the methods
+    declare.
+    """
     problem, sizes = study.make_problem(), sizes_of(parts, study.split, apart=True)
     if labels := sorted({label for part in parts for label in part.classes}):
         problem = problem.with_classes(np.array(labels))
@@ -239,15 +285,19 @@ def _of_inference(study: Study, case: Case) -> float:
 
 def _exceeds(name: str, numbers: float, allowance: float) -> str:
     """Why a party does not send that many numbers with a method; empty if it may."""
-    return "" if numbers <= allowance else f"{name} would tell about {_too_many(numbers, allowance)}"
+    return (
+        "" if numbers <= allowance else f"{name} would tell about {_too_many(numbers, allowance)}"
+    )
 
 
 class Account:
-    """Counts what a party says of its own rows, and ends its part before it has said more than its policy allows.
+    """Counts what a party says of its own rows, and ends its part before it has said more than its
+    policy allows.
 
-    The count is kept on disk, so that a restart, of whichever party, does not begin at 0 again, nor do other rows of
-    this party: most of them may be those of the first run. A message that is said again bit by bit, after the same
-    totals, tells nothing new, and counts once: `context` is a digest of the totals.
+    The count is kept on disk, so that a restart, of whichever party, does not begin at 0 again, nor
+    do other rows of this party: most of them may be those of the first run. A message that is said
+    again bit by bit, after the same totals, tells nothing new, and counts once: `context` is a
+    digest of the totals.
     """
 
     def __init__(self, party: str, allowance: float, file: Path | None = None):
@@ -272,7 +322,9 @@ class Account:
         if math.isinf(self.allowance):
             self.say(message.size)
             return
-        mark = hashlib.blake2b(self.context + np.ascontiguousarray(message).tobytes(), digest_size=MARK).digest()
+        mark = hashlib.blake2b(
+            self.context + np.ascontiguousarray(message).tobytes(), digest_size=MARK
+        ).digest()
         if mark in self._known:
             return
         self.say(message.size)
@@ -284,7 +336,11 @@ class Account:
         """That many numbers are about to be said."""
         if self.told + numbers > self.allowance:
             many = _too_many(self.told + numbers, self.allowance)
-            kept = "" if self._file is None else f" {self._file} keeps the count: remove it to begin again at 0."
+            kept = (
+                ""
+                if self._file is None
+                else f" {self._file} keeps the count: remove it to begin again at 0."
+            )
             raise PartyLost(
                 f"{self.party}'s policy: with the next message it is {many}.{kept}",
                 self.party,
@@ -300,7 +356,9 @@ class Account:
 
 
 def _records(file: Path) -> list[tuple[int, bytes]]:
-    """What was said before; a record that was not written to its end is of a message that was never sent."""
+    """What was said before; a record that was not written to its end is of a message that was never
+    sent.
+    """
     content = file.read_bytes() if file.exists() else b""
     whole = len(content) // RECORD.size * RECORD.size
     return list(RECORD.iter_unpack(content[:whole]))
@@ -320,23 +378,37 @@ def agree_on_methods(
     session: Session, parts: Sequence[TableSummary], held: Sequence[TableSummary] | None = None
 ) -> tuple[set[str], set[str]]:
     """The methods that all policies allow, and those that may follow another one."""
-    found, after = (session.own.policy.allows(session.study, parts, session.me, held, later) for later in (False, True))
-    mine = tuple([name for name, objection in which.items() if not objection] for which in (found, after))
+    found, after = (
+        session.own.policy.allows(session.study, parts, session.me, held, later)
+        for later in (False, True)
+    )
+    mine = tuple(
+        [name for name, objection in which.items() if not objection] for which in (found, after)
+    )
     received = session.all_gather(mine, METHODS_ALLOWED, tuple[list[str], list[str]])
     told = [one for one, _ in received]
     _refuse(session, [bool(one) for one in told], "; ".join(dict.fromkeys(found.values())))
     common = set.intersection(*map(set, told))
     if not common:
-        each = "; ".join(f"{name} allows {', '.join(one)}" for name, one in zip(session.study.names, told, strict=True))
+        each = "; ".join(
+            f"{name} allows {', '.join(one)}"
+            for name, one in zip(session.study.names, told, strict=True)
+        )
         raise Refused(f"no method is allowed by all policies: {each}.")
     return common, set.intersection(*(set(later) for _, later in received))
 
 
 def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[int, float]:
-    """For descriptions and evaluations: the least rows of a party in a group, and how many numbers may be told."""
+    """For descriptions and evaluations: the least rows of a party in a group, and how many numbers
+    may be told.
+    """
     policy = session.own.policy
     objection = policy.exposes(session.study, parts, session.me)
-    mine = objection is None, float(policy.minimum_count), policy.allowance(session.study, parts[session.me])
+    mine = (
+        objection is None,
+        float(policy.minimum_count),
+        policy.allowance(session.study, parts[session.me]),
+    )
     told = session.all_gather(mine, LIMITS, tuple[bool, float, float])
     _refuse(session, [agreed for agreed, _, _ in told], objection)
     return int(max(minimum for _, minimum, _ in told)), min(room for _, _, room in told)
@@ -346,7 +418,8 @@ def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:
     against = [name for name, one in zip(session.study.names, agreed, strict=True) if not one]
     if session.own.party in against:
         raise Refused(
-            f"{session.own.party}'s policy: {mine}. Nothing of the data was sent. Change the study, or [policy] in "
+            f"{session.own.party}'s policy: {mine}. Nothing of the data was sent. Change the "
+            "study, or [policy] in "
             "party.toml.",
             _refusal(against),
         )

@@ -1,4 +1,6 @@
-"""What a model of split columns says of new rows: each party has a part of the scores, and one party learns the sum."""
+"""What a model of split columns says of new rows: each party has a part of the scores, and one
+party learns the sum.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class Predictions:
         return None if self.scores is None else self.model.answers(self.scores)
 
 
-# -- what parties are asked --------------------------------------------------------------------------------------------
+# -- what parties are asked ------------------------------------------------------------------------
 
 
 @discloses("whether you have labels", splits=("features",))
@@ -53,25 +55,33 @@ def has_target(target: str | None, site: Site) -> bool:
 
 
 @discloses(
-    "your partial scores, as part of a sum that only the party with the labels receives. On the way, a party learns "
+    "your partial scores, as part of a sum that only the party with the labels receives. On the "
+    "way, a party learns "
     "the sum over each branch below it",
     splits=("features",),
 )
-def scores_at_the_labels(model: LinearModel, holder: int, site: Site) -> Protocol[FloatArray | None]:
+def scores_at_the_labels(
+    model: LinearModel, holder: int, site: Site
+) -> Protocol[FloatArray | None]:
     """The scores of the whole model, at that party."""
     total: FloatArray | None = yield Sum(_partial_scores(model, site), to=holder)
     return total
 
 
 @discloses(
-    "your partial scores of the rows that were fitted, and your penalty, as part of a sum that only the party with the "
+    "your partial scores of the rows that were fitted, and your penalty, as part of a sum that "
+    "only the party with the "
     "labels receives",
     splits=("features",),
 )
-def scores_and_penalty_at_the_labels(model: LinearModel, holder: int, site: Site) -> Protocol[FloatArray | None]:
+def scores_and_penalty_at_the_labels(
+    model: LinearModel, holder: int, site: Site
+) -> Protocol[FloatArray | None]:
     """The same of the rows that were fitted, and last the penalty of the whole model."""
     penalty = model.problem.penalty.value(model.coef_)
-    total: FloatArray | None = yield Sum(np.append(_partial_scores(model, site), penalty), to=holder)
+    total: FloatArray | None = yield Sum(
+        np.append(_partial_scores(model, site), penalty), to=holder
+    )
     return total
 
 
@@ -83,7 +93,7 @@ def _partial_scores(model: LinearModel, site: Site) -> FloatArray:
     return scores
 
 
-# -- the operations ----------------------------------------------------------------------------------------------------
+# -- the operations --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -107,10 +117,14 @@ class Predict(Operation[Predictions]):
         self, parties: Parties, protocol: Callable[..., Protocol[FloatArray | None]]
     ) -> FloatArray | None:
         """What that protocol comes to at the party with the labels, if the parts fit together."""
-        refuse_other_runs(parties.names, parties.ask(partial(run_of_part, self.model), str), self.model_file)
+        refuse_other_runs(
+            parties.names, parties.ask(partial(run_of_part, self.model), str), self.model_file
+        )
         holders = parties.ask(partial(has_target, self.target), bool)
         if sum(holders) != 1:
-            raise InvalidInput(f"{sum(holders)} parties name a target; exactly one must: it gets the predictions.")
+            raise InvalidInput(
+                f"{sum(holders)} parties name a target; exactly one must: it gets the predictions."
+            )
         refuse_unequal_rows(parties.names, [card.rows for card in parties.cards])
         return parties.run_protocol(partial(protocol, self.model, holders.index(True)))
 

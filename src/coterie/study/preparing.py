@@ -1,7 +1,8 @@
-"""A preparation between organisations: the party's own columns, with numbers that come from sums over all parties.
+"""A preparation between organisations: the party's own columns, with numbers that come from sums
+over all parties.
 
-Split by samples, the parties first compare what they hold (raw columns), and then add up. Split by features, each
-prepares its columns alone, and the others hear how many there are then.
+Split by samples, the parties first compare what they hold (raw columns), and then add up. Split by
+features, each prepares its columns alone, and the others hear how many there are then.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def prepare_own(session: Session, table: Table) -> Ready:
         account = Account(session.own.party, math.inf)
         found = asked.together(Among.of(session, asked, table, [], account, NO_RULES))
         table, parts, classes = prepare_table(session, found.parties.site.data, problem)
-        return Ready(table, parts, classes, Account.of(session, parts[session.me]), parts, found.prepared)
+        return Ready(
+            table, parts, classes, Account.of(session, parts[session.me]), parts, found.prepared
+        )
     table, parts, classes = prepare_table(session, table, problem)
     account = Account.of(session, parts[session.me])
     least = max(session.all_gather(session.own.policy.minimum_count, LEAST_ROWS, int))
@@ -82,10 +85,13 @@ def prepare_again(
 
 
 def _as_fitted(table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list[TableSummary]]:
-    """A prepared table, and what is known of everybody's: prepared columns are dense, and all have the same."""
+    """A prepared table, and what is known of everybody's: prepared columns are dense, and all have
+    the same.
+    """
     table = by_rows(table)
     wide = [
-        msgspec.structs.replace(part, columns=table.d, nonzeros=part.rows * table.d, single=False) for part in parts
+        msgspec.structs.replace(part, columns=table.d, nonzeros=part.rows * table.d, single=False)
+        for part in parts
     ]
     return table, wide
 
@@ -93,7 +99,10 @@ def _as_fitted(table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list
 def check_raw(table: Table, recipes: Preparation, problem: AnyProblem, split: str) -> Table:
     """The party's raw table, checked as far as one can alone; nothing has been sent."""
     if not table.d and split == "samples":
-        raise party_error(table.name, "there are no columns to prepare. Give a file with the names of the columns.")
+        raise party_error(
+            table.name,
+            "there are no columns to prepare. Give a file with the names of the columns.",
+        )
     check_alone(table, recipes, split)
     family = problem.kind
     bare = replace(table, X=np.empty((table.n, 0)), columns=None, texts=None)

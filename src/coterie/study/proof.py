@@ -1,11 +1,14 @@
-"""Check a certificate together: every party brings its data, its part of the model and its copy of the certificate.
+"""Check a certificate together: every party brings its data, its part of the model and its copy of
+the certificate.
 
-    own files ─→ meet, match rows, compare cards ─→ claims ─→ scores, slopes and sums as in a run ─→ one verdict for all
+    own files ─→ meet, match rows, compare cards ─→ claims ─→ scores, slopes and sums as in a run ─→
+    one verdict for all
 
-Nobody holds the whole of a vertical model, or all rows of a horizontal study, so nobody can check a certificate alone.
-Here the parties compute it again, by the conversations of `certificate/`, from what each of them has now. A *claim* is
-what a party says before: the numbers of its certificate, a digest of what all certificates have in common, and what it
-found wrong with its own files. All hear all claims and the same sums, so all come to the same verdict.
+Nobody holds the whole of a vertical model, or all rows of a horizontal study, so nobody can check a
+certificate alone. Here the parties compute it again, by the conversations of `certificate/`, from
+what each of them has now. A *claim* is what a party says before: the numbers of its certificate, a
+digest of what all certificates have in common, and what it found wrong with its own files. All hear
+all claims and the same sums, so all come to the same verdict.
 """
 
 from __future__ import annotations
@@ -33,7 +36,14 @@ from coterie.api.evaluation import Evaluation
 from coterie.api.inference import Inference
 from coterie.api.path import folder_of
 from coterie.api.result import Result
-from coterie.api.stored import compare_bill, compare_choice, compare_path, compare_unknown_rows, path_of, with_more
+from coterie.api.stored import (
+    compare_bill,
+    compare_choice,
+    compare_path,
+    compare_unknown_rows,
+    path_of,
+    with_more,
+)
 from coterie.api.verify import Verification, described, differences
 from coterie.data import Table
 from coterie.data.summary import TableSummary
@@ -57,7 +67,15 @@ from coterie.study.nonce import commitment
 from coterie.study.party import read_own
 from coterie.study.preparing import prepare_again
 from coterie.study.scores import EVALUATION
-from coterie.study.session import Say, Session, check_totals, in_session, matched, member, transport_of
+from coterie.study.session import (
+    Say,
+    Session,
+    check_totals,
+    in_session,
+    matched,
+    member,
+    transport_of,
+)
 from coterie.study.signatures import check_signatures
 from coterie.study.study import PartyFile, Study
 from coterie.transport.edge import printable
@@ -86,7 +104,9 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     objections: list[Annotated[str, msgspec.Meta(max_length=LONGEST)]]
     """What it found wrong with them alone."""
     about: str = ""
-    """The digest of what the parties' certificates must have in common: participants, settings, everybody's parts."""
+    """The digest of what the parties' certificates must have in common: participants, settings,
+    everybody's parts.
+    """
     numbers: Numbers | None = None
     unsigned: list[Annotated[str, msgspec.Meta(max_length=LONGEST)]] = []
     """Whose signatures are missing or do not hold; the numbers are computed all the same."""
@@ -100,16 +120,20 @@ def verify_together(
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Verification:
-    """Whether the certificate in the party's output folder holds, found out with the others; the same at all of them.
+    """Whether the certificate in the party's output folder holds, found out with the others; the
+    same at all of them.
 
-    A file that is not there is refused before anybody is called; one that was changed is an objection that all hear.
+    A file that is not there is refused before anybody is called; one that was changed is an
+    objection that all hear.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
-              Not needed where the party agreed to a page of this version of the study before.
+    consent   True, or a function that is handed the page that says what is sent and returns whether
+              this party agrees. Not needed where the party agreed to a page of this version of the
+              study before.
     """
     if study.split == "features" and not study.labels_shared:
         raise InvalidInput(
-            "to verify together tells all parties the labels. The label party proved this certificate alone and signed "
+            "to verify together tells all parties the labels. The label party proved this "
+            "certificate alone and signed "
             "it; if all agree to share the labels, write `labels-shared = true` into the study."
         )
     table = read_own(own, study) if table is None else table
@@ -157,7 +181,9 @@ def _files(folder: FilePath, say: Say) -> Files:
         except CorruptFile as error:
             say(str(error))
             found.append(None)
-            damage.append(f"its {name} was changed after it was written, or is a file of another kind")
+            damage.append(
+                f"its {name} was changed after it was written, or is a file of another kind"
+            )
     return Files(folder, found[0], found[1], damage)
 
 
@@ -217,15 +243,26 @@ def _verify_one(session: Session, ready: Ready, files: Files) -> Verification:
     about = described(brought[0].problem, brought[0].split, certificate.participants)
     found = Verification.of(objections, certificate, bound, statistics, about)
     signers = check_signatures(session, certificate)[0]
-    return replace(found, signed_by=signers, compared=tuple(compared.compared), unchecked=tuple(compared.unchecked))
+    return replace(
+        found,
+        signed_by=signers,
+        compared=tuple(compared.compared),
+        unchecked=tuple(compared.unchecked),
+    )
 
 
 def _by_name(names: Sequence[str], told: Sequence[Sequence[str]]) -> list[str]:
     """What each party told, with its name."""
-    return [f"{name}: {printable(text)}" for name, texts in zip(names, told, strict=True) for text in texts]
+    return [
+        f"{name}: {printable(text)}"
+        for name, texts in zip(names, told, strict=True)
+        for text in texts
+    ]
 
 
-def _brought(session: Session, ready: Ready, files: Files, found: Compared) -> tuple[Claim, tuple[Agent, Point] | None]:
+def _brought(
+    session: Session, ready: Ready, files: Files, found: Compared
+) -> tuple[Claim, tuple[Agent, Point] | None]:
     """What this party claims, and what it puts on the table for it; what it compared is noted."""
     study, certificate, model, parts = session.study, files.certificate, files.model, ready.parts
     assert certificate is not None
@@ -236,21 +273,31 @@ def _brought(session: Session, ready: Ready, files: Files, found: Compared) -> t
     if problem.kind.problems.graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
         problem = model.problem
-        graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
+        graph = (
+            graph
+            if METHODS[settings["method"]["name"]].uses_network
+            else no_network(len(parts), "none")
+        )
     agent = member(session, ready.table, parts, problem, graph)
     found.objections += _objections(session, certificate, model, ready)
     found.objections += contradictions(certificate, problem)
     _compare(found, session, files, agent, ready.classes)
     objections = [text[:LONGEST] for text in found.objections]
     about = digest(
-        json.dumps([settings, [vars(participant) for participant in certificate.participants]], sort_keys=True)
+        json.dumps(
+            [settings, [vars(participant) for participant in certificate.participants]],
+            sort_keys=True,
+        )
     )
     numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
     unsigned = check_signatures(session, certificate)[1]
     if study.split == "features" and model.run != certificate.run:
         unsigned.append("its model is a part of another run than its certificate")
     claim = Claim(objections, about, numbers, [text[:LONGEST] for text in unsigned])
-    return claim, None if objections else (agent, _point(agent, model, certificate.witness[session.me]))
+    return claim, None if objections else (
+        agent,
+        _point(agent, model, certificate.witness[session.me]),
+    )
 
 
 def _strength(certificate: Certificate) -> float:
@@ -264,24 +311,35 @@ def _compare(found: Compared, session: Session, files: Files, agent: Agent, clas
     study, table, model, certificate = session.study, agent.data, files.model, files.certificate
     assert certificate is not None
     compare_classes(found, certificate.settings, model, classes)
-    compare_columns(found, model, [replace(table, cols=None)], "samples" if study.split == "users" else study.split)
+    compare_columns(
+        found,
+        model,
+        [replace(table, cols=None)],
+        "samples" if study.split == "users" else study.split,
+    )
     if study.split == "users" and tuple(model.users) != (session.own.party,):
         found.objections.append(f"its model is that of {', '.join(model.users)}")
     if plain(model.problem.settings()) != plain(agent.problem.settings()):
         found.objections.append("its model is of another problem than its certificate")
     if model.kind != agent.problem.kind.name:
-        found.objections.append(f"its model is a {model.kind} one, of another kind than the study's problem")
+        found.objections.append(
+            f"its model is a {model.kind} one, of another kind than the study's problem"
+        )
     if study.split == "features" and model.part != f"{session.own.party} of {study.name}":
         found.objections.append(f"its model is the part of {model.part}")
     found.objections += model.problem.kind.models.unproven(model, [agent])
-    found.compared.append(f"the data of this party, {table.n} rows, and what the certificate says of every party")
+    found.compared.append(
+        f"the data of this party, {table.n} rows, and what the certificate says of every party"
+    )
     compare_how(found, certificate)
     if found.objections:
         return  # A run of other files is not worth a second objection.
     try:
         result = Result.load(files.folder)
     except CoterieError:
-        found.objections.append("its run.json was changed after it was written, or is of another run")
+        found.objections.append(
+            "its run.json was changed after it was written, or is of another run"
+        )
         return
     compare_run(found, result, certificate)
     if not files.of_path:
@@ -292,7 +350,9 @@ def _compare_others(found: Compared, study: Study, folder: FilePath, result: Res
     """Compare the other files of this party's folder."""
     path = path_of(folder, found)
     if (study.path is None) != (path is None) and not found.objections:
-        found.objections.append("it has a path/ that the study does not ask for, or lacks the one that it asks for")
+        found.objections.append(
+            "it has a path/ that the study does not ask for, or lacks the one that it asks for"
+        )
     if path is not None:
         compare_path(found, path, result.certificate, None)
     if study.chooses != (folder / CHOICE).exists():
@@ -310,7 +370,10 @@ def _compare_scores(found: Compared, file: FilePath, result: Result) -> None:
     except CoterieError:
         found.objections.append("its evaluation.json cannot be read")
         return
-    why = "its rows are not those of the fit: `coterie evaluate party.toml` at every party computes them again"
+    why = (
+        "its rows are not those of the fit: `coterie evaluate party.toml` at every party computes "
+        "them again"
+    )
     compare_unknown_rows(found, written, result.model, why)
 
 
@@ -321,7 +384,13 @@ def _objections(session: Session, certificate: Certificate, model: Any, ready: R
     if participants != study.names or certificate.settings["split"] != study.split:
         return ["its certificate is of another study"]
     if held is None:
-        return ["its certificate names no parts of the model: the run that wrote it ended before all had theirs"]
+        return [
+            (
+                "its certificate names no parts of the model: the run that wrote it ended before "
+                "all "
+                "had theirs"
+            )
+        ]
     objections = []
     if (study.prepare is None) != (model.preparation is None):
         objections.append("its model is prepared otherwise than the study says")
@@ -347,7 +416,9 @@ def _other_data(session: Session, certificate: Certificate, ready: Ready) -> Ite
     for participant, part in zip(certificate.participants, ready.parts, strict=True):
         if (participant.rows, participant.columns) != (part.rows, part.columns):
             counted = f"{participant.name} has {part.rows} rows and {part.columns} columns"
-            yield f"{counted}, but its certificate says {participant.rows} and {participant.columns}"
+            yield (
+                f"{counted}, but its certificate says {participant.rows} and {participant.columns}"
+            )
 
 
 def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
@@ -361,16 +432,29 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
         yield f"the certificate of {told} in what it says of the run"
     radii = {claim.numbers.radius for claim in claims if claim.numbers is not None}
     if len(radii) > 1:
-        yield f"the certificates speak of models of different norms: {', '.join(sorted(map(str, radii)))}"
+        yield (
+            "the certificates speak of models of different norms: "
+            f"{', '.join(sorted(map(str, radii)))}"
+        )
 
 
 def _check_table(
-    folder: FilePath, certificate: Certificate, model: Any, statistics: SummaryStatistics, found: Compared
+    folder: FilePath,
+    certificate: Certificate,
+    model: Any,
+    statistics: SummaryStatistics,
+    found: Compared,
 ) -> list[str]:
-    """What is wrong with this party's stored standard errors, computed again from the sums that all parties signed."""
+    """What is wrong with this party's stored standard errors, computed again from the sums that all
+    parties signed.
+    """
     settings, file = certificate.settings.get("inference"), folder / INFERENCE
     if settings is None:
-        return ["it has an inference.json that its certificate does not name"] if file.is_file() else []
+        return (
+            ["it has an inference.json that its certificate does not name"]
+            if file.is_file()
+            else []
+        )
     try:
         written = Inference.load(file)
     except CoterieError:
@@ -381,7 +465,9 @@ def _check_table(
     if said != {name: settings[name] for name in said}:
         return ["its inference.json has standard errors of another kind than its certificate"]
     asking = questions_of(written)[0].asking(model, tuple(range(settings["shared"])))
-    received = Received(asking, written.sums, statistics, len(certificate.participants), settings["clusters"])
+    received = Received(
+        asking, written.sums, statistics, len(certificate.participants), settings["clusters"]
+    )
     compared = Compared()
     compare_table(compared, written, model, certificate.tolerance, received)
     found.compared += compared.compared
@@ -393,7 +479,9 @@ def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
     return points_of(model, [agent], [witness] if agent.labelled or len(witness) else None)[0]
 
 
-def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, SummaryStatistics]:
+def _computed(
+    session: Session, agent: Agent, point: Point, radius: float | None
+) -> tuple[Bound, SummaryStatistics]:
     """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
     transport = transport_of(session)
     found = proven_again([agent], [point], transport, radius)

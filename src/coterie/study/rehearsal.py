@@ -30,9 +30,11 @@ def rehearse(
     without: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """Start `coterie COMMAND FILE OPTIONS` for each file but those of parties that are left out, and wait for all.
+    """Start `coterie COMMAND FILE OPTIONS` for each file but those of parties that are left out,
+    and wait for all.
 
-    Returns what each printed as JSON, by party, with its `exit_code`; and the party that failed first, if one did.
+    Returns what each printed as JSON, by party, with its `exit_code`; and the party that failed
+    first, if one did.
     """
     everybody = {file: load_party(file) for file in files}
     loaded = {file: known for file, known in everybody.items() if known[0].party not in without}
@@ -42,10 +44,14 @@ def rehearse(
     agreed = [] if command == "verify" else ["--yes"]
     left_out = [collective for name in without for collective in ("--without", name)]
     words = ["--json", *agreed, *left_out, *options]
-    running = {party: _Process(party, [command, str(file), *words], say) for party, file in parties.items()}
+    running = {
+        party: _Process(party, [command, str(file), *words], say) for party, file in parties.items()
+    }
     try:
         first = _wait_for_all(list(running.values()), 2 * deadline)
-        found = {party: process.result() for party, process in running.items() if not process.stopped}
+        found = {
+            party: process.result() for party, process in running.items() if not process.stopped
+        }
         for party, process in running.items():
             if process.stopped and first is not None:
                 found[party] = _in_vain(first.party, found[first.party])
@@ -58,8 +64,9 @@ def rehearse(
 def _wait_for_all(processes: list[_Process], grace: float) -> _Process | None:
     """Until all have ended; the first that failed.
 
-    The others are told of a failure and end by themselves, within the grace. Who failed before it met anybody could
-    tell nobody: those who would wait for it, with all their patience, are stopped.
+    The others are told of a failure and end by themselves, within the grace. Who failed before it
+    met anybody could tell nobody: those who would wait for it, with all their patience, are
+    stopped.
     """
     first, until = None, math.inf
     while any(process.child.poll() is None for process in processes) and time.monotonic() < until:
@@ -86,13 +93,17 @@ class _Process:
         self.party, self._say, self.stopped = party, say, False
         self.met = threading.Event()
         command = [sys.executable, "-m", "coterie", *words]
-        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self._printed: list[str] = []
         assert self.child.stdout is not None
         assert self.child.stderr is not None
         self._readers = [
             threading.Thread(target=self._read, args=(self.child.stderr, None), daemon=True),
-            threading.Thread(target=self._read, args=(self.child.stdout, self._printed), daemon=True),
+            threading.Thread(
+                target=self._read, args=(self.child.stdout, self._printed), daemon=True
+            ),
         ]
         for reader in self._readers:
             reader.start()

@@ -1,4 +1,6 @@
-"""The rounds of a fit between organisations: one agent is here, and all parties compare what they received."""
+"""The rounds of a fit between organisations: one agent is here, and all parties compare what they
+received.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ class Reports:
 
 
 def take_rounds(
-    session: Session, account: Account, reports: Reports, agents: Sequence[Agent[Any]], rounds: Rounds
+    session: Session,
+    account: Account,
+    reports: Reports,
+    agents: Sequence[Agent[Any]],
+    rounds: Rounds,
 ) -> Outcome:
     """Take the rounds of a fit with this party's agent."""
     setup = rounds.setup
@@ -73,7 +79,9 @@ def take_rounds(
 
 
 def _checkpoint(session: Session, rounds: Rounds) -> Checkpoint | None:
-    """A folder for each identity: a study that was changed begins again, and one that is changed back continues."""
+    """A folder for each identity: a study that was changed begins again, and one that is changed
+    back continues.
+    """
     own = session.own
     if own.checkpoint is None:
         return None
@@ -82,7 +90,8 @@ def _checkpoint(session: Session, rounds: Rounds) -> Checkpoint | None:
 
 
 def _refuse_other_checkpoints(session: Session, saved: Checkpoint | None, say: Say) -> None:
-    """Continue from checkpoints of one run only: parties that received other sums have states of other runs.
+    """Continue from checkpoints of one run only: parties that received other sums have states of
+    other runs.
 
     If there are no such checkpoints, all parties remove theirs, and begin again.
     """
@@ -107,8 +116,12 @@ def _most_common(values: Sequence[str]) -> str:
     return max(values, key=list(values).count)
 
 
-def _compared(session: Session, transport: Any, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
-    """The outcome, when all parties know that they received the same sums. A party that is lost now costs no result."""
+def _compared(
+    session: Session, transport: Any, outcome: Outcome, saved: Checkpoint | None
+) -> Outcome:
+    """The outcome, when all parties know that they received the same sums. A party that is lost now
+    costs no result.
+    """
     try:
         check_totals(session, transport)
     except Restarted:

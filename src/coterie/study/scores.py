@@ -1,7 +1,9 @@
 """What a model says of rows that all parties look at together: predictions, and how good they are.
 
-split by features    each party has a part of the scores; the sum travels to the party with the labels, and no further
-split by samples     each party has the whole model, and predicts alone; how good it is are sums over all rows
+split by features    each party has a part of the scores; the sum travels to the party with the
+                     labels, and no further
+split by samples     each party has the whole model, and predicts alone; how good it is are sums
+                     over all rows
 """
 
 from __future__ import annotations
@@ -37,17 +39,21 @@ def predict_together(
     before: Callable[[Session], None] = lambda session: None,
     consent: Consent = None,
 ) -> Predictions:
-    """Scores of new rows, from everybody's part of the model: they travel towards the party with the labels only.
+    """Scores of new rows, from everybody's part of the model: they travel towards the party with
+    the labels only.
 
     before    what else all parties do first, when they have met
-    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
-              Not needed where the party agreed to a page of this version of the study before.
+    consent   True, or a function that is handed the page that says what is sent and returns whether
+              this party agrees. Not needed where the party agreed to a page of this version of the
+              study before.
     """
     if study.split != "features":
         raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
     model, table = own_part(own), read_new(own, study, data, labelled=False)
     _refuse_others(own, model, table, data)
-    require_for_study(own, study, lambda: disclosure(study, own.party, read_own(own, study)), consent)
+    require_for_study(
+        own, study, lambda: disclosure(study, own.party, read_own(own, study)), consent
+    )
     return Part(own, study, say).take(Predict(model, own.target, name_of_model(own)), table, before)
 
 
@@ -59,12 +65,14 @@ def evaluate_together(
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Evaluation | None:
-    """How well the study's model predicts the rows that the parties held out, `test` in party.toml, or other files.
+    """How well the study's model predicts the rows that the parties held out, `test` in party.toml,
+    or other files.
 
-    Split by features, None but at the party with the labels. A party without such rows takes part without any.
+    Split by features, None but at the party with the labels. A party without such rows takes part
+    without any.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
-              Not needed where the party agreed to the same page before.
+    consent   True, or a function that is handed the page that says what is sent and returns whether
+              this party agrees. Not needed where the party agreed to the same page before.
     """
     check_problem(study.make_problem())
     model = own_model(own)
@@ -85,7 +93,9 @@ def own_model(own: PartyFile) -> AnyModel:
 
 
 def own_part(own: PartyFile) -> LinearModel:
-    """This party's part of a model, where the parties have different columns: only linear models have parts."""
+    """This party's part of a model, where the parties have different columns: only linear models
+    have parts.
+    """
     return LinearModel.load(_file_of_model(own))
 
 
@@ -97,8 +107,12 @@ def _file_of_model(own: PartyFile) -> Path:
 
 
 def _refuse_others(own: PartyFile, model: LinearModel, table: Table, data: Path) -> None:
-    """Refuse other columns than the model's, and an offset where it has none, or none where it has one."""
+    """Refuse other columns than the model's, and an offset where it has none, or none where it has
+    one.
+    """
     if table.n and own.target is not None:
         check_offset(model.problem, table.offset is not None)
     if table.d != model.coef_.shape[-1]:
-        raise InvalidData(f"the model has {model.coef_.shape[-1]} columns here, but {data} has {table.d}.")
+        raise InvalidData(
+            f"the model has {model.coef_.shape[-1]} columns here, but {data} has {table.d}."
+        )

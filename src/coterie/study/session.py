@@ -2,7 +2,8 @@
 
     read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
 
-Everything after the meeting may have to be done again: if a party is restarted, all begin again together.
+Everything after the meeting may have to be done again: if a party is restarted, all begin again
+together.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ Say = Callable[[str], None]
 MET = "all neighbours are connected"
 MOST_CLASSES = 10_000
 LINGER_SECONDS = 10.0
-"""Who leaves with a reason waits so long, and no longer than a deadline, for neighbours that are still on their way."""
+"""Who leaves with a reason waits so long, and no longer than a deadline, for neighbours that are
+still on their way.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,17 +72,23 @@ class Session:
         return self.links.me
 
     def all_gather(self, mine: object, message: Broadcast, kind: type[T]) -> list[T]:
-        """What everybody has to tell, in the order of the agents; what is not declared for this purpose is refused."""
+        """What everybody has to tell, in the order of the agents; what is not declared for this
+        purpose is refused.
+        """
         if self.purpose not in message.operations or not message.applies(self.study):
-            raise AssertionError(f"{self.purpose}: {message.about!r} is not on the page that the parties agreed to")
+            raise AssertionError(
+                f"{self.purpose}: {message.about!r} is not on the page that the parties agreed to"
+            )
         parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), message.about)
         try:
             return [msgspec.msgpack.decode(part, type=kind) for part in parts]
         except msgspec.MsgspecError as error:
-            raise ProtocolError(f"{message.about}: a party sent an unexpected payload ({error}).") from error
+            raise ProtocolError(
+                f"{message.about}: a party sent an unexpected payload ({error})."
+            ) from error
 
 
-# -- meeting -----------------------------------------------------------------------------------------------------------
+# -- meeting ---------------------------------------------------------------------------------------
 
 
 def in_session(
@@ -144,10 +153,13 @@ def check_totals(session: Session, transport: Driver) -> None:
     transcript = transport.collectives.transcript
     assert transcript is not None
     received = session.all_gather(transcript.hexdigest(), TOTALS, str)
-    others = [name for name, one in zip(session.study.names, received, strict=True) if one != received[0]]
+    others = [
+        name for name, one in zip(session.study.names, received, strict=True) if one != received[0]
+    ]
     if others:
         raise ProtocolError(
-            f"{', '.join(others)} received other sums than {session.study.names[0]}: a party changed what it passed "
+            f"{', '.join(others)} received other sums than {session.study.names[0]}: a party "
+            "changed what it passed "
             "on. Do not use the result."
         )
 
@@ -156,13 +168,15 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
     """Leave the others with the reason, whatever it is."""
     protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
     lost = error.party if isinstance(error, PartyLost) and not protocol else ""
-    by_hand = "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+    by_hand = (
+        "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+    )
     reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
     linger = LINGER_SECONDS if isinstance(error, CoterieError) else 0.0
     links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "", linger)
 
 
-# -- data --------------------------------------------------------------------------------------------------------------
+# -- data ------------------------------------------------------------------------------------------
 
 
 def matched(session: Session, table: Table) -> Table:
@@ -171,37 +185,54 @@ def matched(session: Session, table: Table) -> Table:
         refuse_equal_names(session, table)
     if study.id is None or study.split != "features":
         return table
-    return aligned(table, study.names, session.broadcast, secrets.token_bytes(32), study.duplicates, study.psi)
+    return aligned(
+        table, study.names, session.broadcast, secrets.token_bytes(32), study.duplicates, study.psi
+    )
 
 
 def refuse_equal_names(session: Session, table: Table) -> None:
-    """Refuse a column name that two parties have: it may be an id, whose rows are then in another order.
+    """Refuse a column name that two parties have: it may be an id, whose rows are then in another
+    order.
 
-    Keyed hashes of the names travel, with a key that is new for every meeting: parties can test guesses, outsiders
-    cannot.
+    Keyed hashes of the names travel, with a key that is new for every meeting: parties can test
+    guesses, outsiders cannot.
     """
     nonces = session.all_gather(secrets.token_bytes(32), NAME_KEYS, bytes)
     key = hashlib.sha256(b"".join(hashlib.sha256(nonce).digest() for nonce in nonces)).digest()
-    own = {hmac.digest(key, name.encode(), "sha256")[:HASH_BYTES]: name for name in table.columns or ()}
+    own = {
+        hmac.digest(key, name.encode(), "sha256")[:HASH_BYTES]: name for name in table.columns or ()
+    }
     held = [set(hashes) for hashes in session.all_gather(sorted(own), NAMES, list[bytes])]
-    for (first, one), (second, other) in itertools.combinations(zip(session.study.names, held, strict=True), 2):
+    for (first, one), (second, other) in itertools.combinations(
+        zip(session.study.names, held, strict=True), 2
+    ):
         if both := one & other:
             mine = ", ".join(repr(own[name]) for name in sorted(both) if name in own)
             shown = mine or "the same name"
             raise InvalidData(
-                f"a column ({shown}) is at {first} and at {second}. If it names the rows, write it into the study as "
+                f"a column ({shown}) is at {first} and at {second}. If it names the rows, write "
+                "it into the study as "
                 "id in place of same-order. If not, leave it out at one party, or rename it."
             )
 
 
-def summaries(session: Session, table: Table, *, classification: bool = False) -> list[TableSummary]:
+def summaries(
+    session: Session, table: Table, *, classification: bool = False
+) -> list[TableSummary]:
     """What all parties tell of their tables."""
     mine = TableSummary.of(table, classification=classification, names=False)
-    mine = msgspec.structs.replace(mine, name="", header="" if session.study.split == "features" else mine.header)
+    mine = msgspec.structs.replace(
+        mine, name="", header="" if session.study.split == "features" else mine.header
+    )
     if len(mine.classes) > MOST_CLASSES:
-        raise InvalidData(f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes.")
+        raise InvalidData(
+            f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes."
+        )
     parts = session.all_gather(mine, CARDS, TableSummary)
-    return [msgspec.structs.replace(part, name=name) for part, name in zip(parts, session.study.names, strict=True)]
+    return [
+        msgspec.structs.replace(part, name=name)
+        for part, name in zip(parts, session.study.names, strict=True)
+    ]
 
 
 def prepare_table(
@@ -209,17 +240,27 @@ def prepare_table(
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
     """Its own table as the others need it, everybody's summaries, and the classes."""
     split = session.study.split
-    parts = summaries(session, table, classification=bool(problem.kind.data.classification(problem)))
+    parts = summaries(
+        session, table, classification=bool(problem.kind.data.classification(problem))
+    )
     check_together(parts, split)
     told = [(np.array(part.classes), None) for part in parts]
     classes = classes_of(problem, [part.name for part in parts], lambda: told)
     return encoded(problem, classes, parts, split, table), parts, classes
 
 
-def member(session: Session, table: Table, parts: Sequence[TableSummary], problem: AnyProblem, graph: Network) -> Agent:
+def member(
+    session: Session,
+    table: Table,
+    parts: Sequence[TableSummary],
+    problem: AnyProblem,
+    graph: Network,
+) -> Agent:
     """This party as an agent."""
     start = sum(part.columns for part in parts[: session.me])
     columns = np.arange(start, start + table.d)
     study = session.study
-    agent = make_agent(session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums)
+    agent = make_agent(
+        session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums
+    )
     return replace(agent, secret=secret(session.own, study))

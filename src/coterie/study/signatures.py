@@ -1,7 +1,9 @@
-"""Signatures under a certificate: every party signs what all of them found, with the key it meets the others with.
+"""Signatures under a certificate: every party signs what all of them found, with the key it meets
+the others with.
 
-The seal of a certificate's file is a digest that anybody can compute; it finds accidents. A signature can only be made
-with a party's key: whoever has the authority's TLS certificate can check who stands by the numbers.
+The seal of a certificate's file is a digest that anybody can compute; it finds accidents. A
+signature can only be made with a party's key: whoever has the authority's TLS certificate can check
+who stands by the numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def signed_by_all(session: Session, certificate: Certificate) -> Certificate:
-    """The certificate with everybody's signature; one that does not fit these numbers is refused by name."""
+    """The certificate with everybody's signature; one that does not fit these numbers is refused by
+    name.
+    """
     security = _keys(session)
     mine = Signed(security.certificate, signature(security, certificate.statement()))
     of_all = session.all_gather(mine, SIGNATURES, Signed)
@@ -41,7 +45,9 @@ def signed_by_all(session: Session, certificate: Certificate) -> Certificate:
     return signed
 
 
-def check_signatures(session: Session, certificate: Certificate) -> tuple[tuple[str, ...], list[str]]:
+def check_signatures(
+    session: Session, certificate: Certificate
+) -> tuple[tuple[str, ...], list[str]]:
     """Who signed, and an objection for everybody else."""
     signers, objections = [], []
     for name in session.study.names:
@@ -59,7 +65,9 @@ def check_signatures(session: Session, certificate: Certificate) -> tuple[tuple[
 def _check(security: MutualTLS, certificate: Certificate, name: str) -> None:
     one = certificate.signatures[name]
     key = known_key(security, one["tls"].encode(), name, current=False)
-    check_signature(key, certificate.statement(), base64.b64decode(one["signature"], validate=True), name)
+    check_signature(
+        key, certificate.statement(), base64.b64decode(one["signature"], validate=True), name
+    )
 
 
 def _keys(session: Session) -> MutualTLS:

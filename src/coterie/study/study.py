@@ -3,14 +3,16 @@
 study.toml, the same at every party:
 
     name = "readmission"
-    split = "features"                  # a party holds some columns; "samples": some rows; "users": own model
-    id = "patient"                      # match rows by this column; or, if all list the same rows in the same
-                                        # order, same-order = true
+    split = "features"                  # a party holds some columns; "samples": some rows; "users":
+                                        own model
+    id = "patient"                      # match rows by this column; or, if all list the same rows
+                                        in the same # order, same-order = true
     [problem]
     loss = "logistic"
     penalty = "l1"
     intercept = true                    # the default of linear models; false leaves it out
-    strength = 0.001                    # or leave it out, and [path] with strengths, cv and rule chooses it
+    strength = 0.001                    # or leave it out, and [path] with strengths, cv and rule
+                                        chooses it
     [prepare]                           # if columns are raw: see docs/preparation.md
     numbers = "impute, standardise"
     [[party]]
@@ -26,8 +28,9 @@ party.toml, at one party:
     party = "clinic"
     data = "clinic.parquet"
     keys = "keys"                       # the folder with key.pem, certificate.pem and authority.pem
-    target = "readmitted"               # at the party with the labels; there also weight, and offset or exposure
-                                        # for survival: time, event, and perhaps entry and strata
+    target = "readmitted"               # at the party with the labels; there also weight, and
+                                        offset or exposure # for survival: time, event, and perhaps
+                                        entry and strata
 
 What has to be the same is compared when two parties meet, line by line (`Study.agreement`).
 """
@@ -76,7 +79,9 @@ class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     address: str | None = None
-    """host:port where the others reach it; without one it dials all its neighbours, and nobody dials it."""
+    """host:port where the others reach it; without one it dials all its neighbours, and nobody
+    dials it.
+    """
     key: str = ""
     """SHA-256 of its public key; `coterie provision` writes it here."""
 
@@ -102,7 +107,9 @@ class PathSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
 
 
 class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """What the parties agreed on. The names are those of `coterie.api.solve`, where they are explained."""
+    """What the parties agreed on. The names are those of `coterie.api.solve`, where they are
+    explained.
+    """
 
     name: str
     party: tuple[Party, ...]
@@ -130,11 +137,14 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     labels_shared: bool = False
     """Whether the parties agree that the labels become known to all, which some methods need."""
     dials: tuple[tuple[str, str], ...] = ()
-    """Pairs of neighbours of which the first dials the second; of all others, the later one in the study dials."""
+    """Pairs of neighbours of which the first dials the second; of all others, the later one in the
+    study dials.
+    """
     secure_sums: bool | None = Settings.secure_sums
     """Whether sums are masked; by default split by samples and parties are three or more."""
     prepare: dict[str, Any] | str | list[str] | None = Settings.prepare
-    """What to do with raw columns first: numbers, text and columns of a `Preparation`, or recipes."""
+    """What to do with raw columns first: numbers, text and columns of a `Preparation`, or recipes.
+    """
     path: PathSettings | None = None
     """Which strengths to try; the strength in the problem is then left out."""
     inference: Literal["model", "robust", "clustered"] | None = None
@@ -146,7 +156,9 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     deadline: float = 30.0
     """Seconds of silence after which a party is lost."""
     clock: Literal["virtual", "real"] = "virtual"
-    """Split by users: whether parties wake up in the order of a seed, or in real time, waiting for nobody."""
+    """Split by users: whether parties wake up in the order of a seed, or in real time, waiting for
+    nobody.
+    """
     pace: float = 0.01
     """Seconds between two wake-ups of a party, on average, where the clock is real."""
 
@@ -161,7 +173,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         left = tuple(party for party in self.party if party.name not in gone)
         if len(left) < 2:
             raise InvalidInput(
-                f"without {', '.join(parties)} there are no two parties left; one fits with `coterie fit`."
+                f"without {', '.join(parties)} there are no two parties left; one fits with "
+                "`coterie fit`."
             )
         network = self.network
         if isinstance(network, list):
@@ -171,10 +184,13 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         try:
             agents = reduced.make_network().agents
         except InvalidInput as error:
-            raise InvalidInput(f"without {', '.join(parties)}, of the network is left: {error}") from error
+            raise InvalidInput(
+                f"without {', '.join(parties)}, of the network is left: {error}"
+            ) from error
         if agents != len(left):
             raise InvalidInput(
-                f"without {', '.join(parties)} the network of the study falls apart: give it other pairs."
+                f"without {', '.join(parties)} the network of the study falls apart: give it "
+                "other pairs."
             )
         return reduced
 
@@ -192,7 +208,9 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
 
     @property
     def messages(self) -> str:
-        """Of which split its messages are: users with a common model say what parties with rows say."""
+        """Of which split its messages are: users with a common model say what parties with rows
+        say.
+        """
         return "samples" if self.make_problem().kind.problems.only_sums else self.split
 
     def make_problem(self, strength: float | None = None) -> Any:
@@ -204,13 +222,17 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         chosen = (
             {}
             if self.path is None
-            else {knob_of(self.problem.get("penalty", "none")): 1.0 if strength is None else strength}
+            else {
+                knob_of(self.problem.get("penalty", "none")): 1.0 if strength is None else strength
+            }
         )
         return Problem(**{**self.problem, **chosen})
 
     @property
     def chooses(self) -> bool:
-        """Whether parties that are users choose among linear models: where neither prices nor a method are named."""
+        """Whether parties that are users choose among linear models: where neither prices nor a
+        method are named.
+        """
         return self.split == "users" and self.method == "auto" and self.problem.keys() <= UNPRICED
 
     def make_preparation(self) -> Preparation | None:
@@ -222,13 +244,22 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         keywords = {name: getattr(self, name) for name in KEYWORDS & set(self.__struct_fields__)}
         made = Settings.of(**keywords)
         algorithm = replace(made.algorithm, options=self.options)
-        return replace(made, limits=checked_limits(made.limits), algorithm=algorithm, prepare=self.make_preparation())
+        return replace(
+            made,
+            limits=checked_limits(made.limits),
+            algorithm=algorithm,
+            prepare=self.make_preparation(),
+        )
 
     def make_network(self) -> Network:
         """Who talks to whom; split by users, who is alike."""
         if isinstance(self.network, list):
             edges = [(self.index(one), self.index(other)) for one, other in self.network]
-            return from_edges(edges, len(self.party), connected=False) if self.split == "users" else from_edges(edges)
+            return (
+                from_edges(edges, len(self.party), connected=False)
+                if self.split == "users"
+                else from_edges(edges)
+            )
         return make_network(self.network, self.split, len(self.party), self.seed)
 
     def neighbours(self, party: int) -> list[int]:
@@ -256,25 +287,35 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
 
     @property
     def agreement(self) -> str:
-        """Everything that must be the same at all parties, one thing a line; the version of the program is one."""
+        """Everything that must be the same at all parties, one thing a line; the version of the
+        program is one.
+        """
         plain = msgspec.to_builtins(self)
         for name in ("path", "inference", "weights", "correction", "prepare"):
             if plain[name] is None:
                 del plain[name]
         if not self.same_order:
             del plain["same-order"]
-        lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if key not in ("party", "problem")]
+        lines = [
+            f"{key} = {json.dumps(value)}"
+            for key, value in plain.items()
+            if key not in ("party", "problem")
+        ]
         # Without its line in the study, versions with another default would fit another model.
         problem = {"intercept": self.make_problem().intercept, **plain["problem"]}
         lines += [f"problem.{key} = {json.dumps(value)}" for key, value in problem.items()]
-        lines += [f"party {k} = {party.name}, key {party.key or 'unknown'}" for k, party in enumerate(self.party)]
+        lines += [
+            f"party {k} = {party.name}, key {party.key or 'unknown'}"
+            for k, party in enumerate(self.party)
+        ]
         return "\n".join([f"coterie = {__version__}", *sorted(lines)])
 
     def pins(self) -> dict[str, str]:
         """The fingerprint of every party's key; there is no run without them."""
         if missing := [party.name for party in self.party if not party.key]:
             raise InvalidInput(
-                f"study.toml holds no key of {', '.join(missing)}. `coterie provision study.toml --sign request.pem` "
+                f"study.toml holds no key of {', '.join(missing)}. `coterie provision study.toml "
+                "--sign request.pem` "
                 "writes it there, at the coordinator, who then sends study.toml to all parties."
             )
         return {party.name: party.key for party in self.party}
@@ -308,10 +349,14 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     strata: str | None = None
     """For survival, in place of a target."""
     labels: dict[str, str] | None = None
-    """Columns of labels by role, in place of a target, for kinds of problems of other packages (`Kind.labels`)."""
+    """Columns of labels by role, in place of a target, for kinds of problems of other packages
+    (`Kind.labels`).
+    """
     columns: tuple[str, ...] | None = None
     test: float | str | None = None
-    """Rows for `coterie evaluate`: a file, or a share of the data that is not fitted to, such as 0.3."""
+    """Rows for `coterie evaluate`: a file, or a share of the data that is not fitted to, such as
+    0.3.
+    """
     listen: str | None = None
     """host:port to listen on, where it is not the address in the study."""
     patience: float = 600.0
@@ -321,8 +366,13 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     def roles(self) -> dict[str, Any]:
         """Which columns of its data are labels, or stand beside them, as `read` takes them."""
-        labels = {role for kind in kinds() for role in kind.labels.roles if role in self.__struct_fields__}
-        return {role: getattr(self, role) for role in ("weight", "offset", "exposure", "labels", *sorted(labels))}
+        labels = {
+            role for kind in kinds() for role in kind.labels.roles if role in self.__struct_fields__
+        }
+        return {
+            role: getattr(self, role)
+            for role in ("weight", "offset", "exposure", "labels", *sorted(labels))
+        }
 
 
 T = TypeVar("T", Study, PartyFile)
@@ -336,9 +386,13 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: a study has at least two parties, not {len(names)}.")
     for party in study.party:
         if not NAME.fullmatch(party.name):
-            raise InvalidInput(f"{path}: {party.name!r} is not a valid party name; use letters, digits and dashes.")
+            raise InvalidInput(
+                f"{path}: {party.name!r} is not a valid party name; use letters, digits and dashes."
+            )
         if party.address is not None and not ADDRESS.fullmatch(party.address):
-            raise InvalidInput(f"{path}: the address of {party.name} is host:port, not {party.address!r}.")
+            raise InvalidInput(
+                f"{path}: the address of {party.name} is host:port, not {party.address!r}."
+            )
     if len({name.lower() for name in names}) < len(names):
         raise InvalidInput(f"{path}: two parties have the same name ({', '.join(names)}).")
     _check_seconds(path, "deadline", study.deadline, LONGEST_DEADLINE)
@@ -348,7 +402,9 @@ def load_study(path: str | Path) -> Study:
     if study.psi and study.id is None:
         raise InvalidInput(f"{path}: psi matches rows by an id; name its column with id.")
     if study.id is not None and study.split != "features":
-        raise InvalidInput(f"{path}: rows are matched by id only with split = 'features'; leave id out.")
+        raise InvalidInput(
+            f"{path}: rows are matched by id only with split = 'features'; leave id out."
+        )
     _check_rows(path, study)
     _check_path(path, study)
     problem = study.make_problem()
@@ -367,7 +423,10 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: {error}") from error
     network = study.make_network()
     if network.agents != len(names):
-        raise InvalidInput(f"{path}: the network is of {network.agents} agents, but there are {len(names)} parties.")
+        raise InvalidInput(
+            f"{path}: the network is of {network.agents} agents, but there are {len(names)} "
+            "parties."
+        )
     _check_dials(path, study)
     return study
 
@@ -378,7 +437,8 @@ def _check_inference(path: str | Path, study: Study, problem: AnyProblem) -> Non
         for name in ("weights", "correction"):
             if getattr(study, name) is not None:
                 raise InvalidInput(
-                    f'{path}: {name} is for standard errors: add inference = "robust", say, or leave it out.'
+                    f'{path}: {name} is for standard errors: add inference = "robust", say, or '
+                    "leave it out."
                 )
         return
     try:
@@ -396,7 +456,9 @@ def _in_words_of_a_study(message: str) -> str:
 
 def _check_seconds(path: str | Path, name: str, value: float, most: float) -> None:
     if not 0 < value <= most:
-        raise InvalidInput(f"{path}: {name} is a number of seconds above 0 and at most {most:g}, not {value:g}.")
+        raise InvalidInput(
+            f"{path}: {name} is a number of seconds above 0 and at most {most:g}, not {value:g}."
+        )
 
 
 def _check_rows(path: str | Path, study: Study) -> None:
@@ -404,25 +466,32 @@ def _check_rows(path: str | Path, study: Study) -> None:
     if study.same_order and study.split != "features":
         raise InvalidInput(f"{path}: same-order is for split = 'features'; leave it out.")
     if study.same_order and study.id is not None:
-        raise InvalidInput(f"{path}: id and same-order both say which rows belong together; leave one out.")
+        raise InvalidInput(
+            f"{path}: id and same-order both say which rows belong together; leave one out."
+        )
     if study.split == "features" and study.id is None and not study.same_order:
         raise InvalidInput(
-            f"{path}: nothing says which rows of the parties belong together. Name the column with the row ids, e.g. "
-            "id = 'patient'; or, if all parties list the same rows in the same order, write same-order = true."
+            f"{path}: nothing says which rows of the parties belong together. Name the column "
+            "with the row ids, e.g. "
+            "id = 'patient'; or, if all parties list the same rows in the same order, write "
+            "same-order = true."
         )
 
 
 def _check_dials(path: str | Path, study: Study) -> None:
     """Refuse neighbours of which neither can reach the other."""
     if wrong := [pair for pair in study.dials if (pair[1], pair[0]) in study.dials]:
-        raise InvalidInput(f"{path}: dials: of {wrong[0][0]} and {wrong[0][1]}, one dials the other, not both.")
+        raise InvalidInput(
+            f"{path}: dials: of {wrong[0][0]} and {wrong[0][1]}, one dials the other, not both."
+        )
     everybody = range(len(study.party))
     for one in everybody:
         neighbours = study.neighbours(one)
         for other in study.dialled_by(one, neighbours):
             if study.party[other].address is None:
                 raise InvalidInput(
-                    f"{path}: {study.names[one]} and {study.names[other]} are neighbours, and {study.names[other]} has "
+                    f"{path}: {study.names[one]} and {study.names[other]} are neighbours, and "
+                    f"{study.names[other]} has "
                     "no address to dial: see docs/firewalls.md, or choose another network."
                 )
 
@@ -434,10 +503,19 @@ def _check_path(path: str | Path, study: Study) -> None:
         return
     given = [name for name in KNOBS if name in study.problem]
     if given or study.split == "users":
-        wrong = f"leave {given[0]} out of [problem]" if study.split != "users" else "a study of users has none"
-        raise InvalidInput(f"{path}: [path] chooses the {given[0] if given else 'strength'}: {wrong}.")
+        wrong = (
+            f"leave {given[0]} out of [problem]"
+            if study.split != "users"
+            else "a study of users has none"
+        )
+        raise InvalidInput(
+            f"{path}: [path] chooses the {given[0] if given else 'strength'}: {wrong}."
+        )
     if study.split == "features" and asked.strengths is None:
-        raise InvalidInput(f"{path}: for split = 'features', [path] names the strengths, e.g. strengths = [1.0, 0.1].")
+        raise InvalidInput(
+            f"{path}: for split = 'features', [path] names the strengths, e.g. strengths = [1.0, "
+            "0.1]."
+        )
     try:
         whole_number("cv", asked.cv, least=2)
         whole_number("count", asked.count)
@@ -456,7 +534,8 @@ def _check_method(path: str | Path, study: Study) -> None:
         raise InvalidInput(f"{path}: method {study.method!r}: {error}.") from error
     if method.split != study.split:
         raise InvalidInput(
-            f"{path}: method {study.method!r} is for data split by {method.split}, not by {study.split}."
+            f"{path}: method {study.method!r} is for data split by {method.split}, not by "
+            f"{study.split}."
         )
     problem = study.make_problem()
     if method.family != problem.kind.name or study.split == "users":
@@ -468,7 +547,9 @@ def _check_method(path: str | Path, study: Study) -> None:
 
 
 def in_study_words(message: str) -> str:
-    """The message with lines of a study.toml in place of Python's arguments: intercept = false for intercept=False."""
+    """The message with lines of a study.toml in place of Python's arguments: intercept = false for
+    intercept=False.
+    """
 
     def line(found: re.Match[str]) -> str:
         value = found[2].replace("'", '"')
@@ -478,7 +559,8 @@ def in_study_words(message: str) -> str:
 
 
 def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile, Study]:
-    """Read party.toml and its study, with all paths made absolute; perhaps without parties that are gone for good.
+    """Read party.toml and its study, with all paths made absolute; perhaps without parties that are
+    gone for good.
 
     Without them, results are kept in a folder of their own, beside that of the whole study.
     """
@@ -486,23 +568,28 @@ def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile
     own = _decoded(path, PartyFile)
     base = path.resolve().parent
     places = {name: base / getattr(own, name) for name in ("study", "data", "keys", "output")}
-    checkpoint = None if own.checkpoint is None or own.checkpoint == Path() else base / own.checkpoint
+    checkpoint = (
+        None if own.checkpoint is None or own.checkpoint == Path() else base / own.checkpoint
+    )
     test = str(base / own.test) if isinstance(own.test, str) else own.test
     own = msgspec.structs.replace(own, **places, checkpoint=checkpoint, test=test)
     study = load_study(own.study)
     if isinstance(own.test, float) and not (0 < own.test < 1 and study.split == "samples"):
         raise InvalidInput(
-            f"{path}: test is a file, or with split = 'samples' a share of the rows between 0 and 1, such as 0.3."
+            f"{path}: test is a file, or with split = 'samples' a share of the rows between 0 and "
+            "1, such as 0.3."
         )
     study.index(own.party)
     own.policy.check(path)
     if (study.inference == "clustered") != (own.cluster is not None):
         raise InvalidInput(
-            f'{path}: cluster names the column with the cluster of each row, for inference = "clustered" in the study.'
+            f"{path}: cluster names the column with the cluster of each row, for inference = "
+            '"clustered" in the study.'
         )
     if study.inference is not None and own.weight is not None and study.weights is None:
         raise InvalidInput(
-            f"{path}: the rows here have weights ({own.weight!r}), and standard errors depend on what they are. Write "
+            f"{path}: the rows here have weights ({own.weight!r}), and standard errors depend on "
+            "what they are. Write "
             'weights = "frequency", "sampling" or "precision" into the study.'
         )
     _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)

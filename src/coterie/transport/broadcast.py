@@ -1,18 +1,21 @@
-"""Signed short texts that parties send each other in addition to the numbers of the method, along a spanning tree.
+"""Signed short texts that parties send each other in addition to the numbers of the method, along a
+spanning tree.
 
     introduction   a random number and the certificate, from every party
-    session        SHA-256 of all words so far: the same at all parties, and different in every session
+    session        SHA-256 of all words so far: the same at all parties, and different in every
+                   session
     word           body, and an ECDSA signature of (run, session, what it is about, speaker, body)
 
-Other parties pass most words on. They can neither change a word nor replace it by an old one: the key is that of the
-speaker's certificate, and the session contains a random number of the receiver, which checks that its own words come
-back unchanged. If a party sends different words to two parties, their sessions differ, and the next word shows it. Sums
-that are added on the way cannot be signed. A party that passes on a wrong total is detected at the end, when all
-parties compare the totals (`session.check_totals`). A party on the way can therefore do no more than any other: lie
+Other parties pass most words on. They can neither change a word nor replace it by an old one: the
+key is that of the speaker's certificate, and the session contains a random number of the receiver,
+which checks that its own words come back unchanged. If a party sends different words to two
+parties, their sessions differ, and the next word shows it. Sums that are added on the way cannot be
+signed. A party that passes on a wrong total is detected at the end, when all parties compare the
+totals (`session.check_totals`). A party on the way can therefore do no more than any other: lie
 about its own data.
 
-The bill does not count these words, because it is about the numbers of the method. The words are few, before the first
-round and after the last, and `docs/disclosure.md` lists all of them.
+The bill does not count these words, because it is about the numbers of the method. The words are
+few, before the first round and after the last, and `docs/disclosure.md` lists all of them.
 """
 
 from __future__ import annotations
@@ -97,7 +100,9 @@ class SignedBroadcast:
         return merged
 
     def all_gather(self, mine: bytes, about: str) -> list[bytes]:
-        """The word of every party about a subject, in the order of the agents, with checked signatures."""
+        """The word of every party about a subject, in the order of the agents, with checked
+        signatures.
+        """
         if not self._keys:
             self.introduce()
         return self._checked(self._passed_on(self._signed(mine, about), about), about)
@@ -111,7 +116,10 @@ class SignedBroadcast:
         collectives = self._passed_on(self._signed(mine, about), about)
         shown = [_decoded(collective.body, Introduction) for collective in collectives]
         names = [self.links.name(j) for j in range(self.count)]
-        self._keys = [known_key(security, one.certificate, name) for one, name in zip(shown, names, strict=True)]
+        self._keys = [
+            known_key(security, one.certificate, name)
+            for one, name in zip(shown, names, strict=True)
+        ]
         self._checked(collectives, about)
         for error in self.links.strangers.values():
             raise error
@@ -121,7 +129,9 @@ class SignedBroadcast:
         security = self.links.security
         me = self.links.me
         assert isinstance(security, MutualTLS), "parties have keys"
-        return msgspec.msgpack.encode(Collective(body, signature(security, self._sentence(body, about, me))))
+        return msgspec.msgpack.encode(
+            Collective(body, signature(security, self._sentence(body, about, me)))
+        )
 
     def _sentence(self, body: bytes, about: str, speaker: int) -> bytes:
         """What is signed: a word in its place."""
@@ -131,7 +141,9 @@ class SignedBroadcast:
         """The words without their signatures, which hold."""
         for speaker, (collective, key) in enumerate(zip(collectives, self._keys, strict=True)):
             sentence = self._sentence(collective.body, about, speaker)
-            check_signature(key, sentence, collective.signature, f"{self.links.name(speaker)} ({about})")
+            check_signature(
+                key, sentence, collective.signature, f"{self.links.name(speaker)} ({about})"
+            )
         bodies = [collective.body for collective in collectives]
         self._session = hashlib.sha256(msgspec.msgpack.encode((self._session, bodies))).digest()
         return bodies
@@ -146,17 +158,23 @@ class SignedBroadcast:
                 if found.keys() != self.branch(child):
                     who = self.links.name(child)
                     raise ProtocolError(
-                        f"{about}: {who} sent words for parties outside its branch of the tree, or not for all in it."
+                        f"{about}: {who} sent words for parties outside its branch of the tree, "
+                        "or not for all in it."
                     )
                 everything |= found
             return msgspec.msgpack.encode(everything)
 
         found = _decoded(self.gathered(mine, about, merge), dict[int, bytes])
         if sorted(found) != list(range(self.count)):
-            raise ProtocolError(f"{about}: only {sorted(found)} of {self.count} parties were heard.")
+            raise ProtocolError(
+                f"{about}: only {sorted(found)} of {self.count} parties were heard."
+            )
         if found[self.links.me] != mine:
-            # Also what keeps a recorded meeting from being played back: in that one, its own words were others.
-            raise ProtocolError(f"{about}: what {self.links.name(self.links.me)} sent came back changed.")
+            # Also what keeps a recorded meeting from being played back: in that one, its own words
+            # were others.
+            raise ProtocolError(
+                f"{about}: what {self.links.name(self.links.me)} sent came back changed."
+            )
         return [_decoded(found[j], Collective) for j in range(self.count)]
 
 

@@ -1,4 +1,5 @@
-"""Collectives: how the processes of a run add, mix and exchange messages. A `Driver` needs one of them.
+"""Collectives: how the processes of a run add, mix and exchange messages. A `Driver` needs one of
+them.
 
 | kind             | where agents live                                         |
 |------------------|-----------------------------------------------------------|
@@ -6,9 +7,10 @@
 | `PointToPoint`   | in processes with links between them                      |
 | `MpiCollectives` | in the ranks of an MPI run                                |
 
-Every process adds in the same order, or whole numbers in any order (`sums`). Iterates therefore do not depend on where
-agents live. Every message contains the *stop*: the round after which the process of agent 0 wants to end, and the
-reason (time is up, Ctrl-C). Thus all processes stop after the same round without an additional message.
+Every process adds in the same order, or whole numbers in any order (`sums`). Iterates therefore do
+not depend on where agents live. Every message contains the *stop*: the round after which the
+process of agent 0 wants to end, and the reason (time is up, Ctrl-C). Thus all processes stop after
+the same round without an additional message.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Collectives(ABC):
     """The collectives of one process. `messages` has one array for each agent of this process."""
 
     checked: ClassVar[frozenset[str]]
-    """The words whose messages are checked before they are sent, because receivers do not know the sender."""
+    """The words whose messages are checked before they are sent, because receivers do not know the
+    sender.
+    """
     defers: ClassVar[bool] = False
     """Whether a `complain` waits for the next `Sum`, which tells it to all processes."""
     failures: tuple[type[Exception], ...] = ()
@@ -42,7 +46,13 @@ class Collectives(ABC):
     stop: Stop
     """When to stop, as far as this process knows."""
 
-    def __init__(self, network: Network, process_of: Sequence[int], process: int, names: Sequence[str] | None = None):
+    def __init__(
+        self,
+        network: Network,
+        process_of: Sequence[int],
+        process: int,
+        names: Sequence[str] | None = None,
+    ):
         self.network = network
         self.layout = Layout(network, process_of, process)
         self.process = process
@@ -59,7 +69,9 @@ class Collectives(ABC):
         self._step = 0
         if not network.server:
             tree = network.tree()
-            self._upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
+            self._upwards = [
+                (int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0
+            ]
             self._root = int(tree.order[0])
 
     def tag(self, purpose: str, collective: str) -> Tag:
@@ -72,7 +84,9 @@ class Collectives(ABC):
         """The sum over all agents of all processes, in a new array."""
 
     def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
-        """The same, for one agent only; None in the processes of others. In one trusted cluster all may compute it."""
+        """The same, for one agent only; None in the processes of others. In one trusted cluster all
+        may compute it.
+        """
         total = self.total(messages, tag)
         return total if agent in self.here else None
 
@@ -82,7 +96,9 @@ class Collectives(ABC):
 
     @abstractmethod
     def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The messages of the agents here, and of the agents elsewhere that have a neighbour here."""
+        """The messages of the agents here, and of the agents elsewhere that have a neighbour
+        here.
+        """
 
     @abstractmethod
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
@@ -114,8 +130,8 @@ class Collectives(ABC):
         raise error
 
     def blame(self, own: NumericalError, mine: bool) -> NumericalError:
-        """The error for a total that is not finite; `own` is the error as this process sees it, `mine` if it is from
-        here.
+        """The error for a total that is not finite; `own` is the error as this process sees it,
+        `mine` if it is from here.
         """
         return own
 
@@ -132,7 +148,7 @@ class Collectives(ABC):
         if not self.stop.reason:
             self.stop = stop
 
-    # -- sums in the order that all transports keep -------------------------------------------------------------------
+    # -- sums in the order that all transports keep ------------------------------------------------
 
     def _in_order(self, messages: Sequence[FloatArray] | FloatArray) -> FloatArray:
         """The sum of all messages, in a new array."""
@@ -161,14 +177,17 @@ class Collectives(ABC):
         return total
 
     def _tree_sum(self, messages: Sequence[FloatArray]) -> FloatArray:
-        # Each agent adds its children's sums, the last child first; deeper agents have done so before.
+        # Each agent adds its children's sums, the last child first; deeper agents have done so
+        # before.
         partial: dict[int, FloatArray] = {}
         for child, parent in self._upwards:
             below = partial.pop(child, messages[child])
             if parent in partial:
                 partial[parent] += below
             else:
-                partial[parent] = np.add(messages[parent], below, out=None if below is messages[child] else below)
+                partial[parent] = np.add(
+                    messages[parent], below, out=None if below is messages[child] else below
+                )
         return partial.get(self._root, np.array(messages[self._root]))
 
 

@@ -1,18 +1,27 @@
-"""Gossip of agents in several processes, with the same wake-ups, publications and bill as in one process.
+"""Gossip of agents in several processes, with the same wake-ups, publications and bill as in one
+process.
 
-The order of the wake-ups is drawn from (seed, round), so that every process knows it without a message, and all handle
-the same wake-ups. The process of the agent that wakes up leads, the others follow:
+The order of the wake-ups is drawn from (seed, round), so that every process knows it without a
+message, and all handle the same wake-ups. The process of the agent that wakes up leads, the others
+follow:
 
-| message   | from, to                      | content                                                                 |
+| message   | from, to                      | content
+            |
 |-----------|-------------------------------|-------------------------------------------------------------------------|
-| questions | leader to where peers live    | ASKED, and who is asked                                                 |
-| answers   | back                          | for each: body, head, sparse, how many numbers of x changed since this  |
-|           |                               | process was told, where (unless all did), and to what                   |
-| the end   | leader to all other processes | DONE, and for each note: sender, receiver, its length, the numbers      |
-|           |                               | (or FAILED: what was published is not finite, and all processes stop)   |
+| questions | leader to where peers live    | ASKED, and who is asked
+                                            |
+| answers   | back                          | for each: body, head, sparse, how many numbers of x
+            changed since this  |
+|           |                               | process was told, where (unless all did), and to what
+                                            |
+| the end   | leader to all other processes | DONE, and for each note: sender, receiver, its length,
+            the numbers      |
+|           |                               | (or FAILED: what was published is not finite, and all
+                                            processes stop)   |
 
-A process answers what its agents published before this wake-up: it has heard the end of all earlier ones. Each process
-bills what it leads; after a round the accounts are added up, so that all hold the same bill.
+A process answers what its agents published before this wake-up: it has heard the end of all earlier
+ones. Each process bills what it leads; after a round the accounts are added up, so that all hold
+the same bill.
 """
 
 from __future__ import annotations
@@ -74,7 +83,9 @@ class BetweenProcesses(Gossip):
             start += 3 + length
             whole = 0 < length <= max(LONGEST_NOTE, self._board.shape[1]) and start <= len(numbers)
             if not (whole and self._lives(sender, process) and self._lives(receiver, self.process)):
-                raise ProtocolError(f"{self._called(process)} sent a note in the name of others, or to others.")
+                raise ProtocolError(
+                    f"{self._called(process)} sent a note in the name of others, or to others."
+                )
             note = tuple(numbers[start - length : start])
             if not np.isfinite(note).all():
                 raise unfit(sender)
@@ -84,7 +95,9 @@ class BetweenProcesses(Gossip):
         return 0 <= agent < self.count and self.process_of[agent] == process
 
     def _called(self, process: int) -> str:
-        return "the process of agent " + " and ".join(map(str, self.collectives.layout.agents_of[process]))
+        return "the process of agent " + " and ".join(
+            map(str, self.collectives.layout.agents_of[process])
+        )
 
     def _news(self, process: int, peer: int) -> FloatArray:
         """What that process does not know yet of the publication of an agent that lives here."""
@@ -93,7 +106,9 @@ class BetweenProcesses(Gossip):
         changed = np.flatnonzero(publication.x if known is None else publication.x != known)
         self._told[process, peer] = publication.x.copy()
         card = [self._bodies[peer], publication.head, publication.sparse, changed.size]
-        return np.concatenate([card, changed if changed.size < publication.x.size else [], publication.x[changed]])
+        return np.concatenate(
+            [card, changed if changed.size < publication.x.size else [], publication.x[changed]]
+        )
 
     def _learn(self, peer: int, answer: FloatArray, start: int) -> int:
         """Take in one peer's part of an answer; returns where the next one begins."""
@@ -104,7 +119,9 @@ class BetweenProcesses(Gossip):
             row[:] = answer[start : start + changes]
             start += changes
         else:
-            row[_whole(answer[start : start + changes])] = answer[start + changes : start + 2 * changes]
+            row[_whole(answer[start : start + changes])] = answer[
+                start + changes : start + 2 * changes
+            ]
             start += 2 * changes
         self._bodies[peer] = body
         self._publications[peer] = Publication(sealed(row.copy()), head, bool(sparse))
@@ -116,7 +133,7 @@ class BetweenProcesses(Gossip):
         else:
             self._outbox[self.process_of[receiver]] += [sender, receiver, len(note), *note]
 
-    # -- the bill -----------------------------------------------------------------------------------------------------
+    # -- the bill ----------------------------------------------------------------------------------
 
     def settle(self, bill: Bill) -> None:
         """Add to every process's bill what all processes spent since they last settled."""
@@ -127,7 +144,9 @@ class BetweenProcesses(Gossip):
         for collective, (*spent, said) in zip(WORDS, self._pooled(account).tolist(), strict=True):
             if said:
                 for agent in range(self.count):
-                    bill.send("rounds", collective, agent, *map(int, spent[3 * agent : 3 * agent + 3]))
+                    bill.send(
+                        "rounds", collective, agent, *map(int, spent[3 * agent : 3 * agent + 3])
+                    )
 
     def _pooled(self, account: FloatArray) -> FloatArray:
         """The sum of the processes' accounts, by way of the process of agent 0."""
@@ -175,8 +194,12 @@ class DistributedGossip(BetweenProcesses):
         while (message := self._heard(leader))[0] == ASKED:
             peers = _whole(message[1:])
             if not (peers and all(self._lives(peer, self.process) for peer in peers)):
-                raise ProtocolError(f"{self._called(leader)} asked here for agents that live elsewhere.")
-            self.collectives.send(leader, np.concatenate([self._news(leader, peer) for peer in peers]), self._tag)
+                raise ProtocolError(
+                    f"{self._called(leader)} asked here for agents that live elsewhere."
+                )
+            self.collectives.send(
+                leader, np.concatenate([self._news(leader, peer) for peer in peers]), self._tag
+            )
         if message[0] == FAILED:
             raise unfit(who)
         self._hand_on(leader, message.tolist())
@@ -192,7 +215,9 @@ class DistributedGossip(BetweenProcesses):
         return super()._answer(who, collective, tick)
 
     def _fetch(self, peers: Iterable[int]) -> None:
-        """Ask the processes of those peers for what is new, all at once, and keep it where `Gossip` looks for it."""
+        """Ask the processes of those peers for what is new, all at once, and keep it where `Gossip`
+        looks for it.
+        """
         by_process: dict[int, list[int]] = {}
         for peer in peers:
             if self.process_of[peer] != self.process:
@@ -208,5 +233,7 @@ class DistributedGossip(BetweenProcesses):
 
 def _whole(numbers: FloatArray) -> list[int]:
     if not np.isfinite(numbers).all():
-        raise ProtocolError("a message has something that is not finite where whole numbers belong.")
+        raise ProtocolError(
+            "a message has something that is not finite where whole numbers belong."
+        )
     return [int(number) for number in numbers.tolist()]

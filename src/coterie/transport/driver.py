@@ -1,4 +1,6 @@
-"""The driver runs the protocols of the agents of this process: it checks, passes on and bills their messages."""
+"""The driver runs the protocols of the agents of this process: it checks, passes on and bills their
+messages.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from coterie.numerics.arrays import FloatArray, Matrix, digest, sealed
 from coterie.numerics.threads import WORTH, spread
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
-from coterie.run.collectives import Ask, Collective, Exchange, IndexArray, Mix, Protocol, Publication, Sum
+from coterie.run.collectives import (
+    Ask,
+    Collective,
+    Exchange,
+    IndexArray,
+    Mix,
+    Protocol,
+    Publication,
+    Sum,
+)
 from coterie.run.disclosure import Guard
 from coterie.run.steps import Steps
 from coterie.transport.collectives import Collectives, OneProcess
@@ -31,7 +42,9 @@ T = TypeVar("T")
 
 HEARD, TOLD, CONTEXT = "heard", "told", "context"
 MANY = 256
-"""Agents of one process from which on steps pause garbage collection. With 2,000 agents it took a third of the time."""
+"""Agents of one process from which on steps pause garbage collection. With 2,000 agents it took a
+third of the time.
+"""
 
 
 class Account(typing.Protocol):
@@ -51,10 +64,21 @@ class Account(typing.Protocol):
 
 
 class Driver:
-    """Answers the words of the agents of this process, together with the other processes; see `steps.Transport`."""
+    """Answers the words of the agents of this process, together with the other processes; see
+    `steps.Transport`.
+    """
 
-    def __init__(self, bill: Bill, collectives: Collectives, pace: float | None = None, *, secure_sums: bool = False):
-        """With a `pace`, agents that wake up one by one do so in real time (see `real_time_gossip`)."""
+    def __init__(
+        self,
+        bill: Bill,
+        collectives: Collectives,
+        pace: float | None = None,
+        *,
+        secure_sums: bool = False,
+    ):
+        """With a `pace`, agents that wake up one by one do so in real time (see
+        `real_time_gossip`).
+        """
         if secure_sums and not collectives.sums.exact:
             collectives.sums = sums_of(secure_sums, collectives.network.agents)
         self.bill = bill
@@ -75,21 +99,31 @@ class Driver:
         self.guard: Guard | None = None
         """Between organisations: refuses what the operation does not declare."""
         self.numbers = 0
-        """How many numbers an agent of this process holds; decides whether agents run in threads."""
+        """How many numbers an agent of this process holds; decides whether agents run in threads.
+        """
 
-    def take(self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
-        """Run a step for each agent of this process. Each row has the arguments of one call; the agent is the first."""
+    def take(
+        self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str
+    ) -> list[T]:
+        """Run a step for each agent of this process. Each row has the arguments of one call; the
+        agent is the first.
+        """
         with self._without_collection():
             return self.converse([step(*row) for row in rows], purpose)
 
     def _without_collection(self) -> AbstractContextManager[None]:
-        """Pause garbage collection for many agents: Python would search all their objects again and again, in vain."""
+        """Pause garbage collection for many agents: Python would search all their objects again and
+        again, in vain.
+        """
         if len(self.here) >= MANY and gc.isenabled():
             return _no_collection()
         return nullcontext()
 
-    def confer(self, protocols: Sequence[Protocol[T]], places: Sequence[IndexArray], purpose: str) -> list[T]:
-        """Run protocols that consist of sums, each for a group of agents: those at the given places of `here`.
+    def confer(
+        self, protocols: Sequence[Protocol[T]], places: Sequence[IndexArray], purpose: str
+    ) -> list[T]:
+        """Run protocols that consist of sums, each for a group of agents: those at the given places
+        of `here`.
 
         A protocol sends a row for each agent of its group. All protocols receive the same total.
         """
@@ -104,10 +138,13 @@ class Driver:
                     for collective in collectives:
                         if type(collective) is not Sum:
                             raise ProtocolError(
-                                f"agents that speak as one said {_name(collective)}; they can only Sum."
+                                f"agents that speak as one said {_name(collective)}; they can "
+                                "only Sum."
                             )
                     self._guard(protocols, collectives)
-                    rows: Any = self._by_agents([collective.x for collective in collectives], places)
+                    rows: Any = self._by_agents(
+                        [collective.x for collective in collectives], places
+                    )
                     if not self.one_process:
                         rows = list(rows)
                     reply = self._total(rows, purpose)
@@ -134,7 +171,9 @@ class Driver:
         return rows
 
     def converse(self, protocols: Sequence[Protocol[T]], purpose: str) -> list[T]:
-        """Run the protocols of the agents of this process to their end, step by step. Returns their values."""
+        """Run the protocols of the agents of this process to their end, step by step. Returns their
+        values.
+        """
         replies: Sequence[Any] = [None] * len(protocols)
         try:
             while True:
@@ -164,7 +203,9 @@ class Driver:
             self.collectives.explain(error)
 
     def _ends(self, said: Sequence[tuple[bool, Any]], places: Sequence[int]) -> list[Any]:
-        """The values of all protocols, of which at least one has ended: all must end at the same step."""
+        """The values of all protocols, of which at least one has ended: all must end at the same
+        step.
+        """
         collectives = [collective for ended, collective in said if not ended]
         if collectives:
             silent = [place for place, (ended, _) in zip(places, said, strict=True) if ended]
@@ -172,9 +213,15 @@ class Driver:
         return [value for _, value in said]
 
     def _ended(
-        self, protocols: Sequence[Protocol[T]], replies: Sequence[Any], collectives: list[Collective], first: T
+        self,
+        protocols: Sequence[Protocol[T]],
+        replies: Sequence[Any],
+        collectives: list[Collective],
+        first: T,
     ) -> list[T]:
-        """The values of all protocols, when the one after those that sent `words` is the first to end: all must end."""
+        """The values of all protocols, when the one after those that sent `words` is the first to
+        end: all must end.
+        """
         results = [first]
         silent = [len(collectives)]
         for k in range(len(collectives) + 1, len(protocols)):
@@ -188,7 +235,9 @@ class Driver:
         return results
 
     def agreed(self, t: int, stop_reason: int) -> int:
-        """The reason to stop after round t, or 0. The process of agent 0 decides it for all processes."""
+        """The reason to stop after round t, or 0. The process of agent 0 decides it for all
+        processes.
+        """
         if isinstance(self._gossip, RealTimeGossip):
             return self._gossip.agreed()
         collectives = self.collectives
@@ -205,7 +254,7 @@ class Driver:
         """The smallest `number` of all processes."""
         return int(self.collectives.of_all([[float(number)]] * len(self.here), "least").min())
 
-    # -- agents that wake up one by one -------------------------------------------------------------------------------
+    # -- agents that wake up one by one ------------------------------------------------------------
 
     def publish(self, agent: int, message: FloatArray | Publication) -> None:
         """Put a message where others can `Ask` for it."""
@@ -222,7 +271,9 @@ class Driver:
     def _new_gossip(self) -> Gossip:
         if self.pace is None:
             return DistributedGossip(self.collectives)
-        assert isinstance(self.collectives, PointToPoint), "only links are looked at without waiting"
+        assert isinstance(self.collectives, PointToPoint), (
+            "only links are looked at without waiting"
+        )
         return RealTimeGossip(self.collectives, self.pace)
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
@@ -263,7 +314,9 @@ class Driver:
         return states, reached
 
     def memory(self) -> dict[str, Any]:
-        """The digest of all totals so far and, for gossip, what the agents of this process have read."""
+        """The digest of all totals so far and, for gossip, what the agents of this process have
+        read.
+        """
         transcript = self.collectives.transcript
         memory: dict[str, Any] = {}
         if transcript is not None:
@@ -282,21 +335,31 @@ class Driver:
         if self.account is not None and TOLD in memory:
             self.account.told = max(self.account.told, int(memory[TOLD][0]))
         if self.account is not None and CONTEXT in memory:
-            self.account.context = memory[CONTEXT].tobytes()  # messages that are sent again were counted before
-        if read := {name: array for name, array in memory.items() if name not in (HEARD, TOLD, CONTEXT)}:
+            self.account.context = memory[
+                CONTEXT
+            ].tobytes()  # messages that are sent again were counted before
+        if read := {
+            name: array for name, array in memory.items() if name not in (HEARD, TOLD, CONTEXT)
+        }:
             self._gossiping().recall(read)
 
-    # -- one answer per word ------------------------------------------------------------------------------------------
+    # -- one answer per word -----------------------------------------------------------------------
 
     def _sum(self, collectives: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
         messages = [collective.x for collective in collectives]
         self._same_shape("Sum", messages)
-        if collectives[0].to is not None or any(collective.to is not None for collective in collectives):
+        if collectives[0].to is not None or any(
+            collective.to is not None for collective in collectives
+        ):
             return self._sum_at(collectives, messages, purpose)
         return [self._total(messages, purpose)] * len(collectives)
 
-    def _sum_at(self, collectives: Sequence[Sum], messages: Sequence[FloatArray], purpose: str) -> Sequence[Any]:
-        """The total for the one who is to hear it; it goes up a tree that has its root there, and no way back."""
+    def _sum_at(
+        self, collectives: Sequence[Sum], messages: Sequence[FloatArray], purpose: str
+    ) -> Sequence[Any]:
+        """The total for the one who is to hear it; it goes up a tree that has its root there, and
+        no way back.
+        """
         to = collectives[0].to
         if to is None or any(collective.to != to for collective in collectives):
             raise ProtocolError("the agents sent their parts of a sum to different agents.")
@@ -314,7 +377,9 @@ class Driver:
         return [sealed(total) if agent == to else None for agent in self.here]
 
     def _total(self, messages: Sequence[FloatArray], purpose: str) -> FloatArray:
-        """The sum of all agents' messages. The messages of the agents here may be the rows of one array."""
+        """The sum of all agents' messages. The messages of the agents here may be the rows of one
+        array.
+        """
         self._check("Sum", messages)
         self._fits(messages)
         total = self.collectives.total(messages, self.collectives.tag(purpose, "Sum"))
@@ -340,16 +405,22 @@ class Driver:
             return list(mixed)
         return [row.reshape(first.shape) for row in mixed]
 
-    def _exchange(self, collectives: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
+    def _exchange(
+        self, collectives: Sequence[Exchange], purpose: str
+    ) -> Sequence[dict[int, FloatArray]]:
         self._needs_edges("Exchange")
         messages = [sealed(np.array(collective.x)) for collective in collectives]
         self._check("Exchange", messages)
-        sizes = self.collectives.of_all([[message.size, message.itemsize] for message in messages], "sizes")
+        sizes = self.collectives.of_all(
+            [[message.size, message.itemsize] for message in messages], "sizes"
+        )
         own = dict(zip(self.here, messages, strict=True))
         received = self.collectives.exchanged(own, self.collectives.tag(purpose, "Exchange"))
         for agent, message in received.items():
             if [message.size, message.itemsize] != sizes[agent].tolist():
-                raise ProtocolError(f"Exchange: the message of {self.names[agent]} is not of the size it announced.")
+                raise ProtocolError(
+                    f"Exchange: the message of {self.names[agent]} is not of the size it announced."
+                )
         self.bill.exchange(purpose, [(int(size), int(itemsize)) for size, itemsize in sizes])
         return [{j: received[j] for j in self.network.neighbours(agent)} for agent in self.here]
 
@@ -367,10 +438,12 @@ class Driver:
         wanted = set().union(*(map(int, collective.peers) for collective in collectives))
         public = self.collectives.fetched(sorted(wanted))
         answers = [
-            {int(peer): public[peer] for peer in collective.peers if peer in public} for collective in collectives
+            {int(peer): public[peer] for peer in collective.peers if peer in public}
+            for collective in collectives
         ]
         asked = self._amounts_asked(answers, bool(tells))
-        # All agents must have their answers before one of them goes on and publishes a newer message.
+        # All agents must have their answers before one of them goes on and publishes a newer
+        # message.
         if self.collectives.layout.others:
             rows = [asked, *([np.zeros_like(asked)] * (len(collectives) - 1))]
             asked = self.collectives.total(rows, self.collectives.tag("engine", "asked"))
@@ -384,8 +457,8 @@ class Driver:
     def _amounts_asked(self, answers: Sequence[dict[int, FloatArray]], told: bool) -> FloatArray:
         """A row for each agent: how many messages, numbers and bits it sent in these answers.
 
-        An agent that gossips may have the vector of a `told` message already. Then only two weights of the edge are
-        new.
+        An agent that gossips may have the vector of a `told` message already. Then only two weights
+        of the edge are new.
         """
         asked: FloatArray = np.zeros((self.network.agents, 3))
         for agent, answer in zip(self.here, answers, strict=True):
@@ -396,7 +469,7 @@ class Driver:
                 asked[peer] += (1, size, 8 * message.itemsize * size)
         return asked
 
-    # -- checks -------------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def _same_shape(self, collective: str, messages: Sequence[FloatArray]) -> None:
         first = messages[0]
@@ -404,23 +477,33 @@ class Driver:
         dtype = first.dtype
         for message in messages:
             if message is not first and (message.shape != shape or message.dtype != dtype):
-                agent = next(agent for agent, x in zip(self.here, messages, strict=True) if x is message)
+                agent = next(
+                    agent for agent, x in zip(self.here, messages, strict=True) if x is message
+                )
                 raise self._misfit(collective, first, message, agent)
 
-    def _misfit(self, collective: str, first: FloatArray, message: FloatArray, agent: int) -> ProtocolError:
+    def _misfit(
+        self, collective: str, first: FloatArray, message: FloatArray, agent: int
+    ) -> ProtocolError:
         return ProtocolError(
-            f"{collective}: {self.names[self.here[0]]} sent {first.dtype}{first.shape} and {self.names[agent]} sent "
+            f"{collective}: {self.names[self.here[0]]} sent {first.dtype}{first.shape} and "
+            f"{self.names[agent]} sent "
             f"{message.dtype}{message.shape} at the same step."
         )
 
     def _same_rule(self, collectives: Sequence[Mix]) -> str | Matrix:
         rule = collectives[0].rule
-        if not all(collective.rule is rule or _same_rule(collective.rule, rule) for collective in collectives):
+        if not all(
+            collective.rule is rule or _same_rule(collective.rule, rule)
+            for collective in collectives
+        ):
             raise ProtocolError("the agents asked for different mixing rules at the same step.")
         return rule
 
     def _check(self, collective: str, messages: Sequence[FloatArray]) -> None:
-        """Refuse to send what is not finite, where only this process would know who said it, or one number too many."""
+        """Refuse to send what is not finite, where only this process would know who said it, or one
+        number too many.
+        """
         if self.account is not None:
             for message in messages:
                 self.account.count(message)
@@ -440,8 +523,10 @@ class Driver:
                 self.collectives.complain(self._not_finite("Sum", messages)[0])
             self.collectives.complain(
                 NumericalError(
-                    f"{self.names[agent]} has a number for a Sum that secure sums cannot hold: they go up to about "
-                    "4e28 over the number of parties. Rescale the columns or labels with large values."
+                    f"{self.names[agent]} has a number for a Sum that secure sums cannot hold: "
+                    "they go up to about "
+                    "4e28 over the number of parties. Rescale the columns or labels with large "
+                    "values."
                 )
             )
 
@@ -449,30 +534,47 @@ class Driver:
         if not _is_finite(result):
             raise self.collectives.blame(*self._not_finite(collective, messages))
 
-    def _not_finite(self, collective: str, messages: Sequence[FloatArray]) -> tuple[NumericalError, bool]:
-        """The error that names the agent with the number, and whether this agent is in this process."""
+    def _not_finite(
+        self, collective: str, messages: Sequence[FloatArray]
+    ) -> tuple[NumericalError, bool]:
+        """The error that names the agent with the number, and whether this agent is in this
+        process.
+        """
         for agent, message in zip(self.here, messages, strict=True):
             if bad := int(np.size(message) - np.isfinite(message).sum()):
-                said = f"{self.names[agent]} said {collective} with {bad} of {message.size} numbers not finite."
+                said = (
+                    f"{self.names[agent]} said {collective} with {bad} of {message.size} numbers "
+                    "not finite."
+                )
                 return NumericalError(said), True
-        return NumericalError(f"{collective}: the numbers of all agents are finite, but their sum is not."), False
+        return NumericalError(
+            f"{collective}: the numbers of all agents are finite, but their sum is not."
+        ), False
 
     def _needs_edges(self, collective: str) -> None:
         if self.network.server:
             raise InvalidNetwork(
-                f"{collective} needs agents that talk to each other, but all of them talk to a server only."
+                f"{collective} needs agents that talk to each other, but all of them talk to a "
+                "server only."
             )
 
-    def _disagreement(self, collectives: Sequence[Collective], silent: Sequence[int]) -> ProtocolError:
+    def _disagreement(
+        self, collectives: Sequence[Collective], silent: Sequence[int]
+    ) -> ProtocolError:
         if silent:
             ended = ", ".join(self.names[self.here[k]] for k in silent)
             speaker = next(k for k in range(len(self.here)) if k not in silent)
             said = f"{self.names[self.here[speaker]]} said {_name(collectives[0])}"
             return ProtocolError(f"{ended} ended the round while {said}.")
-        other = next(k for k, collective in enumerate(collectives) if type(collective) is not type(collectives[0]))
+        other = next(
+            k
+            for k, collective in enumerate(collectives)
+            if type(collective) is not type(collectives[0])
+        )
         one = f"{self.names[self.here[0]]} said {_name(collectives[0])}"
         return ProtocolError(
-            f"at the same step {one} and {self.names[self.here[other]]} said {_name(collectives[other])}."
+            f"at the same step {one} and {self.names[self.here[other]]} said "
+            f"{_name(collectives[other])}."
         )
 
 
@@ -496,7 +598,8 @@ def _sent(member: tuple[Protocol[T], Any]) -> tuple[bool, Any]:
 
 def _is_finite(message: FloatArray) -> bool:
     flat = message.reshape(-1)
-    # ‖x‖² is finite unless an entry is infinite, NaN or huge. One pass is enough in most cases, and vdot never warns.
+    # ‖x‖² is finite unless an entry is infinite, NaN or huge. One pass is enough in most cases, and
+    # vdot never warns.
     return math.isfinite(np.vdot(flat, flat)) or bool(np.isfinite(flat).all())
 
 

@@ -1,7 +1,9 @@
-"""One edge of a mesh: what was sent and not yet heard, what came in, and the connection of the moment.
+"""One edge of a mesh: what was sent and not yet heard, what came in, and the connection of the
+moment.
 
-Messages are numbered, kept until the other side has heard them, and taken exactly once, so a connection may break and
-begin again at any time. A connection is a queue of frames that leave, and an iterator of frames that arrive.
+Messages are numbered, kept until the other side has heard them, and taken exactly once, so a
+connection may break and begin again at any time. A connection is a queue of frames that leave, and
+an iterator of frames that arrive.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from coterie.transport.security import MutualTLS
 
 ACKNOWLEDGE_BYTES = 2**20
 WINDOW = 64 * 2**20
-"""Bytes of messages that may wait to be read, or to be heard, on each side of an edge; a single one may be larger."""
+"""Bytes of messages that may wait to be read, or to be heard, on each side of an edge; a single one
+may be larger.
+"""
 OVERHEAD = 256
 """Number of bytes of a message in addition to its numbers."""
 ROOM_SECONDS = 0.05
@@ -41,7 +45,13 @@ class Mesh:
     """What the edges of one process share."""
 
     def __init__(
-        self, me: int, run_id: str, deadline: float, patience: float | None, largest: int, names: Sequence[str] | None
+        self,
+        me: int,
+        run_id: str,
+        deadline: float,
+        patience: float | None,
+        largest: int,
+        names: Sequence[str] | None,
     ):
         self.me = me
         self.run_id = run_id
@@ -61,7 +71,9 @@ class Mesh:
         self.introduced = False
 
     def check_key(self, security: MutualTLS, peer: int, certificate: bytes) -> None:
-        """Refuse a neighbour with another key than the study's; before all have introduced themselves, then."""
+        """Refuse a neighbour with another key than the study's; before all have introduced
+        themselves, then.
+        """
         from coterie.transport.keys import check_pin
 
         try:
@@ -80,7 +92,9 @@ class Mesh:
 
 
 class Edge:
-    """One neighbour: messages that it has not confirmed, messages from it, and the current connection."""
+    """One neighbour: messages that it has not confirmed, messages from it, and the current
+    connection.
+    """
 
     def __init__(self, mesh: Mesh, peer: int):
         self.mesh = mesh
@@ -129,7 +143,7 @@ class Edge:
             return 0.0
         return time.monotonic() - self.last_heard
 
-    # -- out -----------------------------------------------------------------------------------------------------------
+    # -- out ---------------------------------------------------------------------------------------
 
     def post(self, kind: Kind, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> None:
         with self._lock:
@@ -154,16 +168,24 @@ class Edge:
                 self._unacknowledged = 0
                 self._line.put(self._frame(Kind.BEAT, self._sent, np.empty(0), Tag("", 0, "")))
 
-    def _frame(self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> bytes:
+    def _frame(
+        self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = ""
+    ) -> bytes:
         s = self.mesh
         identity = (kind, s.run_id, s.epoch, s.me, sequence, self.received)
         stop = s.stop
         header = Header(
-            *identity, tag.purpose, tag.step, tag.collective, note, stop_at=stop.at, stop_reason=stop.reason
+            *identity,
+            tag.purpose,
+            tag.step,
+            tag.collective,
+            note,
+            stop_at=stop.at,
+            stop_reason=stop.reason,
         )
         return encode(header, payload)
 
-    # -- the connection of the moment ----------------------------------------------------------------------------------
+    # -- the connection of the moment --------------------------------------------------------------
 
     def known_as(self, incarnation: str) -> None:
         """Remember the process of this party; its earlier process no longer counts."""
@@ -206,7 +228,7 @@ class Edge:
             if self._line is not None:
                 self._line.put(None)
 
-    # -- in ------------------------------------------------------------------------------------------------------------
+    # -- in ----------------------------------------------------------------------------------------
 
     def listen(self, frames: Iterator[bytes], line: Line) -> None:
         """Take in the frames of this connection, until it ends or a frame is invalid."""
@@ -244,7 +266,9 @@ class Edge:
         due = self.received + (header.kind is not Kind.BEAT)
         if header.sequence > due or header.received > self._sent:
             s.rejected["out of order"] += 1
-            raise ProtocolError(f"message {header.sequence} was sent, but message {self.received + 1} has not come.")
+            raise ProtocolError(
+                f"message {header.sequence} was sent, but message {self.received + 1} has not come."
+            )
         if header.kind is Kind.HELLO:
             s.rejected["malformed"] += 1
             raise ProtocolError("a hello in the middle of a conversation.")
@@ -300,11 +324,13 @@ class Edge:
         return farewell
 
     def _forget_up_to(self, received: int) -> None:
-        known = next((k for k, (number, _) in enumerate(self._kept) if number > received), len(self._kept))
+        known = next(
+            (k for k, (number, _) in enumerate(self._kept) if number > received), len(self._kept)
+        )
         self._kept_bytes -= sum(len(frame) for _, frame in self._kept[:known])
         del self._kept[:known]
 
-    # -- waiting -------------------------------------------------------------------------------------------------------
+    # -- waiting -----------------------------------------------------------------------------------
 
     def next_message(self, patience: float | None = None) -> Any:
         found = self._wait_for(self._inbox, patience)
@@ -322,7 +348,9 @@ class Edge:
         self.post(Kind.QUESTION, np.empty(0), Tag(number, agent, ""))
         until = None if patience is None else time.monotonic() + patience
         while True:
-            found = self._wait_for(self._answers, None if until is None else max(until - time.monotonic(), 0.0))
+            found = self._wait_for(
+                self._answers, None if until is None else max(until - time.monotonic(), 0.0)
+            )
             if found is None:
                 return None
             tag, message = found
@@ -347,7 +375,9 @@ class Edge:
             return found
 
     def here(self) -> bool:
-        """Whether this neighbour has connected. Raises if it cannot, has left, or did not come in time."""
+        """Whether this neighbour has connected. Raises if it cannot, has left, or did not come in
+        time.
+        """
         if self._failure is not None:
             raise self._failure
         if self._greeted.is_set():
@@ -367,7 +397,9 @@ class Edge:
         """Wait until the neighbour has confirmed all messages or has left, at most `until`."""
 
         def unheard() -> bool:
-            spoken_with = self._greeted.is_set() and not self.left and self.silence <= self.mesh.deadline
+            spoken_with = (
+                self._greeted.is_set() and not self.left and self.silence <= self.mesh.deadline
+            )
             return self._hellos > 0 or (bool(self._kept) and spoken_with)
 
         while unheard() and time.monotonic() < until:
@@ -375,7 +407,9 @@ class Edge:
 
     @contextlib.contextmanager
     def answering_hello(self) -> Iterator[None]:
-        """Count a hello that is being answered: a process that leaves waits until the answer is sent."""
+        """Count a hello that is being answered: a process that leaves waits until the answer is
+        sent.
+        """
         with self._lock:
             self._hellos += 1
         try:
@@ -395,7 +429,11 @@ class Edge:
         since = self.silence
         trouble = f"; the last trouble: {self.trouble}" if self.trouble else ""
         return PartyLost(
-            f"{name} has not been heard for {since:.1f} seconds (the deadline is {s.deadline:g}){trouble}.", name
+            (
+                f"{name} has not been heard for {since:.1f} seconds (the deadline is "
+                f"{s.deadline:g}){trouble}."
+            ),
+            name,
         )
 
     def fail(self, error: ProtocolError | PartyLost) -> Any:

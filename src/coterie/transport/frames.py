@@ -1,11 +1,13 @@
-"""The format of messages on a link: a header of a closed schema, and the numbers as a raw little-endian buffer.
+"""The format of messages on a link: a header of a closed schema, and the numbers as a raw
+little-endian buffer.
 
     0        4               8                12      16         16 + header     multiple of 64
     ├ magic ─┼ header bytes ─┼ payload bytes ─┼ crc32 ┼ header … ┼ zeros … ──────┼ payload … ┤
 
-The header is msgpack of a `Header` and nothing else. Sizes are checked before anything is allocated, types against a
-list, and the checksum before any number is read. Nothing is ever unpickled. A frame states its sender, run, epoch and
-message number; the receiver compares all of them with what it expects.
+The header is msgpack of a `Header` and nothing else. Sizes are checked before anything is
+allocated, types against a list, and the checksum before any number is read. Nothing is ever
+unpickled. A frame states its sender, run, epoch and message number; the receiver compares all of
+them with what it expects.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unkn
     epoch: Count
     sender: Count
     sequence: Count
-    """Messages, questions, answers and leaves are numbered from 1 on each link; a beat has the last number."""
+    """Messages, questions, answers and leaves are numbered from 1 on each link; a beat has the last
+    number.
+    """
     received: Count
     """The number up to which the sender has the receiver's messages."""
     purpose: Text = ""
@@ -90,7 +94,9 @@ def encode(header: Header, payload: npt.NDArray[Any] = _EMPTY) -> bytes:
 
 
 def decode(frame: bytes, largest: int = LARGEST) -> tuple[Header, npt.NDArray[Any]]:
-    """Header and numbers of a frame, as a read-only view; whatever is not a frame is a `ProtocolError`."""
+    """Header and numbers of a frame, as a read-only view; whatever is not a frame is a
+    `ProtocolError`.
+    """
     if len(frame) < PREFIX.size:
         raise ProtocolError(f"a frame of {len(frame)} bytes is too short to be one.")
     magic, header_bytes, payload_bytes, checksum = PREFIX.unpack_from(frame)
@@ -99,20 +105,32 @@ def decode(frame: bytes, largest: int = LARGEST) -> tuple[Header, npt.NDArray[An
     if magic != MAGIC:
         raise ProtocolError("a frame of another protocol, or of another version of this one.")
     if header_bytes > LARGEST_HEADER or payload_bytes > largest:
-        raise ProtocolError(f"a frame announces {payload_bytes} bytes; at most {largest} are accepted.")
+        raise ProtocolError(
+            f"a frame announces {payload_bytes} bytes; at most {largest} are accepted."
+        )
     if len(frame) != start + payload_bytes:
-        raise ProtocolError(f"a frame announces {start + payload_bytes} bytes and has {len(frame)}.")
+        raise ProtocolError(
+            f"a frame announces {start + payload_bytes} bytes and has {len(frame)}."
+        )
     view = memoryview(frame)
     packed = view[PREFIX.size : PREFIX.size + header_bytes]
-    if zlib.crc32(view[start:], zlib.crc32(packed)) != checksum or any(view[PREFIX.size + header_bytes : start]):
+    if zlib.crc32(view[start:], zlib.crc32(packed)) != checksum or any(
+        view[PREFIX.size + header_bytes : start]
+    ):
         raise ProtocolError("a frame was changed on its way: its checksum does not match.")
     try:
         header = _unpack(packed)
     except (msgspec.MsgspecError, ValueError) as error:
         raise ProtocolError(f"a frame with a malformed header: {error}") from error
     if math.prod(header.shape) * _ITEMSIZE[header.dtype] != payload_bytes:
-        raise ProtocolError(f"a frame of shape {header.shape} and type {header.dtype} has {payload_bytes} bytes.")
-    payload = np.frombuffer(frame, header.dtype, offset=start) if payload_bytes else np.empty(0, header.dtype)
+        raise ProtocolError(
+            f"a frame of shape {header.shape} and type {header.dtype} has {payload_bytes} bytes."
+        )
+    payload = (
+        np.frombuffer(frame, header.dtype, offset=start)
+        if payload_bytes
+        else np.empty(0, header.dtype)
+    )
     try:
         return header, sealed(payload.reshape(header.shape))
     except ValueError as error:  # of no numbers, (2**61, 0) is a shape that numpy cannot hold

@@ -1,9 +1,11 @@
-"""Limits on connections from strangers, so that a run keeps its file descriptors and its neighbours.
+"""Limits on connections from strangers, so that a run keeps its file descriptors and its
+neighbours.
 
-gRPC takes every TCP connection in. A connection is a stranger's until a neighbour with a valid certificate calls on it.
-Strangers are shut out after `PATIENCE` seconds, and the oldest of them as soon as one address has more than
-`PER_ADDRESS` or there are more than `IN_ALL`: a genuine neighbour takes milliseconds to show its certificate. gRPC
-itself takes no more than `MOST` connections, and ends handshakes after `PATIENCE`.
+gRPC takes every TCP connection in. A connection is a stranger's until a neighbour with a valid
+certificate calls on it. Strangers are shut out after `PATIENCE` seconds, and the oldest of them as
+soon as one address has more than `PER_ADDRESS` or there are more than `IN_ALL`: a genuine neighbour
+takes milliseconds to show its certificate. gRPC itself takes no more than `MOST` connections, and
+ends handshakes after `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -53,13 +55,21 @@ class Gate:
         try:
             now = time.monotonic()
             self._known &= found.keys()
-            self._since = {caller: self._since.get(caller, now) for caller in found if caller not in self._known}
+            self._since = {
+                caller: self._since.get(caller, now)
+                for caller in found
+                if caller not in self._known
+            }
             # The oldest are the last: they had the most time.
             strangers = sorted(self._since, key=self._since.__getitem__, reverse=True)
             count: Counter[str] = Counter()
             for place, caller in enumerate(strangers):
                 count[caller[0]] += 1
-                if place >= IN_ALL or count[caller[0]] > PER_ADDRESS or now - self._since[caller] > PATIENCE:
+                if (
+                    place >= IN_ALL
+                    or count[caller[0]] > PER_ADDRESS
+                    or now - self._since[caller] > PATIENCE
+                ):
                     self.shut[caller[0]] += 1
                     with contextlib.suppress(OSError):
                         found[caller].shutdown(socket.SHUT_RDWR)
@@ -68,7 +78,9 @@ class Gate:
                 connection.close()
 
     def _connections(self) -> dict[Caller, socket.socket]:
-        """Every connection to the port, each by a descriptor of its own: gRPC keeps and closes its own."""
+        """Every connection to the port, each by a descriptor of its own: gRPC keeps and closes its
+        own.
+        """
         found: dict[Caller, socket.socket] = {}
         for entry in Path("/proc/self/fd").iterdir() if Path("/proc/self/fd").exists() else ():
             with contextlib.suppress(OSError):
@@ -86,7 +98,10 @@ class Gate:
 def _other_end(connection: socket.socket, port: int) -> Caller | None:
     """The address of the other end, if this is a connection to that port."""
     try:
-        if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.getsockname()[1] != port:
+        if (
+            connection.family not in (socket.AF_INET, socket.AF_INET6)
+            or connection.getsockname()[1] != port
+        ):
             return None
         host, number = connection.getpeername()[:2]
     except OSError:

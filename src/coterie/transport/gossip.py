@@ -1,21 +1,29 @@
 """Gossip: each agent wakes up by its own clock, a Poisson process of rate one.
 
-A round is K ticks of all clocks together, one unit of time on average. Of K independent clocks the next to tick is
-uniform among all, so that (seed, round) determines the order of the wake-ups. An agent that wakes up reads the messages
-that it received, may `Ask` peers, computes, and publishes a `Publication`:
+A round is K ticks of all clocks together, one unit of time on average. Of K independent clocks the
+next to tick is uniform among all, so that (seed, round) determines the order of the wake-ups. An
+agent that wakes up reads the messages that it received, may `Ask` peers, computes, and publishes a
+`Publication`:
 
-| what travels                        | when                       | what is billed                                    |
+| what travels                        | when                       | what is billed
+                                      |
 |-------------------------------------|----------------------------|---------------------------------------------------|
-| the entries of x that changed       | on publishing, to `to`     | Z + ⌈log₂ n⌉ bits an entry and receiver           |
-| the first number of x               | in answer to `Ask(peers)`  | Z bits                                            |
-| the rest of x                       | the same, unless the asker | Z bits for each number of the head,               |
-|                                     | has it already             | Z + ⌈log₂ n⌉ for each entry that is not 0         |
-| `notes`                             | on publishing              | Z bits a number                                   |
-| the whole vector, to new neighbours | on publishing              | Z + ⌈log₂ n⌉ bits an entry, under `Exchange`      |
+| the entries of x that changed       | on publishing, to `to`     | Z + ⌈log₂ n⌉ bits an entry and
+                                      receiver           |
+| the first number of x               | in answer to `Ask(peers)`  | Z bits
+                                      |
+| the rest of x                       | the same, unless the asker | Z bits for each number of the
+                                      head,               |
+|                                     | has it already             | Z + ⌈log₂ n⌉ for each entry
+that is not 0         |
+| `notes`                             | on publishing              | Z bits a number
+                                      |
+| the whole vector, to new neighbours | on publishing              | Z + ⌈log₂ n⌉ bits an entry,
+under `Exchange`      |
 
-Where messages may be lost or late (`lost`, `late`), every agent keeps its own copies of what arrived. With `record`,
-every wake-up notes which version of whose publication it saw, and a `replay` of such a record gives the same States bit
-by bit.
+Where messages may be lost or late (`lost`, `late`), every agent keeps its own copies of what
+arrived. With `record`, every wake-up notes which version of whose publication it saw, and a
+`replay` of such a record gives the same States bit by bit.
 """
 
 from __future__ import annotations
@@ -43,7 +51,9 @@ CLOCKS, DELAYS = 0x11, 0x12
 
 
 class Sight(NamedTuple):
-    """One line of a record: which agent woke up at which tick, and which version of whose publication it saw."""
+    """One line of a record: which agent woke up at which tick, and which version of whose
+    publication it saw.
+    """
 
     tick: int
     agent: int
@@ -73,7 +83,12 @@ class Gossip:
     """
 
     def __init__(
-        self, lost: float = 0.0, late: float = 0.0, *, record: bool = False, replay: Sequence[Sight] | None = None
+        self,
+        lost: float = 0.0,
+        late: float = 0.0,
+        *,
+        record: bool = False,
+        replay: Sequence[Sight] | None = None,
     ):
         if not 0 <= as_number(lost) < 1:
             raise InvalidProblem(f"lost is a probability from 0, below 1, not {lost!r}.")
@@ -98,9 +113,13 @@ class Gossip:
         self._publications: dict[int, Publication] = {}
         self._versions = [0] * agents
         self._bodies = [0] * agents
-        """Number of changes of each agent's publication (`_versions`) and of its vector (`_bodies`)."""
+        """Number of changes of each agent's publication (`_versions`) and of its vector
+        (`_bodies`).
+        """
         self._counted: dict[int, tuple[int, int]] = {}
-        """For each agent: the version of its vector, and the number of entries that a message with it has."""
+        """For each agent: the version of its vector, and the number of entries that a message with
+        it has.
+        """
         self._mail: list[tuple[int, int, tuple[float, ...]]] = []
         self._editions: dict[tuple[int, int], FloatArray] = {}
         """With lost or late messages: all versions that an agent may still read."""
@@ -111,9 +130,11 @@ class Gossip:
         self._now = 0.0
         self._delays = np.random.default_rng(0)
 
-    # -- a round ------------------------------------------------------------------------------------------------------
+    # -- a round -----------------------------------------------------------------------------------
 
-    def run(self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int) -> list[Any]:
+    def run(
+        self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int
+    ) -> list[Any]:
         """Run K wake-ups. Returns the States of all agents."""
         K = len(agents)
         self._agents = agents
@@ -157,7 +178,8 @@ class Gossip:
                 break
             if type(collective) is not Ask:
                 raise ProtocolError(
-                    f"{agent.data.name} woke up alone and said {type(collective).__name__}; it can only Ask."
+                    f"{agent.data.name} woke up alone and said {type(collective).__name__}; it "
+                    "can only Ask."
                 )
             reply, looked = self._answer(who, collective, tick)
             seen += looked
@@ -168,17 +190,25 @@ class Gossip:
         if isinstance(publication, Publication):
             self.publish(who, publication)
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def _answer(self, who: int, collective: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
         if collective.weights is None:
             return self._asked(who, collective, tick)
         if self._immediate:
-            total: FloatArray = weighted_rows(self._board, np.asarray(collective.peers, np.intp), collective.weights)
-            looked = [(int(peer), self._versions[peer]) for peer in collective.peers] if self.record else []
+            total: FloatArray = weighted_rows(
+                self._board, np.asarray(collective.peers, np.intp), collective.weights
+            )
+            looked = (
+                [(int(peer), self._versions[peer]) for peer in collective.peers]
+                if self.record
+                else []
+            )
             return total, looked
         looked = [(int(peer), self._copy_of(who, int(peer), tick)) for peer in collective.peers]
-        rows = np.array([self._editions[edition] for edition in looked]).reshape(len(looked), self._board.shape[1])
+        rows = np.array([self._editions[edition] for edition in looked]).reshape(
+            len(looked), self._board.shape[1]
+        )
         return weighted_rows(rows, np.arange(len(looked)), collective.weights), looked
 
     def _copy_of(self, who: int, peer: int, tick: int) -> int:
@@ -187,8 +217,12 @@ class Gossip:
             return dict(self._script[tick].seen)[peer]
         return self._arrived[who].setdefault(peer, self._versions[peer])
 
-    def _asked(self, who: int, collective: Ask, tick: int) -> tuple[dict[int, FloatArray], list[tuple[int, int]]]:
-        """What each peer that answers has published last; what the asker has read already is not sent again."""
+    def _asked(
+        self, who: int, collective: Ask, tick: int
+    ) -> tuple[dict[int, FloatArray], list[tuple[int, int]]]:
+        """What each peer that answers has published last; what the asker has read already is not
+        sent again.
+        """
         answer: dict[int, FloatArray] = {}
         looked = []
         known = self._read[who]
@@ -209,7 +243,9 @@ class Gossip:
             else:
                 answer[peer] = publication.x
             if collective.again or known.get(peer) != body:
-                self._bill("Ask", peer, 1, publication.head, self._filled(peer, publication), publication)
+                self._bill(
+                    "Ask", peer, 1, publication.head, self._filled(peer, publication), publication
+                )
                 known[peer] = body
             else:
                 send("rounds", "Ask", peer, 1, 1, 64)
@@ -217,7 +253,7 @@ class Gossip:
             looked.append((peer, version))
         return answer, looked
 
-    # -- writing ------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def publish(self, who: int, publication: Publication) -> None:
         """Put a publication where others see it, and send what has to be sent."""
@@ -235,7 +271,14 @@ class Gossip:
                 for receiver in publication.to:
                     self._send(who, int(receiver), ())
         if publication.new:
-            self._bill("Exchange", who, len(publication.new), 0, self._filled(who, publication), publication)
+            self._bill(
+                "Exchange",
+                who,
+                len(publication.new),
+                0,
+                self._filled(who, publication),
+                publication,
+            )
         for length, copies in Counter(map(len, publication.notes.values())).items():
             self._bill("Ask", who, copies, length, 0, publication)
         for receiver, note in publication.notes.items():
@@ -250,12 +293,22 @@ class Gossip:
         if not self._immediate:
             self._editions[who, self._versions[who]] = sealed(np.array(publication.x))
 
-    def _bill(self, collective: str, who: int, copies: int, plain: int, entries: int, publication: Publication) -> None:
+    def _bill(
+        self,
+        collective: str,
+        who: int,
+        copies: int,
+        plain: int,
+        entries: int,
+        publication: Publication,
+    ) -> None:
         length = publication.x.size - publication.head if publication.sparse else 1
         self.bill.entries("rounds", collective, who, copies, plain, entries, length)
 
     def _filled(self, who: int, publication: Publication) -> int:
-        """How many entries of the vector have to be sent: counted once for as long as it stays what it is."""
+        """How many entries of the vector have to be sent: counted once for as long as it stays what
+        it is.
+        """
         body, count = self._counted.get(who, (-1, 0))
         if body != self._bodies[who]:
             vector = publication.x[publication.head :]
@@ -268,7 +321,9 @@ class Gossip:
             return
         self._parcels += 1
         delay = self._delays.exponential(self.late) if self.late else 0.0
-        parcel = Parcel(self._now + delay, self._parcels, sender, receiver, self._versions[sender], note)
+        parcel = Parcel(
+            self._now + delay, self._parcels, sender, receiver, self._versions[sender], note
+        )
         if delay:
             heapq.heappush(self._in_flight, parcel)
         else:
@@ -286,7 +341,9 @@ class Gossip:
             held[sender] = max(held.get(sender, 0), parcel.version)
         if parcel.note:
             agent = self._agents[receiver]
-            self._states[receiver] = self._steps.receive(agent, self._states[receiver], sender, parcel.note)
+            self._states[receiver] = self._steps.receive(
+                agent, self._states[receiver], sender, parcel.note
+            )
             if self.record:
                 self._mail.append((sender, receiver, parcel.note))
             # Its degree may be another one now; nothing is sent for that.
@@ -304,11 +361,17 @@ class Gossip:
     def settle(self, bill: Bill) -> None:
         """Bill a round. Here every wake-up is billed at once, and nothing is left to do."""
 
-    # -- snapshots ----------------------------------------------------------------------------------------------------
+    # -- snapshots ---------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, npt.NDArray[np.int64]]:
-        """The versions of the vectors that each agent has read, which decide what is sent and billed again."""
-        read = [(who, peer, body) for who, known in enumerate(self._read) for peer, body in known.items()]
+        """The versions of the vectors that each agent has read, which decide what is sent and
+        billed again.
+        """
+        read = [
+            (who, peer, body)
+            for who, known in enumerate(self._read)
+            for peer, body in known.items()
+        ]
         return {"bodies": np.array(self._bodies), "read": np.array(read, np.int64).reshape(-1, 3)}
 
     def recall(self, memory: dict[str, npt.NDArray[np.int64]]) -> None:

@@ -1,26 +1,32 @@
-"""A mesh of gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code says "trusted cluster".
+"""A mesh of gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code
+says "trusted cluster".
 
-Of two neighbours the process with the higher number dials and the other one listens, unless `dials` says otherwise. A
-connection begins with a hello from both sides; then
-each side resends what the other has not heard, so a dropped connection costs nothing but time: messages are numbered,
-kept until the other side has heard them, and taken exactly once. There is one deadline: a neighbour from whom nothing
-is heard for so long, no message and no heartbeat, is lost, and whoever finds out tells its neighbours before it leaves,
-so that all name the same party.
+Of two neighbours the process with the higher number dials and the other one listens, unless `dials`
+says otherwise. A connection begins with a hello from both sides; then
+each side resends what the other has not heard, so a dropped connection costs nothing but time:
+messages are numbered, kept until the other side has heard them, and taken exactly once. There is
+one deadline: a neighbour from whom nothing is heard for so long, no message and no heartbeat, is
+lost, and whoever finds out tells its neighbours before it leaves, so that all name the same party.
 
     what comes in                                             what happens
     a TLS certificate of a stranger, another CA, or expired   refused by TLS; no code of ours runs
     a hello of a stranger, of no neighbour, of another run    refused and counted
-    from the other end, such a certificate                    this side fails, and names the neighbour
-    a study that differs                                      both sides fail, with the lines that differ
+    from the other end, such a certificate                    this side fails, and names the
+    neighbour
+    a study that differs                                      both sides fail, with the lines that
+    differ
     a message twice                                           dropped and counted
-    a message too early, changed, too large, of another epoch refused and counted; the connection begins again
-    a connection that falls silent, before or after the hello given up within half a deadline, and dialled again
-    more than is read                                         left with the sender, until there is room (`edge.WINDOW`)
+    a message too early, changed, too large, of another epoch refused and counted; the connection
+    begins again a connection that falls silent, before or after the hello given up within half a
+    deadline, and dialled again
+    more than is read                                         left with the sender, until there is
+    room (`edge.WINDOW`)
     idle connections of strangers                             shut out (`gate`)
     this party a second time                                  refused, and both are told
 
-A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in every process, one
-after the other, and after `begin_again` all talk in a new *epoch*: no message of the old one counts.
+A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in
+every process, one after the other, and after `begin_again` all talk in a new *epoch*: no message of
+the old one counts.
 """
 
 from __future__ import annotations
@@ -76,7 +82,9 @@ class Restarted(PartyLost):
 
 
 class GrpcMesh(Mesh):
-    """This process's links. Make one, tell the others its `address`, then `connect` with the addresses of all."""
+    """This process's links. Make one, tell the others its `address`, then `connect` with the
+    addresses of all.
+    """
 
     def __init__(
         self,
@@ -99,7 +107,8 @@ class GrpcMesh(Mesh):
         deadline    seconds of silence after which a neighbour is lost
         names       what processes are called in errors, and in certificates with `MutualTLS`
         listen      host:port; port 0 takes a free one
-        agreement   a text that must be the same in all processes; a difference is shown line by line
+        agreement   a text that must be the same in all processes; a difference is shown line by
+                    line
         patience    seconds to wait for a neighbour's first sign of life; the deadline if not given
         largest     bytes of the largest message
         dials       the neighbours that this process dials; without it, those with lower numbers
@@ -114,28 +123,38 @@ class GrpcMesh(Mesh):
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._edges = {peer: Edge(self, peer) for peer in sorted(set(neighbours) - {me})}
-        self._dials = {peer for peer in self._edges if peer < me} if dials is None else set(dials) & self._edges.keys()
+        self._dials = (
+            {peer for peer in self._edges if peer < me}
+            if dials is None
+            else set(dials) & self._edges.keys()
+        )
         self._hello_seconds = max(self.deadline / 2, 1.0)
         self._threads: list[threading.Thread] = []
         self._pool = ThreadPoolExecutor(4 * len(self._edges) + 8, "coterie-links")
         self._server = grpc.server(self._pool, options=grpc_options(self.largest, self.deadline))
         _, service, call = METHOD.split("/")
         offered = {call: grpc.stream_stream_rpc_method_handler(self._accept)}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, offered),))
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, offered),)
+        )
         try:
             if isinstance(security, MutualTLS):
                 pair = [(security.key, security.certificate)]
                 port = self._server.add_secure_port(
-                    listen, grpc.ssl_server_credentials(pair, security.authority, require_client_auth=True)
+                    listen,
+                    grpc.ssl_server_credentials(pair, security.authority, require_client_auth=True),
                 )
             else:
                 port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
             raise InvalidInput(
-                f"cannot listen on {listen}: check that the port is free and that this machine has the address."
+                f"cannot listen on {listen}: check that the port is free and that this machine "
+                "has the address."
             ) from error
         if port == 0:
-            raise InvalidInput(f"cannot listen on {listen}: check the address, the key and the TLS certificate.")
+            raise InvalidInput(
+                f"cannot listen on {listen}: check the address, the key and the TLS certificate."
+            )
         self.address = f"{listen.rpartition(':')[0]}:{port}"
         self.gate = Gate(port)
         self._server.start()
@@ -148,7 +167,9 @@ class GrpcMesh(Mesh):
         for edge in self._edges.values():
             edge.last_heard = time.monotonic()
             if edge.peer in self._dials:
-                self._spawn(partial(self._dial, edge, addresses[edge.peer]), f"coterie-dial-{edge.peer}")
+                self._spawn(
+                    partial(self._dial, edge, addresses[edge.peer]), f"coterie-dial-{edge.peer}"
+                )
         self._spawn(self._beat, "coterie-heartbeat")
         if isinstance(self.security, MutualTLS):
             self._spawn(partial(self.gate.watch, self._closing), "coterie-gate")
@@ -158,13 +179,14 @@ class GrpcMesh(Mesh):
         while not all(edge.here() for edge in self._edges.values()):
             time.sleep(0.01)
 
-    # -- Links ---------------------------------------------------------------------------------------------------------
+    # -- Links -------------------------------------------------------------------------------------
 
     def send(self, to: int, message: FloatArray, tag: Tag) -> None:
         """Post a message."""
         if message.nbytes > self.largest:
             raise InvalidInput(
-                f"a message of {message.nbytes} bytes; at most {self.largest} are accepted: raise largest=."
+                f"a message of {message.nbytes} bytes; at most {self.largest} are accepted: raise "
+                "largest=."
             )
         (edge := self._edge(to)).wait_for_room()
         edge.post(Kind.MESSAGE, message, tag)
@@ -183,7 +205,9 @@ class GrpcMesh(Mesh):
     def _expected(self, source: int, found: tuple[Tag, FloatArray, Stop], tag: Tag) -> FloatArray:
         sent, message, stop = found
         if sent != tag:
-            raise ProtocolError(f"{self.name(source)} sent {sent} where {self.name(self.me)} expects {tag}.")
+            raise ProtocolError(
+                f"{self.name(source)} sent {sent} where {self.name(self.me)} expects {tag}."
+            )
         self.stop = self.stop if self.stop.reason else stop
         return message
 
@@ -197,11 +221,15 @@ class GrpcMesh(Mesh):
             return self.published.get(agent)
         return self._edge(process).ask(agent, patience)
 
-    def close(self, reason: str = "", lost: str = "", status: str = "", linger: float = 0.0) -> None:
-        """Leave, with a reason if it is not the end of the run; `lost` is the party that fell silent, if one did.
+    def close(
+        self, reason: str = "", lost: str = "", status: str = "", linger: float = 0.0
+    ) -> None:
+        """Leave, with a reason if it is not the end of the run; `lost` is the party that fell
+        silent, if one did.
 
-        With the `status` of a protocol error all others end with that one, and not as if a party were lost. A neighbour
-        that has not come yet may do so, and hear the reason, for `linger` seconds.
+        With the `status` of a protocol error all others end with that one, and not as if a party
+        were lost. A neighbour that has not come yet may do so, and hear the reason, for `linger`
+        seconds.
         """
         if self._closing.is_set():
             return
@@ -227,7 +255,7 @@ class GrpcMesh(Mesh):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close("" if error is None else str(error))
 
-    # -- texts, and new epochs -----------------------------------------------------------------------------------------
+    # -- texts, and new epochs ---------------------------------------------------------------------
 
     def send_bytes(self, to: int, content: bytes, tag: Tag) -> None:
         """Post plain bytes, for what is not numbers."""
@@ -245,13 +273,15 @@ class GrpcMesh(Mesh):
         for edge in self._edges.values():
             edge.forget()
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _edge(self, process: int) -> Edge:
         try:
             return self._edges[process]
         except KeyError:
-            raise InvalidInput(f"{self.name(self.me)} has no link to {self.name(process)}.") from None
+            raise InvalidInput(
+                f"{self.name(self.me)} has no link to {self.name(process)}."
+            ) from None
 
     def _spawn(self, work: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=work, name=name, daemon=True)
@@ -259,8 +289,8 @@ class GrpcMesh(Mesh):
         self._threads.append(thread)
 
     def _hello(self, received: int) -> bytes:
-        """The hello of this process: its number, its epoch, the next epoch that it knows of, and the last message
-        received.
+        """The hello of this process: its number, its epoch, the next epoch that it knows of, and
+        the last message received.
         """
         who = (Kind.HELLO, self.run_id, self.epoch, self.me, 0, received)
         header = Header(*who, step=self._wanted_epoch, collective=self._incarnation)
@@ -308,9 +338,15 @@ class GrpcMesh(Mesh):
             except grpc.RpcError as error:
                 code = error.code()
                 edge.trouble = str(error.details())
-                untrusted = untrusted + 1 if any(sign in edge.trouble.lower() for sign in UNTRUSTED) else 0
+                untrusted = (
+                    untrusted + 1 if any(sign in edge.trouble.lower() for sign in UNTRUSTED) else 0
+                )
                 if code is grpc.StatusCode.PERMISSION_DENIED:
-                    edge.fail(ProtocolError(f"{self.name(edge.peer)} refused the connection: {edge.trouble}"))
+                    edge.fail(
+                        ProtocolError(
+                            f"{self.name(edge.peer)} refused the connection: {edge.trouble}"
+                        )
+                    )
                 elif untrusted >= MOST_UNTRUSTED and not self.connections[edge.peer]:
                     edge.fail(ProtocolError(stranger(self.name(edge.peer), address, edge.trouble)))
             finally:
@@ -331,7 +367,9 @@ class GrpcMesh(Mesh):
             timer.cancel()
 
     def _is_oneself(self, address: str) -> bool | None:
-        """Whether this process answers at the party's public address; if another one does, this one is not to run."""
+        """Whether this process answers at the party's public address; if another one does, this one
+        is not to run.
+        """
         with contextlib.closing(self._channel(self.me, address)) as channel:
             call = channel.stream_stream(METHOD)(iter([self._hello(0)]))
             try:
@@ -350,15 +388,22 @@ class GrpcMesh(Mesh):
     def _channel(self, peer: int, address: str) -> Any:
         if isinstance(self.security, TrustedCluster):
             return grpc.insecure_channel(address, grpc_options(self.largest, self.deadline))
-        tls = grpc.ssl_channel_credentials(self.security.authority, self.security.key, self.security.certificate)
+        tls = grpc.ssl_channel_credentials(
+            self.security.authority, self.security.key, self.security.certificate
+        )
         expected = ("grpc.ssl_target_name_override", server_name(self.name(peer)))
-        return grpc.secure_channel(address, tls, [*grpc_options(self.largest, self.deadline), expected])
+        return grpc.secure_channel(
+            address, tls, [*grpc_options(self.largest, self.deadline), expected]
+        )
 
     def _accept(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Answer a neighbour that dialled: check its identity first, then exchange messages."""
         if isinstance(self.security, MutualTLS):
             # Before a single frame is taken: only neighbours that dial are listened to.
-            dialling = {server_name(self.name(peer)).encode() for peer in {self.me, *self._edges} - self._dials}
+            dialling = {
+                server_name(self.name(peer)).encode()
+                for peer in {self.me, *self._edges} - self._dials
+            }
             if dialling.isdisjoint(context.auth_context().get("x509_subject_alternative_name", [])):
                 self.rejected["no neighbour"] += 1
                 refusal = f"{self.name(self.me)} does not expect this caller's TLS certificate."
@@ -377,7 +422,8 @@ class GrpcMesh(Mesh):
             try:
                 self._check_hello(edge, first)
             except ProtocolError:
-                # The other side gets this side's hello too, comes to the same conclusion and ends the connection.
+                # The other side gets this side's hello too, comes to the same conclusion and ends
+                # the connection.
                 yield self._hello(edge.received)
                 with contextlib.suppress(Exception), self._impatience(context.cancel):
                     next(frames)
@@ -393,7 +439,9 @@ class GrpcMesh(Mesh):
             edge.listen(frames, line)
         except ProtocolError as error:
             edge.trouble = str(error)
-        except Exception as error:  # the server side of gRPC ends its iterators with bare Exceptions
+        except (
+            Exception
+        ) as error:  # the server side of gRPC ends its iterators with bare Exceptions
             edge.trouble = str(error) or "the connection broke"
         finally:
             edge.detach(line)
@@ -411,13 +459,20 @@ class GrpcMesh(Mesh):
         edge = self._edges.get(header.sender)
         if edge is None or header.kind is not Kind.HELLO or header.sender in self._dials:
             self.rejected["no neighbour"] += 1
-            raise ProtocolError(f"{self.name(self.me)} does not expect this caller: only neighbours connect here.")
-        if isinstance(self.security, MutualTLS) and server_name(self.name(header.sender)).encode() not in shown:
+            raise ProtocolError(
+                f"{self.name(self.me)} does not expect this caller: only neighbours connect here."
+            )
+        if (
+            isinstance(self.security, MutualTLS)
+            and server_name(self.name(header.sender)).encode() not in shown
+        ):
             self.rejected["wrong name"] += 1
             raise ProtocolError(f"the TLS certificate is not that of {self.name(header.sender)}.")
         if header.collective in edge.outdated:
             self.rejected["twice"] += 1
-            raise ProtocolError(f"{self.name(edge.peer)} was started a second time, and that process has its place.")
+            raise ProtocolError(
+                f"{self.name(edge.peer)} was started a second time, and that process has its place."
+            )
         if isinstance(self.security, MutualTLS):
             self.check_key(self.security, edge.peer, context.auth_context()["x509_pem_cert"][0])
         return edge
@@ -428,11 +483,18 @@ class GrpcMesh(Mesh):
             context.abort(grpc.StatusCode.ABORTED, "this is the same process")
         self.rejected["twice"] += 1
         name = self.name(self.me)
-        LOGGER.warning("%s was started a second time (%s): that process is refused", name, context.peer())
-        context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{name} is already running, at its address in the study.")
+        LOGGER.warning(
+            "%s was started a second time (%s): that process is refused", name, context.peer()
+        )
+        context.abort(
+            grpc.StatusCode.ALREADY_EXISTS,
+            f"{name} is already running, at its address in the study.",
+        )
 
     def _check_hello(self, edge: Edge, frame: bytes) -> None:
-        """Whether both sides are in the same run, study and epoch; where they stand is noted in the edge."""
+        """Whether both sides are in the same run, study and epoch; where they stand is noted in the
+        edge.
+        """
         header, payload = decode(frame, self.largest)
         if header.kind is not Kind.HELLO or header.sender != edge.peer:
             self.rejected["no hello"] += 1
@@ -440,14 +502,24 @@ class GrpcMesh(Mesh):
         theirs = printable(payload.tobytes().decode(errors="replace"))
         if theirs != self.agreement:
             self.rejected["other study"] += 1
-            raise edge.fail(ProtocolError(difference(self.agreement, theirs, self.name(self.me), self.name(edge.peer))))
+            raise edge.fail(
+                ProtocolError(
+                    difference(self.agreement, theirs, self.name(self.me), self.name(edge.peer))
+                )
+            )
         if header.run != self.run_id:
             self.rejected["other run"] += 1
-            raise edge.fail(ProtocolError(f"{self.name(edge.peer)} is in run {header.run}, not in {self.run_id}."))
+            raise edge.fail(
+                ProtocolError(
+                    f"{self.name(edge.peer)} is in run {header.run}, not in {self.run_id}."
+                )
+            )
         edge.last_heard = time.monotonic()
         edge.known_as(header.collective)
         if header.step > self._wanted_epoch:
-            self._want_epoch(header.step, f"{self.name(edge.peer)} says that a party was started again")
+            self._want_epoch(
+                header.step, f"{self.name(edge.peer)} says that a party was started again"
+            )
         elif header.epoch == self.epoch and edge.incarnation not in ("", header.collective):
             self._want_epoch(self.epoch + 1, f"{self.name(edge.peer)} was started again")
         if not header.step == header.epoch == self.epoch == self._wanted_epoch:

@@ -1,4 +1,6 @@
-"""Words among agents that live in one process: in lockstep, on as many threads as `cores` allows."""
+"""Words among agents that live in one process: in lockstep, on as many threads as `cores`
+allows.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ class InProcess(Driver):
         secure_sums: bool = False,
         numbers: int = 0,
     ):
-        """`gossip`: lost and late messages, records and replays, for agents that wake up one by one.
+        """`gossip`: lost and late messages, records and replays, for agents that wake up one by
+        one.
 
-        `numbers`: how many an agent holds, on average; if they are many, agents work on several threads.
+        `numbers`: how many an agent holds, on average; if they are many, agents work on several
+        threads.
         """
         super().__init__(bill, OneProcess(network, names), secure_sums=secure_sums)
         self._given = gossip or Gossip()

@@ -1,11 +1,13 @@
-"""Keys and TLS certificates: each party makes and keeps its key; the coordinator's authority signs its certificate.
+"""Keys and TLS certificates: each party makes and keeps its key; the coordinator's authority signs
+its certificate.
 
     party        make_request    key.pem (never leaves), request.pem  ─→ to the coordinator
     coordinator  make_authority  authority-key.pem (never leaves), authority.pem
                  sign            certificate.pem, authority.pem       ─→ back to the party
 
-A TLS certificate holds the party's name and the fields that TLS needs, nothing about its data. Only their owner can
-read files with keys. Parties also sign texts with these keys, which others pass on (`signature`, `known_key`).
+A TLS certificate holds the party's name and the fields that TLS needs, nothing about its data. Only
+their owner can read files with keys. Parties also sign texts with these keys, which others pass on
+(`signature`, `known_key`).
 """
 
 from __future__ import annotations
@@ -42,16 +44,22 @@ BACKDATED = dt.timedelta(hours=1, minutes=5)
 
 
 def make_request(folder: str | Path, party: str) -> Path:
-    """At the party: make a key, if there is none yet, and a request to sign it. The party sends only the request."""
+    """At the party: make a key, if there is none yet, and a request to sign it. The party sends
+    only the request.
+    """
     folder = Path(folder)
     key = _key(folder / KEY)
     request = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(_name(party))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(server_name(party))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(server_name(party))]), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
-    return write_atomically(folder / REQUEST, request.public_bytes(serialization.Encoding.PEM), public=True)
+    return write_atomically(
+        folder / REQUEST, request.public_bytes(serialization.Encoding.PEM), public=True
+    )
 
 
 def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
@@ -68,12 +76,16 @@ def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return write_atomically(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM), public=True)
+    return write_atomically(
+        folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM), public=True
+    )
 
 
-def sign(folder: str | Path, request: bytes, parties: list[str], days: float = DAYS) -> tuple[str, bytes]:
-    """At the coordinator: sign a request. Returns the name of its party, which must belong to the study, and the
-    certificate.
+def sign(
+    folder: str | Path, request: bytes, parties: list[str], days: float = DAYS
+) -> tuple[str, bytes]:
+    """At the coordinator: sign a request. Returns the name of its party, which must belong to the
+    study, and the certificate.
 
     The request may be a certificate of this authority, whose key is then signed for longer.
     """
@@ -82,16 +94,25 @@ def sign(folder: str | Path, request: bytes, parties: list[str], days: float = D
         asked = _read(request)
         party = str(asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
         if isinstance(asked, x509.Certificate):
-            asked.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes()))
+            asked.verify_directly_issued_by(
+                x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
+            )
         honest = isinstance(asked, x509.Certificate) or asked.is_signature_valid
     except (ValueError, TypeError, IndexError, InvalidSignature) as error:
         raise CorruptFile(f"this is not a signing request ({error}).") from error
     if not honest:
         raise CorruptFile("the signing request was changed: its signature does not match.")
     if party not in parties:
-        raise InvalidInput(f"{party!r} asks for a TLS certificate, but the study's parties are {', '.join(parties)}.")
+        raise InvalidInput(
+            f"{party!r} asks for a TLS certificate, but the study's parties are "
+            f"{', '.join(parties)}."
+        )
     issuer = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
-    _check_valid(issuer, f"the authority in {folder}", "move it away, and have all parties' requests signed again")
+    _check_valid(
+        issuer,
+        f"the authority in {folder}",
+        "move it away, and have all parties' requests signed again",
+    )
     key = _key(folder / AUTHORITY_KEY)
     # Of the request only the public key counts: name and purposes are the study's.
     certificate = (
@@ -99,16 +120,25 @@ def sign(folder: str | Path, request: bytes, parties: list[str], days: float = D
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+            x509.ExtendedKeyUsage(
+                [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+            ),
+            critical=False,
         )
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(server_name(party))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(server_name(party))]), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     return party, certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def provide_all(folder: str | Path, study: str, parties: list[str], days: float = DAYS) -> dict[str, Path]:
-    """For a test on one machine: make an authority and, in a folder for each party, its key and TLS certificate."""
+def provide_all(
+    folder: str | Path, study: str, parties: list[str], days: float = DAYS
+) -> dict[str, Path]:
+    """For a test on one machine: make an authority and, in a folder for each party, its key and TLS
+    certificate.
+    """
     folder = Path(folder)
     authority = make_authority(folder / "coordinator", study, days)
     made = {}
@@ -140,7 +170,8 @@ def load_keys(folder: str | Path, party: str, pins: dict[str, str] | None = None
             content[file] = (folder / file).read_bytes()
         except OSError as error:
             raise InvalidInput(
-                f"{folder / file} cannot be read ({error.strerror}). Without it there is no mutual TLS, and without "
+                f"{folder / file} cannot be read ({error.strerror}). Without it there is no "
+                "mutual TLS, and without "
                 "mutual TLS no run: make it with `coterie provision`."
             ) from error
     try:
@@ -150,15 +181,20 @@ def load_keys(folder: str | Path, party: str, pins: dict[str, str] | None = None
     except (ValueError, TypeError) as error:
         raise CorruptFile(f"a key or TLS certificate in {folder} is damaged ({error}).") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise InvalidInput(f"the key in {folder} is not of the kind that `coterie provision` makes: make another.")
+        raise InvalidInput(
+            f"the key in {folder} is not of the kind that `coterie provision` makes: make another."
+        )
     if key.public_key() != certificate.public_key():
         raise InvalidInput(
-            f"the TLS certificate in {folder} belongs to another key; ask the coordinator to sign again."
+            f"the TLS certificate in {folder} belongs to another key; ask the coordinator to sign "
+            "again."
         )
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:
-        raise InvalidInput(f"the TLS certificate in {folder} was not signed by the authority next to it.") from error
+        raise InvalidInput(
+            f"the TLS certificate in {folder} was not signed by the authority next to it."
+        ) from error
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if server_name(party) not in names.get_values_for_type(x509.DNSName):
         raise InvalidInput(f"the TLS certificate in {folder} is not that of {party!r}.")
@@ -174,10 +210,14 @@ def signature(keys: MutualTLS, content: bytes) -> bytes:
     return key.sign(content, ec.ECDSA(hashes.SHA256()))
 
 
-def known_key(keys: MutualTLS, certificate: bytes, party: str, *, current: bool = True) -> PublicKey:
-    """The public key in another party's TLS certificate, if the same authority signed it for that party.
+def known_key(
+    keys: MutualTLS, certificate: bytes, party: str, *, current: bool = True
+) -> PublicKey:
+    """The public key in another party's TLS certificate, if the same authority signed it for that
+    party.
 
-    What was signed stays signed: for an old signature the certificate need not be `current` any more.
+    What was signed stays signed: for an old signature the certificate need not be `current` any
+    more.
     """
     try:
         shown = x509.load_pem_x509_certificate(certificate)
@@ -192,17 +232,22 @@ def known_key(keys: MutualTLS, certificate: bytes, party: str, *, current: bool 
         if not isinstance(key, PublicKey):
             raise ValueError("its key is of another kind")
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
-        raise ProtocolError(f"the TLS certificate that was passed on for {party} is not valid ({error}).") from error
+        raise ProtocolError(
+            f"the TLS certificate that was passed on for {party} is not valid ({error})."
+        ) from error
     check_pin(keys, certificate, party)
     return key
 
 
 def check_pin(keys: MutualTLS, certificate: bytes, party: str) -> None:
-    """Refuse a key other than the one on which the parties agreed, even if the authority signed it."""
+    """Refuse a key other than the one on which the parties agreed, even if the authority signed
+    it.
+    """
     pinned = keys.pins.get(party)
     if pinned is not None and (shown := fingerprint(certificate)) != pinned:
         raise ProtocolError(
-            f"{party} shows another key than the study holds for it: SHA-256 {shown} instead of {pinned}. Ask {party} "
+            f"{party} shows another key than the study holds for it: SHA-256 {shown} instead of "
+            f"{pinned}. Ask {party} "
             "by phone which key is theirs."
         )
 
@@ -212,16 +257,24 @@ def check_signature(key: PublicKey, content: bytes, signed: bytes, party: str) -
     try:
         key.verify(signed, content, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature as error:
-        raise ProtocolError(f"the message of {party} was changed on its way: its signature does not match.") from error
+        raise ProtocolError(
+            f"the message of {party} was changed on its way: its signature does not match."
+        ) from error
 
 
 def fingerprint(content: bytes) -> str:
-    """SHA-256 of the public key in a request or a TLS certificate, in groups of four to read aloud."""
+    """SHA-256 of the public key in a request or a TLS certificate, in groups of four to read
+    aloud.
+    """
     try:
         key = _read(content).public_key()
     except ValueError as error:
-        raise CorruptFile(f"this is neither a signing request nor a TLS certificate ({error}).") from error
-    plain = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        raise CorruptFile(
+            f"this is neither a signing request nor a TLS certificate ({error})."
+        ) from error
+    plain = key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     digits = hashlib.sha256(plain).hexdigest()
     return " ".join(digits[k : k + 4] for k in range(0, len(digits), 4))
 
@@ -242,7 +295,9 @@ def _check_valid(certificate: x509.Certificate, what: str, fix: str) -> None:
 def _check_private(key: Path) -> None:
     """Refuse a key that others on this machine can read."""
     if key.exists() and (mode := key.stat().st_mode & 0o077):
-        raise InvalidInput(f"{key} can be read or changed by others (mode …{mode:02o}): type `chmod 600 {key}`.")
+        raise InvalidInput(
+            f"{key} can be read or changed by others (mode …{mode:02o}): type `chmod 600 {key}`."
+        )
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -251,7 +306,9 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
         path.parent.mkdir(parents=True, exist_ok=True)
         made = ec.generate_private_key(ec.SECP256R1())
         private = made.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(private)

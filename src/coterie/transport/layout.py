@@ -26,7 +26,8 @@ class Layout:
         self.leads = process == process_of[0]
         """Whether agent 0 lives here: its process decides when to stop."""
         self.told_by, self.tells = self._relay()
-        """The process that sends a total to this one (None at the root), and the processes to which this one sends it.
+        """The process that sends a total to this one (None at the root), and the processes to which
+        this one sends it.
         """
         crossing = self._crossing_edges()
         near = sorted({self.process_of[j] for _, j in crossing})
@@ -81,8 +82,10 @@ class Layout:
         told_by: dict[int, int | None] = {}
         for agent in map(int, tree.order):
             parent = int(tree.parents[agent])
-            # In the order of the tree, the parent of a process's first agent is in another process, or this agent is
-            # the root.
+            # In the order of the tree, the parent of a process's first agent is in another process,
+            # or this agent is the root.
             source = self.process_of[parent] if parent >= 0 else None
             told_by.setdefault(self.process_of[agent], source)
-        return told_by[self.process], [other for other, source in told_by.items() if source == self.process]
+        return told_by[self.process], [
+            other for other, source in told_by.items() if source == self.process
+        ]

@@ -1,4 +1,6 @@
-"""The matrices of a `Mix`: dense or sparse, depending on the messages, and only the rows that a process needs."""
+"""The matrices of a `Mix`: dense or sparse, depending on the messages, and only the rows that a
+process needs.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,28 @@ from coterie.numerics.arrays import FloatArray, Matrix
 DENSE_ABOVE = 0.2
 """Share of nonzero entries above which a mixing matrix is multiplied as a dense matrix."""
 LONG, DENSE_ABOVE_IF_LONG = 4096, 0.4
-"""For messages of `LONG` numbers or more, `DENSE_ABOVE_IF_LONG` replaces `DENSE_ABOVE`. A row of a sparse product has
-the same bits in every process, so that a process computes only its rows; short messages do not justify scipy's
-overhead."""
+"""For messages of `LONG` numbers or more, `DENSE_ABOVE_IF_LONG` replaces `DENSE_ABOVE`. A row of a
+sparse product has the same bits in every process, so that a process computes only its rows; short
+messages do not justify scipy's overhead.
+"""
 MIXED_AT_ONCE = 1 << 18
-"""Number of entries that a `Mix` copies into one matrix at once: less memory than a copy of all long messages."""
+"""Number of entries that a `Mix` copies into one matrix at once: less memory than a copy of all
+long messages.
+"""
 EVEN_FROM = 16
-"""Least number of agents for which a `Mix` with equal weights is computed from the sum of all messages."""
+"""Least number of agents for which a `Mix` with equal weights is computed from the sum of all
+messages.
+"""
 WHOLE_PRODUCT = 64
-"""Largest number of agents for which a process computes a dense `Mix` as a whole, with 0 for absent messages. Its rows
-then have the same bits as with all agents in one process."""
+"""Largest number of agents for which a process computes a dense `Mix` as a whole, with 0 for absent
+messages. Its rows then have the same bits as with all agents in one process.
+"""
 
 
 class Even:
-    """The matrix c 11ᵀ + diag(own) of a complete graph with equal weights: saves m² n additions in a product."""
+    """The matrix c 11ᵀ + diag(own) of a complete graph with equal weights: saves m² n additions in
+    a product.
+    """
 
     def __init__(self, matrix: FloatArray):
         self.common = matrix[0, 1]
@@ -48,7 +58,9 @@ class Even:
 
 
 class Operator(NamedTuple):
-    """A part of a mixing matrix: the messages that it takes, and the rows of the product that are wanted."""
+    """A part of a mixing matrix: the messages that it takes, and the rows of the product that are
+    wanted.
+    """
 
     matrix: Matrix
     agents: Sequence[int]
@@ -72,7 +84,8 @@ class Mixing:
         identity = rule if isinstance(rule, str) else id(rule)
         key = (identity, dtype, long)
         if key not in self._operators:
-            # The rule is stored with its operator: as long as it exists, no other object has its id.
+            # The rule is stored with its operator: as long as it exists, no other object has its
+            # id.
             matrix = self._matrix(rule, dtype, long)
             self._operators[key] = rule, self._part(matrix, long)
         return self._operators[key][1]
@@ -93,7 +106,8 @@ class Mixing:
         if len(local) == m:
             return Operator(matrix, range(m), slice(None))
         if isinstance(matrix, Even) or (isinstance(matrix, np.ndarray) and m <= WHOLE_PRODUCT):
-            # For short messages, take a view: it costs less, and the product that it keeps in memory is small.
+            # For short messages, take a view: it costs less, and the product that it keeps in
+            # memory is small.
             wanted: npt.NDArray[np.intp] | slice = local
             if not long and local[-1] - local[0] == len(local) - 1:
                 wanted = slice(local[0], local[-1] + 1)
@@ -117,7 +131,9 @@ class Mixing:
         mixed = np.empty((matrix.shape[0], size), dtype)
         for start in range(0, size, width):
             some = slice(start, start + width)
-            stack = np.stack([message[some] for message in messages], out=self._stack[:, : size - start])
+            stack = np.stack(
+                [message[some] for message in messages], out=self._stack[:, : size - start]
+            )
             mixed[:, some] = matrix @ stack
         return mixed
 
@@ -130,4 +146,6 @@ def _chosen(matrix: Matrix, rows: npt.NDArray[np.intp], columns: Sequence[int]) 
     part = matrix[rows]
     position = np.zeros(matrix.shape[1], part.indices.dtype)
     position[list(columns)] = np.arange(len(columns))
-    return sp.csr_array((part.data, position[part.indices], part.indptr), shape=(len(rows), len(columns)))
+    return sp.csr_array(
+        (part.data, position[part.indices], part.indptr), shape=(len(rows), len(columns))
+    )

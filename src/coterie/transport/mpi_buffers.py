@@ -2,11 +2,12 @@
 
 A row has an agent's numbers, and behind them, as whole numbers of 8 bytes, a header:
 
-    Sum    the round to stop at, the reason to stop, whether there is a complaint, a code of the word
+    Sum    the round to stop at, the reason to stop, whether there is a complaint, a code of the
+           word
     Mix    the round to stop at, the reason to stop
 
-For a `Sum` the header stands at the end of the row. For a `Mix` all headers stand behind the table, because the table
-is what is multiplied.
+For a `Sum` the header stands at the end of the row. For a `Mix` all headers stand behind the table,
+because the table is what is multiplied.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ MOST = 32
 
 
 class SumBuffer(NamedTuple):
-    """Kept for every `Sum` of one size: buffers, the views of them that a round needs, and the collective."""
+    """Kept for every `Sum` of one size: buffers, the views of them that a round needs, and the
+    collective.
+    """
 
     size: int
     table: FloatArray
@@ -50,7 +53,9 @@ class SumBuffer(NamedTuple):
     held: Sequence[Any]
     """MPI objects to free at the end."""
     slices: tuple[FloatArray, FloatArray, Callable[[], object]] | None = None
-    """For sums of slices: the buffers of this rank's slice and of all slices, and the second collective."""
+    """For sums of slices: the buffers of this rank's slice and of all slices, and the second
+    collective.
+    """
 
 
 class NeighbourBuffer(NamedTuple):
@@ -63,8 +68,8 @@ class NeighbourBuffer(NamedTuple):
     quiet: bytes
     """The bytes of these headers while no process wants to stop."""
     stack: FloatArray
-    """The factor of the product: the messages at hand or, for the whole product, those of all agents (0 if not at
-    hand).
+    """The factor of the product: the messages at hand or, for the whole product, those of all
+    agents (0 if not at hand).
     """
     copies: Sequence[tuple[FloatArray, FloatArray]]
     """For the whole product: the rows at hand, each with the buffer in which it arrives."""
@@ -76,7 +81,9 @@ Buffer = TypeVar("Buffer", SumBuffer, NeighbourBuffer)
 
 
 class MpiBuffers:
-    """Of one rank; `near` is the communicator of the graph, `persistent` whether collectives are prepared once."""
+    """Of one rank; `near` is the communicator of the graph, `persistent` whether collectives are
+    prepared once.
+    """
 
     def __init__(self, mpi: Any, comm: Any, near: Any, layout: Layout, persistent: bool):
         self._mpi = mpi
@@ -100,9 +107,13 @@ class MpiBuffers:
         return self._sums.get(key) or _keep(self._sums, key, make(size, dtype))
 
     def for_mix(self, size: int, dtype: Any, whole: bool) -> NeighbourBuffer:
-        """The buffer for a `Mix` of messages of that size; `whole`, if the whole product is computed here."""
+        """The buffer for a `Mix` of messages of that size; `whole`, if the whole product is
+        computed here.
+        """
         key = size, dtype.char, whole
-        return self._neighbours.get(key) or _keep(self._neighbours, key, self._near_by(size, dtype, whole))
+        return self._neighbours.get(key) or _keep(
+            self._neighbours, key, self._near_by(size, dtype, whole)
+        )
 
     def free(self) -> None:
         """Give everything back to MPI."""
@@ -113,7 +124,9 @@ class MpiBuffers:
         numbers, width = _widths(size, dtype)
         table = np.zeros((self._agents, width), dtype)
         wire = np.zeros((len(self._layout.here), width), dtype)
-        swap, held = self._prepared(self._comm, "Allgatherv", wire, [table, [n * width for n in self._counts]])
+        swap, held = self._prepared(
+            self._comm, "Allgatherv", wire, [table, [n * width for n in self._counts]]
+        )
         said, received = (rows[:, numbers:].view(np.int64) for rows in (wire, table))
         messages = [table[row, :size] for row in self.row_of]
         own = list(wire[:, :size])
@@ -131,14 +144,20 @@ class MpiBuffers:
         mine = np.zeros(length, dtype)
         of_all = np.zeros(ranks * length, dtype)
         swap_again, more = self._prepared(self._comm, "Allgather", mine, of_all)
-        said, received = (rows.reshape(-1, width)[:, numbers:].view(np.int64) for rows in (wire, table))
+        said, received = (
+            rows.reshape(-1, width)[:, numbers:].view(np.int64) for rows in (wire, table)
+        )
         messages = [table[row, :length] for row in self.row_of]
         own = [wire[:, row, :length] for row in range(local)]
         slices = mine, of_all, swap_again
-        return SumBuffer(length, table[:, :numbers], messages, own, said, received, swap, held + more, slices)
+        return SumBuffer(
+            length, table[:, :numbers], messages, own, said, received, swap, held + more, slices
+        )
 
     def _near_by(self, size: int, dtype: Any, whole: bool) -> NeighbourBuffer:
-        """Messages leave from rows of a table, and those of neighbours arrive in others; headers stand behind it."""
+        """Messages leave from rows of a table, and those of neighbours arrive in others; headers
+        stand behind it.
+        """
         from mpi4py.util.dtlib import from_numpy_dtype
 
         layout = self._layout
@@ -151,12 +170,16 @@ class MpiBuffers:
         stops = buffer[behind:].view(np.int64).reshape(len(rows), 2)
 
         def selected(agents: Sequence[int]) -> Any:
-            starts = [start for a in agents for start in (rows[a] * width, behind + rows[a] * STOP_BYTES)]
+            starts = [
+                start for a in agents for start in (rows[a] * width, behind + rows[a] * STOP_BYTES)
+            ]
             kinds = [number, self._mpi.INT64_T] * len(agents)
             lengths = [size, 2] * len(agents)
             return self._mpi.Datatype.Create_struct(lengths, starts, kinds).Commit()
 
-        out, into = ([selected(a) for a in there.values()] for there in (layout.outgoing, layout.incoming))
+        out, into = (
+            [selected(a) for a in there.values()] for there in (layout.outgoing, layout.incoming)
+        )
         once = [1] * len(out)
         from_start = [0] * len(out)
         there = [buffer, once, from_start, out]
@@ -165,12 +188,17 @@ class MpiBuffers:
         stack = np.zeros((self._agents, size), dtype) if whole else table
         copies = [(stack[agent], table[row]) for agent, row in rows.items()] if whole else []
         own = [table[rows[agent]] for agent in layout.here]
-        return NeighbourBuffer(own, stops, stops.tobytes(), stack, copies, swap, [*held, *out, *into])
+        return NeighbourBuffer(
+            own, stops, stops.tobytes(), stack, copies, swap, [*held, *out, *into]
+        )
 
-    def _prepared(self, comm: Any, collective: str, *buffers: Any) -> tuple[Callable[[], object], list[Any]]:
+    def _prepared(
+        self, comm: Any, collective: str, *buffers: Any
+    ) -> tuple[Callable[[], object], list[Any]]:
         """A collective on buffers that stay the same, and what is to be freed after it.
 
-        Prepared once, if MPI knows persistent collectives; but where ranks may die, one that can be interrupted.
+        Prepared once, if MPI knows persistent collectives; but where ranks may die, one that can be
+        interrupted.
         """
         if self._persistent:
             try:
@@ -190,7 +218,9 @@ class MpiBuffers:
 
 
 def _keep(buffers: dict[K, Buffer], key: K, buffer: Buffer) -> Buffer:
-    """Keep a buffer for the next word of its size, and discard the oldest one if there are too many."""
+    """Keep a buffer for the next word of its size, and discard the oldest one if there are too
+    many.
+    """
     if len(buffers) == MOST:
         _discard(buffers.pop(next(iter(buffers))))
     buffers[key] = buffer
@@ -203,7 +233,9 @@ def _discard(buffer: Any) -> None:
 
 
 def _widths(size: int, dtype: Any) -> tuple[int, int]:
-    """Number of columns of such messages, without and with a header: a multiple of 8 bytes, and at least two."""
+    """Number of columns of such messages, without and with a header: a multiple of 8 bytes, and at
+    least two.
+    """
     per_number = 8 // dtype.itemsize
     numbers = max(2, -(-size // per_number) * per_number)
     return numbers, numbers + SUM_HEADER * per_number

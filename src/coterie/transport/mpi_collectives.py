@@ -1,19 +1,27 @@
 """Collectives among the ranks of an MPI run: every process is a rank.
 
-| word       | collectives                                                                                         |
+| word       | collectives
+             |
 |------------|-----------------------------------------------------------------------------------------------------|
-| `Sum`      | small: `Allgather`, and every rank adds all; large: `Alltoall` of slices, of which each rank adds    |
-|            | one, and `Allgather` of the sums                                                                    |
-| `Mix`      | `Neighbor_alltoallv` on a distributed graph topology                                                |
-| `Exchange` | `neighbor_alltoall` likewise                                                                        |
-| `Ask`      | `alltoall` of questions, `alltoall` of answers                                                      |
-| gossip     | `send` and `recv`; see `distributed_gossip`                                                         |
+| `Sum`      | small: `Allgather`, and every rank adds all; large: `Alltoall` of slices, of which
+             each rank adds    |
+|            | one, and `Allgather` of the sums
+|
+| `Mix`      | `Neighbor_alltoallv` on a distributed graph topology
+             |
+| `Exchange` | `neighbor_alltoall` likewise
+|
+| `Ask`      | `alltoall` of questions, `alltoall` of answers
+             |
+| gossip     | `send` and `recv`; see `distributed_gossip`
+             |
 
-MPI's `Allreduce` adds in an order of its own. Here every rank adds messages in the order of the local engine, so that
-iterates have the same bits. `Sum` and `Mix` are persistent collectives on buffers that are kept (`mpi_buffers`), so
-that a rank wakes up only once for each, also if there are more ranks than cores. The sender of a `Mix` or an `Exchange`
-notices numbers that are not finite, and all ranks stop at the next `Sum` with its name. A rank that stopped alone would
-leave the others waiting.
+MPI's `Allreduce` adds in an order of its own. Here every rank adds messages in the order of the
+local engine, so that iterates have the same bits. `Sum` and `Mix` are persistent collectives on
+buffers that are kept (`mpi_buffers`), so that a rank wakes up only once for each, also if there are
+more ranks than cores. The sender of a `Mix` or an `Exchange` notices numbers that are not finite,
+and all ranks stop at the next `Sum` with its name. A rank that stopped alone would leave the others
+waiting.
 """
 
 from __future__ import annotations
@@ -61,8 +69,10 @@ class MpiCollectives(Collectives):
     ):
         """`world` is an mpi4py communicator; it is duplicated, and the duplicate is `comm`.
 
-        deadline    seconds of silence after which a rank is lost, if threads may talk, too; None: never
-        judge       what to do then, with the error and the ranks that are left, where MPI cannot interrupt a word
+        deadline    seconds of silence after which a rank is lost, if threads may talk, too; None:
+                    never
+        judge       what to do then, with the error and the ranks that are left, where MPI cannot
+                    interrupt a word
         """
         try:
             from mpi4py import MPI
@@ -78,8 +88,12 @@ class MpiCollectives(Collectives):
             others = sorted(self.layout.outgoing)
             self._near = self.comm.Create_dist_graph_adjacent(others, others)
             self._near.Set_errhandler(MPI.ERRORS_RETURN)
-        self._buffers = MpiBuffers(MPI, self.comm, self._near, self.layout, persistent=judge is not None)
-        self._row_after_row = network.server and self._buffers.by_rank == list(range(network.agents))
+        self._buffers = MpiBuffers(
+            MPI, self.comm, self._near, self.layout, persistent=judge is not None
+        )
+        self._row_after_row = network.server and self._buffers.by_rank == list(
+            range(network.agents)
+        )
         """Whether messages are added in the order in which they arrive, rank by rank."""
         self._complaint: NumericalError | None = None
         self._doing = Doing()
@@ -88,7 +102,11 @@ class MpiCollectives(Collectives):
         self.left: Sequence[int] = ()
         """If a rank was frozen, those that were not."""
         self._watchdog: Watchdog | None = None
-        if deadline is not None and self.comm.size > 1 and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+        if (
+            deadline is not None
+            and self.comm.size > 1
+            and MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        ):
             called = [self.called(rank) for rank in range(self.comm.size)]
             self._watchdog = Watchdog(world.Dup(), deadline, called, self._doing, self._give_up)
 
@@ -125,10 +143,12 @@ class MpiCollectives(Collectives):
         """While this rank waits for others."""
         return self._doing.waiting(Tag(purpose, self._step, collective))
 
-    # -- ranks that died or are frozen --------------------------------------------------------------------------------
+    # -- ranks that died or are frozen -------------------------------------------------------------
 
     def _give_up(self, error: CoterieError, left: Sequence[int]) -> None:
-        """In the thread of the watchdog: free this rank from the word in which it waits, or end everything."""
+        """In the thread of the watchdog: free this rank from the word in which it waits, or end
+        everything.
+        """
         self._verdict = error
         self.left = left
         if self._judge is not None:
@@ -142,16 +162,22 @@ class MpiCollectives(Collectives):
                 comm.Revoke()
 
     def explain(self, error: Any) -> NoReturn:
-        """Raise `PartyLost` for an MPI error, naming the ranks that died: the same ones at all survivors.
+        """Raise `PartyLost` for an MPI error, naming the ranks that died: the same ones at all
+        survivors.
 
         Only where MPI goes on without them (`mpiexec --with-ft ulfm`).
         """
         MPI = self._mpi
-        if error.Get_error_class() not in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
+        if error.Get_error_class() not in (
+            MPI.ERR_PROC_FAILED,
+            MPI.ERR_PROC_FAILED_PENDING,
+            MPI.ERR_REVOKED,
+        ):
             raise error
         self._revoke()
         shrunk: list[Any] = []
-        # In a thread, because a rank that is frozen, and not dead, would never take part; the watchdog will tell.
+        # In a thread, because a rank that is frozen, and not dead, would never take part; the
+        # watchdog will tell.
         shrinking = threading.Thread(target=lambda: shrunk.append(self.comm.Shrink()), daemon=True)
         if self._watchdog is None:
             shrunk.append(self.comm.Shrink())
@@ -170,7 +196,7 @@ class MpiCollectives(Collectives):
         names = " and ".join(dead)
         raise PartyLost(f"{names} stopped answering: the rank died.", names) from error
 
-    # -- words --------------------------------------------------------------------------------------------------------
+    # -- words -------------------------------------------------------------------------------------
 
     def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         if self.comm.size == 1:
@@ -188,7 +214,9 @@ class MpiCollectives(Collectives):
         return total.reshape(first.shape)
 
     def _sliced(self, buffer: SumBuffer, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """Rank r adds the r-th slice of all messages: each number travels twice, whatever the number of ranks."""
+        """Rank r adds the r-th slice of all messages: each number travels twice, whatever the
+        number of ranks.
+        """
         assert buffer.slices is not None
         mine, of_all, swap = buffer.slices
         size = messages[0].size
@@ -206,7 +234,9 @@ class MpiCollectives(Collectives):
         return of_all[:size].copy()
 
     def _added(self, buffer: SumBuffer, tag: Tag) -> FloatArray:
-        """The sum of all messages, or of one slice. Raises if a rank complains or sent another word."""
+        """The sum of all messages, or of one slice. Raises if a rank complains or sent another
+        word.
+        """
         code = tag.step + _seed_of(tag.purpose, tag.collective)
         buffer.said[:] = (*self.stop, self._complaint is not None, code)
         buffer.swap()
@@ -225,7 +255,9 @@ class MpiCollectives(Collectives):
         self._adopt(Stop(int(rounds[0]), int(reasons[0])))
         if complaints.any():
             culprits = [self.names[agent] for agent in np.flatnonzero(complaints)]
-            raise self._complaint or NumericalError(f"{' or '.join(culprits)} said something that is not finite.")
+            raise self._complaint or NumericalError(
+                f"{' or '.join(culprits)} said something that is not finite."
+            )
         own = self.here[0]
         if (others := np.flatnonzero(codes != codes[own])).size:
             said = f"{self.names[own]} said {tag}"
@@ -259,7 +291,10 @@ class MpiCollectives(Collectives):
         return mixed
 
     def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        packed = [({agent: messages[agent] for agent in agents}, self.stop) for agents in self.layout.outgoing.values()]
+        packed = [
+            ({agent: messages[agent] for agent in agents}, self.stop)
+            for agents in self.layout.outgoing.values()
+        ]
         received = dict(messages)
         for theirs, stop in self._near.neighbor_alltoall(packed):
             self._adopt(stop)
@@ -268,14 +303,19 @@ class MpiCollectives(Collectives):
         return received
 
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
-        questions = [[peer for peer in peers if self.process_of[peer] == rank] for rank in range(self.comm.size)]
+        questions = [
+            [peer for peer in peers if self.process_of[peer] == rank]
+            for rank in range(self.comm.size)
+        ]
         with self._waiting("Ask"):
             answers = [
                 {peer: self.published[peer] for peer in asked if peer in self.published}
                 for asked in self.comm.alltoall(questions)
             ]
             return {
-                peer: sealed(message) for received in self.comm.alltoall(answers) for peer, message in received.items()
+                peer: sealed(message)
+                for received in self.comm.alltoall(answers)
+                for peer, message in received.items()
             }
 
     def send(self, process: int, message: FloatArray, tag: Tag) -> None:
@@ -289,7 +329,7 @@ class MpiCollectives(Collectives):
         self._adopt(stop)
         return sealed(message.reshape(-1))
 
-    # -- messages that are not finite ---------------------------------------------------------------------------------
+    # -- messages that are not finite --------------------------------------------------------------
 
     def complain(self, error: NumericalError) -> None:
         """At the next `Sum`, at all ranks at once."""

@@ -1,13 +1,20 @@
 """Collectives among processes with links between them.
 
-| word       | how it travels                                                                                      |
+| word       | how it travels
+             |
 |------------|-----------------------------------------------------------------------------------------------------|
-| `Sum`      | with a server: to the process of agent 0, which adds in the order of the agents; on a graph: up the |
-|            | spanning tree, each agent adding its children's sums, the last child first. The total comes back.   |
-| `Mix`      | to the processes of the neighbours, which take their rows of the same matrix product                |
-| `Exchange` | to the processes of the neighbours                                                                  |
-| `Ask`      | the links answer, after all agents have published and before one of them publishes again            |
-| gossip     | see `distributed_gossip`; in real time, `real_time_gossip`                                          |
+| `Sum`      | with a server: to the process of agent 0, which adds in the order of the agents; on a
+             graph: up the |
+|            | spanning tree, each agent adding its children's sums, the last child first. The total
+comes back.   |
+| `Mix`      | to the processes of the neighbours, which take their rows of the same matrix product
+             |
+| `Exchange` | to the processes of the neighbours
+|
+| `Ask`      | the links answer, after all agents have published and before one of them publishes
+             again            |
+| gossip     | see `distributed_gossip`; in real time, `real_time_gossip`
+             |
 
 The stop stands in the header of every message.
 """
@@ -66,7 +73,9 @@ class PointToPoint(Collectives):
         if self.sums.root is not None:
             said = [self._by_the_helper(self.sums.root, said[0], tag)]
         added = self._served if self.network.server else self._climbed
-        total = _joined([added([message[piece] for message in said], tag) for piece in _pieces(said[0])])
+        total = _joined(
+            [added([message[piece] for message in said], tag) for piece in _pieces(said[0])]
+        )
         first = messages[0].reshape(-1)
         if self.sums.root is not None:
             # The others check the whole numbers of the total, which only they can.
@@ -80,7 +89,9 @@ class PointToPoint(Collectives):
         return numbers.reshape(messages[0].shape)
 
     def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
-        """The sum at one agent: up the spanning tree with its root at that agent, or through the server."""
+        """The sum at one agent: up the spanning tree with its root at that agent, or through the
+        server.
+        """
         if not self.layout.others:
             return super().total_at(agent, messages, tag)
         holder = self.process_of[agent]
@@ -90,10 +101,14 @@ class PointToPoint(Collectives):
             said = [self._by_the_helper(self.sums.root, said[0], tag)]
         kept: list[npt.NDArray[Any]] = []
         if self.sums.exact and self.network.server and self.process == holder:
-            # Exact sums do not depend on the order: the receiver adds its own numbers to the server's sum.
+            # Exact sums do not depend on the order: the receiver adds its own numbers to the
+            # server's sum.
             kept = said
             said = [np.zeros_like(message) for message in kept]
-        pieces = [self._collected([message[piece] for message in said], tag, agent) for piece in _pieces(said[0])]
+        pieces = [
+            self._collected([message[piece] for message in said], tag, agent)
+            for piece in _pieces(said[0])
+        ]
         if self.process != holder:
             return None
         total = _joined(pieces)
@@ -101,11 +116,17 @@ class PointToPoint(Collectives):
             self.sums.add(total, message)
         return self.sums.decoded(total, first.dtype).reshape(messages[0].shape)
 
-    def _collected(self, messages: Sequence[npt.NDArray[Any]], tag: Tag, agent: int) -> npt.NDArray[Any]:
-        """The sum of all messages at the process of that agent; elsewhere the result has no meaning."""
+    def _collected(
+        self, messages: Sequence[npt.NDArray[Any]], tag: Tag, agent: int
+    ) -> npt.NDArray[Any]:
+        """The sum of all messages at the process of that agent; elsewhere the result has no
+        meaning.
+        """
         if not self.network.server:
             tree = self.network.tree(agent)
-            upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
+            upwards = [
+                (int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0
+            ]
             return self._climbed(messages, tag, upwards, agent)
         total = self._served(messages, tag, to_one=True)
         holder = self.process_of[agent]
@@ -117,7 +138,9 @@ class PointToPoint(Collectives):
         return total
 
     def _handed_down(self, total: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
-        """Pass the total down from the root. Only there `total` is the total; elsewhere it has its size and type."""
+        """Pass the total down from the root. Only there `total` is the total; elsewhere it has its
+        size and type.
+        """
         told = []
         for piece in _pieces(total):
             numbers = total[piece]
@@ -131,13 +154,17 @@ class PointToPoint(Collectives):
         return told[0].copy()
 
     def _by_the_helper(self, root: int, mine: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
-        """The numbers that this process adds to a total. The root adds 0, because the helper adds its message."""
+        """The numbers that this process adds to a total. The root adds 0, because the helper adds
+        its message.
+        """
         if self.process == root:
             for piece in _pieces(mine):
                 self.send(self.sums.helper, mine[piece], tag)
             return np.zeros_like(mine)
         if self.process == self.sums.helper:
-            received = [self._expected(root, tag, mine[piece].size, mine.dtype) for piece in _pieces(mine)]
+            received = [
+                self._expected(root, tag, mine[piece].size, mine.dtype) for piece in _pieces(mine)
+            ]
             self.sums.absorb(mine, _joined(received))
         return mine
 
@@ -150,7 +177,9 @@ class PointToPoint(Collectives):
         return mixed[operator.wanted]
 
     def _served(self, messages: Sequence[FloatArray], tag: Tag, to_one: bool = False) -> FloatArray:
-        """The sum of all messages in the order of the agents. All processes send theirs to the process of agent 0."""
+        """The sum of all messages in the order of the agents. All processes send theirs to the
+        process of agent 0.
+        """
         server = self.process_of[0]
         if self.process != server:
             self.send(server, _stacked(messages), tag)
@@ -162,7 +191,9 @@ class PointToPoint(Collectives):
         for agent, owner in enumerate(self.process_of):
             if agent not in received:
                 agents = self.layout.agents_of[owner]
-                stack = self._expected(owner, tag, len(agents) * size, dtype).reshape(len(agents), size)
+                stack = self._expected(owner, tag, len(agents) * size, dtype).reshape(
+                    len(agents), size
+                )
                 if to_one:
                     self._refuse_not_finite(stack, owner, tag)
                 received |= zip(agents, stack, strict=True)
@@ -181,7 +212,9 @@ class PointToPoint(Collectives):
         upwards: Sequence[tuple[int, int]] | None = None,
         root: int | None = None,
     ) -> FloatArray:
-        """The sum of the messages at and below the agents here in the tree; at the process of the root, of all."""
+        """The sum of the messages at and below the agents here in the tree; at the process of the
+        root, of all.
+        """
         own = dict(zip(self.here, messages, strict=True))
         size = messages[0].size
         dtype = messages[0].dtype
@@ -215,18 +248,25 @@ class PointToPoint(Collectives):
         """Of a total that one agent hears, only who adds up a message can say who sent it."""
         if message.dtype.kind == "f" and (wrong := int(np.count_nonzero(~np.isfinite(message)))):
             raise ProtocolError(
-                f"{tag.collective}: {self.called(process)} sent {wrong} of {message.size} numbers that are not finite."
+                f"{tag.collective}: {self.called(process)} sent {wrong} of {message.size} numbers "
+                "that are not finite."
             )
 
     def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The messages, all of one size, of the agents here and of the agents elsewhere with a neighbour here."""
+        """The messages, all of one size, of the agents here and of the agents elsewhere with a
+        neighbour here.
+        """
         size = messages[0].size
         dtype = messages[0].dtype
-        received = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
+        received = {
+            agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)
+        }
         for process, agents in self.layout.outgoing.items():
             self.send(process, _stacked([received[agent] for agent in agents]), tag)
         for process, agents in self.layout.incoming.items():
-            stack = self._expected(process, tag, len(agents) * size, dtype).reshape(len(agents), size)
+            stack = self._expected(process, tag, len(agents) * size, dtype).reshape(
+                len(agents), size
+            )
             received |= zip(agents, stack, strict=True)
         return received
 
@@ -253,7 +293,7 @@ class PointToPoint(Collectives):
                 found[peer] = message
         return found
 
-    # -- single messages ----------------------------------------------------------------------------------------------
+    # -- single messages ---------------------------------------------------------------------------
 
     def send(self, process: int, message: FloatArray, tag: Tag) -> None:
         self.links.send(process, message, tag)
@@ -262,7 +302,9 @@ class PointToPoint(Collectives):
         return self._message(process, tag).reshape(-1)
 
     def poll(self, process: int, tag: Tag) -> FloatArray | None:
-        """The next message of that process, if it has arrived; like `receive`, but does not wait."""
+        """The next message of that process, if it has arrived; like `receive`, but does not
+        wait.
+        """
         message = self.links.poll(process, tag)
         if message is None:
             return None
@@ -275,8 +317,10 @@ class PointToPoint(Collectives):
         message = self.links.receive(process, tag).reshape(-1)
         if message.size != size or message.dtype != dtype:
             raise ProtocolError(
-                f"{tag.collective}: {self.names[self.here[0]]} expected {size} numbers of type {dtype}, and "
-                f"{self.called(process)} sent {message.size} of type {message.dtype} at the same step."
+                f"{tag.collective}: {self.names[self.here[0]]} expected {size} numbers of type "
+                f"{dtype}, and "
+                f"{self.called(process)} sent {message.size} of type {message.dtype} at the same "
+                "step."
             )
         return message
 
@@ -290,7 +334,9 @@ def _of_numbers(message: FloatArray, tag: Tag) -> FloatArray:
 def _pieces(message: npt.NDArray[Any]) -> list[slice]:
     """The pieces of a long message: each is added while the next is on its way."""
     length = max(1, PIECE // message.itemsize)
-    return [slice(start, start + length) for start in range(0, message.size, length)] or [slice(0, 0)]
+    return [slice(start, start + length) for start in range(0, message.size, length)] or [
+        slice(0, 0)
+    ]
 
 
 def _joined(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -1,20 +1,28 @@
-"""Gossip in real time: every agent has its own Poisson clock in seconds, and never waits for another agent.
+"""Gossip in real time: every agent has its own Poisson clock in seconds, and never waits for
+another agent.
 
-A process handles the ticks of its own agents. An agent that wakes up reads this process's copies of its neighbours'
-publications, takes a step, and publishes; ticks during a step are missed. No process knows how often another one woke
-up: an agent's t is K · (own ticks − 1) + its number + 1, which on average agrees with the virtual clock.
+A process handles the ticks of its own agents. An agent that wakes up reads this process's copies of
+its neighbours' publications, takes a step, and publishes; ticks during a step are missed. No
+process knows how often another one woke up: an agent's t is K · (own ticks − 1) + its number + 1,
+which on average agrees with the virtual clock.
 
-| message | from, to                         | content                                                                 |
+| message | from, to                         | content
+                                             |
 |---------|----------------------------------|-------------------------------------------------------------------------|
-| NEWS    | publisher, to the processes      | the agent, and the changes since the last NEWS to this process          |
-|         | of those that it sends to        |                                                                         |
-| NOTES   | likewise                         | for each note: sender, receiver, how many numbers, the numbers          |
-| END     | all, to all                      | the stretch is over; the END of agent 0's process ends it for all       |
+| NEWS    | publisher, to the processes      | the agent, and the changes since the last NEWS to
+          this process          |
+|         | of those that it sends to        |
+                                             |
+| NOTES   | likewise                         | for each note: sender, receiver, how many numbers,
+          the numbers          |
+| END     | all, to all                      | the stretch is over; the END of agent 0's process
+          ends it for all       |
 
-`Ask(peers)` fetches publications: the links answer in the background, whatever the peer computes. A peer that does not
-answer in time is left out. A stretch lasts until the next certificate. It ends when the END of all processes has
-arrived, and no message is on its way then: the States are a consistent cut, which can be certified and saved. A lost
-party is reported at the end of the stretch; until then the others continue without it.
+`Ask(peers)` fetches publications: the links answer in the background, whatever the peer computes. A
+peer that does not answer in time is left out. A stretch lasts until the next certificate. It ends
+when the END of all processes has arrived, and no message is on its way then: the States are a
+consistent cut, which can be certified and saved. A lost party is reported at the end of the
+stretch; until then the others continue without it.
 """
 
 from __future__ import annotations
@@ -46,7 +54,9 @@ PATIENCE = 1.0
 
 
 class RealTimeGossip(BetweenProcesses):
-    """One process's part of gossip in real time; `pace` is the mean time between two ticks of a clock, in seconds."""
+    """One process's part of gossip in real time; `pace` is the mean time between two ticks of a
+    clock, in seconds.
+    """
 
     def __init__(self, collectives: PointToPoint, pace: float):
         super().__init__(collectives)
@@ -63,7 +73,7 @@ class RealTimeGossip(BetweenProcesses):
         self._span = 0, 0
         self._stop = Stop()
 
-    # -- a stretch ----------------------------------------------------------------------------------------------------
+    # -- a stretch ---------------------------------------------------------------------------------
 
     def stretch(
         self,
@@ -73,9 +83,11 @@ class RealTimeGossip(BetweenProcesses):
         span: tuple[int, int],
         stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
-        """Let the clocks run from one round to another, a `pace` each; the States then, and which round it became.
+        """Let the clocks run from one round to another, a `pace` each; the States then, and which
+        round it became.
 
-        The process of agent 0 says when it is over: when the time has come, or there is a `stop_reason`.
+        The process of agent 0 says when it is over: when the time has come, or there is a
+        `stop_reason`.
         """
         local = self._seat(agents, states, steps)
         self._span = span
@@ -84,7 +96,10 @@ class RealTimeGossip(BetweenProcesses):
         leads = self.collectives.layout.leads
         began = time.monotonic()
         end = began + (span[1] - span[0]) * self.pace
-        clocks = {who: np.random.default_rng([agents[0].seed, CLOCKS, 1 + who, self.ticks[who]]) for who in local}
+        clocks = {
+            who: np.random.default_rng([agents[0].seed, CLOCKS, 1 + who, self.ticks[who]])
+            for who in local
+        }
         rings = {who: began + clock.exponential(self.pace) for who, clock in clocks.items()}
         while not self._over(leads, end, stop_reason):
             who = min(rings, key=rings.__getitem__)
@@ -124,7 +139,9 @@ class RealTimeGossip(BetweenProcesses):
                 self._read_message(process, message)
 
     def _next(self, process: int, receive: Callable[[int, Tag], M]) -> M:
-        """The next message; afterwards the stop is the one in its header, whatever others said before."""
+        """The next message; afterwards the stop is the one in its header, whatever others said
+        before.
+        """
         if not self.collectives.layout.leads:
             self.collectives.stop = Stop()
         return receive(process, self._tag)
@@ -138,7 +155,7 @@ class RealTimeGossip(BetweenProcesses):
         if self.gone:
             raise next(iter(self.gone.values()))
 
-    # -- messages -----------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------
 
     def _tell(self, processes: Sequence[int], numbers: Sequence[float] | FloatArray) -> None:
         for process in processes:
@@ -157,7 +174,9 @@ class RealTimeGossip(BetweenProcesses):
             else:
                 raise ValueError("unknown message type, or in the name of others")
         except (ValueError, IndexError, OverflowError) as error:
-            raise ProtocolError(f"{self._called(process)} sent a malformed message: {error}.") from error
+            raise ProtocolError(
+                f"{self._called(process)} sent a malformed message: {error}."
+            ) from error
 
     def _end(self, process: int) -> None:
         self._ended.add(process)
@@ -182,8 +201,11 @@ class RealTimeGossip(BetweenProcesses):
         if first:
             return
         receivers = [*(map(int, publication.to) if publication.changed else ()), *publication.new]
-        for process in sorted({self.process_of[receiver] for receiver in receivers} - {self.process}):
-            # At first the whole publication: what this process may have fetched meanwhile is not known here.
+        for process in sorted(
+            {self.process_of[receiver] for receiver in receivers} - {self.process}
+        ):
+            # At first the whole publication: what this process may have fetched meanwhile is not
+            # known here.
             self._told.setdefault((process, who), np.full(publication.x.size, np.nan))
             self._tell([process], np.concatenate([[NEWS, who], self._news(process, who)]))
         for process, notes in self._outbox.items():
@@ -195,12 +217,14 @@ class RealTimeGossip(BetweenProcesses):
         self._offer(parcel.receiver)
 
     def _offer(self, who: int) -> None:
-        """Let the links answer for this agent; certificates use its number, so it is another one here."""
+        """Let the links answer for this agent; certificates use its number, so it is another one
+        here.
+        """
         publication = self._publications[who]
         card = [self._bodies[who], publication.head, publication.sparse, publication.x.size]
         self._links.publish(self.count + who, np.concatenate([card, publication.x]))
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
 
     def _answer(self, who: int, collective: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
         peers = np.asarray(collective.peers, np.intp)
@@ -230,10 +254,12 @@ class RealTimeGossip(BetweenProcesses):
         try:
             self._take_copy(peer, publication, 0)
         except (ValueError, IndexError, OverflowError) as error:
-            raise ProtocolError(f"{self._called(owner)} answered with a malformed message: {error}.") from error
+            raise ProtocolError(
+                f"{self._called(owner)} answered with a malformed message: {error}."
+            ) from error
         return True
 
-    # -- snapshots ----------------------------------------------------------------------------------------------------
+    # -- snapshots ---------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, npt.NDArray[np.int64]]:
         return super().memory() | {"ticks": np.array(self.ticks)}

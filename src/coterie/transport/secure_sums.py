@@ -1,19 +1,24 @@
-"""Secure sums between organisations: masks, which cancel in the total, hide the numbers of each party.
+"""Secure sums between organisations: masks, which cancel in the total, hide the numbers of each
+party.
 
     v = x as whole numbers (`sums.ExactSums`)
-      + mask(seed, t) for every party with a larger number, − mask(seed, t) for every one with a smaller   modulo 2¹⁹²
-    c = Σ_j k_j(t) v_j + pad(t, party)    one more number; its key is known to all but the root, which adds last
+      + mask(seed, t) for every party with a larger number, − mask(seed, t) for every one with a
+      smaller   modulo 2¹⁹²
+    c = Σ_j k_j(t) v_j + pad(t, party)    one more number; its key is known to all but the root,
+                                          which adds last
 
-Each pair of parties has a secret seed from X25519, with keys that are made for one session and signed like all words
-(`broadcast`); the pair confirms the seed before the first sum. A mask is AES-CTR under the seed, started at the number
-t of the word. Each message, up a tree or to a server, is therefore uniformly random to every party that lacks a seed of
-its senders, and the sum over all is exact. No mask is used twice: t only grows, and a restart begins a new session.
+Each pair of parties has a secret seed from X25519, with keys that are made for one session and
+signed like all words (`broadcast`); the pair confirms the seed before the first sum. A mask is
+AES-CTR under the seed, started at the number t of the word. Each message, up a tree or to a server,
+is therefore uniformly random to every party that lacks a seed of its senders, and the sum over all
+is exact. No mask is used twice: t only grows, and a restart begins a new session.
 
-The root adds last. It sees the total first, and could pass on another one. Therefore the root sends its own masked
-message to another party, the helper, which adds it; the root adds nothing. The others receive the whole numbers of the
-total and the sum of all c, and compute the same sum from the total, with the key and all pads. A total that differs by
-less than 2³² passes with probability 2⁻⁶⁴, and so do masks that do not cancel. In every session, the helper draws the
-key and encrypts it for each of the others, but not for the root.
+The root adds last. It sees the total first, and could pass on another one. Therefore the root sends
+its own masked message to another party, the helper, which adds it; the root adds nothing. The
+others receive the whole numbers of the total and the sum of all c, and compute the same sum from
+the total, with the key and all pads. A total that differs by less than 2³² passes with probability
+2⁻⁶⁴, and so do masks that do not cancel. In every session, the helper draws the key and encrypts it
+for each of the others, but not for the root.
 """
 
 from __future__ import annotations
@@ -56,7 +61,10 @@ class MaskedSums(ExactSums):
     def __init__(self, me: int, seeds: Mapping[int, bytes]):
         """`seeds`: what this party has in common with each of the others."""
         super().__init__(len(seeds) + 1)
-        self._ciphers = [Cipher(algorithms.AES(seeds[j]), modes.CTR(bytes(16))).encryptor() for j in sorted(seeds)]
+        self._ciphers = [
+            Cipher(algorithms.AES(seeds[j]), modes.CTR(bytes(16))).encryptor()
+            for j in sorted(seeds)
+        ]
         self._subtracted = sum(other < me for other in seeds)
         self._masks = np.empty((len(seeds), CHUNK), np.uint64)
         self._last = -1
@@ -68,7 +76,9 @@ class MaskedSums(ExactSums):
         """Check totals with this key, which the root does not have."""
         self.root = root
         self.helper = helper
-        self._check = None if key is None else Check(key, [j for j in (self._me, *self._others) if j != root])
+        self._check = (
+            None if key is None else Check(key, [j for j in (self._me, *self._others) if j != root])
+        )
 
     def encoded(self, message: FloatArray, tag: Tag) -> fixed_point.Integers:
         if tag.step <= self._last:
@@ -98,21 +108,27 @@ class MaskedSums(ExactSums):
         """At the helper: add the masked message of the root to its own, in place."""
         assert self._check is not None, "the helper has the key"
         fixed_point.add(mine, root)
-        fixed_point.add(mine[-fixed_point.WORDS :], self._check.of(root[: -fixed_point.WORDS], self._last))
+        fixed_point.add(
+            mine[-fixed_point.WORDS :], self._check.of(root[: -fixed_point.WORDS], self._last)
+        )
 
     def _holds(self, numbers: npt.NDArray[Any], check: npt.NDArray[Any]) -> bool:
         """Whether the check number of a total is right, as far as this party can tell."""
         if self.root is None:
             return np.array_equal(fixed_point.sum_of(numbers), check)
-        return self._check is None or np.array_equal(self._check.of_total(numbers, self._last), check)
+        return self._check is None or np.array_equal(
+            self._check.of_total(numbers, self._last), check
+        )
 
     def decoded(self, total: npt.NDArray[Any], dtype: Any) -> FloatArray:
         numbers = total[: -fixed_point.WORDS]
         check = total[-fixed_point.WORDS :]
         if not self._holds(numbers, check):
             raise ProtocolError(
-                "masks do not cancel in a total: a party masked with other seeds, or changed what it passed on. Nobody "
-                "can say which. Start again; if it stays, compare the versions of the program and the keys."
+                "masks do not cancel in a total: a party masked with other seeds, or changed what "
+                "it passed on. Nobody "
+                "can say which. Start again; if it stays, compare the versions of the program and "
+                "the keys."
             )
         return super().decoded(numbers, dtype)
 
@@ -122,14 +138,17 @@ class Check:
 
     def __init__(self, key: bytes, parties: Sequence[int]):
         self._keys, self._pads = (
-            Cipher(algorithms.AES(part), modes.CTR(bytes(16))).encryptor() for part in (key[:SEED], key[SEED:])
+            Cipher(algorithms.AES(part), modes.CTR(bytes(16))).encryptor()
+            for part in (key[:SEED], key[SEED:])
         )
         self._parties = parties
 
     def of(self, numbers: npt.NDArray[Any], step: int) -> fixed_point.Integers:
         """Σ k_j v_j, with the keys of that step."""
         self._keys.reset_nonce(step.to_bytes(8, "big") + bytes(8))
-        keys = np.frombuffer(self._keys.update(bytes(8 * (numbers.size // fixed_point.WORDS))), np.uint64)
+        keys = np.frombuffer(
+            self._keys.update(bytes(8 * (numbers.size // fixed_point.WORDS))), np.uint64
+        )
         found: fixed_point.Integers = fixed_point.keyed_sum_of(numbers, keys)
         return found
 
@@ -148,11 +167,15 @@ class Check:
 
 def draw(cipher: Any, mask: fixed_point.Integers) -> None:
     """Fill in the next words of a mask."""
-    cipher.update_into(NOTHING if mask.size == CHUNK else NOTHING[: 8 * mask.size], mask.view(np.uint8).data)
+    cipher.update_into(
+        NOTHING if mask.size == CHUNK else NOTHING[: 8 * mask.size], mask.view(np.uint8).data
+    )
 
 
 def meet(broadcast: SignedBroadcast) -> MaskedSums:
-    """Agree on a new seed with each of the others, and confirm it; a pair whose seeds differ is named, everywhere."""
+    """Agree on a new seed with each of the others, and confirm it; a pair whose seeds differ is
+    named, everywhere.
+    """
     links = broadcast.links
     me = broadcast.links.me
     mine = X25519PrivateKey.generate()
@@ -169,10 +192,14 @@ def meet(broadcast: SignedBroadcast) -> MaskedSums:
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"seeds: a party sent something else ({error}).") from error
     pairs = combinations(range(broadcast.count), 2)
-    apart = [pair for pair in pairs if not _alike(said[pair[0]].get(pair[1]), said[pair[1]].get(pair[0]))]
+    apart = [
+        pair for pair in pairs if not _alike(said[pair[0]].get(pair[1]), said[pair[1]].get(pair[0]))
+    ]
     if apart:
         named = ", ".join(f"{links.name(one)} and {links.name(other)}" for one, other in apart)
-        raise ProtocolError(f"the seeds of {named} differ, so their masks would not cancel. Start again.")
+        raise ProtocolError(
+            f"the seeds of {named} differ, so their masks would not cancel. Start again."
+        )
     sums = MaskedSums(me, seeds)
     sums.check_with(_check_key(broadcast, seeds), broadcast.root, broadcast.first_child)
     return sums
@@ -186,12 +213,16 @@ def _check_key(broadcast: SignedBroadcast, seeds: Mapping[int, bytes]) -> bytes 
     mine = secrets.token_bytes(2 * SEED)
     sealed = {}
     if me == helper:
-        sealed = {j: _sealing(seed).encrypt(ONCE, mine, None) for j, seed in seeds.items() if j != root}
+        sealed = {
+            j: _sealing(seed).encrypt(ONCE, mine, None) for j, seed in seeds.items() if j != root
+        }
     told = broadcast.all_gather(msgspec.msgpack.encode(sealed), "check keys")[helper]
     if me in (root, helper):
         return mine if me == helper else None
     try:
-        return _sealing(seeds[helper]).decrypt(ONCE, msgspec.msgpack.decode(told, type=dict[int, bytes])[me], None)
+        return _sealing(seeds[helper]).decrypt(
+            ONCE, msgspec.msgpack.decode(told, type=dict[int, bytes])[me], None
+        )
     except (msgspec.MsgspecError, KeyError, InvalidTag) as error:
         raise ProtocolError(
             f"check keys: {broadcast.links.name(helper)} sent no key for the check of sums that "
@@ -204,8 +235,12 @@ def _sealing(seed: bytes) -> AESGCM:
     return AESGCM(hmac.digest(seed, b"coterie check key", "sha256")[:SEED])
 
 
-def _shared(mine: X25519PrivateKey, public: list[bytes], me: int, other: int, name: str) -> tuple[bytes, bytes]:
-    """The seed that I have in common with another party, and what confirms it without telling it."""
+def _shared(
+    mine: X25519PrivateKey, public: list[bytes], me: int, other: int, name: str
+) -> tuple[bytes, bytes]:
+    """The seed that I have in common with another party, and what confirms it without telling
+    it.
+    """
     try:
         secret = mine.exchange(X25519PublicKey.from_public_bytes(public[other]))
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""Identity of the other end of a connection: keys and names, differences of studies, and gRPC's options."""
+"""Identity of the other end of a connection: keys and names, differences of studies, and gRPC's
+options.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class TrustedCluster:
-    """No encryption and no names: for processes of one owner on one machine or in one closed cluster."""
+    """No encryption and no names: for processes of one owner on one machine or in one closed
+    cluster.
+    """
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,9 @@ class MutualTLS:
     certificate: bytes = field(repr=False)
     authority: bytes = field(repr=False)
     pins: dict[str, str] = field(default_factory=dict)
-    """The fingerprint of each party's key, where parties agreed on them; another key is refused, whoever signed it."""
+    """The fingerprint of each party's key, where parties agreed on them; another key is refused,
+    whoever signed it.
+    """
 
 
 def server_name(party: str) -> str:
@@ -62,7 +68,8 @@ def grpc_options(largest: int, deadline: float) -> list[tuple[str, Any]]:
 def stranger(name: str, address: str, details: str) -> str:
     """What to say of a party whose TLS certificate does not hold."""
     return (
-        f"the party at {address} cannot prove that it is {name}: its TLS certificate is refused. Compare "
+        f"the party at {address} cannot prove that it is {name}: its TLS certificate is refused. "
+        "Compare "
         f"authority.pem and the certificates' dates at both parties ({details})."
     )
 

@@ -1,8 +1,10 @@
-"""How the messages of a `Sum` are added: plainly, in a fixed order, or as whole numbers, in any order.
+"""How the messages of a `Sum` are added: plainly, in a fixed order, or as whole numbers, in any
+order.
 
-With secure sums a message is whole numbers of 192 bits (`numerics/kernels/fixed_point`), 24 bytes each, and the total
-is the correctly rounded sum of what was said. Between organisations masks are added on top (`secure_sums`), which
-cancel in the total; the arithmetic, and so every bit of the result, is the same without them.
+With secure sums a message is whole numbers of 192 bits (`numerics/kernels/fixed_point`), 24 bytes
+each, and the total is the correctly rounded sum of what was said. Between organisations masks are
+added on top (`secure_sums`), which cancel in the total; the arithmetic, and so every bit of the
+result, is the same without them.
 """
 
 from __future__ import annotations

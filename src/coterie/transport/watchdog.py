@@ -1,17 +1,24 @@
 """A thread in each MPI rank that finds ranks that no longer answer, because MPI has no deadline.
 
-An MPI collective waits for all ranks, without end. Therefore every rank has a thread that checks from time to time
-whether its rank has waited in one word for long. If so, it asks the threads of all other ranks, which answer while
+An MPI collective waits for all ranks, without end. Therefore every rank has a thread that checks
+from time to time whether its rank has waited in one word for long. If so, it asks the threads of
+all other ranks, which answer while
 these compute:
 
-| a rank's thread answers       | what it is                                                                       |
+| a rank's thread answers       | what it is
+                                |
 |-------------------------------|----------------------------------------------------------------------------------|
-| nothing, up to the deadline   | frozen, or cut off: lost                                                         |
-| busy, for `LONG` deadlines    | in an endless loop, or in need of a longer deadline: lost                        |
-| busy, for less                | slow: it is waited for                                                           |
-| waiting, but in another word  | two words were said at the same step, and none will be answered                  |
+| nothing, up to the deadline   | frozen, or cut off: lost
+                                |
+| busy, for `LONG` deadlines    | in an endless loop, or in need of a longer deadline: lost
+                                |
+| busy, for less                | slow: it is waited for
+                                |
+| waiting, but in another word  | two words were said at the same step, and none will be answered
+                                |
 
-As long as words are answered in time, nothing is sent: a rank only records its last word and the last one answered.
+As long as words are answered in time, nothing is sent: a rank only records its last word and the
+last one answered.
 """
 
 from __future__ import annotations
@@ -33,7 +40,9 @@ LONG = 10
 
 
 class Doing:
-    """The last word of a rank and the last one answered: recording these is the only cost of the watchdog."""
+    """The last word of a rank and the last one answered: recording these is the only cost of the
+    watchdog.
+    """
 
     __slots__ = ("answered", "said", "size")
 
@@ -54,7 +63,9 @@ class Doing:
 
 
 class _Standing(NamedTuple):
-    """The word in which a rank waits, or None, and for how many seconds it has waited or computed."""
+    """The word in which a rank waits, or None, and for how many seconds it has waited or
+    computed.
+    """
 
     collective: Tag | None
     """The word that it waits in; None while it computes."""
@@ -74,7 +85,9 @@ class Watchdog:
         doing: Doing,
         judge: Callable[[CoterieError, Sequence[int]], None],
     ):
-        """`comm` is a communicator for the watchdogs only; `judge` is called with the error and the remaining ranks."""
+        """`comm` is a communicator for the watchdogs only; `judge` is called with the error and the
+        remaining ranks.
+        """
         self.comm = comm
         self.deadline = deadline
         self.called = called
@@ -95,7 +108,7 @@ class Watchdog:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    # -- the thread ---------------------------------------------------------------------------------------------------
+    # -- the thread --------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         while not self._over.wait(self.deadline / BEATS):
@@ -128,8 +141,8 @@ class Watchdog:
         return None if said is answered else said
 
     def _post(self, to: int, thing: Any, tag: int) -> None:
-        # A posted message is kept until it is sent. A rank that can receive no more messages is silent, and is found
-        # so.
+        # A posted message is kept until it is sent. A rank that can receive no more messages is
+        # silent, and is found so.
         with suppress(RuntimeError):
             self._posted = [request for request in self._posted if not request.Test()]
             self._posted.append(self.comm.isend(thing, to, tag))
@@ -151,7 +164,11 @@ class Watchdog:
         found: dict[int, _Standing] = {}
         until = max(since + self.deadline, time.monotonic() + self.deadline / 2)
         while len(found) < len(self._others) and time.monotonic() < until:
-            if self._over.wait(self.deadline / BEATS) or self._look() != since or self.comm.iprobe(tag=VERDICT):
+            if (
+                self._over.wait(self.deadline / BEATS)
+                or self._look() != since
+                or self.comm.iprobe(tag=VERDICT)
+            ):
                 return None
             self._answer()
             while self.comm.iprobe(tag=ANSWER):
@@ -165,13 +182,19 @@ class Watchdog:
         if silent:
             return self._lost(silent, f"has not been heard for {self.deadline:g} seconds")
         longest = LONG * self.deadline
-        endless = [rank for rank in self._others if found[rank].collective is None and found[rank].seconds > longest]
+        endless = [
+            rank
+            for rank in self._others
+            if found[rank].collective is None and found[rank].seconds > longest
+        ]
         if endless:
             return self._lost(endless, f"has been computing for more than {longest:g} seconds")
         return self._deadlock({self.comm.rank: self._standing(), **found})
 
     def _deadlock(self, standings: dict[int, _Standing]) -> ProtocolError | None:
-        """The error if all ranks wait in different words of one step. (Slow messages also make all ranks wait.)"""
+        """The error if all ranks wait in different words of one step. (Slow messages also make all
+        ranks wait.)
+        """
         collectives = set()
         for standing in standings.values():
             if standing.collective is None:
@@ -180,10 +203,15 @@ class Watchdog:
         if len({collective.step for collective, _ in collectives}) == len(collectives):
             return None
         members = [(self.called[rank], standings[rank]) for rank in sorted(standings)]
-        said = "; ".join(f"{name} said {standing.collective} of {standing.size} numbers" for name, standing in members)
+        said = "; ".join(
+            f"{name} said {standing.collective} of {standing.size} numbers"
+            for name, standing in members
+        )
         return ProtocolError(f"all ranks wait for each other: {said}.")
 
     def _lost(self, ranks: Sequence[int], why: str) -> PartyLost:
         names = " and ".join(self.called[rank] for rank in ranks)
         which = " and ".join(f"rank {rank}" for rank in ranks)
-        return PartyLost(f"{names} stopped answering: {which} {why} (the deadline is {self.deadline:g}).", names)
+        return PartyLost(
+            f"{names} stopped answering: {which} {why} (the deadline is {self.deadline:g}).", names
+        )

@@ -1,4 +1,6 @@
-"""Offsets: a number per row added to its score; statsmodels, shifted labels and 60 digits have the same answers."""
+"""Offsets: a number per row added to its score; statsmodels, shifted labels and 60 digits have the
+same answers.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,16 @@ def test_statsmodels_has_the_same_answer(loss, split):
     data, problem = (storage(X), y, weights), co.Problem(loss, intercept=True)
     result = co.solve(problem, data, offset=OFFSET, split=split, agents=3, tol=1e-11)
     assert result.model.problem.offset
-    np.testing.assert_allclose([result.model.intercept_, *result.model.coef_], expected.params, atol=1e-6)
+    np.testing.assert_allclose(
+        [result.model.intercept_, *result.model.coef_], expected.params, atol=1e-6
+    )
     predicted = result.model.predict(X, offset=OFFSET)
     mean = expected.predict(sm.add_constant(X), offset=OFFSET)
     np.testing.assert_allclose(predicted, mean > 0.5 if loss == "logistic" else mean, rtol=1e-6)
     if loss == "logistic":
-        np.testing.assert_allclose(result.model.predict_proba(X, offset=OFFSET)[:, 1], mean, rtol=1e-6)
+        np.testing.assert_allclose(
+            result.model.predict_proba(X, offset=OFFSET)[:, 1], mean, rtol=1e-6
+        )
     found = co.verify(result.certificate, result.model, data, offset=OFFSET)
     assert found.holds
     assert "with an intercept and an offset" in found.about
@@ -66,9 +72,15 @@ def test_statsmodels_has_the_same_answer(loss, split):
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("loss", [loss for loss, entry in LOSSES.items() if entry.moves_with_labels])
+@pytest.mark.parametrize(
+    "loss", [loss for loss, entry in LOSSES.items() if entry.moves_with_labels]
+)
 def test_labels_less_the_offset_are_the_same_problem(loss, intercept):
-    y, offset, problem = labels(loss), OFFSET + 700.0, co.Problem(loss, "l2", 0.01, intercept=intercept)
+    y, offset, problem = (
+        labels(loss),
+        OFFSET + 700.0,
+        co.Problem(loss, "l2", 0.01, intercept=intercept),
+    )
     here = co.solve(problem, (X, y), offset=offset, agents=3)
     there = co.solve(problem, (X, y - offset), agents=3)
     np.testing.assert_array_equal(here.model.coef_, there.model.coef_)
@@ -79,7 +91,8 @@ def test_labels_less_the_offset_are_the_same_problem(loss, intercept):
 def test_an_offset_of_zeros_changes_nothing_and_a_common_one_the_intercept(loss):
     y, problem = labels(loss), co.Problem(loss, "l2", 0.01, intercept=True)
     plain, zeros, common = (
-        co.solve(problem, (X, y), offset=offset, agents=3, tol=1e-9) for offset in (None, np.zeros(N), np.full(N, 1e3))
+        co.solve(problem, (X, y), offset=offset, agents=3, tol=1e-9)
+        for offset in (None, np.zeros(N), np.full(N, 1e3))
     )
     for other, by in ((zeros, 0.0), (common, -1e3)):
         assert other.certificate.primal == pytest.approx(plain.certificate.primal, rel=1e-7)
@@ -93,20 +106,35 @@ def test_an_offset_of_zeros_changes_nothing_and_a_common_one_the_intercept(loss)
 @pytest.mark.parametrize("loss", ["poisson", "gamma", "logistic", "hinge", "squared_hinge"])
 def test_the_unit_is_what_the_best_constant_loses_beside_the_offset(loss):
     offset, y = 3 * OFFSET + 5, labels(loss)
-    result = co.solve(co.Problem(loss, "l2", 0.1, intercept=True), (X, y), offset=offset, agents=2, max_rounds=1)
-    law, signed = LOSSES[loss](), np.where(y > 0, 1.0, -1.0) if LOSSES[loss].kind == "classification" else y
+    result = co.solve(
+        co.Problem(loss, "l2", 0.1, intercept=True), (X, y), offset=offset, agents=2, max_rounds=1
+    )
+    law, signed = (
+        LOSSES[loss](),
+        np.where(y > 0, 1.0, -1.0) if LOSSES[loss].kind == "classification" else y,
+    )
     best = minimize_scalar(lambda c: law.value(c + offset, signed) / N, (-30, 20), tol=1e-12).fun
     saturated = -law.conjugate(np.zeros(N), signed) / N
     assert result.certificate.unit == pytest.approx(best - saturated, rel=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "poisson", "hinge"])
-@pytest.mark.parametrize("name", [name for name, entry in METHODS.items() if entry.family == "linear"])
+@pytest.mark.parametrize(
+    "name", [name for name, entry in METHODS.items() if entry.family == "linear"]
+)
 def test_methods_agree_beside_offsets(loss, name):
     y, problem = labels(loss), co.Problem(loss, "l2", 0.1, intercept=name not in ("cocoa", "relay"))
     best = co.solve(problem, (X, y), offset=OFFSET, agents=1, tol=1e-8).certificate.primal
     try:
-        found = co.solve(problem, (X, y), offset=OFFSET, agents=3, split=METHODS[name].split, method=name, tol=1e-4)
+        found = co.solve(
+            problem,
+            (X, y),
+            offset=OFFSET,
+            agents=3,
+            split=METHODS[name].split,
+            method=name,
+            tol=1e-4,
+        )
     except InvalidProblem as error:
         pytest.skip(f"it does not apply: {error}")
     assert found.status == "optimal"
@@ -115,11 +143,19 @@ def test_methods_agree_beside_offsets(loss, name):
 
 def test_single_precision_and_an_empty_party():
     y = labels("poisson")
-    parts = [(X[:0], y[:0]), (X[:90].astype(np.float32), y[:90]), (X[90:].astype(np.float32), y[90:])]
+    parts = [
+        (X[:0], y[:0]),
+        (X[:90].astype(np.float32), y[:90]),
+        (X[90:].astype(np.float32), y[90:]),
+    ]
     offset = [OFFSET[:0], OFFSET[:90], OFFSET[90:]]
-    whole = co.solve(co.Problem("poisson", "l2", 0.01, intercept=True), (X, y), offset=OFFSET, tol=1e-9)
+    whole = co.solve(
+        co.Problem("poisson", "l2", 0.01, intercept=True), (X, y), offset=OFFSET, tol=1e-9
+    )
     for given in (offset, [None, *offset[1:]]):
-        result = co.solve(co.Problem("poisson", "l2", 0.01, intercept=True), parts, offset=given, tol=1e-5)
+        result = co.solve(
+            co.Problem("poisson", "l2", 0.01, intercept=True), parts, offset=given, tol=1e-5
+        )
         assert result.status == "optimal"
         np.testing.assert_allclose(result.model.coef_, whole.model.coef_, atol=1e-3)
         assert co.verify(result.certificate, result.model, parts, offset=given).holds
@@ -147,12 +183,30 @@ def test_hazards_take_offsets():
 def test_paths_and_folds_take_offsets(tmp_path):
     y, problem = labels("poisson"), co.Problem("poisson", "l1", 0.1, intercept=True)
     path = co.path(problem, (X, y), [0.1, 0.01], offset=OFFSET, cv=3, agents=3)
-    alone = co.solve(co.Problem("poisson", "l1", 0.01, intercept=True), (X, y), offset=OFFSET, agents=3)
+    alone = co.solve(
+        co.Problem("poisson", "l1", 0.01, intercept=True), (X, y), offset=OFFSET, agents=3
+    )
     np.testing.assert_allclose(path.results[1].model.coef_, alone.model.coef_, atol=1e-3)
     # Without the offset, exposures would be noise, and folds would say so.
     assert path.scores.min() < co.path(problem, (X, y), [0.1, 0.01], cv=3, agents=3).scores.min()
-    short = co.solve(problem, (X, y), offset=OFFSET, agents=3, method="proximal-1", checkpoint=tmp_path, max_rounds=10)
-    again = co.solve(problem, (X, y), offset=OFFSET, agents=3, method="proximal-1", checkpoint=tmp_path, max_rounds=20)
+    short = co.solve(
+        problem,
+        (X, y),
+        offset=OFFSET,
+        agents=3,
+        method="proximal-1",
+        checkpoint=tmp_path,
+        max_rounds=10,
+    )
+    again = co.solve(
+        problem,
+        (X, y),
+        offset=OFFSET,
+        agents=3,
+        method="proximal-1",
+        checkpoint=tmp_path,
+        max_rounds=20,
+    )
     once = co.solve(problem, (X, y), offset=OFFSET, agents=3, method="proximal-1", max_rounds=20)
     assert short.rounds == 10
     np.testing.assert_array_equal(again.model.coef_, once.model.coef_)
@@ -162,7 +216,9 @@ def test_a_model_remembers_its_offset(tmp_path):
     y = labels("poisson")
     result = co.solve(co.Problem("poisson", intercept=True), (X, y), offset=OFFSET)
     model = co.models.load_model(result.model.save(tmp_path / "model.npz"))
-    np.testing.assert_allclose(model.predict(X, offset=0.0) * EXPOSURE, model.predict(X, offset=OFFSET))
+    np.testing.assert_allclose(
+        model.predict(X, offset=0.0) * EXPOSURE, model.predict(X, offset=OFFSET)
+    )
     with pytest.raises(InvalidData, match="fitted with an offset: give that of the new rows"):
         model.predict(X)
     with pytest.raises(InvalidData, match="150 rows but the number of offsets is 2"):
@@ -174,7 +230,10 @@ def test_a_model_remembers_its_offset(tmp_path):
         plain.predict(X, offset=OFFSET)
     with pytest.raises(InvalidData, match="the model has an offset, but the data has none"):
         co.verify(result.certificate, result.model, (X, y))
-    assert "the data is not the data" in co.verify(result.certificate, model, (X, y), offset=OFFSET + 1).objections[0]
+    assert (
+        "the data is not the data"
+        in co.verify(result.certificate, model, (X, y), offset=OFFSET + 1).objections[0]
+    )
 
 
 def test_bad_offsets_name_party_and_row():
@@ -184,7 +243,10 @@ def test_bad_offsets_name_party_and_row():
     problem = co.Problem("poisson", "l2", 0.1, intercept=False)
     with pytest.raises(InvalidData, match=r"bea.*2 offsets are not finite \(first at row 7\)"):
         co.solve(problem, parties)
-    with pytest.raises(InvalidData, match=r"'bea'.*has no offset, but party 'ann' has. Give all parties one, or none"):
+    with pytest.raises(
+        InvalidData,
+        match=r"'bea'.*has no offset, but party 'ann' has. Give all parties one, or none",
+    ):
         co.solve(problem, [parties[0], co.Table(X, y, name="bea")])
     with pytest.raises(InvalidData, match="give offset as a list of 2"):
         co.solve(problem, [(X, y), (X, y)], offset=OFFSET)
@@ -193,8 +255,14 @@ def test_bad_offsets_name_party_and_row():
     with pytest.raises(InvalidData, match=r"row 0 has the offset 1000.*Fit an intercept"):
         co.solve(problem, (X, y), offset=np.full(N, 1e3))
     with pytest.raises(InvalidData, match="several classes takes none"):
-        co.solve(co.Problem("multinomial", "l2", 0.1, intercept=False), (X, np.arange(N) % 3), offset=OFFSET)
-    with pytest.raises(InvalidProblem, match="pvrd2 needs a squared or huber loss beside an offset"):
+        co.solve(
+            co.Problem("multinomial", "l2", 0.1, intercept=False),
+            (X, np.arange(N) % 3),
+            offset=OFFSET,
+        )
+    with pytest.raises(
+        InvalidProblem, match="pvrd2 needs a squared or huber loss beside an offset"
+    ):
         co.solve(
             co.Problem("logistic", "l2", 0.1, intercept=False),
             (X, labels("logistic")),

@@ -1,4 +1,6 @@
-"""Several classes at once: softmax with every penalty, its proofs, and what scikit-learn and cvxpy say."""
+"""Several classes at once: softmax with every penalty, its proofs, and what scikit-learn and cvxpy
+say.
+"""
 
 from __future__ import annotations
 
@@ -84,11 +86,15 @@ def test_the_pooled_optimum_within_the_certificate(penalty, intercept, weights):
     assert co.verify(result.certificate, result.model, data).holds
 
 
-@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array, sp.csc_array], ids=["dense", "csr", "csc"])
+@pytest.mark.parametrize(
+    "storage", [np.asarray, sp.csr_array, sp.csc_array], ids=["dense", "csr", "csc"]
+)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weights"])
 def test_scikit_learn_has_the_same_answer(storage, intercept, weights):
-    twin = LogisticRegression(C=1 / (0.02 * (N if weights is None else WEIGHTS.sum())), tol=1e-12, max_iter=10_000)
+    twin = LogisticRegression(
+        C=1 / (0.02 * (N if weights is None else WEIGHTS.sum())), tol=1e-12, max_iter=10_000
+    )
     twin.set_params(solver="newton-cg", fit_intercept=intercept).fit(X, Y, weights)
     problem = co.Problem("multinomial", "l2", 0.02, intercept=intercept)
     data = (storage(X), Y) if weights is None else (storage(X), Y, weights)
@@ -114,16 +120,20 @@ def test_products_lead_where_hessians_do(penalty, monkeypatch):
     assert apart.rounds <= 30
 
 
-# -- proofs ------------------------------------------------------------------------------------------------------------
+# -- proofs ----------------------------------------------------------------------------------------
 
 
 def exact(problem, rows, y, s, coef, intercept) -> mp.mpf:
     """P in 60 digits."""
     total, n = mp.mpf(0), mp.fsum(map(mp.mpf, s.tolist()))
     for row, label, weight in zip(rows.astype(float), y, s, strict=True):
-        scores = [mp.fdot(map(mp.mpf, row.tolist()), w) + b for w, b in zip(coef, intercept, strict=True)]
+        scores = [
+            mp.fdot(map(mp.mpf, row.tolist()), w) + b for w, b in zip(coef, intercept, strict=True)
+        ]
         most = max(scores)
-        total += mp.mpf(float(weight)) * (most + mp.log(mp.fsum(mp.exp(u - most) for u in scores)) - scores[label])
+        total += mp.mpf(float(weight)) * (
+            most + mp.log(mp.fsum(mp.exp(u - most) for u in scores)) - scores[label]
+        )
     flat = [w for row in coef for w in row]
     strength = mp.mpf(getattr(problem.penalty, "strength", 0.0))
     if problem.penalty.name == "l2":
@@ -134,7 +144,9 @@ def exact(problem, rows, y, s, coef, intercept) -> mp.mpf:
 def numbers(values) -> list:
     values = np.asarray(values, float)
     return (
-        [[mp.mpf(x) for x in row] for row in values.tolist()] if values.ndim == 2 else [*map(mp.mpf, values.tolist())]
+        [[mp.mpf(x) for x in row] for row in values.tolist()]
+        if values.ndim == 2
+        else [*map(mp.mpf, values.tolist())]
     )
 
 
@@ -151,7 +163,11 @@ def test_no_gap_is_smaller_than_the_truth(seed):
     penalty = str(rng.choice(["l2", "l1", "none"]))
     strength = {} if penalty == "none" else {"strength": float(10 ** rng.uniform(-4, -1))}
     problem = co.Problem("multinomial", penalty, intercept=bool(rng.random() < 0.6), **strength)
-    run = {"agents": int(rng.integers(1, 4)), "max_rounds": int(rng.choice([1, 3, 40])), "progress": False}
+    run = {
+        "agents": int(rng.integers(1, 4)),
+        "max_rounds": int(rng.choice([1, 3, 40])),
+        "progress": False,
+    }
     result = co.solve(problem, (rows, y, s), **run)
     better = co.solve(problem, (rows, y, s), agents=1, tol=1e-13, max_rounds=60, progress=False)
     with mp.workdps(60):
@@ -164,18 +180,24 @@ def test_no_gap_is_smaller_than_the_truth(seed):
             assert here - there <= mp.mpf(result.certificate.gap)
 
 
-@given(seed=st.integers(0, 1000), wild=st.sampled_from([0.0, 1e-3, 1.0, 30.0]), intercept=st.booleans())
+@given(
+    seed=st.integers(0, 1000), wild=st.sampled_from([0.0, 1e-3, 1.0, 30.0]), intercept=st.booleans()
+)
 @settings(max_examples=25, deadline=None)
 def test_any_dual_proves_something_true(seed, wild, intercept):
     problem = co.Problem("multinomial", "l1", 0.02, intercept=intercept)
     rng, graph = np.random.default_rng(seed), star(2, server=True)
-    tables, classes = prepare_tables([Table(X[:50], Y[:50]), Table(X[50:], Y[50:])], problem, "samples")
+    tables, classes = prepare_tables(
+        [Table(X[:50], Y[:50]), Table(X[50:], Y[50:])], problem, "samples"
+    )
     members = make_agents(tables, problem.with_classes(classes), "samples", graph, 0)
     transport = InProcess(graph, Bill(graph))
     members = introduced(members, transport, "setup")
     w = rng.standard_normal((D + intercept) * C)
     duals = [wild * rng.standard_normal(agent.data.n * C) for agent in members]
-    bounds = transport.converse([certify(a, Point(w, v)) for a, v in zip(members, duals, strict=True)], "proof")
+    bounds = transport.converse(
+        [certify(a, Point(w, v)) for a, v in zip(members, duals, strict=True)], "proof"
+    )
     assert bounds[0] == bounds[1]
     assert bounds[0].dual <= co.solve(problem, (X, Y), agents=2, tol=1e-9).certificate.primal + 1e-9
 
@@ -184,7 +206,10 @@ def test_any_dual_proves_something_true(seed, wild, intercept):
 @settings(max_examples=30, deadline=None)
 def test_balanced_probabilities_weigh_every_class_as_the_labels_do(seed, concentration):
     rng = np.random.default_rng(seed)
-    p, counts = rng.dirichlet(np.full(C, concentration), N), rng.multinomial(N, rng.dirichlet(np.ones(C))).astype(float)
+    p, counts = (
+        rng.dirichlet(np.full(C, concentration), N),
+        rng.multinomial(N, rng.dirichlet(np.ones(C))).astype(float),
+    )
     balanced = _balanced(p, p.sum(axis=0), counts)
     assert (balanced >= 0).all()
     np.testing.assert_allclose(balanced.sum(axis=1), 1.0, atol=1e-12)
@@ -194,18 +219,22 @@ def test_balanced_probabilities_weigh_every_class_as_the_labels_do(seed, concent
 def test_a_forged_gap_does_not_hold():
     problem = co.Problem("multinomial", "l2", 0.02, intercept=True)
     result = co.solve(problem, (X, Y), agents=3, max_rounds=1)
-    forged = replace(result.certificate, gap=result.certificate.gap / 2, dual=result.certificate.primal)
+    forged = replace(
+        result.certificate, gap=result.certificate.gap / 2, dual=result.certificate.primal
+    )
     assert not co.verify(forged, result.model, (X, Y)).holds
 
 
-# -- manners -----------------------------------------------------------------------------------------------------------
+# -- manners ---------------------------------------------------------------------------------------
 
 
 def test_parties_may_know_some_of_the_classes_or_have_no_rows():
     problem, red = co.Problem("multinomial", "l2", 0.02, intercept=True), Y == "red"
     parties = [(X[red], Y[red]), (X[:0], Y[:0]), (X[~red], Y[~red])]
     whole = co.solve(problem, (X, Y), agents=1, tol=1e-10)
-    np.testing.assert_allclose(co.solve(problem, parties, tol=1e-10).model.coef_, whole.model.coef_, atol=1e-6)
+    np.testing.assert_allclose(
+        co.solve(problem, parties, tol=1e-10).model.coef_, whole.model.coef_, atol=1e-6
+    )
 
 
 def test_saved_resumed_and_warm(tmp_path):
@@ -223,13 +252,21 @@ def test_saved_resumed_and_warm(tmp_path):
 
 def test_a_path_with_folds():
     rows, y = load_iris(return_X_y=True)
-    found = co.path(co.Problem("multinomial", "l2", 1.0, intercept=True), (rows, y), strengths=[1.0, 0.1, 1e-3], cv=3)
+    found = co.path(
+        co.Problem("multinomial", "l2", 1.0, intercept=True),
+        (rows, y),
+        strengths=[1.0, 0.1, 1e-3],
+        cv=3,
+    )
     assert found.best_strength == 1e-3
 
 
 def test_one_against_the_rest_by_name():
     rows, y = load_iris(return_X_y=True)
-    softmax, rest = (co.LinearClassifier(alpha=0.01, multi_class=how).fit(rows, y) for how in ("auto", "one-vs-rest"))
+    softmax, rest = (
+        co.LinearClassifier(alpha=0.01, multi_class=how).fit(rows, y)
+        for how in ("auto", "one-vs-rest")
+    )
     assert softmax.score(rows, y) > rest.score(rows, y)
     assert len(rest.result_) == 3
     assert softmax.certificate_.relative_gap <= 1e-6

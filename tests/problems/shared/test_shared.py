@@ -1,4 +1,6 @@
-"""Laws of a common model with deviations: it is the pooled fit on expanded columns, and its certificate is a bound."""
+"""Laws of a common model with deviations: it is the pooled fit on expanded columns, and its
+certificate is a bound.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ USERS = np.repeat(np.arange(K), [9, 14, 2, 20])
 N = len(USERS)
 X = RNG.standard_normal((N, D)) + 0.5
 OWN = RNG.standard_normal(D) + 0.7 * RNG.standard_normal((K, D))
-NUMBERS = (X * OWN[USERS]).sum(axis=1) + RNG.standard_normal(K)[USERS] + 5.0 + 0.3 * RNG.standard_normal(N)
+NUMBERS = (
+    (X * OWN[USERS]).sum(axis=1)
+    + RNG.standard_normal(K)[USERS]
+    + 5.0
+    + 0.3 * RNG.standard_normal(N)
+)
 SIGNS = np.where(NUMBERS > 5.0, 1.0, -1.0)
 COUNTS = RNG.poisson(np.exp(np.clip((X * OWN[USERS]).sum(axis=1) / 4, -2, 2))).astype(float)
 WEIGHTS = RNG.uniform(0.5, 2.0, N)
@@ -34,10 +41,14 @@ def labels(loss):
 
 
 def expanded(mu, nu):
-    """A block of columns for every user, and a column of ones, in units in which all have one ridge."""
+    """A block of columns for every user, and a column of ones, in units in which all have one
+    ridge.
+    """
     member = (USERS[:, None] == np.arange(K)).astype(float)
     blocks = [X * member[:, [k]] / math.sqrt(mu) for k in range(K)] if math.isfinite(mu) else []
-    return np.hstack([*blocks, *([member / math.sqrt(nu)] if math.isfinite(nu) else []), np.empty((N, 0))])
+    return np.hstack(
+        [*blocks, *([member / math.sqrt(nu)] if math.isfinite(nu) else []), np.empty((N, 0))]
+    )
 
 
 def optimum(problem, y, weights):
@@ -53,7 +64,11 @@ def optimum(problem, y, weights):
         "poisson": lambda: cp.exp(u) - cp.multiply(y, u),
     }[problem.loss.name]()
     pieces = problem.penalty.pieces
-    penalty = pieces.threshold * cp.norm1(w) + 0.5 * pieces.ridge * cp.sum_squares(w) + 0.5 * cp.sum_squares(v)
+    penalty = (
+        pieces.threshold * cp.norm1(w)
+        + 0.5 * pieces.ridge * cp.sum_squares(w)
+        + 0.5 * cp.sum_squares(v)
+    )
     task = cp.Problem(cp.Minimize(weights @ each / weights.sum() + penalty))
     task.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     return float(task.value)
@@ -61,21 +76,32 @@ def optimum(problem, y, weights):
 
 def value(problem, model, y, weights):
     """The objective of a model, by definition."""
-    u = X @ model.coef_ + model.intercept_ + (X * model.deviations[USERS]).sum(axis=1) + model.offsets[USERS]
+    u = (
+        X @ model.coef_
+        + model.intercept_
+        + (X * model.deviations[USERS]).sum(axis=1)
+        + model.offsets[USERS]
+    )
     each = problem.loss.each(u, y)
     own = [(problem.mu, model.deviations), (problem.nu, model.offsets)]
-    deviations = sum(0.5 * price * float((part**2).sum()) for price, part in own if math.isfinite(price))
+    deviations = sum(
+        0.5 * price * float((part**2).sum()) for price, part in own if math.isfinite(price)
+    )
     return weights @ each / weights.sum() + problem.penalty.value(model.coef_) + deviations
 
 
 def pooled(wide, lam):
-    """Logistic regression with a ridge by Newton's method: coefficients and intercept, which is the last column's."""
+    """Logistic regression with a ridge by Newton's method: coefficients and intercept, which is the
+    last column's.
+    """
     ridge, w = np.full(wide.shape[1], lam), np.zeros(wide.shape[1])
     ridge[-1] = 0.0
     for _ in range(30):
         p = 1 / (1 + np.exp(SIGNS * (wide @ w)))
         slope = -wide.T @ (SIGNS * p) / N + ridge * w
-        w = w - np.linalg.solve(wide.T @ (wide * (p * (1 - p))[:, None]) / N + np.diag(ridge), slope)
+        w = w - np.linalg.solve(
+            wide.T @ (wide * (p * (1 - p))[:, None]) / N + np.diag(ridge), slope
+        )
     return w[:-1], w[-1]
 
 
@@ -86,7 +112,9 @@ NEAR = 1e-7
 @pytest.mark.parametrize("method", ["shared", "shared-newton"])
 @pytest.mark.parametrize(("mu", "nu"), PRICES)
 def test_it_is_the_pooled_fit_on_expanded_columns(method, mu, nu):
-    """With l2 everywhere, a ridge on [X, blocks] in units in which all columns have the same one."""
+    """With l2 everywhere, a ridge on [X, blocks] in units in which all columns have the same
+    one.
+    """
     lam = 0.03
     run = EXACT | {"method": method} | ({"few_rows": True} if method == "shared-newton" else {})
     result = co.solve(co.Shared("logistic", "l2", lam, mu=mu, nu=nu), (X, SIGNS, USERS), **run)
@@ -114,12 +142,20 @@ PENALTIES = {
 
 @pytest.mark.parametrize(
     ("loss", "penalty"),
-    [("squared", "l2"), ("logistic", "l1"), ("huber", "elasticnet"), ("squared_hinge", "l2"), ("poisson", "l1")],
+    [
+        ("squared", "l2"),
+        ("logistic", "l1"),
+        ("huber", "elasticnet"),
+        ("squared_hinge", "l2"),
+        ("poisson", "l1"),
+    ],
 )
 def test_gaps_bound_the_distance_to_the_optimum(loss, penalty):
     mu, nu = PRICES[sum(map(ord, loss + penalty)) % 3]
     problem, y = co.Shared(loss, mu=mu, nu=nu, **PENALTIES[penalty]), labels(loss)
-    tables = [co.Table(X[k == USERS], y[k == USERS], WEIGHTS[k == USERS], name=str(k)) for k in range(K)]
+    tables = [
+        co.Table(X[k == USERS], y[k == USERS], WEIGHTS[k == USERS], name=str(k)) for k in range(K)
+    ]
     least = optimum(problem, y, WEIGHTS)
     for rounds in (1, 3, 200):
         result = co.solve(problem, tables, max_rounds=rounds, **RUN)
@@ -132,8 +168,12 @@ def test_gaps_bound_the_distance_to_the_optimum(loss, penalty):
 
 
 def test_without_deviations_it_is_one_model():
-    shared = co.solve(co.Shared("huber", "l1", 0.02, mu=math.inf, nu=math.inf), (X, NUMBERS, USERS), **EXACT)
-    one = co.solve(co.Problem("huber", "l1", 0.02, intercept=True), (X, NUMBERS), tol=1e-16, max_rounds=30)
+    shared = co.solve(
+        co.Shared("huber", "l1", 0.02, mu=math.inf, nu=math.inf), (X, NUMBERS, USERS), **EXACT
+    )
+    one = co.solve(
+        co.Problem("huber", "l1", 0.02, intercept=True), (X, NUMBERS), tol=1e-16, max_rounds=30
+    )
     assert shared.model.coef_ == pytest.approx(one.model.coef_, abs=1e-8)
     assert shared.certificate.unit == pytest.approx(one.certificate.unit)
 
@@ -152,12 +192,16 @@ def test_a_shifted_deviation_costs_what_it_costs():
     result = co.solve(co.Shared(mu=0.02), (X, SIGNS, USERS), **RUN)
     hessian_product = replace(result.model, deviations=result.model.deviations + 1e-3)
     forged = replace(result.certificate, model_digest=hessian_product.digest())
-    found = co.verify(forged, hessian_product, [(X[k == USERS], SIGNS[k == USERS]) for k in range(K)])
+    found = co.verify(
+        forged, hessian_product, [(X[k == USERS], SIGNS[k == USERS]) for k in range(K)]
+    )
     assert not found.holds
     assert "primal" in " ".join(found.objections)
 
 
-@pytest.mark.parametrize("kind", [sp.csr_array, lambda X: X.astype("f4")], ids=["sparse", "float32"])
+@pytest.mark.parametrize(
+    "kind", [sp.csr_array, lambda X: X.astype("f4")], ids=["sparse", "float32"]
+)
 def test_other_arrays_give_the_same_model(kind):
     problem = co.Shared("logistic", "l2", 0.03, mu=0.02)
     dense = co.solve(problem, (X, SIGNS, USERS), **RUN).model
@@ -193,7 +237,9 @@ def test_a_round_is_a_number_per_column():
 
 
 def test_matrices_of_few_rows_are_refused():
-    with pytest.raises(InvalidProblem, match=r"1 of 4 users have no more rows than columns.*few_rows=True"):
+    with pytest.raises(
+        InvalidProblem, match=r"1 of 4 users have no more rows than columns.*few_rows=True"
+    ):
         co.solve(co.Shared(mu=0.02), (X, SIGNS, USERS), method="shared-newton", **RUN)
 
 
@@ -208,13 +254,21 @@ def test_it_is_kept_in_a_file(tmp_path):
     result.save(tmp_path)
     again = co.Result.load(tmp_path)
     assert again.model.problem == result.model.problem
-    assert (again.model.decision_function(X, USERS) == result.model.decision_function(X, USERS)).all()
-    assert co.verify(again.certificate, again.model, [(X[k == USERS], SIGNS[k == USERS]) for k in range(K)]).holds
+    assert (
+        again.model.decision_function(X, USERS) == result.model.decision_function(X, USERS)
+    ).all()
+    assert co.verify(
+        again.certificate, again.model, [(X[k == USERS], SIGNS[k == USERS]) for k in range(K)]
+    ).holds
 
 
 @pytest.mark.parametrize("method", ["shared", "shared-newton"])
 def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, method):
-    run = RUN | {"method": method, "check_every": 1} | ({"few_rows": True} if method != "shared" else {})
+    run = (
+        RUN
+        | {"method": method, "check_every": 1}
+        | ({"few_rows": True} if method != "shared" else {})
+    )
     problem, data = co.Shared("logistic", "l1", 0.01, mu=0.02), (X, SIGNS, USERS)
     whole = co.solve(problem, data, max_rounds=6, **run)
     co.solve(problem, data, max_rounds=2, checkpoint=tmp_path, **run)
@@ -224,7 +278,9 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, method):
 
 def test_secure_sums_give_the_same_model():
     problem, data = co.Shared(mu=0.02), (X, SIGNS, USERS)
-    plain, secure = (co.solve(problem, data, secure_sums=wanted, **EXACT) for wanted in (False, True))
+    plain, secure = (
+        co.solve(problem, data, secure_sums=wanted, **EXACT) for wanted in (False, True)
+    )
     assert secure.model.deviations == pytest.approx(plain.model.deviations, abs=1e-7)
     assert secure.certificate.relative_gap <= 1e-11
 

@@ -49,17 +49,21 @@ PENALTIES = {
 
 def parties(y=Y, rows=X, weights=None):
     parts = [(rows[k == PARTY], y[k == PARTY]) for k in range(3)]
-    return parts if weights is None else [(*part, weights[k == PARTY]) for k, part in enumerate(parts)]
+    return (
+        parts if weights is None else [(*part, weights[k == PARTY]) for k, part in enumerate(parts)]
+    )
 
 
-# -- risk sets and derivatives -----------------------------------------------------------------------------------------
+# -- risk sets and derivatives ---------------------------------------------------------------------
 
 
 def drawn(seed, n=30, truncated=True):
     rng = np.random.default_rng([seed, n])
     time = rng.integers(1, 12, n).astype(float)
     entry = np.floor(time * rng.random(n) * rng.integers(0, 2, n)) - 1.0 if truncated else None
-    y = co.survival_labels(time, rng.random(n) < rng.choice([0.0, 0.3, 1.0]), entry, rng.integers(0, 3, n))
+    y = co.survival_labels(
+        time, rng.random(n) < rng.choice([0.0, 0.3, 1.0]), entry, rng.integers(0, 3, n)
+    )
     return rng, y, rng.uniform(0.3, 3.0, n), rng.standard_normal(n) * rng.choice([0.1, 2.0, 30.0])
 
 
@@ -95,7 +99,9 @@ def loss(u, y, s, number=float, log=np.log, exp=np.exp):
     total = number(0)
     for i in np.flatnonzero(y[:, 1] > 0):
         at_risk = (y[:, 2] < y[i, 0]) & (y[i, 0] <= y[:, 0]) & (y[:, 3] == y[i, 3])
-        total += number(s[i]) * (log(sum(number(s[j]) * exp(u[j]) for j in np.flatnonzero(at_risk))) - u[i])
+        total += number(s[i]) * (
+            log(sum(number(s[j]) * exp(u[j]) for j in np.flatnonzero(at_risk))) - u[i]
+        )
     return total
 
 
@@ -120,11 +126,13 @@ def test_value_slopes_and_curvature_in_many_digits(seed, truncated):
     np.testing.assert_allclose(local.row_scores().sum(axis=0), -local.adjoint, atol=1e-8)
     H = local.hessian()
     H = H + np.triu(H, 1).T
-    np.testing.assert_allclose(H[0], design.adjoint(local.hessian_product(design.X[:, 0])), atol=1e-7)
+    np.testing.assert_allclose(
+        H[0], design.adjoint(local.hessian_product(design.X[:, 0])), atol=1e-7
+    )
     assert (local.diagonal() >= H.diagonal() - 1e-9).all()
 
 
-# -- answers -----------------------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["plain", "entry", "strata", "entry and strata"])
@@ -151,7 +159,9 @@ def test_an_offset_is_a_column_with_a_known_coefficient():
     assert co.verify(result.certificate, result.model, data).holds
     np.testing.assert_allclose(result.inference().standard_errors, twin.bse, rtol=1e-6)
     first = np.column_stack([data[0][0], data[0][3]])
-    whole = replace(result.model, coef_=np.append(result.model.coef_, 1.0), problem=co.Problem("cox"))
+    whole = replace(
+        result.model, coef_=np.append(result.model.coef_, 1.0), problem=co.Problem("cox")
+    )
     np.testing.assert_allclose(
         result.model.baseline(data[0]).table()[5]["survival"],
         whole.baseline((first, data[0][1])).table()[5]["survival"],
@@ -175,7 +185,9 @@ def test_standard_errors_are_those_of_statsmodels():
     np.testing.assert_allclose(result.inference("robust").standard_errors, robust.bse, rtol=1e-6)
     groups = np.arange(N) // 5  # with rows at all parties
     clustered = result.inference("clustered", [groups[k == PARTY] for k in range(3)])
-    np.testing.assert_allclose(clustered.standard_errors, twin.fit(disp=0, groups=groups).bse, rtol=1e-6)
+    np.testing.assert_allclose(
+        clustered.standard_errors, twin.fit(disp=0, groups=groups).bse, rtol=1e-6
+    )
 
 
 def test_weights_of_standard_errors_are_repeated_rows():
@@ -194,7 +206,8 @@ def test_standard_errors_that_there_are_not():
         co.solve(co.Problem("cox"), (X[:40], nothing)).inference()
     with pytest.raises(InvalidData, match="x4 cannot be told apart"):
         co.solve(
-            co.Problem("cox"), (np.column_stack([X, STRATA]), co.survival_labels(TIME, EVENT, None, STRATA))
+            co.Problem("cox"),
+            (np.column_stack([X, STRATA]), co.survival_labels(TIME, EVENT, None, STRATA)),
         ).inference()
     with pytest.raises(InvalidProblem, match="l2 penalty biases"):
         co.solve(co.Problem("cox", "l2", 0.1), (X, Y)).inference()
@@ -233,8 +246,12 @@ def exact_slope(coef, lam2):
 
 @pytest.mark.parametrize("penalty", ["l2", "l1", "elasticnet"])
 def test_penalised_answers_are_those_of_many_digits(penalty):
-    """Newton's method in 30 digits on the coefficients that are not 0; the others are within the slope of the kink."""
-    result = co.solve(co.Problem("cox", penalty, **PENALTIES[penalty]), (X[:SOME], Y[:SOME]), tol=1e-11)
+    """Newton's method in 30 digits on the coefficients that are not 0; the others are within the
+    slope of the kink.
+    """
+    result = co.solve(
+        co.Problem("cox", penalty, **PENALTIES[penalty]), (X[:SOME], Y[:SOME]), tol=1e-11
+    )
     lam1 = {"l2": 0.0, "l1": 0.02, "elasticnet": 0.02 * 0.4}[penalty]
     lam2 = {"l2": 0.02, "l1": 0.0, "elasticnet": 0.02 * 0.6}[penalty]
     signs = np.sign(result.model.coef_)
@@ -269,7 +286,7 @@ def test_products_lead_where_hessians_do(penalty, storage, monkeypatch):
     assert apart.rounds <= 30
 
 
-# -- proofs ------------------------------------------------------------------------------------------------------------
+# -- proofs ----------------------------------------------------------------------------------------
 
 
 def exact(problem, rows, y, s, coef) -> mp.mpf:
@@ -278,8 +295,13 @@ def exact(problem, rows, y, s, coef) -> mp.mpf:
     u = [mp.fdot(map(mp.mpf, row.tolist()), coef) for row in rows.astype(float)]
     s = s.astype(float)
     total = loss(u, y, s, mp.mpf, mp.log, mp.exp) / mp.fsum(map(mp.mpf, s.tolist()))
-    strength, share = mp.mpf(getattr(problem.penalty, "strength", 0.0)), getattr(problem.penalty, "l1_ratio", None)
-    l1 = {"l1": mp.mpf(1), "elasticnet": None if share is None else mp.mpf(share)}.get(problem.penalty.name, mp.mpf(0))
+    strength, share = (
+        mp.mpf(getattr(problem.penalty, "strength", 0.0)),
+        getattr(problem.penalty, "l1_ratio", None),
+    )
+    l1 = {"l1": mp.mpf(1), "elasticnet": None if share is None else mp.mpf(share)}.get(
+        problem.penalty.name, mp.mpf(0)
+    )
     l2 = 0 if problem.penalty.name in ("l1", "none") else 1 - l1
     return total + strength * (l1 * mp.fsum(map(abs, coef)) + l2 / 2 * mp.fsum(w * w for w in coef))
 
@@ -296,11 +318,17 @@ def test_no_gap_is_smaller_than_the_truth(seed):
     entry = time - 1.0 - rng.integers(0, 5, n) if rng.random() < 0.4 else np.full(n, -9.0)
     y = co.survival_labels(time, np.r_[True, rng.random(n - 1) < 0.6], entry, rng.integers(0, 2, n))
     rows = rows.astype(np.float32) if rng.random() < 0.3 else rows
-    s = rng.uniform(0.1, 3.0, n).astype(rows.dtype) if rng.random() < 0.3 else np.ones(n, rows.dtype)
+    s = (
+        rng.uniform(0.1, 3.0, n).astype(rows.dtype)
+        if rng.random() < 0.3
+        else np.ones(n, rows.dtype)
+    )
     penalty = str(rng.choice(["l2", "l1", "elasticnet", "none"]))
     strength = {} if penalty == "none" else {"strength": float(10 ** rng.uniform(-4, -1))}
     problem = co.Problem("cox", penalty, **strength)
-    result = co.solve(problem, (rows, y, s), max_rounds=int(rng.choice([0, 1, 3, 40])), progress=False)
+    result = co.solve(
+        problem, (rows, y, s), max_rounds=int(rng.choice([0, 1, 3, 40])), progress=False
+    )
     better = co.solve(problem, (rows, y, s), tol=1e-13, max_rounds=60, progress=False)
     with mp.workdps(60):
         local, there = (exact(problem, rows, y, s, one.model.coef_) for one in (result, better))
@@ -311,15 +339,23 @@ def test_no_gap_is_smaller_than_the_truth(seed):
 
 
 @given(
-    seed=st.integers(0, 1000), far=st.sampled_from([0.0, 1e-9, 1e-3, 3.0]), c=st.sampled_from([0.0, 0.3, 1 - 1e-9, 1.0])
+    seed=st.integers(0, 1000),
+    far=st.sampled_from([0.0, 1e-9, 1e-3, 3.0]),
+    c=st.sampled_from([0.0, 0.3, 1 - 1e-9, 1.0]),
 )
 @settings(max_examples=40, deadline=None)
 def test_what_is_lost_is_the_divergence_from_the_dual(seed, far, c):
-    """The formula with sums over risk sets against all probabilities of all rows at risk, in 60 digits."""
+    """The formula with sums over risk sets against all probabilities of all rows at risk, in 60
+    digits.
+    """
     rng, y, s, u = drawn(seed, 14)
     risk, design = RiskSets(y, s), Design(np.zeros((14, 1)))
     local = CoxLocalLoss(np.zeros(1), design, risk, u)
-    dual = local if far == 0 else CoxLocalLoss(np.zeros(1), design, risk, u + far * rng.standard_normal(14))
+    dual = (
+        local
+        if far == 0
+        else CoxLocalLoss(np.zeros(1), design, risk, u + far * rng.standard_normal(14))
+    )
     found, error = _Gaps(local, dual, 0.0, float(risk.deaths.sum())).at(c)
     true = mp.mpf(0)
     with mp.workdps(60):
@@ -327,15 +363,23 @@ def test_what_is_lost_is_the_divergence_from_the_dual(seed, far, c):
             held = np.flatnonzero(present(y, k, risk)).tolist()
             events = [i for i in held if risk.events[i] and risk.end[i] == k + 1]
             deaths = mp.fsum(mp.mpf(s[i]) for i in events)
-            masses = [[mp.mpf(s[i]) * mp.exp(mp.mpf(z.scores[i])) for i in held] for z in (local, dual)]
+            masses = [
+                [mp.mpf(s[i]) * mp.exp(mp.mpf(z.scores[i])) for i in held] for z in (local, dual)
+            ]
             for i, there, mass in zip(held, *masses, strict=True):
-                p = c * mass / mp.fsum(masses[1]) + ((1 - mp.mpf(c)) * mp.mpf(s[i]) / deaths if i in events else 0)
+                p = c * mass / mp.fsum(masses[1]) + (
+                    (1 - mp.mpf(c)) * mp.mpf(s[i]) / deaths if i in events else 0
+                )
                 true += deaths * p * mp.log(p * mp.fsum(masses[0]) / there) if p else 0
     assert found - error <= true + mp.mpf(10) ** -50 <= found + error + mp.mpf(10) ** -40
     assert error <= 1e-9 * (1 + risk.deaths.sum()) * (1 + float(np.abs(u).max()))
 
 
-@given(seed=st.integers(0, 1000), wild=st.sampled_from([0.0, 1e-3, 1.0, 30.0]), penalty=st.sampled_from(["l1", "l2"]))
+@given(
+    seed=st.integers(0, 1000),
+    wild=st.sampled_from([0.0, 1e-3, 1.0, 30.0]),
+    penalty=st.sampled_from(["l1", "l2"]),
+)
 @settings(max_examples=25, deadline=None)
 def test_any_dual_proves_something_true(seed, wild, penalty):
     problem = co.Problem("cox", penalty, 0.02)
@@ -343,7 +387,9 @@ def test_any_dual_proves_something_true(seed, wild, penalty):
     members, transport = introduced_agents(problem, data)
     w = rng.standard_normal(D)
     duals = [wild * rng.standard_normal(agent.data.n) for agent in members]
-    bounds = transport.converse([certify(a, Point(w, v)) for a, v in zip(members, duals, strict=True)], "proof")
+    bounds = transport.converse(
+        [certify(a, Point(w, v)) for a, v in zip(members, duals, strict=True)], "proof"
+    )
     assert bounds[0] == bounds[1]
     assert bounds[0].dual <= co.solve(problem, data, tol=1e-9).certificate.primal + 1e-9
 
@@ -352,11 +398,15 @@ def introduced_agents(problem, tables):
     graph = star(len(tables), server=True)
     tables, _ = prepare_tables(tables, problem, "samples")
     transport = InProcess(graph, Bill(graph))
-    return introduced(make_agents(tables, problem, "samples", graph, 0), transport, "setup"), transport
+    return introduced(
+        make_agents(tables, problem, "samples", graph, 0), transport, "setup"
+    ), transport
 
 
 def test_light_events_let_the_objective_fall_below_zero():
-    """The least of f is Σ D log D, which is negative where events weigh less than 1; ties of heavy ones raise it."""
+    """The least of f is Σ D log D, which is negative where events weigh less than 1; ties of heavy
+    ones raise it.
+    """
     for weight, events in ((0.1, 1), (1.0, 3)):
         n = events + 2
         y = co.survival_labels(np.ones(n), np.arange(n) < events)
@@ -364,24 +414,36 @@ def test_light_events_let_the_objective_fall_below_zero():
         (agent,), transport = introduced_agents(co.Problem("cox"), [table])
         deaths = weight * events
         infimum = deaths * np.log(deaths) / (weight * n)
-        bound = transport.converse([certify(agent, Point(np.array([30.0])), radius=None)], "proof")[0]
+        bound = transport.converse([certify(agent, Point(np.array([30.0])), radius=None)], "proof")[
+            0
+        ]
         assert bound.dual <= infimum <= bound.primal + 1e-12
         assert bound.gap < 1e-8
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_allowances_for_rounding_cover_what_was_lost(seed, monkeypatch):
-    """Slopes and divergences of the floating-point dual, in 60 digits, beside what the proof says of them."""
+    """Slopes and divergences of the floating-point dual, in 60 digits, beside what the proof says
+    of them.
+    """
     rng = np.random.default_rng([24, seed])
     n, d = 40, 3
-    rows = rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-3, 3, d) + 10.0 ** rng.uniform(0, 6, d)
+    rows = rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-3, 3, d) + 10.0 ** rng.uniform(
+        0, 6, d
+    )
     time, entry = np.ceil(rng.exponential(size=n) * 9), np.full(n, -1.0)
-    entry = np.where(rng.random(n) < 0.5, entry, np.floor(time * rng.random(n) * 0.9)) if seed % 2 else entry
+    entry = (
+        np.where(rng.random(n) < 0.5, entry, np.floor(time * rng.random(n) * 0.9))
+        if seed % 2
+        else entry
+    )
     y = co.survival_labels(time, rng.random(n) < 0.7, entry, rng.integers(0, 2, n))
     (agent,), transport = introduced_agents(co.Problem("cox", "l2", 0.1), [Table(rows, y)])
     seen = {}
     measure, gaps = skeleton.slope_with_error, _Gaps.at
-    monkeypatch.setattr(skeleton, "slope_with_error", lambda *given: seen.setdefault("slope", measure(*given)))
+    monkeypatch.setattr(
+        skeleton, "slope_with_error", lambda *given: seen.setdefault("slope", measure(*given))
+    )
     monkeypatch.setattr(_Gaps, "at", lambda self, c: seen.setdefault("gaps", gaps(self, c)))
     w = rng.standard_normal(d) / rows.std(axis=0)
     transport.converse([certify(agent, Point(w))], "proof")
@@ -400,7 +462,9 @@ def test_allowances_for_rounding_cover_what_was_lost(seed, monkeypatch):
                 lost += deaths * p * mp.log(p * mp.fsum(true) / there)
         slope = [-mp.fsum(row[j] * v[i] for i, row in enumerate(exact_rows)) / n for j in range(d)]
         found, off, _ = seen["slope"]
-        assert all(abs(mp.mpf(a) - b) <= mp.mpf(room) for a, b, room in zip(found, slope, off, strict=True))
+        assert all(
+            abs(mp.mpf(a) - b) <= mp.mpf(room) for a, b, room in zip(found, slope, off, strict=True)
+        )
         assert mp.mpf(0) < lost <= sum(map(mp.mpf, seen["gaps"]))
     assert (off <= 1e-9 * rows.std(axis=0)).all()
     assert sum(seen["gaps"]) <= 1e-20
@@ -408,12 +472,14 @@ def test_allowances_for_rounding_cover_what_was_lost(seed, monkeypatch):
 
 def test_a_forged_gap_does_not_hold():
     result = co.solve(co.Problem("cox", "l2", 0.02), parties(), max_rounds=1)
-    forged = replace(result.certificate, gap=result.certificate.gap / 2, dual=result.certificate.primal)
+    forged = replace(
+        result.certificate, gap=result.certificate.gap / 2, dual=result.certificate.primal
+    )
     assert co.verify(result.certificate, result.model, parties()).holds
     assert not co.verify(forged, result.model, parties()).holds
 
 
-# -- manners -----------------------------------------------------------------------------------------------------------
+# -- manners ---------------------------------------------------------------------------------------
 
 
 def test_data_that_says_nothing_is_told_in_words():
@@ -428,7 +494,9 @@ def test_data_that_says_nothing_is_told_in_words():
     others = co.solve(co.Problem("cox", "l2", 0.15), silent[1:], tol=1e-10).model.coef_
     np.testing.assert_allclose(found, others, atol=1e-7)
     nobody = [(X[:0], Y[:0]), *silent[1:]]
-    np.testing.assert_array_equal(co.solve(co.Problem("cox", "l2", 0.15), nobody, tol=1e-10).model.coef_, others)
+    np.testing.assert_array_equal(
+        co.solve(co.Problem("cox", "l2", 0.15), nobody, tol=1e-10).model.coef_, others
+    )
 
 
 def test_a_likelihood_without_a_maximum_is_told_in_words():
@@ -441,7 +509,10 @@ def test_a_likelihood_without_a_maximum_is_told_in_words():
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (co.survival_labels(np.where(np.arange(N) == 5, -2.0, TIME), EVENT), r"party 'party 1': row 0 has the time -2"),
+        (
+            co.survival_labels(np.where(np.arange(N) == 5, -2.0, TIME), EVENT),
+            r"party 'party 1': row 0 has the time -2",
+        ),
         (np.column_stack([TIME, EVENT * 2.0]), "has the event 2; give 1 for an event"),
         (co.survival_labels(TIME, EVENT, TIME), "it must enter before"),
         (TIME, "one value a row"),

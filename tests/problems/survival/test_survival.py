@@ -1,4 +1,6 @@
-"""Survival as users meet it: files, the shell, studies, the estimator, baselines, concordance, reports."""
+"""Survival as users meet it: files, the shell, studies, the estimator, baselines, concordance,
+reports.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,19 @@ def patients(n):
     sex = np.array(["f", "m"])[RNG.integers(0, 2, n)]
     died = (RNG.random(n) < 0.7).astype(int)
     since = np.floor(days * RNG.random(n) * 0.3)
-    return pd.DataFrame({"age": age, "dose": dose, "sex": sex, "days": days, "died": died, "since": since})
+    return pd.DataFrame(
+        {"age": age, "dose": dose, "sex": sex, "days": days, "died": died, "since": since}
+    )
 
 
 FRAMES = [patients(n) for n in (50, 60, 70)]
 ROLES = {"time": "days", "event": "died", "entry": "since", "strata": "sex"}
 TABLES = [co.read(frame, name=f"h{k}", **ROLES) for k, frame in enumerate(FRAMES)]
-X, DAYS, DIED = FRAMES[2][["age", "dose"]].to_numpy(float), FRAMES[2]["days"].to_numpy(), FRAMES[2]["died"].to_numpy()
+X, DAYS, DIED = (
+    FRAMES[2][["age", "dose"]].to_numpy(float),
+    FRAMES[2]["days"].to_numpy(),
+    FRAMES[2]["died"].to_numpy(),
+)
 
 
 LABELS = co.survival_labels(DAYS, DIED)
@@ -69,18 +77,26 @@ def refusal(*arguments):
     return str(refused.exception)
 
 
-# -- files and frames --------------------------------------------------------------------------------------------------
+# -- files and frames ------------------------------------------------------------------------------
 
 
 def test_columns_are_named_by_what_they_are():
     table = TABLES[0]
     assert table.columns == ("age", "dose")
     codes = (FRAMES[0]["sex"] == "m").astype(float)
-    np.testing.assert_array_equal(table.y, np.column_stack([FRAMES[0][["days", "died", "since"]], codes]))
+    np.testing.assert_array_equal(
+        table.y, np.column_stack([FRAMES[0][["days", "died", "since"]], codes])
+    )
     plain = co.read(FRAMES[0][["age", "days", "died"]], time="days", event="died")
     assert plain.y.shape == (50, 2)
-    for wrong in ({"time": "days"}, {"time": "days", "event": "died", "target": "age"}, {"event": "died"}):
-        with pytest.raises(InvalidInput, match="survival needs a column for time and one for event"):
+    for wrong in (
+        {"time": "days"},
+        {"time": "days", "event": "died", "target": "age"},
+        {"event": "died"},
+    ):
+        with pytest.raises(
+            InvalidInput, match="survival needs a column for time and one for event"
+        ):
             co.read(FRAMES[0], **wrong)
     with pytest.raises(InvalidData, match="party 'north': event holds"):
         co.read(FRAMES[0], time="days", event="sex", name="north")
@@ -90,15 +106,24 @@ def test_columns_are_named_by_what_they_are():
 
 def test_a_party_of_a_study_names_its_columns(tmp_path):
     write_study(
-        tmp_path, ("north", "south"), problem={"loss": "cox", "penalty": "l2", "strength": 0.1}, split="samples"
+        tmp_path,
+        ("north", "south"),
+        problem={"loss": "cox", "penalty": "l2", "strength": 0.1},
+        split="samples",
     )
     file = tmp_path / "north" / "party.toml"
     text = file.read_text()
-    file.write_text(text.replace('target = "y"', 'time = "days"\nevent = "died"\nentry = "since"\nstrata = "sex"'))
+    file.write_text(
+        text.replace(
+            'target = "y"', 'time = "days"\nevent = "died"\nentry = "since"\nstrata = "sex"'
+        )
+    )
     FRAMES[0].to_csv(tmp_path / "north" / "data.csv", index=False)
     np.testing.assert_array_equal(read_own(*load_party(file)).y, TABLES[0].y)
     file.write_text(text.replace('target = "y"', 'target = "days"\ncolumns = ["age"]'))
-    with pytest.raises(InvalidData, match="party 'north': the labels are one value a row; survival needs more"):
+    with pytest.raises(
+        InvalidData, match="party 'north': the labels are one value a row; survival needs more"
+    ):
         read_own(*load_party(file))
 
 
@@ -110,7 +135,9 @@ class LocalLoss:
 
 
 def test_rows_of_a_cluster_stay_there():
-    """What stands in for a table elsewhere passes the checks of survival labels, entries included."""
+    """What stands in for a table elsewhere passes the checks of survival labels, entries
+    included.
+    """
     problem = co.Problem("cox")
     prepare = partial(prepare_tables, problem=problem, split="samples")
     sources = [partial(getattr, table, "__self__", table) for table in TABLES]
@@ -125,12 +152,23 @@ def test_rows_of_a_cluster_stay_there():
         co.CoxRegressor().fit(co.Rows(None, target="days"))
 
 
-# -- the shell ---------------------------------------------------------------------------------------------------------
+# -- the shell -------------------------------------------------------------------------------------
 
 
 def test_fit_verify_evaluate_and_baseline(files, tmp_path):
     more = [*SURVIVAL, "--entry", "since", "--strata", "sex"]
-    fitted = shell("fit", *files, "--loss", "cox", *more, "--inference", "robust", "-o", tmp_path / "fit", "--json")
+    fitted = shell(
+        "fit",
+        *files,
+        "--loss",
+        "cox",
+        *more,
+        "--inference",
+        "robust",
+        "-o",
+        tmp_path / "fit",
+        "--json",
+    )
     assert fitted.exit_code == 0, fitted.output
     result = co.solve(co.Problem("cox"), TABLES)
     model = co.models.load_model(tmp_path / "fit" / "model.npz")
@@ -157,15 +195,21 @@ def test_fit_verify_evaluate_and_baseline(files, tmp_path):
 def test_mistakes_at_the_shell_name_the_fix(files, tmp_path):
     out = ["-o", tmp_path / "fit"]
     for arguments, words in [
-        (["--loss", "cox", "--target", "days"], "--loss cox takes --time COLUMN and --event COLUMN"),
+        (
+            ["--loss", "cox", "--target", "days"],
+            "--loss cox takes --time COLUMN and --event COLUMN",
+        ),
         (["--loss", "cox", "--time", "days"], "--loss cox takes --time COLUMN and --event COLUMN"),
         ([*SURVIVAL], "--time is for survival times: add --loss cox"),
-        (["--loss", "cox", "--time", "days", "--event", "age", "--columns", "dose"], "has the event"),
+        (
+            ["--loss", "cox", "--time", "days", "--event", "age", "--columns", "dose"],
+            "has the event",
+        ),
     ]:
         assert words in refusal("fit", files[0], *arguments, *out)
 
 
-# -- concordance -------------------------------------------------------------------------------------------------------
+# -- concordance -----------------------------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(0, 25))
@@ -198,7 +242,7 @@ def test_evaluation_is_the_same_at_several_parties():
     assert found.rows == 180
 
 
-# -- baselines ---------------------------------------------------------------------------------------------------------
+# -- baselines -------------------------------------------------------------------------------------
 
 
 def test_a_baseline_is_breslows():
@@ -206,7 +250,9 @@ def test_a_baseline_is_breslows():
     found = model.baseline((X, LABELS))
     scores = X @ model.coef_
     times = np.unique(DAYS[DIED == 1])
-    steps = [(DIED[t == DAYS].sum()) / np.exp(scores - scores.mean())[t <= DAYS].sum() for t in times]
+    steps = [
+        (DIED[t == DAYS].sum()) / np.exp(scores - scores.mean())[t <= DAYS].sum() for t in times
+    ]
     (curve,) = found.curves
     np.testing.assert_allclose(curve.times, times)
     np.testing.assert_allclose(curve.hazard, np.cumsum(steps))
@@ -232,7 +278,7 @@ def test_strata_have_baselines_of_their_own():
         model.baseline((X, DAYS))
 
 
-# -- the estimator -----------------------------------------------------------------------------------------------------
+# -- the estimator ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -248,7 +294,9 @@ def test_the_estimator_takes_labels_as_people_have_them():
         np.testing.assert_array_equal(clone(first).fit(X, y).coef_, first.coef_)
     twin = co.solve(co.Problem("cox"), (X, LABELS), tol=1e-9)
     np.testing.assert_array_equal(first.coef_, twin.model.coef_)
-    assert first.score(X, DAYS, DIED) == pytest.approx(co.evaluate(twin, (X, LABELS)).scores["concordance"])
+    assert first.score(X, DAYS, DIED) == pytest.approx(
+        co.evaluate(twin, (X, LABELS)).scores["concordance"]
+    )
     curves = first.predict_survival(X[:3], [10.0, 500.0])
     assert curves.shape == (3, 2)
     assert (np.diff(curves, axis=1) < 0).all()
@@ -278,23 +326,29 @@ def test_an_offset_reaches_the_fit_and_what_is_predicted():
     twin = co.solve(co.Problem("cox"), (X, LABELS), offset=shift, tol=1e-9)
     np.testing.assert_array_equal(fitted.coef_, twin.model.coef_)
     np.testing.assert_allclose(fitted.predict(X, shift), X @ fitted.coef_ + shift)
-    assert fitted.score(X, DAYS, DIED, offset=shift) != fitted.score(X, DAYS, DIED, offset=np.zeros(len(X)))
+    assert fitted.score(X, DAYS, DIED, offset=shift) != fitted.score(
+        X, DAYS, DIED, offset=np.zeros(len(X))
+    )
     later = fitted.predict_survival(X[:3], [100.0], offset=shift[:3] + 1.0)
     assert (later < fitted.predict_survival(X[:3], [100.0], offset=shift[:3])).all()
     with pytest.raises(InvalidInput, match="fitted with an offset"):
         fitted.predict(X)
 
 
-# -- agents and strata -------------------------------------------------------------------------------------------------
+# -- agents and strata -----------------------------------------------------------------------------
 
 
 def pooled_rows(n=300):
-    """Rows whose order says much about their hazards, so that blocks of them are strata that matter."""
+    """Rows whose order says much about their hazards, so that blocks of them are strata that
+    matter.
+    """
     rng = np.random.default_rng(5)
     rows = np.column_stack([rng.integers(0, 2, n), rng.integers(17, 45, n)]).astype(float)
     place = np.linspace(-1.5, 1.5, n)
     rows[:, 0] = rng.random(n) < 0.5 + 0.3 * place / 1.5
-    weeks = np.ceil(40 * rng.exponential(np.exp(0.4 * rows[:, 0] + 0.05 * (rows[:, 1] - 30) + place)))
+    weeks = np.ceil(
+        40 * rng.exponential(np.exp(0.4 * rows[:, 0] + 0.05 * (rows[:, 1] - 30) + place))
+    )
     return rows, np.minimum(weeks, 52.0), (weeks <= 52).astype(float)
 
 
@@ -316,12 +370,16 @@ def test_the_model_of_pooled_rows_does_not_depend_on_agents():
     asked = co.Problem("cox", agent_strata=True, intercept=False)
     result = co.solve(asked, (ROWS, POOLED), agents=6, tol=1e-10)
     np.testing.assert_allclose(result.model.coef_, stratified, rtol=1e-5)
-    fitted = co.CoxRegressor("none", agents=6, agent_strata=True, tol=1e-10).fit(ROWS, WEEKS, ARRESTED)
+    fitted = co.CoxRegressor("none", agents=6, agent_strata=True, tol=1e-10).fit(
+        ROWS, WEEKS, ARRESTED
+    )
     np.testing.assert_array_equal(fitted.coef_, result.model.coef_)
     assert co.Problem.from_settings(asked.settings()) == asked
     assert co.verify(result.certificate, result.model, (ROWS, POOLED)).holds
     parties = [(ROWS[rows], POOLED[rows]) for rows in np.array_split(np.arange(300), 6)]
-    np.testing.assert_allclose(co.solve(problem, parties, tol=1e-10).model.coef_, stratified, rtol=1e-5)
+    np.testing.assert_allclose(
+        co.solve(problem, parties, tol=1e-10).model.coef_, stratified, rtol=1e-5
+    )
 
 
 def test_several_agents_of_pooled_rows_are_refused():
@@ -337,7 +395,9 @@ def test_several_agents_of_pooled_rows_are_refused():
             lambda agents: co.evaluate(result, data, agents=agents),
             lambda agents: co.CoxRegressor(agents=agents).fit(ROWS, WEEKS, ARRESTED),
         ):
-            with pytest.raises(InvalidProblem, match=r"every agent is a stratum .* agent_strata=True"):
+            with pytest.raises(
+                InvalidProblem, match=r"every agent is a stratum .* agent_strata=True"
+            ):
                 ask(agents)
     with pytest.raises(InvalidProblem, match="agents must be a whole number"):
         co.solve(problem, data, agents=2.5)
@@ -359,13 +419,17 @@ def test_results_say_by_what_they_are_stratified(tmp_path):
     alone = co.solve(problem, (ROWS, POOLED))
     assert "Not stratified by party" in str(alone)
     assert "not stratified by party" in str(alone.inference())
-    by_agent = co.solve(co.Problem("cox", agent_strata=True, intercept=False), (ROWS, POOLED), agents=3)
+    by_agent = co.solve(
+        co.Problem("cox", agent_strata=True, intercept=False), (ROWS, POOLED), agents=3
+    )
     assert "Stratified by agent: 3 agents" in str(by_agent)
 
 
 def test_the_shell_fits_one_file_as_one_stratum(tmp_path):
     file = tmp_path / "all.csv"
-    pd.DataFrame({"fin": ROWS[:, 0], "age": ROWS[:, 1], "days": WEEKS, "died": ARRESTED}).to_csv(file, index=False)
+    pd.DataFrame({"fin": ROWS[:, 0], "age": ROWS[:, 1], "days": WEEKS, "died": ARRESTED}).to_csv(
+        file, index=False
+    )
     ask = ["fit", file, "--loss", "cox", *SURVIVAL, "-o", tmp_path / "fit", "--json"]
     problem = co.Problem("cox", intercept=False)
     found = shell(*ask)
@@ -387,8 +451,13 @@ class Counting(Local):
 
 
 def test_partitions_of_a_data_frame_are_no_strata():
-    """Workers hold partitions as it happens; the model is that of all rows, so one worker has them."""
-    rows, problem = co.Rows(None, target=["days", "died"]), co.Problem("cox", "l2", 0.1, intercept=False)
+    """Workers hold partitions as it happens; the model is that of all rows, so one worker has
+    them.
+    """
+    rows, problem = (
+        co.Rows(None, target=["days", "died"]),
+        co.Problem("cox", "l2", 0.1, intercept=False),
+    )
     model = co.solve(problem, (ROWS, POOLED)).model
     for ask in (
         lambda: co.solve(problem, rows, engine=Counting()),

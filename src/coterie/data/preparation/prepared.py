@@ -2,7 +2,8 @@
 
     raw columns ─→ for each, its steps ─→ the columns that the model's coefficients are for
 
-It is plain data, written as JSON. Values that it was not fitted for are refused, or give a warning: see `apply`.
+It is plain data, written as JSON. Values that it was not fitted for are refused, or give a warning:
+see `apply`.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, is_sparse, is_tensor
 
 FAR = 10.0
-"""Standard deviations from the mean beyond which a value is far from what was fitted: there, by Chebyshev's
-inequality, was at most one row of a hundred."""
+"""Standard deviations from the mean beyond which a value is far from what was fitted: there, by
+Chebyshev's inequality, was at most one row of a hundred.
+"""
 ROUNDING = 1e-9
-"""How far sums in another order may move a number, beside itself and beside the spread of its column."""
+"""How far sums in another order may move a number, beside itself and beside the spread of its
+column.
+"""
 MISSING, OTHER = "(missing)", "(other)"
 
 
-# -- cells -------------------------------------------------------------------------------------------------------------
+# -- cells -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ class Cells:
         return gone
 
     def counted(self, text: bool) -> tuple[list[str | float | None], npt.NDArray[np.intp]]:
-        """The different categories here, as text or as numbers, None for missing ones; and which one each row has."""
+        """The different categories here, as text or as numbers, None for missing ones; and which
+        one each row has.
+        """
         gone = self.missing
         known = self.values[~gone]
         names: list[str | float | None]
@@ -82,24 +88,30 @@ def cells_of(table: Table) -> list[Cells]:
     X = table.X
     if is_sparse(X) or is_tensor(X):
         raise party_error(
-            table.name, "X is sparse, or a tensor. Only dense columns can be prepared; leave prepare out."
+            table.name,
+            "X is sparse, or a tensor. Only dense columns can be prepared; leave prepare out.",
         )
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise party_error(
-            table.name, f"X has {X.ndim} dimensions and type {X.dtype}. Give a data frame, or a matrix of numbers."
+            table.name,
+            (
+                f"X has {X.ndim} dimensions and type {X.dtype}. Give a data frame, or a matrix of "
+                "numbers."
+            ),
         )
     found = []
     for j, name in enumerate(column_names(table)):
         values = X[:, j].astype(np.float64, copy=False)
         if wrong := int(np.isinf(values).sum()):
             raise party_error(
-                table.name, f"column {name!r} has {wrong} infinite value{'s' * (wrong > 1)}. Correct them."
+                table.name,
+                f"column {name!r} has {wrong} infinite value{'s' * (wrong > 1)}. Correct them.",
             )
         found.append(Cells(values, (table.texts or {}).get(name)))
     return found
 
 
-# -- steps with their numbers ------------------------------------------------------------------------------------------
+# -- steps with their numbers ----------------------------------------------------------------------
 
 
 class Filled(msgspec.Struct, frozen=True, tag="impute"):
@@ -145,7 +157,9 @@ class Powers(msgspec.Struct, frozen=True, tag="polynomial"):
 
 
 class Splines(msgspec.Struct, frozen=True, tag="spline"):
-    """B-splines of x, but the last, which the others and an intercept give; constant beyond the first and last knot."""
+    """B-splines of x, but the last, which the others and an intercept give; constant beyond the
+    first and last knot.
+    """
 
     knots: list[float]
     degree: int
@@ -161,11 +175,16 @@ class Splines(msgspec.Struct, frozen=True, tag="spline"):
         x = np.clip(values[:, 0], inner[0], inner[-1])
         from scipy.interpolate import BSpline  # which takes long to import
 
-        basis = BSpline.design_matrix(x, np.concatenate([left, inner, right]), self.degree).toarray()[:, :-1]
+        basis = BSpline.design_matrix(
+            x, np.concatenate([left, inner, right]), self.degree
+        ).toarray()[:, :-1]
         return np.hstack([basis, values[:, 1:]])
 
     def names(self, names: list[str]) -> list[str]:
-        return [*(f"{names[0]} spline {k + 1}" for k in range(len(self.knots) + self.degree - 2)), *names[1:]]
+        return [
+            *(f"{names[0]} spline {k + 1}" for k in range(len(self.knots) + self.degree - 2)),
+            *names[1:],
+        ]
 
 
 Step = Filled | Scaled | Powers | Splines
@@ -184,7 +203,10 @@ class Categories(msgspec.Struct, frozen=True, tag="one-hot"):
 
     def names(self, name: str) -> list[str]:
         """The columns that it makes."""
-        shown = [MISSING if one is None else one if isinstance(one, str) else spelt(one) for one in self.known]
+        shown = [
+            MISSING if one is None else one if isinstance(one, str) else spelt(one)
+            for one in self.known
+        ]
         return [f"{name}={one}" for one in [*shown, *[OTHER] * self.pooled]][int(self.dropped) :]
 
     def apply(self, cells: Cells, name: str, party: str) -> FloatArray:
@@ -194,11 +216,17 @@ class Categories(msgspec.Struct, frozen=True, tag="one-hot"):
         unknown = [k for k, one in enumerate(local) if one not in place]
         if unknown and not self.pooled:
             rows = int(np.isin(which, unknown).sum())
-            many = f"{len(unknown)} categor{'y' if len(unknown) == 1 else 'ies'} in {rows} row{'s' * (rows > 1)}"
-            shown = ", ".join("a missing value" if local[k] is None else repr(local[k]) for k in unknown[:3])
+            many = (
+                f"{len(unknown)} categor{'y' if len(unknown) == 1 else 'ies'} in {rows} "
+                f"row{'s' * (rows > 1)}"
+            )
+            shown = ", ".join(
+                "a missing value" if local[k] is None else repr(local[k]) for k in unknown[:3]
+            )
             raise party_error(
                 party,
-                f"column {name!r} has {many} that the fit did not have: {shown}. Leave these rows out, or fit with "
+                f"column {name!r} has {many} that the fit did not have: {shown}. Leave these rows "
+                "out, or fit with "
                 "one-hot(10), say, which pools rare and unknown categories.",
             )
         target = np.array([place.get(one, len(self.known)) for one in local], np.intp)
@@ -235,13 +263,18 @@ class Column(msgspec.Struct, frozen=True):
         if cells.texts:
             raise party_error(
                 party,
-                f"column {self.name!r} has text, e.g. {cells.texts[0]!r}; it had numbers when the model was fitted.",
+                (
+                    f"column {self.name!r} has text, e.g. {cells.texts[0]!r}; it had numbers when "
+                    "the "
+                    "model was fitted."
+                ),
             )
         gone = int(cells.missing.sum())
         if gone and not (self.steps and isinstance(self.steps[0], Filled)):
             raise party_error(
                 party,
-                f"column {self.name!r} has {gone} missing value{'s' * (gone > 1)}, and its preparation is "
+                f"column {self.name!r} has {gone} missing value{'s' * (gone > 1)}, and its "
+                "preparation is "
                 f"{self.recipe!r}, without impute. Leave these rows out, or fit with impute.",
             )
         values = cells.values[:, None]
@@ -260,7 +293,8 @@ class Column(msgspec.Struct, frozen=True):
     def units(self) -> tuple[FloatArray, FloatArray]:
         """A and o with z = A b + o, for its columns z and the same columns b without any scaling.
 
-        With a scaled x, (x − m)^k is a sum of powers of x. B-splines have no unit: those of a scaled x stay.
+        With a scaled x, (x − m)^k is a sum of powers of x. B-splines have no unit: those of a
+        scaled x stay.
         """
         if self.categories is not None:
             width = len(self.names())
@@ -276,7 +310,13 @@ class Column(msgspec.Struct, frozen=True):
             elif isinstance(step, Filled | Splines):
                 # The first column becomes one or several others; those after it stay.
                 first = A[:1, :1] if isinstance(step, Filled) else np.eye(len(names) - len(A) + 1)
-                A, o = _after(first, np.full(len(first), o[0] if isinstance(step, Filled) else 0.0), A, o, len(names))
+                A, o = _after(
+                    first,
+                    np.full(len(first), o[0] if isinstance(step, Filled) else 0.0),
+                    A,
+                    o,
+                    len(names),
+                )
             else:
                 slope, constant, degrees = A[0, 0], o[0], range(1, step.degree + 1)
                 powers = np.zeros((step.degree, step.degree))
@@ -309,14 +349,18 @@ class Prepared(msgspec.Struct, frozen=True):
     @property
     def texts(self) -> frozenset[str]:
         """The columns that become categories of text: their cells are text in a CSV file."""
-        return frozenset(one.name for one in self.columns if one.categories is not None and one.categories.text)
+        return frozenset(
+            one.name for one in self.columns if one.categories is not None and one.categories.text
+        )
 
     def names(self) -> tuple[str, ...]:
         """The names of the columns that the model's coefficients are for."""
         return tuple(name for column in self.columns for name in column.names())
 
     def units(self) -> tuple[FloatArray, FloatArray]:
-        """A and o with z = A b + o, for the columns z of the fit and the same columns b in raw units."""
+        """A and o with z = A b + o, for the columns z of the fit and the same columns b in raw
+        units.
+        """
         parts = [column.units() for column in self.columns]
         A = np.zeros((sum(len(o) for _, o in parts),) * 2)
         start = 0
@@ -339,23 +383,36 @@ class Prepared(msgspec.Struct, frozen=True):
     @property
     def references(self) -> dict[str, str]:
         """The categories without a column, by the raw column."""
-        return {column.name: column.reference for column in self.columns if column.reference is not None}
+        return {
+            column.name: column.reference for column in self.columns if column.reference is not None
+        }
 
     def apply(self, table: Table, warn: bool = False) -> Table:
-        """The table with prepared columns. `warn`: whether to say where they are far from those of the fit."""
+        """The table with prepared columns. `warn`: whether to say where they are far from those of
+        the fit.
+        """
         if not table.n and not table.d:
             table = replace(table, X=np.empty((0, len(self.columns))), columns=self.raw)
         table = self._found(table)
         if table.d != len(self.columns) or (self.named and table.columns not in (None, self.raw)):
             raise party_error(
                 table.name,
-                f"the preparation is for {len(self.columns)} columns ({_few([one.name for one in self.columns])}), but "
-                f"here are {table.d} ({_few(column_names(table))}). Give the raw columns of the fit.",
+                f"the preparation is for {len(self.columns)} columns "
+                f"({_few([one.name for one in self.columns])}), but "
+                f"here are {table.d} ({_few(column_names(table))}). Give the raw columns of the "
+                "fit.",
             )
         cells = cells_of(table)
         if warn:
-            _warn([(column.name, column.far(own)) for column, own in zip(self.columns, cells, strict=True)])
-        blocks = [column.apply(own, table.name) for column, own in zip(self.columns, cells, strict=True)]
+            _warn(
+                [
+                    (column.name, column.far(own))
+                    for column, own in zip(self.columns, cells, strict=True)
+                ]
+            )
+        blocks = [
+            column.apply(own, table.name) for column, own in zip(self.columns, cells, strict=True)
+        ]
         X = np.empty((table.n, sum(block.shape[1] for block in blocks)), order="F")
         start = 0
         for block in blocks:
@@ -366,12 +423,19 @@ class Prepared(msgspec.Struct, frozen=True):
     def _found(self, table: Table) -> Table:
         """The table's raw columns by their names, where it has more, or others in between."""
         raw = self.raw
-        if raw is None or table.columns is None or table.columns == raw or not set(raw) <= set(table.columns):
+        if (
+            raw is None
+            or table.columns is None
+            or table.columns == raw
+            or not set(raw) <= set(table.columns)
+        ):
             return table
         return table.take_columns(np.array([table.columns.index(name) for name in raw], np.intp))
 
     def apply_to_all(self, tables: Sequence[Table], split: str) -> list[Table]:
-        """All parties' tables, prepared; split by features, each has its own columns, and their places in the whole."""
+        """All parties' tables, prepared; split by features, each has its own columns, and their
+        places in the whole.
+        """
         if split != "features":
             return [self.apply(table) for table in tables]
         parts = self.parts(columns_of(tables))
@@ -382,12 +446,19 @@ class Prepared(msgspec.Struct, frozen=True):
     def parts(self, places: Sequence[npt.NDArray[np.intp]]) -> list[Prepared]:
         """What it does with the columns of each of several parties."""
         if (width := sum(map(len, places))) != len(self.columns):
-            raise InvalidData(f"the preparation is for {len(self.columns)} columns, but the parties have {width}.")
+            raise InvalidData(
+                f"the preparation is for {len(self.columns)} columns, but the parties have {width}."
+            )
         return [Prepared([self.columns[j] for j in own.tolist()], self.named) for own in places]
 
     def settings(self) -> dict[str, Any]:
-        """What it does, as a certificate says it of numbers that come from elsewhere: a recipe for every column."""
-        return {"columns": {column.name: column.recipe for column in self.columns}, "numbers_given": True}
+        """What it does, as a certificate says it of numbers that come from elsewhere: a recipe for
+        every column.
+        """
+        return {
+            "columns": {column.name: column.recipe for column in self.columns},
+            "numbers_given": True,
+        }
 
     def like(self, other: Prepared) -> bool:
         """Whether the other one is the same up to rounding."""
@@ -409,7 +480,12 @@ class Prepared(msgspec.Struct, frozen=True):
             found = msgspec.convert(state, Prepared)
         except msgspec.ValidationError as error:
             raise ValueError(f"its preparation is damaged ({error})") from error
-        numbers = [number for column in found.columns for number in (column.low, column.high) if number is not None]
+        numbers = [
+            number
+            for column in found.columns
+            for number in (column.low, column.high)
+            if number is not None
+        ]
         if not all(map(math.isfinite, numbers)):
             raise ValueError("its preparation has numbers that are not finite")
         return found
@@ -418,7 +494,9 @@ class Prepared(msgspec.Struct, frozen=True):
 def _after(
     first: FloatArray, constants: FloatArray, A: FloatArray, o: FloatArray, width: int
 ) -> tuple[FloatArray, FloatArray]:
-    """The map where the first column became others; the columns after it stay, and new ones have their own unit."""
+    """The map where the first column became others; the columns after it stay, and new ones have
+    their own unit.
+    """
     count, rest = len(first), len(A) - 1
     grown, offsets = np.eye(width), np.zeros(width)
     grown[:count, :count] = first
@@ -427,11 +505,14 @@ def _after(
     return grown, offsets
 
 
-def pooled(dealt: Sequence[Indices | None], parts: Sequence[Prepared]) -> tuple[Prepared, list[Indices | None]]:
-    """All parties' columns as one preparation, in their pooled order, and the places in it of each party's columns.
+def pooled(
+    dealt: Sequence[Indices | None], parts: Sequence[Prepared]
+) -> tuple[Prepared, list[Indices | None]]:
+    """All parties' columns as one preparation, in their pooled order, and the places in it of each
+    party's columns.
 
-    dealt   the places of each party's raw columns in the whole; None, also in what is returned: its columns follow
-            those of the party before
+    dealt   the places of each party's raw columns in the whole; None, also in what is returned: its
+            columns follow those of the party before
     """
     raw_places = columns_in_turn([len(part.columns) for part in parts], dealt)
     order = np.argsort(np.concatenate(raw_places), kind="stable")
@@ -453,9 +534,13 @@ def _alike(one: Any, other: Any, scale: float) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING * scale)
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[key], other[key], scale) for key in one)
+        return one.keys() == other.keys() and all(
+            _alike(one[key], other[key], scale) for key in one
+        )
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(_alike(a, b, scale) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(
+            _alike(a, b, scale) for a, b in zip(one, other, strict=True)
+        )
     return bool(one == other)
 
 
@@ -466,7 +551,8 @@ def _few(names: Sequence[str]) -> str:
 def _warn(found: Sequence[tuple[str, int]]) -> None:
     if told := [f"{name!r} ({count} row{'s' * (count > 1)})" for name, count in found if count]:
         warnings.warn(
-            f"{are(len(told), 'column')} far from what the model was fitted to: {_few(told)}. Predictions there are "
+            f"{are(len(told), 'column')} far from what the model was fitted to: {_few(told)}. "
+            "Predictions there are "
             "extrapolated; check units and coding.",
             UserWarning,
             stacklevel=5,

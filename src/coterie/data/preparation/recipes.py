@@ -1,17 +1,20 @@
-"""What to do with columns before a fit, in the words of a user: recipes, which the shell and studies have, too.
+"""What to do with columns before a fit, in the words of a user: recipes, which the shell and
+studies have, too.
 
     standardise                    (x − mean) / standard deviation, of the rows of all parties
     min-max                        (x − smallest) / (largest − smallest)
     impute, impute(mean)           missing numbers become the mean; impute(0): that number
     impute(mean, indicator)        ... and a column says where they were missing
     polynomial(3)                  x, x², x³
-    spline(5), spline(5, 2)        B-splines with 5 knots at quantiles, of degree 3 or of another one
-    one-hot, one-hot(10)           a column for each category; those with fewer than 10 rows in all share one
+    spline(5), spline(5, 2)        B-splines with 5 knots at quantiles, of degree 3 or of another
+                                   one
+    one-hot, one-hot(10)           a column for each category; those with fewer than 10 rows in all
+                                   share one
     one-hot(10, drop-first)        ... without the first column, for fits without a penalty
     keep                           as it is
 
-Several steps stand in their order: "impute, standardise". A recipe alone is for all columns of its kind, one-hot for
-text and the others for numbers; "age: spline(5)" is for one column.
+Several steps stand in their order: "impute, standardise". A recipe alone is for all columns of its
+kind, one-hot for text and the others for numbers; "age: spline(5)" is for one column.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ class Step:
 
     name: str
     number: float | None = None
-    """The degree, the number of knots, the least rows of a category, the number that fills in; None: the usual one."""
+    """The degree, the number of knots, the least rows of a category, the number that fills in;
+    None: the usual one.
+    """
     degree: int = 3
     """Of a spline."""
     flag: bool = False
@@ -67,7 +72,9 @@ class Preparation:
     text: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
     _recipes: dict[str, tuple[Step, ...]] = field(init=False, repr=False, compare=False)
-    _defaults: tuple[tuple[Step, ...], tuple[Step, ...]] = field(init=False, repr=False, compare=False)
+    _defaults: tuple[tuple[Step, ...], tuple[Step, ...]] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         columns: Any = self.columns
@@ -76,7 +83,8 @@ class Preparation:
             given += [*columns.keys(), *columns.values()]
         if not isinstance(columns, Mapping) or not all(isinstance(part, str) for part in given):
             raise InvalidInput(
-                "a preparation takes recipes as text: co.Preparation('standardise', text='one-hot(10)', "
+                "a preparation takes recipes as text: co.Preparation('standardise', "
+                "text='one-hot(10)', "
                 "columns={'age': 'spline(5)'})."
             )
         recipes = {name: recipe_of(recipe, name) for name, recipe in self.columns.items()}
@@ -84,33 +92,44 @@ class Preparation:
         text = recipe_of(self.text, "text") if self.text else ()
         if any(step.name == "one-hot" for step in numbers):
             raise InvalidInput(
-                f"numbers = {self.numbers!r}: one-hot is for text; name the columns of numbers it is for."
+                f"numbers = {self.numbers!r}: one-hot is for text; name the columns of numbers it "
+                "is for."
             )
         if text and text[0].name != "one-hot":
-            raise InvalidInput(f"text = {self.text!r}: text can only become columns of categories, with one-hot.")
+            raise InvalidInput(
+                f"text = {self.text!r}: text can only become columns of categories, with one-hot."
+            )
         object.__setattr__(self, "_recipes", recipes)
         object.__setattr__(self, "_defaults", (numbers, text))
 
     @staticmethod
     def of(given: Any) -> Preparation:
-        """A preparation of whatever stands for one: recipes, each alone or as "column: recipe", or a table of them."""
+        """A preparation of whatever stands for one: recipes, each alone or as "column: recipe", or
+        a table of them.
+        """
         if isinstance(given, Preparation):
             return given
         if isinstance(given, str):
             given = [given]
         if isinstance(given, Mapping):
             for name in given.keys() - {"numbers", "text", "columns"}:
-                raise UnknownName("part of a preparation", str(name), ("numbers", "text", "columns"))
+                raise UnknownName(
+                    "part of a preparation", str(name), ("numbers", "text", "columns")
+                )
             return Preparation(**given)
         lines: list[Any] = list(given) if isinstance(given, Iterable) else [None]
         if not all(isinstance(line, str) for line in lines):
-            raise InvalidInput(f"prepare is a co.Preparation, or recipes such as 'standardise', not {given!r}.")
+            raise InvalidInput(
+                f"prepare is a co.Preparation, or recipes such as 'standardise', not {given!r}."
+            )
         return _from_lines(lines)
 
     @staticmethod
     def from_settings(settings: Mapping[str, Any]) -> Preparation:
         """The preparation with the settings that a certificate has."""
-        return Preparation.of({name: value for name, value in settings.items() if name != "numbers_given"})
+        return Preparation.of(
+            {name: value for name, value in settings.items() if name != "numbers_given"}
+        )
 
     @staticmethod
     def load(path: str | Path) -> Preparation:
@@ -123,14 +142,20 @@ class Preparation:
             raise InvalidInput(f"{path}: {error}") from error
 
     def recipe(self, column: str, text: bool) -> tuple[Step, ...]:
-        """The steps for a column of that name, which has text or not; none: there is no recipe for it."""
+        """The steps for a column of that name, which has text or not; none: there is no recipe for
+        it.
+        """
         numbers, texts = self._defaults
         return self._recipes.get(column, texts if text else numbers)
 
     @property
     def texts(self) -> frozenset[str]:
-        """The named columns that become categories: their cells are text in a CSV file, as 007 is not 7."""
-        return frozenset(name for name, steps in self._recipes.items() if steps[0].name == "one-hot")
+        """The named columns that become categories: their cells are text in a CSV file, as 007 is
+        not 7.
+        """
+        return frozenset(
+            name for name, steps in self._recipes.items() if steps[0].name == "one-hot"
+        )
 
     @property
     def steps(self) -> list[Step]:
@@ -141,7 +166,10 @@ class Preparation:
     def lines(self) -> list[str]:
         """The recipes as `of` takes them, one for each kind or column."""
         alone = [self.numbers if self.numbers != "keep" else "", self.text]
-        return [*filter(None, alone), *(f"{name}: {recipe}" for name, recipe in self.columns.items())]
+        return [
+            *filter(None, alone),
+            *(f"{name}: {recipe}" for name, recipe in self.columns.items()),
+        ]
 
     def settings(self) -> dict[str, Any]:
         """What makes it again."""
@@ -169,7 +197,8 @@ def _from_lines(lines: Iterable[str]) -> Preparation:
             value = line.strip()
         if key in place:
             raise InvalidInput(
-                f"there are two recipes for {key}: {place[key]!r} and {value!r}. Join them with a comma."
+                f"there are two recipes for {key}: {place[key]!r} and {value!r}. Join them with a "
+                "comma."
             )
         place[key] = value
     return Preparation(**found)
@@ -183,19 +212,28 @@ def recipe_of(written: str, where: str) -> tuple[Step, ...]:
     if "keep" in names and len(names) > 1:
         raise InvalidInput(f"{where}: {written!r}: keep stands alone.")
     if "one-hot" in names and len(names) > 1:
-        raise InvalidInput(f"{where}: {written!r}: one-hot stands alone; a missing value is a category of its own.")
+        raise InvalidInput(
+            f"{where}: {written!r}: one-hot stands alone; a missing value is a category of its own."
+        )
     if "impute" in names[1:]:
         raise InvalidInput(f"{where}: {written!r}: impute comes first.")
     if names.count("polynomial") + names.count("spline") > 1:
-        raise InvalidInput(f"{where}: {written!r}: a column takes one of polynomial and spline, once.")
+        raise InvalidInput(
+            f"{where}: {written!r}: a column takes one of polynomial and spline, once."
+        )
     return steps
 
 
 def _step(written: str, where: str) -> Step:
     matched = _STEP.fullmatch(written)
     if matched is None:
-        raise InvalidInput(f"{where}: {written.strip()!r} is not a step; write, say, impute, standardise or spline(5).")
-    name = {"standardize": "standardise", "minmax": "min-max", "onehot": "one-hot"}.get(matched[1], matched[1])
+        raise InvalidInput(
+            f"{where}: {written.strip()!r} is not a step; write, say, impute, standardise or "
+            "spline(5)."
+        )
+    name = {"standardize": "standardise", "minmax": "min-max", "onehot": "one-hot"}.get(
+        matched[1], matched[1]
+    )
     if name not in STEPS:
         raise UnknownName("step of a preparation", name, STEPS)
     given = [part.strip() for part in (matched[2] or "").split(",") if part.strip()]
@@ -216,7 +254,9 @@ def _impute(name: str, given: list[str], where: str) -> Step:
     try:
         (number,) = map(float, rest)
     except ValueError:
-        raise InvalidInput(f"{where}: write impute(mean), impute(0), or impute(mean, indicator).") from None
+        raise InvalidInput(
+            f"{where}: write impute(mean), impute(0), or impute(mean, indicator)."
+        ) from None
     if number != number or abs(number) == float("inf"):
         raise InvalidInput(f"{where}: impute takes a finite number.")
     return Step(name, number, flag=flag)
@@ -224,7 +264,9 @@ def _impute(name: str, given: list[str], where: str) -> Step:
 
 def _whole(part: str, least: int, most: int, where: str, what: str) -> int:
     if not part.isdigit() or not least <= int(part) <= most:
-        raise InvalidInput(f"{where}: {what} is a whole number from {least} to {most}, not {part!r}.")
+        raise InvalidInput(
+            f"{where}: {what} is a whole number from {least} to {most}, not {part!r}."
+        )
     return int(part)
 
 
@@ -246,7 +288,11 @@ def _one_hot(name: str, given: list[str], where: str) -> Step:
     rest = [part for part in given if part != "drop-first"]
     if len(rest) > 1:
         raise InvalidInput(f"{where}: write one-hot, one-hot(10) or one-hot(10, drop-first).")
-    return Step(name, _whole(rest[0], 1, 10**9, where, "the least number of rows") if rest else None, flag=flag)
+    return Step(
+        name,
+        _whole(rest[0], 1, 10**9, where, "the least number of rows") if rest else None,
+        flag=flag,
+    )
 
 
 _READERS = {

@@ -1,12 +1,15 @@
-"""What `method="auto"` assumes: how large the data is, how good the link is, and what a method would take there.
+"""What `method="auto"` assumes: how large the data is, how good the link is, and what a method
+would take there.
 
     seconds = turns · latency + bits of the busiest sender / bandwidth + local work / speed
 
-A turn is one hop; a `Sum` takes two to a server and back, or twice the depth of the tree. On a link every agent has a
-machine of its own; in memory one machine does the work of all, and messages cost next to nothing. How many rounds a
-method takes that knows slopes only depends on κ, the curvature of the loss over that of the penalty. All numbers are
-calibrated on the twenty problems of `benchmarks/auto_problems.py` that are for it, and docs/auto.md says how good they
-are on twenty others. They are for choosing between methods and nothing else: no certificate and no bill rests on them.
+A turn is one hop; a `Sum` takes two to a server and back, or twice the depth of the tree. On a link
+every agent has a machine of its own; in memory one machine does the work of all, and messages cost
+next to nothing. How many rounds a method takes that knows slopes only depends on κ, the curvature
+of the loss over that of the penalty. All numbers are calibrated on the twenty problems of
+`benchmarks/auto_problems.py` that are for it, and docs/auto.md says how good they are on twenty
+others. They are for choosing between methods and nothing else: no certificate and no bill rests on
+them.
 """
 
 from __future__ import annotations
@@ -26,8 +29,12 @@ MEASURED = "measured: the calibration set of docs/auto.md"
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    first_order: float = tuned(2.0, "The score of the best first-order method; twice as fast is twice as much.")
-    smooth_rounds: float = tuned(15.0, "Rounds of a first-order method to 1e-6, for κ = 1, ...", MEASURED)
+    first_order: float = tuned(
+        2.0, "The score of the best first-order method; twice as fast is twice as much."
+    )
+    smooth_rounds: float = tuned(
+        15.0, "Rounds of a first-order method to 1e-6, for κ = 1, ...", MEASURED
+    )
     kinks_rounds: float = tuned(500.0, "... and where the loss has kinks.", MEASURED)
     flat: float = tuned(1000.0, "κ where the penalty is not curved, ...", MEASURED)
     steepest: float = tuned(1e4, "... the most that counts, ...", MEASURED)
@@ -35,10 +42,14 @@ class _Tuning(Tuning):
     sweeps: float = tuned(10.0, "Passes over its own rows in one of its rounds.", MEASURED)
     speed: float = tuned(1e9, "Multiplications a second of one agent, ...", MEASURED)
     blas_speed: float = tuned(2e10, "... those of dense matrix products, ...", MEASURED)
-    sparse_pass: float = tuned(3.0, "... how much longer a pass over sparse rows takes, ...", MEASURED)
+    sparse_pass: float = tuned(
+        3.0, "... how much longer a pass over sparse rows takes, ...", MEASURED
+    )
     dense_pass: float = tuned(0.7, "... and over dense ones.", MEASURED)
     call: float = tuned(1e-4, "Seconds of one agent for a `Sum` beside its work.", MEASURED)
-    dense: float = tuned(0.3, "From this share of numbers that are not 0 on, products are dense.", below=1)
+    dense: float = tuned(
+        0.3, "From this share of numbers that are not 0 on, products are dense.", below=1
+    )
 
 
 TUNING = _Tuning()
@@ -56,7 +67,11 @@ class Link:
     """Whether it is the memory of one machine, which does the work of all agents."""
 
     def __str__(self) -> str:
-        return "in memory" if self.memory else f"at {1e3 * self.latency:g} ms and {self.bandwidth / 1e6:g} Mbit/s"
+        return (
+            "in memory"
+            if self.memory
+            else f"at {1e3 * self.latency:g} ms and {self.bandwidth / 1e6:g} Mbit/s"
+        )
 
 
 LINK = Link()
@@ -91,7 +106,11 @@ class Sizes:
     @property
     def rows_work(self) -> float:
         """Multiplications, at `speed`, of one pass over one agent's rows."""
-        return max(self.nonzeros, self.rows) / self.agents * (TUNING.dense_pass if self.dense else TUNING.sparse_pass)
+        return (
+            max(self.nonzeros, self.rows)
+            / self.agents
+            * (TUNING.dense_pass if self.dense else TUNING.sparse_pass)
+        )
 
     @property
     def dense(self) -> bool:
@@ -105,7 +124,9 @@ def products_work(sizes: Sizes, width: float) -> float:
         each = TUNING.speed / TUNING.blas_speed
     else:
         each = 1.0
-    return 0.5 * max(sizes.nonzeros, sizes.rows) / sizes.agents * min(width, sizes.row_length) * each
+    return (
+        0.5 * max(sizes.nonzeros, sizes.rows) / sizes.agents * min(width, sizes.row_length) * each
+    )
 
 
 def equations_work(width: float) -> float:
@@ -114,10 +135,11 @@ def equations_work(width: float) -> float:
 
 
 def root_condition(problem: Problem, sizes: Sizes) -> float:
-    """The fourth root of κ, the curvature of the loss over that of the penalty, for columns of scale 1.
+    """The fourth root of κ, the curvature of the loss over that of the penalty, for columns of
+    scale 1.
 
-    Of n rows of d independent columns, the curvatures of all directions are within ((1 + √(d/n)) / (1 − √(d/n)))² of
-    each other (Marchenko and Pastur, 1967), however small the penalty's is.
+    Of n rows of d independent columns, the curvatures of all directions are within ((1 + √(d/n)) /
+    (1 − √(d/n)))² of each other (Marchenko and Pastur, 1967), however small the penalty's is.
     """
     ridge = problem.penalty.strong_convexity
     bend = getattr(problem.loss, "smoothness", math.inf)
@@ -147,12 +169,16 @@ class Outlook:
 
     def seconds(self, network: Network, sizes: Sizes) -> float:
         """What all rounds take."""
-        return self.rounds * _sum_seconds(network, sizes.link, self.sums, self.scalars) + self.computing(sizes)
+        return self.rounds * _sum_seconds(
+            network, sizes.link, self.sums, self.scalars
+        ) + self.computing(sizes)
 
     def computing(self, sizes: Sizes) -> float:
         """What they take of that to compute."""
         own = self.work / TUNING.speed + self.sums * TUNING.call
-        return self.rounds * (own * (sizes.agents if sizes.link.memory else 1) + self.shared / TUNING.speed)
+        return self.rounds * (
+            own * (sizes.agents if sizes.link.memory else 1) + self.shared / TUNING.speed
+        )
 
 
 def first_order(problem: Any, sizes: Sizes) -> Outlook:
@@ -167,14 +193,19 @@ def first_order(problem: Any, sizes: Sizes) -> Outlook:
 def worth(problem: Problem, network: Network, sizes: Sizes, outlook: Outlook) -> tuple[float, str]:
     """The score of a method with that outlook, against a first-order method, and why."""
     taken, usual = (one.seconds(network, sizes) for one in (outlook, first_order(problem, sizes)))
-    reason = f"{outlook.what}: about {taken:.2g} s, against {usual:.2g} s for a first-order method, {sizes.link}"
+    reason = (
+        f"{outlook.what}: about {taken:.2g} s, against {usual:.2g} s for a first-order method, "
+        f"{sizes.link}"
+    )
     return TUNING.first_order * usual / taken, reason
 
 
 def expected(
     problem: Any, network: Network, sizes: Sizes, outlook: Outlook | None, score: float
 ) -> tuple[float, float, float]:
-    """What "auto" expects of a method with that score: rounds, seconds, and those of them to compute."""
+    """What "auto" expects of a method with that score: rounds, seconds, and those of them to
+    compute.
+    """
     if outlook is not None:
         return outlook.rounds, outlook.seconds(network, sizes), outlook.computing(sizes)
     usual = first_order(problem, sizes)
@@ -187,4 +218,6 @@ def _sum_seconds(network: Network, link: Link, sums: float, scalars: float) -> f
     copies = network.agents
     if not network.server:
         copies = np.bincount(tree.parents[tree.parents >= 0], minlength=1).max() + 1
-    return float(sums * 2 * max(tree.depth, 1) * link.latency + copies * 64 * scalars / link.bandwidth)
+    return float(
+        sums * 2 * max(tree.depth, 1) * link.latency + copies * 64 * scalars / link.bandwidth
+    )

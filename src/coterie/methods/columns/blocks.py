@@ -1,16 +1,22 @@
-"""Columns sent once, each party's under a secret rotation, to the party with the labels: for many rows and few columns.
+"""Columns sent once, each party's under a secret rotation, to the party with the labels: for many
+rows and few columns.
 
-    X_j R_j        n · d_j numbers, hop by hop to the agent with the labels; R_j a random rotation that j alone knows
-    R_jᵀ w_j       the coefficients, back in one `Sum`, where a rotation leaves the penalty as it is: none, l2, groups
-                   (each is rotated by itself); the agent with the labels solved the whole problem: `pooled.py`
-    rounds         for l1 and elasticnet those of `lbfgs`, with messages of a number per column: `couriers.py`
+    X_j R_j        n · d_j numbers, hop by hop to the agent with the labels; R_j a random rotation
+                   that j alone knows
+    R_jᵀ w_j       the coefficients, back in one `Sum`, where a rotation leaves the penalty as it
+                   is: none, l2, groups (each is rotated by itself); the agent with the labels
+                   solved the whole problem: `pooled.py`
+    rounds         for l1 and elasticnet those of `lbfgs`, with messages of a number per column:
+                   `couriers.py`
 
 Agents of one owner do not rotate, so that there l1 needs no rounds either.
-No message and no certificate tells the slope of the loss at single rows, so parties without labels do not learn them.
-The others have to trust the agent with the labels: it proves the gap with the columns that it was sent.
+No message and no certificate tells the slope of the loss at single rows, so parties without labels
+do not learn them. The others have to trust the agent with the labels: it proves the gap with the
+columns that it was sent.
 
-The way is a tree of shortest paths. A block that passes through others is encrypted for the agent with the labels
-(X25519, HKDF, ChaCha20-Poly1305); all of this is said with `Ask(tell=)`, so that it is billed hop by hop.
+The way is a tree of shortest paths. A block that passes through others is encrypted for the agent
+with the labels (X25519, HKDF, ChaCha20-Poly1305); all of this is said with `Ask(tell=)`, so that it
+is billed hop by hop.
 """
 
 from __future__ import annotations
@@ -45,7 +51,10 @@ NONCE = bytes(12)
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    pairs: int = tuned(10, "Pairs to remember beside l1: messages of 2 k² numbers would be most of what rounds send.")
+    pairs: int = tuned(
+        10,
+        "Pairs to remember beside l1: messages of 2 k² numbers would be most of what rounds send.",
+    )
 
 
 TUNING = _Tuning()
@@ -77,22 +86,32 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocks(Lbfgs):
-    """L-BFGS whose rounds cost a number per column, after the columns were sent once under secret rotations."""
+    """L-BFGS whose rounds cost a number per column, after the columns were sent once under secret
+    rotations.
+    """
 
     name: ClassVar[str] = "blocks"
     state: ClassVar[type] = State
-    summary: ClassVar[str] = "columns sent once, rotated, to the party with the labels: for many rows, every loss"
+    summary: ClassVar[str] = (
+        "columns sent once, rotated, to the party with the labels: for many rows, every loss"
+    )
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
-            "your columns, once, each row multiplied by a secret rotation, to the label party alone (encrypted where "
-            "they pass through others); with an l1 penalty then in every round one rotated number per column, and "
+            "your columns, once, each row multiplied by a secret rotation, to the label party "
+            "alone (encrypted where "
+            "they pass through others); with an l1 penalty then in every round one rotated number "
+            "per column, and "
             "inner products of your steps as part of a sum"
         ),
         learned=(
-            "the label party: all distances and angles between rows in your columns; columns that are independent "
-            "and not normal, or binary, can be unmixed (ICA), and a single column is there up to its sign. Columns "
-            "of a group are rotated among themselves only. Other parties: their own coefficients and gradients, a "
-            "number per column and, with l1, round, and no labels while there are more rows than these numbers"
+            "the label party: all distances and angles between rows in your columns; columns that "
+            "are independent "
+            "and not normal, or binary, can be unmixed (ICA), and a single column is there up to "
+            "its sign. Columns "
+            "of a group are rotated among themselves only. Other parties: their own coefficients "
+            "and gradients, a "
+            "number per column and, with l1, round, and no labels while there are more rows than "
+            "these numbers"
         ),
         secure="the same for the label party: columns go to it alone, and are no sums",
         most=lambda case: _most(case),
@@ -104,8 +123,15 @@ class Blocks(Lbfgs):
     first_look: ClassVar[int] = 1
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or not _is_for(problem) or not moves(sizes) or find_spec("cryptography") is None:
+    def score(
+        cls, problem: Problem, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str] | None:
+        if (
+            sizes is None
+            or not _is_for(problem)
+            or not moves(sizes)
+            or find_spec("cryptography") is None
+        ):
             return None
         if _has_groups(problem) and not pooled.fits(sizes.columns):
             return None
@@ -114,8 +140,10 @@ class Blocks(Lbfgs):
         each = per_row(sent, sizes.rows)
         taken = seconds(problem, network, sizes)
         return SCORE + cheaper(taken, "blocks", other), (
-            f"to move the columns once is expected to send about {each['blocks']} numbers per row, against "
-            f"{each[other]} for {other}, which leaves them where they are, and to take about {taken['blocks']:.2g} s, "
+            f"to move the columns once is expected to send about {each['blocks']} numbers per "
+            "row, against "
+            f"{each[other]} for {other}, which leaves them where they are, and to take about "
+            f"{taken['blocks']:.2g} s, "
             f"against {taken[other]:.2g} s, {sizes.link}"
         )
 
@@ -123,12 +151,17 @@ class Blocks(Lbfgs):
     def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
         """Where the columns are moved to the labels and the whole problem is solved there."""
         alone = _is_for(problem) and not _has_kinks_along_axes(problem)
-        return pooled.fits(sizes.columns) and find_spec("cryptography") is not None and (alone or not sizes.apart)
+        return (
+            pooled.fits(sizes.columns)
+            and find_spec("cryptography") is not None
+            and (alone or not sizes.apart)
+        )
 
     def check(self, problem: Problem, network: Network) -> None:
         if not _is_for(problem) and not _has_equal_bounds(problem):
             raise InvalidProblem(
-                f"blocks is for the penalties none, l2, l1, elasticnet and group, and this problem has "
+                "blocks is for the penalties none, l2, l1, elasticnet and group, and this "
+                "problem has "
                 f"{problem.penalty.name!r}. Use {self.instead}."
             )
 
@@ -140,7 +173,9 @@ class Blocks(Lbfgs):
     def start(self, agent: Agent) -> Protocol[State]:
         rotation = rotation_of(agent)
         sent = yield from _gathered(agent, rotation)
-        return (yield from self._with(agent, agent.first_model().astype(float), None, rotation, sent))
+        return (
+            yield from self._with(agent, agent.first_model().astype(float), None, rotation, sent)
+        )
 
     def warm(self, agent: Agent, state: ColumnsState, point: Point) -> Protocol[State]:
         assert isinstance(state, State)
@@ -157,7 +192,9 @@ class Blocks(Lbfgs):
                 v = NOTHING
             plain = ColumnsState(w, NOTHING, Memory.empty(0, 0), NOTHING, v=v, cost=0.0)
         else:
-            plain = yield from self._started(agent, w, dual, couriers.Blocks(rotation, sent.place, sent.columns))
+            plain = yield from self._started(
+                agent, w, dual, couriers.Blocks(rotation, sent.place, sent.columns)
+            )
         known: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
         return State(**known, rotation=rotation, **sent._asdict())
 
@@ -170,7 +207,9 @@ class Blocks(Lbfgs):
         width = state.columns.shape[1]
         if agent.data.y is None:
             received = yield Sum(np.zeros(width))
-            return replace(state, w=state.rotation @ received[state.place : state.place + len(state.rotation)])
+            return replace(
+                state, w=state.rotation @ received[state.place : state.place + len(state.rotation)]
+            )
         w, v = _solved_once(agent, state)
         own = agent.data.d
         yield Sum(w[own : own + width])
@@ -189,7 +228,9 @@ class Blocks(Lbfgs):
 
 
 def _most(case: Case) -> Counts | None:
-    """The largest counts of a round: as those of `lbfgs`, with a number per column of all parties in place of a row."""
+    """The largest counts of a round: as those of `lbfgs`, with a number per column of all parties
+    in place of a row.
+    """
     if case.all_columns is None:
         return None
     collectives, numbers = most_of_products(Lbfgs.memory, 2, _has_kinks_along_axes(case.problem))
@@ -233,7 +274,9 @@ def _rotates(agent: Agent) -> bool:
 
 
 def _groups_of(agent: Agent) -> FloatArray:
-    """The number of the group of each of its columns, counted from 0 at every agent; without groups an empty array."""
+    """The number of the group of each of its columns, counted from 0 at every agent; without groups
+    an empty array.
+    """
     pieces = agent.problem.penalty.pieces
     if pieces is None or pieces.groups is None:
         return NOTHING
@@ -259,10 +302,14 @@ def _has_kinks_along_axes(problem: Problem) -> bool:
 def _has_equal_bounds(problem: Problem) -> bool:
     """Whether its penalty is one lower and one upper bound for all coefficients."""
     pieces = problem.penalty.pieces
-    return pieces is not None and pieces.kinds == ["bounds"] and np.ndim(pieces.lower) == np.ndim(pieces.upper) == 0
+    return (
+        pieces is not None
+        and pieces.kinds == ["bounds"]
+        and np.ndim(pieces.lower) == np.ndim(pieces.upper) == 0
+    )
 
 
-# -- the columns' way --------------------------------------------------------------------------------------------------
+# -- the columns' way ------------------------------------------------------------------------------
 
 
 class Sent(NamedTuple):
@@ -292,7 +339,9 @@ class Announced(NamedTuple):
 
 
 def _gathered(agent: Agent, rotation: FloatArray) -> Protocol[Sent]:
-    """Where its columns begin among those of all without labels, and at the labels these columns."""
+    """Where its columns begin among those of all without labels, and at the labels these
+    columns.
+    """
     announced = yield from _announced(agent, rotation)
     at_once = _at_once(agent.problem, announced)
     groups = NOTHING
@@ -304,7 +353,9 @@ def _gathered(agent: Agent, rotation: FloatArray) -> Protocol[Sent]:
     public = yield from _public_key(agent, key if has_labels else None)
     bundle: FloatArray = np.empty(0, announced.dtype)
     if not has_labels and len(rotation):
-        block = np.column_stack([agent.design.forward(column.astype(announced.dtype)) for column in rotation.T])
+        block = np.column_stack(
+            [agent.design.forward(column.astype(announced.dtype)) for column in rotation.T]
+        )
         keys = (key, public) if way.distance > 1 else None
         bundle = _packed(agent.index, block, keys)
     bundle = yield from _passed_on(way, bundle)
@@ -325,23 +376,30 @@ def _announced(agent: Agent, rotation: FloatArray) -> Protocol[Announced]:
     own = [float(agent.data.d), float(_rotates(agent))]
     told = yield Sum(np.append(agent.one_hot(own_width), own))
     dtype = agent.design.dtype
-    # A proof knows what rounding to double precision can do; columns as they are stored are not rounded at all.
+    # A proof knows what rounding to double precision can do; columns as they are stored are not
+    # rounded at all.
     if told[-1] or agent.problem.intercept:
         dtype = np.dtype(float)
     return Announced(told[:-2].astype(int), int(told[-2]), bool(told[-1]), dtype)
 
 
 def _at_once(problem: Problem, announced: Announced) -> bool:
-    """Whether the agent with the labels solves the whole problem in one round; refuses a problem that needs it."""
-    at_once = pooled.fits(announced.columns) and not (_has_kinks_along_axes(problem) and announced.rotated)
+    """Whether the agent with the labels solves the whole problem in one round; refuses a problem
+    that needs it.
+    """
+    at_once = pooled.fits(announced.columns) and not (
+        _has_kinks_along_axes(problem) and announced.rotated
+    )
     if _has_equal_bounds(problem) and not at_once:
         raise InvalidProblem(
-            "between organisations, and for many columns, blocks is for the penalties none, l2, l1, elasticnet and "
+            "between organisations, and for many columns, blocks is for the penalties none, l2, "
+            "l1, elasticnet and "
             f"group; this problem has {problem.penalty.name!r}. Use tree."
         )
     if _has_groups(problem) and not at_once:
         raise InvalidProblem(
-            f"blocks solves problems with groups of at most {pooled.WIDEST} columns; this one has {announced.columns}. "
+            f"blocks solves problems with groups of at most {pooled.WIDEST} columns; this one has "
+            f"{announced.columns}. "
             "Use tree."
         )
     return at_once
@@ -361,7 +419,9 @@ def _all_groups(agent: Agent, announced: Announced) -> Protocol[FloatArray]:
 
 
 def _passed_on(way: Way, bundle: FloatArray) -> Protocol[FloatArray]:
-    """That bundle with those of all agents whose way leads through this one; the farthest agents send first."""
+    """That bundle with those of all agents whose way leads through this one; the farthest agents
+    send first.
+    """
     nothing = np.empty(0, bundle.dtype)
     for distance in range(way.depth, 0, -1):
         tells = bundle if way.distance == distance else nothing
@@ -372,7 +432,9 @@ def _passed_on(way: Way, bundle: FloatArray) -> Protocol[FloatArray]:
 
 
 def _found(agent: Agent) -> Protocol[Way]:
-    """The shortest way to the labels, asked from neighbour to neighbour; with a server all are one hop away."""
+    """The shortest way to the labels, asked from neighbour to neighbour; with a server all are one
+    hop away.
+    """
     has_labels = agent.data.y is not None
     labels_at = int(np.argmax((yield Sum(agent.one_hot(float(has_labels))))))
     if not agent.neighbours:
@@ -419,7 +481,9 @@ def _public_key(agent: Agent, key: Any) -> Protocol[bytes]:
 
 
 def _private_key(agent: Agent) -> Any:
-    """For this run alone. Agents of one owner, who have no secrets, draw the same when a conversation is replayed."""
+    """For this run alone. Agents of one owner, who have no secrets, draw the same when a
+    conversation is replayed.
+    """
     try:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     except ImportError as error:
@@ -431,16 +495,22 @@ def _private_key(agent: Agent) -> Any:
 
 
 def _packed(index: int, block: FloatArray, keys: tuple[Any, bytes] | None) -> FloatArray:
-    """A block for its way: who sent it, how many numbers follow, and these, encrypted if there are keys."""
+    """A block for its way: who sent it, how many numbers follow, and these, encrypted if there are
+    keys.
+    """
     numbers = block.ravel()
     if keys is not None:
         own, public = keys
         sealed = _cipher(own, public).encrypt(NONCE, numbers.tobytes(), None)
         numbers = np.frombuffer(own.public_key().public_bytes_raw() + sealed, block.dtype)
-    return np.concatenate([np.array([index, float(keys is not None), numbers.size], block.dtype), numbers])
+    return np.concatenate(
+        [np.array([index, float(keys is not None), numbers.size], block.dtype), numbers]
+    )
 
 
-def _unpacked(bundle: FloatArray, widths: npt.NDArray[np.intp], rows: int, key: Any) -> dict[int, FloatArray]:
+def _unpacked(
+    bundle: FloatArray, widths: npt.NDArray[np.intp], rows: int, key: Any
+) -> dict[int, FloatArray]:
     """Everybody's block."""
     from cryptography.exceptions import InvalidTag
 
@@ -454,9 +524,15 @@ def _unpacked(bundle: FloatArray, widths: npt.NDArray[np.intp], rows: int, key: 
             try:
                 plain = _cipher(key, data[:KEY_BYTES]).decrypt(NONCE, data[KEY_BYTES:], None)
             except (InvalidTag, ValueError) as error:
-                raise ProtocolError(f"blocks: the columns of agent {index} were changed on their way.") from error
+                raise ProtocolError(
+                    f"blocks: the columns of agent {index} were changed on their way."
+                ) from error
             numbers = np.frombuffer(plain, numbers.dtype)
-        if not 0 <= index < len(widths) or numbers.size != rows * widths[index] or not np.isfinite(numbers).all():
+        if (
+            not 0 <= index < len(widths)
+            or numbers.size != rows * widths[index]
+            or not np.isfinite(numbers).all()
+        ):
             raise ProtocolError(f"blocks: the columns of agent {index} are not what was announced.")
         found[index] = numbers.reshape(rows, -1)
     if len(found) != np.count_nonzero(widths):
@@ -472,4 +548,6 @@ def _cipher(own: Any, public: bytes) -> Any:
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     secret = own.exchange(X25519PublicKey.from_public_bytes(public))
-    return ChaCha20Poly1305(HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=b"coterie blocks").derive(secret))
+    return ChaCha20Poly1305(
+        HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=b"coterie blocks").derive(secret)
+    )

@@ -1,12 +1,15 @@
 """Chambolle–Pock on data split by features: what `graph-cp`, in both variants, and `tree` share.
 
-How a block of the model and the dual move, how steps are balanced when Halpern's iteration begins a new epoch, and
-where to start. The table of `graph_cp.py` says what the symbols mean.
+How a block of the model and the dual move, how steps are balanced when Halpern's iteration begins a
+new epoch, and where to start. The table of `graph_cp.py` says what the symbols mean.
 
-A block whose columns are nearly dependent is whitened, beside none and l2: its metric N_j is all of X_jᵀX_j, and not a
-number per column. It needs no message, and the step is the solution of equations that are factorised once:
+A block whose columns are nearly dependent is whitened, beside none and l2: its metric N_j is all of
+X_jᵀX_j, and not a
+number per column. It needs no message, and the step is the solution of equations that are
+factorised once:
 
-    θ⁺ = argmin n r(θ) + ⟨Xᵀλ, θ⟩ + ½ (θ − θ_old)ᵀN(θ − θ_old) / a        (N + n a ρ I) θ⁺ = N θ_old − a Xᵀλ
+    θ⁺ = argmin n r(θ) + ⟨Xᵀλ, θ⟩ + ½ (θ − θ_old)ᵀN(θ − θ_old) / a        (N + n a ρ I) θ⁺ = N θ_old
+    − a Xᵀλ
 """
 
 from __future__ import annotations
@@ -33,18 +36,30 @@ CORRELATED = "measured: powers of one column, docs/benchmarks.md"
 class _Tuning(Tuning):
     least_share: float = tuned(0.02, "c and 1 − c never go below this.", below=0.5)
     lanczos_steps: int = tuned(
-        100, "How long the agents estimate a norm at most.", "theorem: Lanczos is exact for m ≤ 100 agents"
+        100,
+        "How long the agents estimate a norm at most.",
+        "theorem: Lanczos is exact for m ≤ 100 agents",
     )
     norm_tolerance: float = tuned(1e-2, "By how much they round it to the safe side.", below=1)
     longer: float = tuned(
-        1.4, "graph-cp takes this times √m as many rounds as tree.", "measured: benchmarks/graph_cp.py --ratio"
+        1.4,
+        "graph-cp takes this times √m as many rounds as tree.",
+        "measured: benchmarks/graph_cp.py --ratio",
     )
     dependent: float = tuned(
-        100.0, "From this condition number on, in units of equal lengths, a block is whitened, ...", CORRELATED
+        100.0,
+        "From this condition number on, in units of equal lengths, a block is whitened, ...",
+        CORRELATED,
     )
-    share: float = tuned(2.0, "... if it has at most so many times n numbers.", "theorem: memory of a few n floats")
-    alike: float = tuned(0.5, "Not in tree, if κ is this share of m: blocks that say the same.", CORRELATED, below=1)
-    floor: float = tuned(1e-9, "By this share its diagonal is enlarged.", "rounding: Cholesky's of dependent columns")
+    share: float = tuned(
+        2.0, "... if it has at most so many times n numbers.", "theorem: memory of a few n floats"
+    )
+    alike: float = tuned(
+        0.5, "Not in tree, if κ is this share of m: blocks that say the same.", CORRELATED, below=1
+    )
+    floor: float = tuned(
+        1e-9, "By this share its diagonal is enlarged.", "rounding: Cholesky's of dependent columns"
+    )
 
 
 TUNING = _Tuning()
@@ -52,7 +67,9 @@ TUNING = _Tuning()
 
 def block_step(agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray) -> FloatArray:
     """prox_{n a r}(θ − a Xᵀλ), with a number a per column."""
-    return agent.problem.prox(theta - a * agent.design.adjoint(lam), agent.total * a, agent.design.intercept)
+    return agent.problem.prox(
+        theta - a * agent.design.adjoint(lam), agent.total * a, agent.design.intercept
+    )
 
 
 @remembered
@@ -80,7 +97,9 @@ def own_norms(agent: Agent, whiten: bool = True) -> FloatArray:
     return np.ones(agent.design.shape[1], agent.design.dtype)
 
 
-def own_step(agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray, whiten: bool = True) -> FloatArray:
+def own_step(
+    agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray, whiten: bool = True
+) -> FloatArray:
     """`block_step`, in the metric of the block."""
     whole = products(agent) if whiten else None
     if whole is None:
@@ -121,7 +140,9 @@ def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
 
 
 def told(agent: Agent, point: Point) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Its own block of a point, everybody's scores, and the λ of the label agent: by default the slope of the loss."""
+    """Its own block of a point, everybody's scores, and the λ of the label agent: by default the
+    slope of the loss.
+    """
     theta = point.w.astype(agent.design.dtype)
     dtype = agent.design.dtype
     scores = yield Sum(agent.design.forward(theta))
@@ -142,8 +163,12 @@ def point_at(agent: Agent, w: FloatArray, lam: FloatArray) -> Point:
     return Point(w, lam if agent.data.weights is None else lam / agent.data.weights)
 
 
-def rebalanced(s: float, c: float, duals: float, blocks: float, edges: float) -> tuple[float, float]:
-    """Half way (in logarithms) to the s and c that make duals/s + s(blocks/c + edges/(1 − c)) least."""
+def rebalanced(
+    s: float, c: float, duals: float, blocks: float, edges: float
+) -> tuple[float, float]:
+    """Half way (in logarithms) to the s and c that make duals/s + s(blocks/c + edges/(1 − c))
+    least.
+    """
     primal = math.sqrt(max(blocks, 0.0)) + math.sqrt(max(edges, 0.0))
     if duals > 0 and primal > 0:
         s = math.sqrt(s * math.sqrt(duals) / primal)
@@ -154,9 +179,13 @@ def rebalanced(s: float, c: float, duals: float, blocks: float, edges: float) ->
 
 
 def first_dual_step(agent: Agent) -> float:
-    """The slope at 0 over the scores that would bring the loss to 0 along it: for the squared loss a constant."""
+    """The slope at 0 over the scores that would bring the loss to 0 along it: for the squared loss
+    a constant.
+    """
     assert agent.statistics is not None
-    step = agent.statistics.residual**2 / (agent.design.shape[0] * agent.statistics.primal_at_start or 1.0)
+    step = agent.statistics.residual**2 / (
+        agent.design.shape[0] * agent.statistics.primal_at_start or 1.0
+    )
     return step if 0 < step < math.inf else 1.0
 
 
@@ -173,9 +202,11 @@ def block_norms(agent: Agent) -> FloatArray:
 
 
 def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Protocol[float]:
-    """‖X diag(scale)‖² over all agents' columns by Lanczos, rounded up a little: each step is a `Sum` of n numbers.
+    """‖X diag(scale)‖² over all agents' columns by Lanczos, rounded up a little: each step is a
+    `Sum` of n numbers.
 
-    Blocks that are whitened have X_j N_j^{-½}, if it is asked for, with Cholesky's factor as the root.
+    Blocks that are whitened have X_j N_j^{-½}, if it is asked for, with Cholesky's factor as the
+    root.
     """
     design = agent.design
     whole = products(agent) if whiten else None
@@ -192,7 +223,9 @@ def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Protoc
     def adjoint(scores: FloatArray) -> FloatArray:
         image: FloatArray = scale * design.adjoint(scores)
         if root is not None:
-            image = scipy.linalg.solve_triangular(root, image, trans=1).astype(image.dtype, copy=False)
+            image = scipy.linalg.solve_triangular(root, image, trans=1).astype(
+                image.dtype, copy=False
+            )
         return image
 
     vector = agent.private_random(0).standard_normal(design.shape[1]).astype(design.dtype)
@@ -220,7 +253,11 @@ def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Protoc
 
 def most_of_pooled_norm(case: Case) -> Counts:
     """The largest counts of `pooled_norm`."""
-    steps = TUNING.lanczos_steps if case.all_columns is None else min(TUNING.lanczos_steps, case.all_columns)
+    steps = (
+        TUNING.lanczos_steps
+        if case.all_columns is None
+        else min(TUNING.lanczos_steps, case.all_columns)
+    )
     return 1 + 2 * steps, 1 + steps * (case.rows + 1)
 
 
@@ -231,10 +268,12 @@ def extreme_eigenvalues(diagonal: list[float], off: list[float]) -> tuple[float,
 
 
 def traffic(network: Network) -> tuple[float, float, str]:
-    """What `graph-cp` and `tree` are expected to send, as multiples of n times the rounds of `tree`, and that in words.
+    """What `graph-cp` and `tree` are expected to send, as multiples of n times the rounds of
+    `tree`, and that in words.
 
-    Measured on rings, stars, grids and complete graphs of 4 to 32 agents: `graph-cp` takes 1.5 to 3 √m times the rounds
-    of `tree`, and more on paths. As `tree` has to estimate κ before, 1.4 √m is assumed.
+    Measured on rings, stars, grids and complete graphs of 4 to 32 agents: `graph-cp` takes 1.5 to 3
+    √m times the rounds of `tree`, and more on paths. As `tree` has to estimate κ before, 1.4 √m is
+    assumed.
     """
     m = network.agents
     edges = network.n_edges

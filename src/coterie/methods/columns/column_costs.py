@@ -1,8 +1,10 @@
-"""What methods for columns are expected to send, and to take, until a relative gap of 1e-6, beside moving the columns.
+"""What methods for columns are expected to send, and to take, until a relative gap of 1e-6, beside
+moving the columns.
 
-Rounds are those that were measured on columns that nobody tuned on (docs/benchmarks.md) and on the calibration set of
-docs/auto.md; they are for choosing between methods and nothing else. A `Sum` sends every number 2 (m − 1) times, or 2 m
-with a server; a column that moves sends n numbers for each hop to the labels.
+Rounds are those that were measured on columns that nobody tuned on (docs/benchmarks.md) and on the
+calibration set of docs/auto.md; they are for choosing between methods and nothing else. A `Sum`
+sends every number 2 (m − 1) times, or 2 m with a server; a column that moves sends n numbers for
+each hop to the labels.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ TREE_ROUNDS = 10.0
 PROOFS = 1.25
 """Certificates cost a quarter of the rounds."""
 PAIRS, EQUATIONS = 30, 3
-"""Pairs that are remembered, 8 numbers each; beside l1, so many messages of 2 k² numbers for k pairs."""
+"""Pairs that are remembered, 8 numbers each; beside l1, so many messages of 2 k² numbers for k
+pairs.
+"""
 SUMS = {"lbfgs": 4.0, "blocks": 14.0, "tree": 2.2}
 """`Sum`s in a round, with those of certificates; of `blocks`, while columns move."""
 SUMS_L1 = 7.0
@@ -31,7 +35,9 @@ ALONE_ROUNDS = 8.0
 FEW = 1500
 """Fewer columns it solves for alone, beside l1 too."""
 DENSE, SMALL = 0.25, 10**7
-"""Columns of which fewer numbers are not 0 do not move, because rotated they are dense, unless they are so small."""
+"""Columns of which fewer numbers are not 0 do not move, because rotated they are dense, unless they
+are so small.
+"""
 
 
 def numbers_sent(problem: Problem, network: Network, sizes: Sizes) -> dict[str, float]:
@@ -62,9 +68,17 @@ def seconds(problem: Problem, network: Network, sizes: Sizes) -> dict[str, float
     sent = numbers_sent(problem, network, sizes)
     alone = _alone(sizes, l1)
     each = SUMS_L1 if l1 else SUMS["lbfgs"]
-    sums = {"lbfgs": rounds * each, "blocks": SUMS["blocks"], "tree": TREE_ROUNDS * rounds * SUMS["tree"]}
+    sums = {
+        "lbfgs": rounds * each,
+        "blocks": SUMS["blocks"],
+        "tree": TREE_ROUNDS * rounds * SUMS["tree"],
+    }
     sums["blocks"] += 3.0 if alone else rounds * each
-    passes = {"lbfgs": 3 * rounds, "blocks": 1.0 if alone else 3 * rounds, "tree": 2 * TREE_ROUNDS * rounds}
+    passes = {
+        "lbfgs": 3 * rounds,
+        "blocks": 1.0 if alone else 3 * rounds,
+        "tree": 2 * TREE_ROUNDS * rounds,
+    }
     fewer = min(sizes.columns, sizes.rows)
     products = sizes.rows * fewer * sizes.columns * costs.TUNING.speed / costs.TUNING.blas_speed
     depth = max(network.tree().depth, 1)
@@ -78,7 +92,10 @@ def seconds(problem: Problem, network: Network, sizes: Sizes) -> dict[str, float
         else:
             shared = 0.0
         # All send about alike.
-        wire = sums[name] * 2 * depth * sizes.link.latency + 64 * sent[name] / senders / sizes.link.bandwidth
+        wire = (
+            sums[name] * 2 * depth * sizes.link.latency
+            + 64 * sent[name] / senders / sizes.link.bandwidth
+        )
         return wire + own * (sizes.agents if sizes.link.memory else 1) + shared
 
     return {name: taken(name) for name in sent}
@@ -94,7 +111,9 @@ def _rounds(problem: Problem) -> tuple[float, bool]:
         ridge = pieces.ridge
         l1 = pieces.threshold > 0
     smooth = "squared" if problem.loss.quadratic else "smooth"
-    return PROOFS * ROUNDS[smooth if problem.loss.smooth else "kinks beside l2" if ridge else "kinks"], l1
+    return PROOFS * ROUNDS[
+        smooth if problem.loss.smooth else "kinks beside l2" if ridge else "kinks"
+    ], l1
 
 
 def _alone(sizes: Sizes, l1: bool) -> bool:
@@ -105,7 +124,9 @@ def _alone(sizes: Sizes, l1: bool) -> bool:
 
 def per_row(sent: dict[str, float], rows: int) -> dict[str, str]:
     """The same for each row, in three digits."""
-    return {name: f"{float(f'{numbers / max(rows, 1):.3g}'):,.10g}" for name, numbers in sent.items()}
+    return {
+        name: f"{float(f'{numbers / max(rows, 1):.3g}'):,.10g}" for name, numbers in sent.items()
+    }
 
 
 def cheaper(sent: dict[str, float], one: str, other: str) -> float:

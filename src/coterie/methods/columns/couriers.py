@@ -1,11 +1,16 @@
-"""How the scores of all columns come to the agent with the labels, and the slopes back: over rows, or over columns.
+"""How the scores of all columns come to the agent with the labels, and the slopes back: over rows,
+or over columns.
 
-| courier  | the scores X p                                  | the slopes Xᵀ(s∘v)                               |
+| courier  | the scores X p                                  | the slopes Xᵀ(s∘v)
+           |
 |----------|-------------------------------------------------|--------------------------------------------------|
-| `Sums`   | a `Sum` of everybody's X_j p_j, n numbers       | one of s∘v, n numbers: each makes its own slopes |
-| `Blocks` | one of everybody's R_jᵀp_j, a number per column | one of R_jᵀX_jᵀ(s∘v), a number per column        |
+| `Sums`   | a `Sum` of everybody's X_j p_j, n numbers       | one of s∘v, n numbers: each makes its
+           own slopes |
+| `Blocks` | one of everybody's R_jᵀp_j, a number per column | one of R_jᵀX_jᵀ(s∘v), a number per
+column        |
 
-`Blocks` is for an agent with the labels that holds everybody's X_jR_j, R_j a rotation that is known to agent j alone.
+`Blocks` is for an agent with the labels that holds everybody's X_jR_j, R_j a rotation that is known
+to agent j alone.
 """
 
 from __future__ import annotations
@@ -31,7 +36,9 @@ class Sums:
     def gradients(
         self, agent: Agent, v: FloatArray, more: tuple[float, ...]
     ) -> Protocol[tuple[FloatArray, FloatArray]]:
-        """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels tells them."""
+        """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels
+        tells them.
+        """
         rows = agent.design.shape[0]
         if agent.data.y is not None:
             message = _message(agent, agent.weighted(v), more)
@@ -48,7 +55,9 @@ class Blocks:
         self.rotation = rotation
         self.place = place
         self.columns = columns
-        """R_j; where its columns begin among those of all who have no labels; and at the labels these, rotated."""
+        """R_j; where its columns begin among those of all who have no labels; and at the labels
+        these, rotated.
+        """
 
     @property
     def rotated(self) -> bool:
@@ -77,7 +86,9 @@ class Blocks:
     def gradients(
         self, agent: Agent, v: FloatArray, more: tuple[float, ...]
     ) -> Protocol[tuple[FloatArray, FloatArray]]:
-        """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels tells them."""
+        """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels
+        tells them.
+        """
         width = self.columns.shape[1]
         local = agent.data.y is not None
         weighted = agent.weighted(v) if local else v

@@ -2,10 +2,12 @@
 
 Around a centre c, one number per row, a loss with kinks is replaced by its envelope of that width:
 
-    ℓ_c(u) = max_v  u v − ℓ*(v) − (width/2)(v − c)²            with the slope v = prox_{ℓ*/width}(u/width + c)
+    ℓ_c(u) = max_v  u v − ℓ*(v) − (width/2)(v − c)²            with the slope v =
+                    prox_{ℓ*/width}(u/width + c)
 
-Its minimum is one step of the proximal point method on the dual, of which c is the last point: the envelope becomes
-exact although the width does not go to 0. Nobody but the agent with the labels needs to know c or the width.
+Its minimum is one step of the proximal point method on the dual, of which c is the last point: the
+envelope becomes exact although the width does not go to 0. Nobody but the agent with the labels
+needs to know c or the width.
 """
 
 from __future__ import annotations
@@ -22,18 +24,29 @@ from coterie.run.agent import Agent
 FARTHEST = 1e8
 """No step is longer than so many times the way."""
 EXACT, LOOKS = 1e-8, 60
-"""A step ends the search if the slope along the line is this share of the first one; at most so many looks."""
+"""A step ends the search if the slope along the line is this share of the first one; at most so
+many looks.
+"""
 
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    few: int = tuned(6, "The width becomes less for the next centre where one took fewer rounds than this ...")
-    slow: float = tuned(0.3, "... or its envelope costs more than this share of what the last one cost.", below=1)
+    few: int = tuned(
+        6, "The width becomes less for the next centre where one took fewer rounds than this ..."
+    )
+    slow: float = tuned(
+        0.3, "... or its envelope costs more than this share of what the last one cost.", below=1
+    )
     many: int = tuned(16, "The width becomes more where one took more rounds than this.")
     narrower: float = tuned(
-        0.5, "By which factor it becomes less; one over it, by which it becomes more.", below=1, costs=2.2
+        0.5,
+        "By which factor it becomes less; one over it, by which it becomes more.",
+        below=1,
+        costs=2.2,
     )
-    least_inside: float = tuned(0.1, "The least share of rows that are between kinks, in the first guess.", below=1)
+    least_inside: float = tuned(
+        0.1, "The least share of rows that are between kinks, in the first guess.", below=1
+    )
 
 
 TUNING = _Tuning()
@@ -66,7 +79,9 @@ def bend_of(agent: Agent, scores: FloatArray, v: FloatArray, width: float) -> fl
 
 
 def next_width(width: float, rounds: int, cost: float, last: float) -> float:
-    """The width around the next centre, when this one took so many rounds, and what it and the last one cost."""
+    """The width around the next centre, when this one took so many rounds, and what it and the last
+    one cost.
+    """
     if rounds > TUNING.many:
         return width / TUNING.narrower
     fast = rounds < TUNING.few or cost > TUNING.slow * last
@@ -82,12 +97,17 @@ def step_along(
     penalty: tuple[float, float],
     most: float,
 ) -> float:
-    """The t up to `most` that minimises (1/n) Σ s ℓ(scores + t image) + a t + ½ b t², where the penalty is (a, b); 0
-    where the way does not lead down."""
+    """The t up to `most` that minimises (1/n) Σ s ℓ(scores + t image) + a t + ½ b t², where the
+    penalty is (a, b); 0 where the way does not lead down.
+    """
     weighted = agent.weighted(image) / agent.total
 
     def slope(t: float) -> float:
-        return float(gradients(agent, scores + t * image, centre, width) @ weighted) + penalty[0] + t * penalty[1]
+        return (
+            float(gradients(agent, scores + t * image, centre, width) @ weighted)
+            + penalty[0]
+            + t * penalty[1]
+        )
 
     low = 0.0
     at_low = slope(0.0)
@@ -101,7 +121,8 @@ def step_along(
         low = high
         at_low = at_high
         high = 4.0 * high
-    # Regula falsi in Illinois's form: it stays between, and for a quadratic its first look is exact.
+    # Regula falsi in Illinois's form: it stays between, and for a quadratic its first look is
+    # exact.
     kept = 0
     for look in range(1, LOOKS + 1):
         # Every third look is half way: a loss may be as steep as eᵘ.

@@ -1,4 +1,5 @@
-"""The whole problem at one agent, which holds everybody's columns: solved there by a method for rows, without a word.
+"""The whole problem at one agent, which holds everybody's columns: solved there by a method for
+rows, without a word.
 
 | loss          | method           |
 |---------------|------------------|
@@ -6,8 +7,8 @@
 | smooth        | `newton`         |
 | with kinks    | `interior-point` |
 
-The end is a gap of rounding, proven there, because nobody at this agent knows the tolerance of the run. Where that
-method ends far from it, a careful agent goes on: see `careful.py`.
+The end is a gap of rounding, proven there, because nobody at this agent knows the tolerance of the
+run. Where that method ends far from it, a careful agent goes on: see `careful.py`.
 """
 
 from __future__ import annotations
@@ -34,9 +35,17 @@ from coterie.run.collectives import alone
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    exact: float = tuned(1e-13, "The relative gap at which it ends.", "rounding: what float64 data proves")
-    patience: int = tuned(3, "Rounds without a smaller gap after which it ends, ...", "rounding: gaps of rounding jump")
-    close: float = tuned(1e-7, "... if the relative gap is at most this; else ...", "measured: 1,000 seeded problems")
+    exact: float = tuned(
+        1e-13, "The relative gap at which it ends.", "rounding: what float64 data proves"
+    )
+    patience: int = tuned(
+        3,
+        "Rounds without a smaller gap after which it ends, ...",
+        "rounding: gaps of rounding jump",
+    )
+    close: float = tuned(
+        1e-7, "... if the relative gap is at most this; else ...", "measured: 1,000 seeded problems"
+    )
     long_patience: int = tuned(25, "... after so many.", "measured: 1,000 seeded problems")
     rounds: int = tuned(200, "Maximum number of rounds.", "measured: 5 to 40 suffice")
 
@@ -50,7 +59,8 @@ def fits(columns: int) -> bool:
 
 
 def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The model, its own columns first, then everybody's, then the intercept; and a dual that proves it.
+    """The model, its own columns first, then everybody's, then the intercept; and a dual that
+    proves it.
 
     `groups` are those of everybody's columns, where the penalty has groups.
     """
@@ -63,7 +73,11 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
     if agent.careful:
         whole = whole.made_careful()
     best, bound = _descended(whole, None)
-    if not whole.careful and bound.gap > TUNING.close * whole.known.gap_unit and not agent.should_stop():
+    if (
+        not whole.careful
+        and bound.gap > TUNING.close * whole.known.gap_unit
+        and not agent.should_stop()
+    ):
         whole = whole.made_careful()
         again, closer = _descended(whole, best)
         best = again if closer.gap < bound.gap else best

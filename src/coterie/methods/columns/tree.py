@@ -1,16 +1,23 @@
-"""Chambolle–Pock with exact sums over a spanning tree, or through a server: columns split over agents, labels at one.
+"""Chambolle–Pock with exact sums over a spanning tree, or through a server: columns split over
+agents, labels at one.
 
-`graph-cp` gives every agent its own copy of the dual λ and lets neighbours bring the copies together. Where a `Sum`
-over all agents is possible there is only one λ, and the iteration is that of a single agent with all the columns:
+`graph-cp` gives every agent its own copy of the dual λ and lets neighbours bring the copies
+together. Where a `Sum`
+over all agents is possible there is only one λ, and the iteration is that of a single agent with
+all the columns:
 
-    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ)                                        a_j = 1 / (s κ N_j)
-    u⁺   = u + Σ_j X_j(θ_j⁺ − θ_j)                                                  a `Sum` of n numbers
-    λ⁺   = prox_{s ℓ*}(λ + s(2u⁺ − u))                                              told by the label agent: another
+    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ)                                        a_j = 1 / (s κ
+    N_j)
+    u⁺   = u + Σ_j X_j(θ_j⁺ − θ_j)                                                  a `Sum` of n
+         numbers
+    λ⁺   = prox_{s ℓ*}(λ + s(2u⁺ − u))                                              told by the
+         label agent: another
 
-κ = ‖[X_1 N_1^{-1/2} ... X_m N_m^{-1/2}]‖², between 1 and m, is estimated by the agents beforehand. Blocks of nearly
-dependent columns are whitened, unless κ says that all blocks are much the same. Halpern's form, the
-restarts and the balance of the steps are those of `graph-cp` with no edges to weigh; the label agent alone decides
-them, and tells the others in the second `Sum`: to look at the residual in every round takes no message of its own.
+κ = ‖[X_1 N_1^{-1/2} ... X_m N_m^{-1/2}]‖², between 1 and m, is estimated by the agents beforehand.
+Blocks of nearly dependent columns are whitened, unless κ says that all blocks are much the same.
+Halpern's form, the restarts and the balance of the steps are those of `graph-cp` with no edges to
+weigh; the label agent alone decides them, and tells the others in the second `Sum`: to look at the
+residual in every round takes no message of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +57,9 @@ from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Case, C
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where one agent stands between two rounds. What only the label agent needs is empty elsewhere."""
+    """Where one agent stands between two rounds. What only the label agent needs is empty
+    elsewhere.
+    """
 
     theta: FloatArray
     theta_0: FloatArray
@@ -84,14 +93,18 @@ class Tree(Method[State, Rows]):
 
     name: ClassVar[str] = "tree"
     split: ClassVar[str] = "features"
-    summary: ClassVar[str] = "primal-dual with exact sums over a spanning tree or a server, every loss"
+    summary: ClassVar[str] = (
+        "primal-dual with exact sums over a spanning tree or a server, every loss"
+    )
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the change of your partial scores, one number per row, as part of a sum along the tree; the dual comes "
+        sent="the change of your partial scores, one number per row, as part of a sum along the "
+        "tree; the dual comes "
         "back",
         learned=f"the labels, from the dual; and {SCORES_OF_BRANCHES}",
         secure=f"the labels, from the dual; and {SCORES_OF_OTHERS}",
         setup=(
-            "before the first round a few products of your columns with secret random vectors, one number per row, "
+            "before the first round a few products of your columns with secret random vectors, "
+            "one number per row, "
             "as part of a sum: of a single column this is the column up to its length"
         ),
         most=lambda case: (2, 2 * case.rows + 3),
@@ -100,11 +113,15 @@ class Tree(Method[State, Rows]):
     tells_labels: ClassVar[bool] = True
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
+    def score(
+        cls, problem: Problem, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str]:
         if network.server:
             return 1.5, "the server gives exact sums"
         graphs, mine, words = traffic(network)
-        return 1.0 + (graphs / (graphs + mine) if network.n_edges else 0.5), f"it is expected to send less: {words}"
+        return 1.0 + (
+            graphs / (graphs + mine) if network.n_edges else 0.5
+        ), f"it is expected to send less: {words}"
 
     def start(self, agent: Agent) -> Protocol[State]:
         whiten = bool((yield Sum(np.array([float(products(agent) is not None)])))[0])
@@ -121,14 +138,31 @@ class Tree(Method[State, Rows]):
         dual = lam
         if agent.data.y is None:
             u = dual = np.empty(0, lam.dtype)
-        return State(theta, theta, lam, dual, u, u, theta, dual, norms, first_dual_step(agent), 0, 0.0, None, whiten)
+        return State(
+            theta,
+            theta,
+            lam,
+            dual,
+            u,
+            u,
+            theta,
+            dual,
+            norms,
+            first_dual_step(agent),
+            0,
+            0.0,
+            None,
+            whiten,
+        )
 
     def warm(self, agent: Agent, state: State, point: Point) -> Protocol[State]:
         theta, u, lam = yield from told(agent, point)
         dual = lam
         if agent.data.y is None:
             u = dual = state.u
-        return replace(state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=dual, u=u, u_0=u, v=dual)
+        return replace(
+            state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=dual, u=u, u_0=u, v=dual
+        )
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         k = state.k
@@ -143,7 +177,10 @@ class Tree(Method[State, Rows]):
         theta_change = theta - state.theta
         # u⁺ − u = Σ_j X_j(θ_j⁺ − θ_j), and κ Σ_j ‖N_j^½Δθ_j‖²
         received = yield Sum(
-            _with(agent.design.forward(theta_change), own_weight(agent, state.norms, theta_change, state.whiten))
+            _with(
+                agent.design.forward(theta_change),
+                own_weight(agent, state.norms, theta_change, state.whiten),
+            )
         )
         v = state.v
         u = state.u
@@ -170,22 +207,39 @@ class Tree(Method[State, Rows]):
                 s = s
             received = yield Sum(_with(told, float(ends), s))
         else:
-            received = yield Sum(shared_result(received, lambda: np.zeros(received.size + 1, received.dtype)))
+            received = yield Sum(
+                shared_result(received, lambda: np.zeros(received.size + 1, received.dtype))
+            )
         theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
         lam = received[:-2]
         ends = bool(received[-2])
         s = float(received[-1])
-        after = replace(state, theta=theta_next, lam=lam, u=u, w=theta, v=v, s=s, k=k + 1, first=first, before=before)
+        after = replace(
+            state,
+            theta=theta_next,
+            lam=lam,
+            u=u,
+            w=theta,
+            v=v,
+            s=s,
+            k=k + 1,
+            first=first,
+            before=before,
+        )
         if not ends:
             return after
-        return replace(after, theta_0=theta_next, lam_0=lam if local else state.lam_0, u_0=u, k=0, before=None)
+        return replace(
+            after, theta_0=theta_next, lam_0=lam if local else state.lam_0, u_0=u, k=0, before=None
+        )
 
     def point(self, agent: Agent, state: State) -> Point:
         return point_at(agent, state.w, state.v)
 
 
 def _most_before(case: Case) -> Counts:
-    """The largest counts before the first round: two estimates of κ, the scores, and what a point needs."""
+    """The largest counts before the first round: two estimates of κ, the scores, and what a point
+    needs.
+    """
     collectives, numbers = most_of_pooled_norm(case)
     return 2 * collectives + 4, 2 * numbers + 1 + 3 * case.rows
 

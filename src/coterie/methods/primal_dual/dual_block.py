@@ -4,9 +4,10 @@
 
 together with X̃ᵀ(s∘v⁺), which is what an agent says next, and which coordinate ascent has at hand.
 
-By a cached factorisation where the loss is quadratic and the block small, else by compiled coordinate ascent, else, for
-a loss that the compiled code does not know, by accelerated proximal gradient steps. Where columns are correlated and
-the loss is smooth, sweeps go on and on: Newton's steps then take over, on the same problem in z = w − c X̃ᵀ(s∘(v − v⁰)),
+By a cached factorisation where the loss is quadratic and the block small, else by compiled
+coordinate ascent, else, for a loss that the compiled code does not know, by accelerated proximal
+gradient steps. Where columns are correlated and the loss is smooth, sweeps go on and on: Newton's
+steps then take over, on the same problem in z = w − c X̃ᵀ(s∘(v − v⁰)),
 
     z⁺ = argmin Σ_i s_i ℓ(x̃_iᵀz) + ‖z − w − c X̃ᵀ(s∘v⁰)‖² / 2c,      v⁺ = ℓ'(X̃z⁺).
 
@@ -34,11 +35,18 @@ from coterie.stats.moments import second_moment
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     small: int = tuned(1000, "Factorise min(rows, columns) up to this size.")
-    resting: int = tuned(4, "While the tolerance is rough, rows at a bound are looked at every so many rounds.")
+    resting: int = tuned(
+        4, "While the tolerance is rough, rows at a bound are looked at every so many rounds."
+    )
     run: int = tuned(64, "Rows that are read one after the other, in a random order of such runs.")
-    exactness: float = tuned(0.1, "The share of the tolerance at which gradient steps, and Newton's, stop.", below=1)
+    exactness: float = tuned(
+        0.1, "The share of the tolerance at which gradient steps, and Newton's, stop.", below=1
+    )
     first: int = tuned(4, "Sweeps before them.")
-    many: float = tuned(20.0, "A Newton step may cost so many sweeps: dense products are that much faster than these.")
+    many: float = tuned(
+        20.0,
+        "A Newton step may cost so many sweeps: dense products are that much faster than these.",
+    )
 
 
 TUNING = _Tuning()
@@ -54,11 +62,19 @@ def knows(loss: Loss) -> bool:
 
 
 def solve_block(
-    agent: Agent, v: FloatArray, Xv: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
+    agent: Agent,
+    v: FloatArray,
+    Xv: FloatArray,
+    w: FloatArray,
+    c: float,
+    tolerance: float,
+    max_epochs: int,
+    t: int,
 ) -> tuple[FloatArray, FloatArray]:
     """v⁺ and X̃ᵀ(s∘v⁺), from v and X̃ᵀ(s∘v).
 
-    v⁺ is as exact as the tolerance says: relative to the first sweep's progress, so that 0.1 is a rough answer.
+    v⁺ is as exact as the tolerance says: relative to the first sweep's progress, so that 0.1 is a
+    rough answer.
     """
     if not len(v):
         return v, Xv
@@ -81,7 +97,9 @@ def solve_block(
 
 
 def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArray:
-    """(I + c A Aᵀ) p = √s∘(X̃w − y − v⁰) for A = √s X̃, p = √s∘(v − v⁰), from eigenvectors of the smaller Gram matrix."""
+    """(I + c A Aᵀ) p = √s∘(X̃w − y − v⁰) for A = √s X̃, p = √s∘(v − v⁰), from eigenvectors of the
+    smaller Gram matrix.
+    """
     design = agent.centred
     tall = agent.design.shape[0] > agent.design.shape[1]
     if agent.data.weights is None:
@@ -167,7 +185,9 @@ def improve(
     tolerance: float,
     max_epochs: int,
 ) -> tuple[FloatArray, FloatArray, bool]:
-    """v after coordinate steps on those rows in that order, which is left otherwise; −c X̃ᵀ(s∘(v⁺ − v)); if settled."""
+    """v after coordinate steps on those rows in that order, which is left otherwise; −c X̃ᵀ(s∘(v⁺ −
+    v)); if settled.
+    """
     design = agent.centred
     X = agent.design.X
     improved = v.astype(float)
@@ -228,13 +248,17 @@ def _rows(agent: Agent) -> tuple[Any, ...]:
         *(bound.astype(float, copy=False) for bound in loss.domain(labels)),
         loss.conjugate_curvature or 0.0,
         loss.conjugate_entropy,
-        np.ones(len(labels)) if agent.data.weights is None else agent.data.weights.astype(float, copy=False),
+        np.ones(len(labels))
+        if agent.data.weights is None
+        else agent.data.weights.astype(float, copy=False),
         norms,
     )
 
 
 def at_rest(agent: Agent, v: FloatArray, t: int, every: int | None = None) -> npt.NDArray[np.bool_]:
-    """Which rows are at a bound and need not be looked at this time; in `every` so many times, each of them is."""
+    """Which rows are at a bound and need not be looked at this time; in `every` so many times, each
+    of them is.
+    """
     lower, upper = _rows(agent)[9:11]
     resting: npt.NDArray[np.bool_] = v == lower
     resting |= v == upper
@@ -244,7 +268,9 @@ def at_rest(agent: Agent, v: FloatArray, t: int, every: int | None = None) -> np
 
 
 def shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
-    """The rows in a random order of short runs: what is consecutive in memory is read several times faster."""
+    """The rows in a random order of short runs: what is consecutive in memory is read several times
+    faster.
+    """
     run = min(TUNING.run, 1 + rows // 100)
     starts = run * random.permutation(-(-rows // run))
     order: npt.NDArray[np.intp] = (starts[:, None] + np.arange(run)).ravel()
@@ -253,7 +279,9 @@ def shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
 
 @remembered
 def _sweeps_for_newton(agent: Agent) -> float:
-    """What a Newton step costs, in sweeps of coordinate ascent; infinite where it is not for the loss, or too large."""
+    """What a Newton step costs, in sweeps of coordinate ascent; infinite where it is not for the
+    loss, or too large.
+    """
     n, width = agent.design.shape
     X = agent.design.X
     loss = agent.problem.loss
@@ -268,7 +296,9 @@ def _sweeps_for_newton(agent: Agent) -> float:
 
 
 def _solved(A: FloatArray, b: FloatArray) -> FloatArray:
-    """A⁻¹b for the positive definite matrix with that upper triangle; where rounding spoils it, for its diagonal."""
+    """A⁻¹b for the positive definite matrix with that upper triangle; where rounding spoils it, for
+    its diagonal.
+    """
     _, x, failed = scipy.linalg.lapack.dposv(A, b)
     if failed:
         solution: FloatArray = b / A.diagonal()
@@ -277,7 +307,9 @@ def _solved(A: FloatArray, b: FloatArray) -> FloatArray:
     return solution
 
 
-def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolerance: float) -> FloatArray:
+def _by_newton(
+    agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolerance: float
+) -> FloatArray:
     """ℓ'(X̃z) at the least Σ s ℓ(X̃z) + ‖z − centre‖²/2c, by damped Newton steps from that z."""
     design = agent.centred
     loss = agent.loss
@@ -311,7 +343,8 @@ def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolera
                 weigh = root * np.sqrt(weights)
             inner = _solved(K, weigh * design.forward(slope))
             step = c * (c * design.adjoint(weigh * inner) - slope)
-        # P falls by half of what its slope promises at least, or the step is halved. Far from rounding the whole fits.
+        # P falls by half of what its slope promises at least, or the step is halved. Far from
+        # rounding the whole fits.
         ahead = design.forward(step).astype(float)
         length = 1.0
         promised = float(slope @ step)

@@ -1,20 +1,24 @@
 """Dual coordinate ascent in turns: agents that hand the model on, instead of working side by side.
 
-    v_[k] ← a sweep over some rows of agent k, for the dual problem of all rows with all other v fixed
-    w     ← w − X_[k](v_[k]⁺ − v_[k]) / (nλ)                           so that w = −Xv/(nλ) = ∇g*(−Xv/n) all the time
+    v_[k] ← a sweep over some rows of agent k, for the dual problem of all rows with all other v
+    fixed
+    w     ← w − X_[k](v_[k]⁺ − v_[k]) / (nλ)                           so that w = −Xv/(nλ) =
+    ∇g*(−Xv/n) all the time
 
-In every round one agent speaks and everybody hears by how much it has moved w: one `Sum`. Rules that let all agents
-work at once, such as `cocoa`, must shorten their steps by the number of agents (σ' = K); an agent on its turn need
-not, so there is no parameter, and a lap, in which everybody has swept all own rows once, does what a pass over
-undivided data does. Such a lap is K `parts` rounds: the method is for agents near to each other, where a round costs
-nothing beside a sweep, and for problems with so many columns that second-order methods are out of reach.
+In every round one agent speaks and everybody hears by how much it has moved w: one `Sum`. Rules
+that let all agents work at once, such as `cocoa`, must shorten their steps by the number of agents
+(σ' = K); an agent on its turn need not, so there is no parameter, and a lap, in which everybody has
+swept all own rows once, does what a pass over undivided data does. Such a lap is K `parts` rounds:
+the method is for agents near to each other, where a round costs nothing beside a sweep, and for
+problems with so many columns that second-order methods are out of reach.
 
-Who speaks is drawn again for each lap, from the random stream that all agents share, because always in the same order
-is up to ten times slower; and an agent speaks `parts` times in it, because parts of blocks, mixed, are nearly as good
-as rows, mixed.
+Who speaks is drawn again for each lap, from the random stream that all agents share, because always
+in the same order is up to ten times slower; and an agent speaks `parts` times in it, because parts
+of blocks, mixed, are nearly as good as rows, mixed.
 
-For K = 1 it is the method of C.-J. Hsieh and others, "A dual coordinate descent method for large-scale linear SVM"
-(2008), and of S. Shalev-Shwartz and T. Zhang, "Stochastic dual coordinate ascent methods" (2013).
+For K = 1 it is the method of C.-J. Hsieh and others, "A dual coordinate descent method for
+large-scale linear SVM" (2008), and of S. Shalev-Shwartz and T. Zhang, "Stochastic dual coordinate
+ascent methods" (2013).
 """
 
 from __future__ import annotations
@@ -69,28 +73,46 @@ class Relay(Method[State, Rows]):
     name: ClassVar[str] = "relay"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = (
-        "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty, and no intercept"
+        "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty, and no "
+        "intercept"
     )
     first_look: ClassVar[int] = 192
     one_speaker: ClassVar[bool] = True
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="how much your rows move the model, one number per column; it is not added to that of others",
+        sent=(
+            "how much your rows move the model, one number per column; it is not added to that of "
+            "others"
+        ),
         learned="a weighted sum of your rows alone, another one each round, at every party",
-        secure="the same: where one party sends alone, the sum is its message; so `relay` is refused",
+        secure=(
+            "the same: where one party sends alone, the sum is its message; so `relay` is refused"
+        ),
         most=a_number_per_column,
         before=a_number_per_column,
     )
     tells_labels: ClassVar[bool] = False
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or _why_not(problem) or problem.loss.smooth or sizes.columns <= TUNING.wide:
+    def score(
+        cls, problem: Problem, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str] | None:
+        if (
+            sizes is None
+            or _why_not(problem)
+            or problem.loss.smooth
+            or sizes.columns <= TUNING.wide
+        ):
             return None
         rounds = TUNING.expected_laps * sizes.agents * TUNING.parts
         work = sizes.rows_work / TUNING.parts
         if sizes.link.latency > work / costs.TUNING.speed:
             return None  # all would wait for messages most of the time
-        return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, 0.0, "turns are fast here", work))
+        return worth(
+            problem,
+            network,
+            sizes,
+            Outlook(rounds, 1, sizes.columns, 0.0, "turns are fast here", work),
+        )
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):
@@ -106,7 +128,9 @@ class Relay(Method[State, Rows]):
         else:
             v = point.v.astype(float)
         total = yield Sum(agent.design.adjoint(agent.weighted(v)).astype(float))
-        return State(agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total)), v)
+        return State(
+            agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total)), v
+        )
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         lap, turn = divmod(t - 1, agent.count * TUNING.parts)
@@ -130,7 +154,10 @@ class Relay(Method[State, Rows]):
 def _turns(agent: Agent, lap: int) -> list[tuple[int, int]]:
     """Who speaks in each round of that lap, and how many times it has spoken in this lap."""
     parts = TUNING.parts
-    return [divmod(int(number), parts) for number in agent.common_random(lap).permutation(agent.count * parts)]
+    return [
+        divmod(int(number), parts)
+        for number in agent.common_random(lap).permutation(agent.count * parts)
+    ]
 
 
 @remembered
@@ -148,14 +175,16 @@ def _why_not(problem: Problem) -> str | None:
     """What the method would need and the problem does not have, if anything, and what to do."""
     if not problem.penalty.quadratic:
         return (
-            f"relay needs an l2 penalty (quadratic), not {problem.penalty.name!r}. Use penalty='l2' and "
+            f"relay needs an l2 penalty (quadratic), not {problem.penalty.name!r}. Use "
+            "penalty='l2' and "
             "intercept=False, or method='proximal-1'."
         )
     if problem.intercept:
         return f"relay {NO_INTERCEPT}"
     if not knows(problem.loss):
         return (
-            "relay needs a loss whose conjugate its compiled sweeps know (conjugate_curvature or conjugate_entropy); "
+            "relay needs a loss whose conjugate its compiled sweeps know (conjugate_curvature or "
+            "conjugate_entropy); "
             f"{problem.loss.name!r} says neither. Use method='proximal-1', which takes every loss."
         )
     return None

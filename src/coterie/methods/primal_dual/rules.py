@@ -1,17 +1,28 @@
-"""The primal-dual family of "CoCoA Is ADMM" (Wu, Liu, Wang, Wang): samples split over agents around a server.
+"""The primal-dual family of "CoCoA Is ADMM" (Wu, Liu, Wang, Wang): samples split over agents around
+a server.
 
-| paper            | code             | meaning                                                                       |
+| paper            | code             | meaning
+                   |
 |------------------|------------------|-------------------------------------------------------------------------------|
-| w                | `w`              | the model, the same at every agent                                            |
-| v_[k]            | `v`              | the dual, one number per own sample                                           |
-| X_[k] v_[k]      | `Xv`             | what the agent says of it                                                     |
-| X_[k] (d × n_k)  | `agent.centred`  | its own data (rows are samples here), with the intercept's column             |
-| ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ                           |
-| η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by default               |
-| τ                | `tau`            | max over k of λmax(X_[k]ᵀ X_[k])                                              |
-| σ', γ            | `sigma`, `gamma` | CoCoA's subproblem and aggregation parameters; K and 1 by default             |
+| w                | `w`              | the model, the same at every agent
+                   |
+| v_[k]            | `v`              | the dual, one number per own sample
+                   |
+| X_[k] v_[k]      | `Xv`             | what the agent says of it
+                   |
+| X_[k] (d × n_k)  | `agent.centred`  | its own data (rows are samples here), with the intercept's
+                   column             |
+| ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ
+                   |
+| η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by
+                   default               |
+| τ                | `tau`            | max over k of λmax(X_[k]ᵀ X_[k])
+                   |
+| σ', γ            | `sigma`, `gamma` | CoCoA's subproblem and aggregation parameters; K and 1 by
+                   default             |
 
-All rules move w by prox_{ρg}(w − (ρ/n) X·) and v by a proximal step with the metric (ρη/n²) M. They differ in two
+All rules move w by prox_{ρg}(w − (ρ/n) X·) and v by a proximal step with the metric (ρη/n²) M. They
+differ in two
 lines:
 
 |                 | who moves first, and who is looked ahead            | M                 |
@@ -22,7 +33,8 @@ lines:
 | `proximal-2`    | w, then v at 2w⁺ − w                            (4) | τ I               |
 | `cocoa`         | w = ∇g*(−Xv/n), then v at w                     (5) | X_[k]ᵀ X_[k]      |
 
-With sample weights s, a sample of weight 2 is two samples: X_[k] v is a weighted sum and τ the norm of √s X.
+With sample weights s, a sample of weight 2 is two samples: X_[k] v is a weighted sum and τ the norm
+of √s X.
 """
 
 from __future__ import annotations
@@ -56,25 +68,44 @@ Auto = float | Literal["auto"]
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    smooth_first: int = tuned(4, "The first round after which ρ may change by itself, ...", costs=2.5)
-    smooth_share: float = tuned(0.5, "... and how far late changes go to the balanced one, in logarithms.", below=1)
-    kinks_pace: float = tuned(1.0, "By what factor later than 3, 6, 10, ... it may with kinks, ...", costs=2.0)
+    smooth_first: int = tuned(
+        4, "The first round after which ρ may change by itself, ...", costs=2.5
+    )
+    smooth_share: float = tuned(
+        0.5, "... and how far late changes go to the balanced one, in logarithms.", below=1
+    )
+    kinks_pace: float = tuned(
+        1.0, "By what factor later than 3, 6, 10, ... it may with kinks, ...", costs=2.0
+    )
     kinks_share: float = tuned(0.25, "... and how far late changes go there.", below=1)
-    whole_way: int = tuned(80, "With kinks, the way is measured from the start until this round, then in stretches.")
-    worth_a_change: float = tuned(1.15, "Closer than by this factor, ρ stays as it is.", above=1, costs=2.5)
-    least_way: float = tuned(0.3, "Of one agent's first guess of the way, at least this share counts as gone.", below=1)
+    whole_way: int = tuned(
+        80, "With kinks, the way is measured from the start until this round, then in stretches."
+    )
+    worth_a_change: float = tuned(
+        1.15, "Closer than by this factor, ρ stays as it is.", above=1, costs=2.5
+    )
+    least_way: float = tuned(
+        0.3, "Of one agent's first guess of the way, at least this share counts as gone.", below=1
+    )
     roughest: float = tuned(0.1, "How exactly local problems are solved at first.", below=1)
     exact_from: float = tuned(10.0, "The round from which they are solved better.")
     decay: float = tuned(
-        1.1, "The power of the round by which errors fall.", "theorem: errors above 1 are summable", above=1
+        1.1,
+        "The power of the round by which errors fall.",
+        "theorem: errors above 1 are summable",
+        above=1,
     )
 
     @cached_property
     def smooth(self) -> dict[int, float]:
-        """After which rounds ρ may change, and how far. Finitely many, so proofs for a fixed ρ apply to the rest."""
+        """After which rounds ρ may change, and how far. Finitely many, so proofs for a fixed ρ
+        apply to the rest.
+        """
         first = self.smooth_first
         late = self.smooth_share
-        return {first: 1.0, 3 * first: 0.75, 6 * first: 0.75} | {12 * first * 2**j: late for j in range(10)}
+        return {first: 1.0, 3 * first: 0.75, 6 * first: 0.75} | {
+            12 * first * 2**j: late for j in range(10)
+        }
 
     @cached_property
     def kinks(self) -> dict[int, float]:
@@ -97,7 +128,9 @@ class State:
     eta: float
     """η₁, or η₂ = ητ for the linearised rules."""
     w_tuned: FloatArray
-    """w from which travelled distances are measured: when ρ was last changed; with kinks, see `whole_way`."""
+    """w from which travelled distances are measured: when ρ was last changed; with kinks, see
+    `whole_way`.
+    """
     dual_tuned: FloatArray
     """The dual from which they are, as it is measured: Xv, or v for the linearised rules."""
 
@@ -108,18 +141,24 @@ class PrimalDual(Method[State, Rows]):
 
     split: ClassVar[str] = "samples"
     linearised: ClassVar[bool] = False
-    disclosure: ClassVar[Disclosure] = replace(WEIGHTED_ROWS, sometimes=lambda case: (1, 1), before=most_of_largest)
+    disclosure: ClassVar[Disclosure] = replace(
+        WEIGHTED_ROWS, sometimes=lambda case: (1, 1), before=most_of_largest
+    )
     tells_labels: ClassVar[bool] = False
 
     inner_tolerance: Auto = "auto"
-    """How exactly local problems are solved; "auto" is rough at first and summable over the rounds (Theorem 2)."""
+    """How exactly local problems are solved; "auto" is rough at first and summable over the rounds
+    (Theorem 2).
+    """
     inner_epochs: int = 50
     """Sweeps over its own samples in one round at most."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value != "auto" and not (isinstance(value, Real) and 0 < float(value) < math.inf):
-                raise InvalidProblem(f"{self.name}: {name} must be a positive number or 'auto', not {value!r}.")
+                raise InvalidProblem(
+                    f"{self.name}: {name} must be a positive number or 'auto', not {value!r}."
+                )
         whole_number(f"{self.name}: inner_epochs", self.inner_epochs)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
@@ -134,14 +173,20 @@ class PrimalDual(Method[State, Rows]):
         """The State that measures distances from where it is."""
         return replace(state, w_tuned=state.w, dual_tuned=state.v if self.linearised else state.Xv)
 
-    def dual_step(self, agent: Agent, state: State, w: FloatArray, t: int) -> tuple[FloatArray, FloatArray]:
-        """v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n, for M = X_[k]ᵀX_[k] or τI (τ is in `eta`); Xv⁺."""
+    def dual_step(
+        self, agent: Agent, state: State, w: FloatArray, t: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n, for M = X_[k]ᵀX_[k] or τI (τ
+        is in `eta`); Xv⁺.
+        """
         n = agent.total
         rho = state.rho
         eta = state.eta
         v = state.v
         if not self.linearised:
-            return solve_block(agent, v, state.Xv, w, rho * eta / n, self.tolerance(t), self.inner_epochs, t)
+            return solve_block(
+                agent, v, state.Xv, w, rho * eta / n, self.tolerance(t), self.inner_epochs, t
+            )
         step = n / (rho * eta)
         v = agent.loss.dual_prox(v + step * agent.centred.forward(w), agent.labels, step)
         return v, agent.centred.adjoint(agent.weighted(v))
@@ -171,9 +216,11 @@ class PrimalDual(Method[State, Rows]):
         )
 
     def accelerated(self, problem: Problem) -> Steps:
-        """Anderson's; where the loss has kinks, only once the map has become nearly affine, and relaxed until then.
+        """Anderson's; where the loss has kinks, only once the map has become nearly affine, and
+        relaxed until then.
 
-        Where nothing is strongly convex either, relaxed steps circle around the solution: an anchor stops that.
+        Where nothing is strongly convex either, relaxed steps circle around the solution: an anchor
+        stops that.
         """
         if problem.loss.smooth:
             return Anderson(self)
@@ -198,7 +245,8 @@ class Admm(PrimalDual):
         eta = float(agent.count)
         tau = 1.0
         if self.linearised and self.eta == "auto":
-            # τ = max_k λmax(X_[k]ᵀ X_[k])                                                                  Lemma 1
+            # τ = max_k λmax(X_[k]ᵀ X_[k])
+            # Lemma 1
             tau = (yield from largest(agent, agent.centred.squared_norm(agent.data.weights))) or 1.0
         if self.eta == "auto":
             eta = eta * tau
@@ -216,7 +264,9 @@ class Admm(PrimalDual):
         return float(self.rho)
 
     def first_rho(self, agent: Agent, eta: float) -> float:
-        """`balance` at w = 0, as if w had to travel `reach` and v to ∇ℓ(0), where Xᵀv = n∇P(0) in K equal parts."""
+        """`balance` at w = 0, as if w had to travel `reach` and v to ∇ℓ(0), where Xᵀv = n∇P(0) in K
+        equal parts.
+        """
         assert agent.statistics is not None
         statistics = agent.statistics
         ridge = agent.problem.penalty.strong_convexity
@@ -236,21 +286,27 @@ class Admm(PrimalDual):
         assert agent.statistics is not None
         statistics = agent.statistics
         if statistics.reach > 0:
-            return statistics.total * statistics.primal_at_start / (statistics.reach * math.sqrt(eta))
+            return (
+                statistics.total * statistics.primal_at_start / (statistics.reach * math.sqrt(eta))
+            )
         return 0.0
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         if self.dual_first:
             v, Xv = self.dual_step(agent, state, state.w, t)
-            # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) X(2v⁽ᵗ⁾ − v⁽ᵗ⁻¹⁾)),  ρ = 1/(βK)                             (1), (2)
+            # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) X(2v⁽ᵗ⁾ − v⁽ᵗ⁻¹⁾)),  ρ = 1/(βK)
+            # (1), (2)
             w, _ = self.primal_step(agent, state, (yield Sum(2 * Xv - state.Xv)))
         else:
-            # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) Xv⁽ᵗ⁾)                                                     (3), (4)
+            # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) Xv⁽ᵗ⁾)
+            # (3), (4)
             w, ahead = self.primal_step(agent, state, (yield Sum(state.Xv)))
             v, Xv = self.dual_step(agent, state, ahead, t)
         return replace(state, w=w, v=v, Xv=Xv)
 
-    def primal_step(self, agent: Agent, state: State, total: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def primal_step(
+        self, agent: Agent, state: State, total: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
         """w⁺ and 2w⁺ − w, which follow from what everybody heard."""
 
         def compute() -> tuple[FloatArray, FloatArray]:
@@ -320,7 +376,9 @@ class Proximal1(Admm):
     dual_first: ClassVar[bool] = False
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(
+        cls, problem: Problem, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str] | None:
         if knows(problem.loss):
             return (2.0, "exact local problems save rounds")
         return None
@@ -336,12 +394,16 @@ class Proximal2(Proximal1):
     linearised: ClassVar[bool] = True
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
+    def score(
+        cls, problem: Problem, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str]:
         return 1.0, "its local steps have a closed form for every loss and penalty"
 
 
 def balance(primal: float, dual: float, n: float, eta: float) -> float:
-    """The ρ for which both distances weigh the same in the metric of Lemma 2: ‖Δw‖²/ρ = ρη‖Δv‖²_M/n²."""
+    """The ρ for which both distances weigh the same in the metric of Lemma 2: ‖Δw‖²/ρ =
+    ρη‖Δv‖²_M/n².
+    """
     if primal > 0 and dual > 0 and eta > 0:
         return n * primal / (math.sqrt(eta) * dual)
     return 1.0

@@ -1,4 +1,6 @@
-"""CoCoA, equation (5) of "CoCoA Is ADMM": the fifth rule of `primal_dual.py`, whose table explains the symbols."""
+"""CoCoA, equation (5) of "CoCoA Is ADMM": the fifth rule of `primal_dual.py`, whose table explains
+the symbols.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Cocoa(PrimalDual):
 
     name: ClassVar[str] = "cocoa"
     summary: ClassVar[str] = (
-        "CoCoA: exact local problems, no parameter; needs an l2 part in the penalty, and no intercept"
+        "CoCoA: exact local problems, no parameter; needs an l2 part in the penalty, and no "
+        "intercept"
     )
 
     disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
@@ -38,7 +41,8 @@ class Cocoa(PrimalDual):
     def check(self, problem: Problem, network: Network) -> None:
         if problem.penalty.strong_convexity <= 0:
             raise InvalidProblem(
-                f"cocoa needs an l2 part in the penalty; {problem.penalty.name!r} has none. Use penalty='elasticnet' "
+                f"cocoa needs an l2 part in the penalty; {problem.penalty.name!r} has none. Use "
+                "penalty='elasticnet' "
                 "and intercept=False, or method='proximal-1'."
             )
         if problem.intercept:
@@ -49,14 +53,22 @@ class Cocoa(PrimalDual):
         v = np.zeros(agent.design.shape[0], agent.design.dtype)
         sigma = float(agent.count if self.sigma == "auto" else self.sigma)
         yield from ()  # there is nothing to ask
-        return State(w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, w)
+        return State(
+            w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, w
+        )
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         total = yield Sum(state.Xv)
-        # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2                                                  (5)
+        # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2
+        # (5)
         w = agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total))
         v, Xv = self.dual_step(agent, state, w, t)
-        return replace(state, w=w, v=state.v + self.gamma * (v - state.v), Xv=state.Xv + self.gamma * (Xv - state.Xv))
+        return replace(
+            state,
+            w=w,
+            v=state.v + self.gamma * (v - state.v),
+            Xv=state.Xv + self.gamma * (Xv - state.Xv),
+        )
 
     def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
         """v alone: w follows from it."""

@@ -16,7 +16,12 @@ from coterie.run.agent import Agent, remembered
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     gain: float = tuned(
-        0.5, "Columns are brought to one unit where that leaves at most this share of the condition number.", below=1
+        0.5,
+        (
+            "Columns are brought to one unit where that leaves at most this share of the condition "
+            "number."
+        ),
+        below=1,
     )
 
 
@@ -30,7 +35,9 @@ def gain() -> float:
 
 @remembered
 def by_rows(agent: Agent, scaled: bool) -> Rows:
-    """The data by rows: blocks of columns are stored by columns, and one sample would touch them all."""
+    """The data by rows: blocks of columns are stored by columns, and one sample would touch them
+    all.
+    """
     X = _centred(agent.design)
     return rows_of(_times(X, column_scale(agent)[: X.shape[1]]) if scaled else X)
 

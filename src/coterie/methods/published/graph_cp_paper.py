@@ -1,4 +1,5 @@
-"""`graph-cp` as it was published: equations (9) to (14) with the steps of Theorem 1, two exchanges an iteration.
+"""`graph-cp` as it was published: equations (9) to (14) with the steps of Theorem 1, two exchanges
+an iteration.
 
 The table of `graph_cp.py` says what the symbols mean.
 """
@@ -11,7 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.methods.columns import chambolle_pock
-from coterie.methods.columns.chambolle_pock import block_step, dual_step, extreme_eigenvalues, pooled_norm
+from coterie.methods.columns.chambolle_pock import (
+    block_step,
+    dual_step,
+    extreme_eigenvalues,
+    pooled_norm,
+)
 from coterie.methods.largest import largest
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.losses import Loss
@@ -35,7 +41,11 @@ class PaperState:
 
 
 def paper_start(
-    agent: Agent, R: float | None, chi: float | None, delta: float | str | None, D: float | str | None
+    agent: Agent,
+    R: float | None,
+    chi: float | None,
+    delta: float | str | None,
+    D: float | str | None,
 ) -> Protocol[PaperState]:
     """At 0, with the steps of Theorem 1; what is not given of its constants is estimated."""
     assert agent.statistics is not None
@@ -45,14 +55,20 @@ def paper_start(
         reach = 0.5
     R = R or 2.0 * reach
     if chi is None:
-        chi = math.sqrt((yield from pooled_norm(agent, np.ones(agent.design.shape[1], agent.design.dtype)))) or 1.0
+        chi = (
+            math.sqrt(
+                (yield from pooled_norm(agent, np.ones(agent.design.shape[1], agent.design.dtype)))
+            )
+            or 1.0
+        )
     rho = steepness(agent.problem.loss)
     spread = 1.0
     if agent.count > 1:
         if delta == "diameter":
             delta = yield from smallest_by_diameter(agent)
         if D == "degree":
-            # ‖L‖ ≤ 2Δ(G)                                                                                    Section 3
+            # ‖L‖ ≤ 2Δ(G)
+            # Section 3
             D = 2.0 * (yield from largest(agent, (yield from own_degree(agent))))
         if delta is None or D is None:
             low, high = yield from laplacian_ends(agent)
@@ -63,7 +79,8 @@ def paper_start(
         spread = math.sqrt(1.0 + 2.0 * chi**2 / delta**2)
     else:
         D = 0.0
-    # σ = m^{1/2} n^{3/2} ρ / ((χ + D) R √(1 + 2χ²/δ²)),  τ = n² / ((χ + D)² σ)                         Theorem 1
+    # σ = m^{1/2} n^{3/2} ρ / ((χ + D) R √(1 + 2χ²/δ²)),  τ = n² / ((χ + D)² σ)
+    # Theorem 1
     s = math.sqrt(agent.count * agent.total) * rho / ((chi + D) * R * spread)
     a = 1.0 / ((chi + D) ** 2 * s)
     rows, columns = agent.design.shape
@@ -82,20 +99,25 @@ def paper_round(agent: Agent, state: PaperState, t: int) -> Protocol[PaperState]
     a = state.a
     s = state.s
     local = agent.data.y is not None
-    # θ_{t+1} = prox_{τr}(θ_t − (τ/n) Xᵀλ_t)                                                                  (9)
+    # θ_{t+1} = prox_{τr}(θ_t − (τ/n) Xᵀλ_t)
+    # (9)
     theta = block_step(agent, state.theta, state.lam, np.full_like(state.theta, a))
     lam = s * agent.design.forward(2.0 * theta - state.theta)
     lam += state.lam
     V = state.V
     if agent.count > 1:
-        # v_{t+1} = v_t − (τ/n) Σ_{j'} (λ_t − λ_{j',t})                                                      (10)
+        # v_{t+1} = v_t − (τ/n) Σ_{j'} (λ_t − λ_{j',t})
+        # (10)
         V = V - a * (yield Mix(state.lam, "laplacian"))
-        # λ_{t+½} = λ_t + (σ/n) X(2θ_{t+1} − θ_t) + (σ/n) Σ_{j'} 2(v − v_{j'})_{t+1} − (v − v_{j'})_t   (11), (13)
+        # λ_{t+½} = λ_t + (σ/n) X(2θ_{t+1} − θ_t) + (σ/n) Σ_{j'} 2(v − v_{j'})_{t+1} − (v −
+        # v_{j'})_t   (11), (13)
         lam += s * (yield Mix(2.0 * V - state.V, "laplacian"))
     if local:
-        # λ_{t+1} = prox_{(σ/n) Σℓ*}(λ_{t+½}): equal to argmin (1/n) Σ ℓ_i((n/σ)(λ_{t+½} − λ)_i) + ‖λ‖²/2σ      (12)
+        # λ_{t+1} = prox_{(σ/n) Σℓ*}(λ_{t+½}): equal to argmin (1/n) Σ ℓ_i((n/σ)(λ_{t+½} − λ)_i) +
+        # ‖λ‖²/2σ      (12)
         lam = dual_step(agent, lam, s)
-    # θ̄ = (1/T) Σ_{t=1}^T θ_t                                                                                (14)
+    # θ̄ = (1/T) Σ_{t=1}^T θ_t
+    # (14)
     theta_mean = state.theta_mean + (theta - state.theta_mean) / t
     lam_mean = state.lam_mean
     if local:
@@ -105,13 +127,16 @@ def paper_round(agent: Agent, state: PaperState, t: int) -> Protocol[PaperState]
 
 def own_degree(agent: Agent) -> Protocol[float]:
     """The weights of its own edges together: L has them on its diagonal."""
-    return float((yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), "laplacian"))[agent.index])
+    return float(
+        (yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), "laplacian"))[agent.index]
+    )
 
 
 def smallest_by_diameter(agent: Agent) -> Protocol[float]:
     """δ = 4/(m diam(G)), at most λ₂ of a connected graph of weight 1 (Mohar 1991, Theorem 4.2).
 
-    Everybody tells its neighbours whom it has heard of until all have heard of all: diam(G) times m numbers an edge.
+    Everybody tells its neighbours whom it has heard of until all have heard of all: diam(G) times m
+    numbers an edge.
     """
     received = agent.one_hot(1.0).astype(agent.design.dtype)
     around = -(yield Mix(received, "laplacian"))
@@ -123,13 +148,16 @@ def smallest_by_diameter(agent: Agent) -> Protocol[float]:
     while (yield Sum(np.array([float(np.count_nonzero(received == 0))])))[0] > 0:
         theirs = degree * received - (yield Mix(received, "laplacian"))
         # Rounding leaves less than an edge's weight where nobody has heard.
-        received = np.where((received > 0) | (theirs > 0.5 * lightest), 1.0, 0.0).astype(agent.design.dtype)
+        received = np.where((received > 0) | (theirs > 0.5 * lightest), 1.0, 0.0).astype(
+            agent.design.dtype
+        )
         diameter += 1
     return 4.0 * lightest / (agent.count * max(diameter, 1))
 
 
 def laplacian_ends(agent: Agent) -> Protocol[tuple[float, float]]:
-    """(λ₂, ‖L‖), rounded down and up a little, by Lanczos with full orthogonalisation: one number per edge and step.
+    """(λ₂, ‖L‖), rounded down and up a little, by Lanczos with full orthogonalisation: one number
+    per edge and step.
 
     It is exact for up to a hundred agents, and is near that for graphs whose λ₂ is not tiny.
     """
@@ -156,7 +184,9 @@ def laplacian_ends(agent: Agent) -> Protocol[tuple[float, float]]:
         along = yield Sum(np.array([entry * basis[-1]]))
         diagonal.append(float(along[0]))
     low, high = extreme_eigenvalues(diagonal, off)
-    return low * (1.0 - chambolle_pock.TUNING.norm_tolerance), high * (1.0 + chambolle_pock.TUNING.norm_tolerance)
+    return low * (1.0 - chambolle_pock.TUNING.norm_tolerance), high * (
+        1.0 + chambolle_pock.TUNING.norm_tolerance
+    )
 
 
 def steepness(loss: Loss) -> float:

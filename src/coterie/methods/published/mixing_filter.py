@@ -1,4 +1,5 @@
-"""The pipeline's filter of diffusion learning: which polynomial of the mixing matrix A it is, and the step it bears.
+"""The pipeline's filter of diffusion learning: which polynomial of the mixing matrix A it is, and
+the step it bears.
 
 `diffusion.py` says why the polynomial should be nowhere negative on the spectrum of A.
 """
@@ -22,7 +23,10 @@ ROUNDING = 1e-6
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     leftover: float = tuned(
-        0.05, "The pipeline leaves at most this share of a disagreement.", "measured: docs/papers/003.md", below=1
+        0.05,
+        "The pipeline leaves at most this share of a disagreement.",
+        "measured: docs/papers/003.md",
+        below=1,
     )
     longest: int = tuned(1000, 'The longest pipeline that "auto" takes.')
 
@@ -31,7 +35,9 @@ TUNING = _Tuning()
 
 
 def spectrum_of(agent: Agent, rule: str | FloatArray) -> Protocol[FloatArray]:
-    """All eigenvalues of A but the largest, 1: each agent learns its row of A from its neighbours, then all rows."""
+    """All eigenvalues of A but the largest, 1: each agent learns its row of A from its neighbours,
+    then all rows.
+    """
     row = yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), rule)
     own = np.zeros((agent.count, agent.count))
     own[agent.index] = row
@@ -69,8 +75,8 @@ def power_filter(J: int) -> tuple[FloatArray, float]:
 def chebyshev_filter(spectrum: FloatArray, J: int) -> tuple[FloatArray, float]:
     """p(A) = (1 + T_J(Â)) / (1 + T_J(x̂(1))), Â = (2A − (λ_min + λ₂) I) / (λ₂ − λ_min).
 
-    The three-term recurrence of T_j(Â) / T_j(x̂(1)), with T_j(x̂(1)) / T_{j+1}(x̂(1)) = g h_j, g = 1 / x̂(1): nothing is
-    divided by λ₂ − λ_min, and nothing overflows.
+    The three-term recurrence of T_j(Â) / T_j(x̂(1)), with T_j(x̂(1)) / T_{j+1}(x̂(1)) = g h_j, g =
+    1 / x̂(1): nothing is divided by λ₂ − λ_min, and nothing overflows.
     """
     if spectrum.size:
         low = float(spectrum.min())
@@ -103,11 +109,13 @@ def response(filters: FloatArray, tau: float, spectrum: FloatArray) -> FloatArra
 
 
 def safe_step(row: float, blocks: FloatArray, n: int, B: int, J: int, least: float) -> float:
-    """μ from bounds on the curvature: of one sample (`row`), and of the mean loss in each agent's columns (`blocks`).
+    """μ from bounds on the curvature: of one sample (`row`), and of the mean loss in each agent's
+    columns (`blocks`).
 
-    The least of three: half of 1/L for a batch, L = L_row / B + (1 − 1/B) L_mean; 1 / ((J − 1) L_mean), because a
-    gradient comes J − 1 iterations late (two thirds of where that alone gets unstable); and where the filter has a
-    negative value p, the step below which the memory is stable whatever h is, (1 − p) / ((N/B) κ |p|).
+    The least of three: half of 1/L for a batch, L = L_row / B + (1 − 1/B) L_mean; 1 / ((J − 1)
+    L_mean), because a gradient comes J − 1 iterations late (two thirds of where that alone gets
+    unstable); and where the filter has a negative value p, the step below which the memory is
+    stable whatever h is, (1 − p) / ((N/B) κ |p|).
     """
     mean = float(blocks.sum())
     batch = row / B + (1.0 - 1.0 / B) * mean

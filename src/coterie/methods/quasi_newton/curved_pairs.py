@@ -1,17 +1,20 @@
 """Quasi-Newton steps whose pairs have the curvature of where they are, for data split by samples.
 
     S, Y      the last k steps, and by how much each changed ∇f when it was taken
-    A         S (∇²f(w) + Λ) Sᵀ, Λ the ridge. Every agent has the scores X̃ s of all steps on its own rows, so that A is
-              exact at every w: k²/2 numbers in the message that says ∇f there
+    A         S (∇²f(w) + Λ) Sᵀ, Λ the ridge. Every agent has the scores X̃ s of all steps on its
+              own rows, so that A is exact at every w: k²/2 numbers in the message that says ∇f
+              there
     Ỹ         Y with each row in the length that A wants, then corrected within D S so that S Ỹᵀ = A
-    D         γ D₀ + Λ, D₀ the diagonal of ∇²f at the start, γ by how much the mean of ℓ'' has changed since
+    D         γ D₀ + Λ, D₀ the diagonal of ∇²f at the start, γ by how much the mean of ℓ'' has
+              changed since
     p = −H ∇P,   H = SᵀA⁻¹S + (I − SᵀA⁻¹Ỹ) D⁻¹ (I − ỸᵀA⁻¹S)            BFGS with all pairs at once
 
-Steps that are old still say the truth about where they lead: on text with 20,000 columns this takes as many messages as
-conjugate gradients would if they knew ∇²f at the minimum from the beginning.
+Steps that are old still say the truth about where they lead: on text with 20,000 columns this takes
+as many messages as conjugate gradients would if they knew ∇²f at the minimum from the beginning.
 
-Changes of ∇f travel in single precision: their error is relative to the change. What an agent's messages left out is
-part of its next one. When ∇P has become so small that single precision would show, ∇f itself travels.
+Changes of ∇f travel in single precision: their error is relative to the change. What an agent's
+messages left out is part of its next one. When ∇P has become so small that single precision would
+show, ∇f itself travels.
 """
 
 from __future__ import annotations
@@ -40,8 +43,14 @@ TEXT = "measured: logistic l2 on text, 72309 × 20958"
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    single: float = tuned(3e-5, "From this share of the first ‖∇P‖ on, ∇f itself travels.", "rounding: float32 changes")
-    dependent: float = tuned(1e-12, "Steps that are dependent up to this share are taken to be so.", TEXT)
+    single: float = tuned(
+        3e-5,
+        "From this share of the first ‖∇P‖ on, ∇f itself travels.",
+        "rounding: float32 changes",
+    )
+    dependent: float = tuned(
+        1e-12, "Steps that are dependent up to this share are taken to be so.", TEXT
+    )
 
 
 TUNING = _Tuning()
@@ -73,12 +82,16 @@ def suits(problem: Problem) -> bool:
     """Whether the loss is curved everywhere, and the penalty a ridge."""
     loss = problem.loss
     pieces = problem.penalty.pieces
-    curved = type(loss).curvature is not Loss.curvature and (loss.quadratic or loss.conjugate_curvature is None)
+    curved = type(loss).curvature is not Loss.curvature and (
+        loss.quadratic or loss.conjugate_curvature is None
+    )
     return curved and pieces is not None and not pieces.kinds
 
 
 def started(agent: Agent, w: FloatArray, sent: FloatArray | None) -> Protocol[CurvedState]:
-    """At w, where the sum of all X̃ᵀ(s∘ℓ') is known, or is sent now; and the curvature along the first step."""
+    """At w, where the sum of all X̃ᵀ(s∘ℓ') is known, or is sent now; and the curvature along the
+    first step.
+    """
     local = agent.at(w, agent.centred)
     n = agent.total
     ridge = ridge_of(agent)
@@ -96,7 +109,9 @@ def started(agent: Agent, w: FloatArray, sent: FloatArray | None) -> Protocol[Cu
     base[base <= 0] = base.max(initial=0.0) or 1.0
     curvatures = agent.weighted(local.curvature)
     image = agent.centred.forward(-gradient / (base + ridge))
-    received = yield Sum(np.array([local.losses, curvatures.sum(axis=-1), np.vecdot(image, curvatures * image)]).T)
+    received = yield Sum(
+        np.array([local.losses, curvatures.sum(axis=-1), np.vecdot(image, curvatures * image)]).T
+    )
     losses, bend, along = map(float, received / n)
     return CurvedState(
         w,
@@ -167,7 +182,9 @@ class Curved(Form):
 
 
 def most_of_round(width: int, pairs: int) -> Counts:
-    """The largest counts of a round without a shorter step: the gradient, losses, the Hessian on pairs and step."""
+    """The largest counts of a round without a shorter step: the gradient, losses, the Hessian on
+    pairs and step.
+    """
     return 1, width + 2 * len(TRIALS) + 1 + triangle(pairs + 1)
 
 
@@ -224,9 +241,11 @@ def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
 def _sent(
     agent: Agent, state: CurvedState, local: LocalLoss | Together, image: FloatArray, single: bool
 ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
-    """After a step whose scores are `image`: the scores of all steps, the reply, and what the agent has sent of ∇f.
+    """After a step whose scores are `image`: the scores of all steps, the reply, and what the agent
+    has sent of ∇f.
 
-    The message has ∇f, losses, the mean of ℓ'' and ∇²f on all steps; in single precision the change of ∇f.
+    The message has ∇f, losses, the mean of ℓ'' and ∇²f on all steps; in single precision the change
+    of ∇f.
     """
     ways = np.concatenate([state.images, image[..., None, :]], axis=-2)
     there = local.moved(image)
@@ -243,7 +262,9 @@ def _sent(
         received = yield Sum(np.concatenate([adjoint, more, triangle], axis=-1))
         return ways, received, adjoint
     change = (adjoint - state.own).astype(np.float32)
-    received = yield Sum(np.concatenate([change, more.astype(np.float32), triangle.astype(np.float32)], axis=-1))
+    received = yield Sum(
+        np.concatenate([change, more.astype(np.float32), triangle.astype(np.float32)], axis=-1)
+    )
     return ways, received, state.own + change
 
 

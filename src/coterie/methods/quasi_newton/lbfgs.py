@@ -1,11 +1,13 @@
 """L-BFGS over blocks of columns: far fewer rounds than first-order methods, for messages as long.
 
-A round (`rounds.py`) sends `Sum`s of inner products of each agent's blocks; one of X p, n numbers; and one in which the
-agent with the labels, after an exact search along X p, sends the derivative of the loss at every row, n numbers. Rows
-are split in `lbfgs_rows.py`. The loss may be non-smooth: `envelope.py`.
+A round (`rounds.py`) sends `Sum`s of inner products of each agent's blocks; one of X p, n numbers;
+and one in which the agent with the labels, after an exact search along X p, sends the derivative of
+the loss at every row, n numbers. Rows are split in `lbfgs_rows.py`. The loss may be non-smooth:
+`envelope.py`.
 
-For l1 the way ends at a point with zeros, so that t ≤ 1. Where it would be more, the first guess of the Hessian is made
-twice as soft for the next round, and where it is less than a half, twice as stiff.
+For l1 the way ends at a point with zeros, so that t ≤ 1. Where it would be more, the first guess of
+the Hessian is made twice as soft for the next round, and where it is less than a half, twice as
+stiff.
 """
 
 from __future__ import annotations
@@ -55,10 +57,16 @@ SCORE = 3.0
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    equation_share: int = tuned(10, "With l1, k pairs make messages of 2 k² numbers: k² is at most n over this, ...")
+    equation_share: int = tuned(
+        10, "With l1, k pairs make messages of 2 k² numbers: k² is at most n over this, ..."
+    )
     fewest_pairs: int = tuned(5, "... but this many pairs are remembered.")
-    block_share: int = tuned(2, "A block of d_j² numbers is kept where it is at most this many times n.")
-    solved_well: float = tuned(0.03, "A centre is left when a round promises this share of what the envelope costs.")
+    block_share: int = tuned(
+        2, "A block of d_j² numbers is kept where it is at most this many times n."
+    )
+    solved_well: float = tuned(
+        0.03, "A centre is left when a round promises this share of what the envelope costs."
+    )
 
 
 TUNING = _Tuning()
@@ -88,12 +96,16 @@ class Lbfgs(QuasiNewton[ColumnsState]):
 
     name: ClassVar[str] = "lbfgs"
     split: ClassVar[str] = "features"
-    summary: ClassVar[str] = "quasi-Newton over blocks of columns, labels at one agent: few rounds, every loss"
+    summary: ClassVar[str] = (
+        "quasi-Newton over blocks of columns, labels at one agent: few rounds, every loss"
+    )
     instead: ClassVar[str] = "tree or graph-cp"
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
-            "the change of your partial scores, one number per row, and inner products of your last steps and "
-            "gradients, as parts of sums along the tree; from the label party the gradient of the loss at every row"
+            "the change of your partial scores, one number per row, and inner products of your "
+            "last steps and "
+            "gradients, as parts of sums along the tree; from the label party the gradient of the "
+            "loss at every row"
         ),
         learned=f"the labels, from the gradients; and {SCORES_OF_BRANCHES}",
         secure=f"the labels, from the gradients; and {SCORES_OF_OTHERS}",
@@ -104,15 +116,19 @@ class Lbfgs(QuasiNewton[ColumnsState]):
     first_look: ClassVar[int] = 4
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(
+        cls, problem: Problem, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str] | None:
         if sizes is None or not is_for(problem):
             return None
         sent = numbers_sent(problem, network, sizes)
         each = per_row(sent, sizes.rows)
         taken = seconds(problem, network, sizes)
         return SCORE + cheaper(taken, "lbfgs", "blocks"), (
-            f"it is expected to send about {each['lbfgs']} numbers per row, against {each['blocks']} for moving the "
-            f"columns (blocks) and {each['tree']} for tree, and to take about {taken['lbfgs']:.2g} s, against "
+            f"it is expected to send about {each['lbfgs']} numbers per row, against "
+            f"{each['blocks']} for moving the "
+            f"columns (blocks) and {each['tree']} for tree, and to take about "
+            f"{taken['lbfgs']:.2g} s, against "
             f"{taken['blocks']:.2g} s and {taken['tree']:.2g} s, {sizes.link}"
         )
 
@@ -181,7 +197,9 @@ class Lbfgs(QuasiNewton[ColumnsState]):
 
 
 class OfColumns(Form):
-    """Where columns are split: the agent with the labels finds the step size, and all agents hear it."""
+    """Where columns are split: the agent with the labels finds the step size, and all agents hear
+    it.
+    """
 
     def __init__(self, courier: Sums | Blocks, most: int):
         """`most`: how many pairs to remember."""
@@ -212,7 +230,9 @@ class OfColumns(Form):
 def _decided(
     agent: Agent, state: ColumnsState, image: FloatArray, numbers: FloatArray
 ) -> tuple[ColumnsState, tuple[float, float, float]]:
-    """The State of the agent with the labels after the search; step size, whether to keep the pair, and stretch."""
+    """The State of the agent with the labels after the search; step size, whether to keep the pair,
+    and stretch.
+    """
     linear, quadratic, chord, steep = map(float, numbers)
     most = 1.0 if has_threshold(agent) else math.inf
     envelope = state.centre, state.width
@@ -230,7 +250,11 @@ def _decided(
         if -0.5 * (steep + chord) <= TUNING.solved_well * cost:
             width = next_width(state.width, after.rounds, cost, state.cost)
             moved = gradients(agent, scores, v, width)
-            return replace(after, v=moved, centre=v, width=width, cost=cost, rounds=0), (step_size, 0.0, stretch)
+            return replace(after, v=moved, centre=v, width=width, cost=cost, rounds=0), (
+                step_size,
+                0.0,
+                stretch,
+            )
     # ⟨s, y⟩ of the new pair: between kinks there may be no curvature at all.
     change = float((v - state.v) @ agent.weighted(image)) / agent.total
     curvature = step_size * (change + step_size * quadratic)
@@ -243,7 +267,9 @@ def _decided(
 
 
 def _most(case: Case) -> Counts:
-    """The largest counts of a round: products of pairs in two metrics, scores, and gradients with a few numbers."""
+    """The largest counts of a round: products of pairs in two metrics, scores, and gradients with a
+    few numbers.
+    """
     pieces = case.problem.penalty.pieces
     has_equations = pieces is None or bool(np.any(pieces.threshold))
     collectives, numbers = most_of_products(Lbfgs.memory, 2, has_equations)

@@ -1,8 +1,8 @@
 """L-BFGS on data split by samples, for smooth losses and many columns.
 
-A round (`rounds.py`) is one `Sum` of ∇f(w + p) and its value, d + 1 numbers, where P falls enough there:
-`searched_rows.py`. Where the loss is curved everywhere and the penalty is a ridge or none, `curved_pairs.py` takes
-fewer rounds, in single precision for as long as it suffices.
+A round (`rounds.py`) is one `Sum` of ∇f(w + p) and its value, d + 1 numbers, where P falls enough
+there: `searched_rows.py`. Where the loss is curved everywhere and the penalty is a ridge or none,
+`curved_pairs.py` takes fewer rounds, in single precision for as long as it suffices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from coterie.methods.quasi_newton import curved_pairs
 from coterie.methods.quasi_newton.curved_pairs import Curved, CurvedState
 from coterie.methods.quasi_newton.pairs import Memory
 from coterie.methods.quasi_newton.rounds import Form, QuasiNewton, State, is_for
-from coterie.methods.quasi_newton.searched_rows import Along, Searched, curvatures_of, most_of_searched_step, started
+from coterie.methods.quasi_newton.searched_rows import (
+    Along,
+    Searched,
+    curvatures_of,
+    most_of_searched_step,
+    started,
+)
 from coterie.methods.second_order.linear import FULL
 from coterie.methods.second_order.quadratic import proven
 from coterie.networks import Network
@@ -33,8 +39,9 @@ from coterie.run.disclosure import WEIGHTED_ROWS, Case, Counts, Disclosure
 from coterie.stats.moments import diagonal
 
 EXPECTED_ROUNDS = {"few": 14.0, "many": 9.5}
-"""What "auto" assumes, for κ = 1. Where columns are few, half as many again as usual: correlated ones take far more,
-and `newton` is at hand."""
+"""What "auto" assumes, for κ = 1. Where columns are few, half as many again as usual: correlated
+ones take far more, and `newton` is at hand.
+"""
 EXPECTED_SHARED = 8e5, 500.0
 """Multiplications in a round that all agents do alike, and for each column."""
 
@@ -46,7 +53,9 @@ class LbfgsRows(QuasiNewton[State]):
     name: ClassVar[str] = "lbfgs-rows"
     split: ClassVar[str] = "samples"
     tensors: ClassVar[bool] = True
-    summary: ClassVar[str] = "quasi-Newton for smooth losses: messages of one number per column, for many columns"
+    summary: ClassVar[str] = (
+        "quasi-Newton for smooth losses: messages of one number per column, for many columns"
+    )
     instead: ClassVar[str] = "proximal-1"
     disclosure: ClassVar[Disclosure] = replace(
         WEIGHTED_ROWS,
@@ -58,8 +67,14 @@ class LbfgsRows(QuasiNewton[State]):
 
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
-        """Where pairs are curved, numbers are in single precision at first; without them, steps are searched."""
-        if not problem.loss.smooth or type(problem.loss).curvature is Loss.curvature or not is_for(problem):
+        """Where pairs are curved, numbers are in single precision at first; without them, steps are
+        searched.
+        """
+        if (
+            not problem.loss.smooth
+            or type(problem.loss).curvature is Loss.curvature
+            or not is_for(problem)
+        ):
             return None
         d = sizes.width(problem)
         fixed, each = EXPECTED_SHARED
@@ -71,7 +86,8 @@ class LbfgsRows(QuasiNewton[State]):
         super().check(problem, network)
         if not problem.loss.smooth:
             raise InvalidProblem(
-                f"lbfgs-rows needs a smooth loss, and {problem.loss.name} has a kink. Use interior-point, "
+                f"lbfgs-rows needs a smooth loss, and {problem.loss.name} has a kink. Use "
+                "interior-point, "
                 "or a smooth relative: huber for absolute, squared_hinge for hinge."
             )
 
@@ -85,12 +101,16 @@ class LbfgsRows(QuasiNewton[State]):
         return Searched(partial(_Rows, agent, state.w), self.memory)
 
     def start(self, agent: Agent) -> Protocol[State]:
-        return (yield from self._started(agent, agent.first_model().astype(float), agent.known.slope))
+        return (
+            yield from self._started(agent, agent.first_model().astype(float), agent.known.slope)
+        )
 
     def warm(self, agent: Agent, state: State, point: Point) -> Protocol[State]:
         return (yield from self._started(agent, point.w.astype(float), None))
 
-    def _started(self, agent: Agent, plain: FloatArray, known: FloatArray | None) -> Protocol[State]:
+    def _started(
+        self, agent: Agent, plain: FloatArray, known: FloatArray | None
+    ) -> Protocol[State]:
         """At that model, where the gradient of the losses may be known."""
         w = sealed(agent.centred.inner(plain))
         if curved_pairs.suits(agent.problem):
@@ -98,7 +118,9 @@ class LbfgsRows(QuasiNewton[State]):
         local = agent.at(w, agent.centred)
         curvatures = curvatures_of(agent, local.curvature)
         losses = np.array([local.losses]).T
-        received = yield Sum(np.concatenate([diagonal(agent.centred, curvatures), local.adjoint, losses], axis=-1))
+        received = yield Sum(
+            np.concatenate([diagonal(agent.centred, curvatures), local.adjoint, losses], axis=-1)
+        )
         return shared_result(received, started, agent, w, received, key=id(w))
 
     def point(self, agent: Agent, state: State) -> Point:

@@ -1,7 +1,8 @@
 """First guesses of a Hessian, as one party makes them of its own columns: a diagonal, or a block.
 
-A diagonal wins where columns of different parties are nearly dependent, a block where those of one party are. `lbfgs`
-takes them in turns, which measured within a factor of two of the better one, and often below both.
+A diagonal wins where columns of different parties are nearly dependent, a block where those of one
+party are. `lbfgs` takes them in turns, which measured within a factor of two of the better one, and
+often below both.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from coterie.stats.moments import second_moment, symmetric
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 SWEEPS, EXACT = 500, 1e-12
-"""Sweeps of coordinate descent in a block at most, and the share of the threshold at which they end."""
+"""Sweeps of coordinate descent in a block at most, and the share of the threshold at which they
+end.
+"""
 FLOOR = 1e-9
-"""A block's diagonal is enlarged by this share, so that dependent columns leave it positive definite."""
+"""A block's diagonal is enlarged by this share, so that dependent columns leave it positive
+definite.
+"""
 
 
 class Metric(Protocol):
@@ -35,8 +40,12 @@ class Metric(Protocol):
         """D⁻¹ x for every row x."""
         ...
 
-    def minimum(self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float) -> tuple[FloatArray, Mask]:
-        """The z that minimises ⟨slope, z⟩ + (z − w)ᵀD(z − w) / (2 scale) + Σ threshold |z|, and where it is not 0."""
+    def minimum(
+        self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float
+    ) -> tuple[FloatArray, Mask]:
+        """The z that minimises ⟨slope, z⟩ + (z − w)ᵀD(z − w) / (2 scale) + Σ threshold |z|, and
+        where it is not 0.
+        """
         ...
 
     def products(self, rows: FloatArray, free: Mask, scale: float) -> FloatArray:
@@ -56,7 +65,9 @@ class Diagonal:
     def inverse(self, rows: FloatArray) -> FloatArray:
         return rows / self.entries
 
-    def minimum(self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float) -> tuple[FloatArray, Mask]:
+    def minimum(
+        self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float
+    ) -> tuple[FloatArray, Mask]:
         steps = scale / self.entries
         before = w - steps * slope
         return soft_threshold(before, steps * threshold), np.abs(before) > steps * threshold
@@ -81,14 +92,20 @@ class Block:
         result: FloatArray = scipy.linalg.cho_solve(self._factor, rows.T).T
         return result
 
-    def minimum(self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float) -> tuple[FloatArray, Mask]:
+    def minimum(
+        self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float
+    ) -> tuple[FloatArray, Mask]:
         z = w.copy()
         zeros = np.zeros(len(w))
         infinite = np.full(len(w), np.inf)
         descend: Any = coordinate_descent
         thresholds = scale * threshold
-        least = EXACT * (float(thresholds.max(initial=0.0)) or float(np.abs(scale * slope).max(initial=0.0)))
-        descend(self.matrix, zeros, thresholds, -infinite, infinite, z, -scale * slope, least, SWEEPS)
+        least = EXACT * (
+            float(thresholds.max(initial=0.0)) or float(np.abs(scale * slope).max(initial=0.0))
+        )
+        descend(
+            self.matrix, zeros, thresholds, -infinite, infinite, z, -scale * slope, least, SWEEPS
+        )
         free: Mask = (z != 0) | (threshold == 0)
         return z, free
 

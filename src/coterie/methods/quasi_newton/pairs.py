@@ -1,19 +1,26 @@
 """What a quasi-Newton method remembers, and where it goes from there.
 
-    S, Y      the last k steps, and by how much each changed the gradient: one row each, of the columns held here
-    D         the first guess of the Hessian, see `metrics.py`; D/γ, γ = ⟨s, y⟩ / ⟨y, D⁻¹y⟩ of the newest pair
-    H         the BFGS matrix of these pairs, in the compact form of Byrd, Nocedal and Schnabel (1994):
+    S, Y      the last k steps, and by how much each changed the gradient: one row each, of the
+              columns held here
+    D         the first guess of the Hessian, see `metrics.py`; D/γ, γ = ⟨s, y⟩ / ⟨y, D⁻¹y⟩ of the
+              newest pair
+    H         the BFGS matrix of these pairs, in the compact form of Byrd, Nocedal and Schnabel
+              (1994):
 
-    H = γD⁻¹ + [Sᵀ, γD⁻¹Yᵀ] [ R⁻ᵀ(E + γC)R⁻¹   −R⁻ᵀ ] [   S   ]          C = Y D⁻¹ Yᵀ,  R the upper triangle of S Yᵀ,
+    H = γD⁻¹ + [Sᵀ, γD⁻¹Yᵀ] [ R⁻ᵀ(E + γC)R⁻¹   −R⁻ᵀ ] [   S   ]          C = Y D⁻¹ Yᵀ,  R the upper
+                            triangle of S Yᵀ,
                             [     −R⁻¹           0  ] [ γY D⁻¹ ]          E its diagonal
-    H⁻¹ = D/γ − Uᵀ M⁻¹ U,  U = [S D/γ; Y],  M = [ S D Sᵀ/γ   L ]          L what is left below the diagonal of S Yᵀ
+    H⁻¹ = D/γ − Uᵀ M⁻¹ U,  U = [S D/γ; Y],  M = [ S D Sᵀ/γ   L ]          L what is left below the
+                                                diagonal of S Yᵀ
                                                 [    Lᵀ     −E ]
 
-Of the whole only inner products of rows are needed: split by features, a `Sum` of a few numbers, of which those
-among older pairs are known. With a threshold (l1), the next point is the minimum of the model with H⁻¹ and the penalty:
-the root of 2k equations in α (Becker and Fadili, 2012), found by Newton's method with one more small `Sum` a step:
+Of the whole only inner products of rows are needed: split by features, a `Sum` of a few numbers, of
+which those among older pairs are known. With a threshold (l1), the next point is the minimum of the
+model with H⁻¹ and the penalty: the root of 2k equations in α (Becker and Fadili, 2012), found by
+Newton's method with one more small `Sum` a step:
 
-    z(α) = argmin ⟨gradient − Uᵀα, z⟩ + (z − w)ᵀD(z − w) / 2γ + Σ threshold |z|,        M α = U (z(α) − w)
+    z(α) = argmin ⟨gradient − Uᵀα, z⟩ + (z − w)ᵀD(z − w) / 2γ + Σ threshold |z|,        M α = U
+    (z(α) − w)
 """
 
 from __future__ import annotations
@@ -38,8 +45,12 @@ Add = Callable[[FloatArray], Protocol[FloatArray]]
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     equations: int = tuned(12, "Newton's steps on the equations in α at most, ...")
-    solved: float = tuned(1e-6, "... the share of the first residual at which they end, ...", below=1)
-    shorter: float = tuned(0.3, "... and by how much a step is shortened that leads to a larger one.", below=1)
+    solved: float = tuned(
+        1e-6, "... the share of the first residual at which they end, ...", below=1
+    )
+    shorter: float = tuned(
+        0.3, "... and by how much a step is shortened that leads to a larger one.", below=1
+    )
 
 
 TUNING = _Tuning()
@@ -47,7 +58,9 @@ TUNING = _Tuning()
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Pairs of steps and changes of the gradient, the newest last; and inner products of all but perhaps the newest."""
+    """Pairs of steps and changes of the gradient, the newest last; and inner products of all but
+    perhaps the newest.
+    """
 
     S: FloatArray
     Y: FloatArray
@@ -62,7 +75,9 @@ class Memory:
     def empty(width: int, metrics: int) -> Memory:
         """Nothing yet."""
         none = np.empty((0, width))
-        return Memory(none, none, np.empty((0, 0)), np.empty((metrics, 0, 0)), np.empty((metrics, 0, 0)))
+        return Memory(
+            none, none, np.empty((0, 0)), np.empty((metrics, 0, 0)), np.empty((metrics, 0, 0))
+        )
 
     def with_pair(self, s: FloatArray, y: FloatArray, most: int) -> Memory:
         """With one pair more, and no more than so many."""
@@ -86,7 +101,9 @@ class Along:
 def known(
     memory: Memory, metrics: Sequence[Metric], turn: int, gradient: FloatArray, add: Add
 ) -> Protocol[tuple[Memory, Along]]:
-    """All inner products, after a `Sum` of the new ones: 2k of the gradient, and of a new pair 2 + 2m times k."""
+    """All inner products, after a `Sum` of the new ones: 2k of the gradient, and of a new pair 2 +
+    2m times k.
+    """
     S = memory.S
     Y = memory.Y
     k = len(S)
@@ -103,8 +120,12 @@ def known(
     if not is_new:
         return memory, along
     m = len(metrics)
-    YDY = np.stack([_grown(old, row, row) for old, row in zip(memory.YDY, received[4 : 4 + m], strict=True)])
-    SDS = np.stack([_grown(old, row, row) for old, row in zip(memory.SDS, received[4 + m :], strict=True)])
+    YDY = np.stack(
+        [_grown(old, row, row) for old, row in zip(memory.YDY, received[4 : 4 + m], strict=True)]
+    )
+    SDS = np.stack(
+        [_grown(old, row, row) for old, row in zip(memory.SDS, received[4 + m :], strict=True)]
+    )
     return Memory(S, Y, _grown(memory.SY, received[2], received[3]), YDY, SDS), along
 
 
@@ -123,7 +144,9 @@ def gamma(memory: Memory, turn: int) -> float:
     return float(memory.SY[-1, -1] / memory.YDY[turn][-1, -1])
 
 
-def along_gradient(memory: Memory, metric: Metric, turn: int, gradient: FloatArray, along: Along) -> FloatArray:
+def along_gradient(
+    memory: Memory, metric: Metric, turn: int, gradient: FloatArray, along: Along
+) -> FloatArray:
     """−H gradient."""
     scale = gamma(memory, turn)
     if not len(memory.SY):
@@ -150,7 +173,9 @@ class Model(NamedTuple):
 
 
 def most_of_products(pairs: int, metrics: int, has_equations: bool) -> Counts:
-    """The largest counts of `known` and, if the penalty has an l1 part, of `minimum`, with so many pairs."""
+    """The largest counts of `known` and, if the penalty has an l1 part, of `minimum`, with so many
+    pairs.
+    """
     products = (4 + 2 * metrics) * pairs
     if not has_equations:
         return 1, products
@@ -170,7 +195,8 @@ def minimum(model: Model, add: Add) -> Protocol[FloatArray]:
     U = np.vstack([metric.times(memory.S) / scale, memory.Y])
     below = np.tril(memory.SY, -1)
     M = np.block([[memory.SDS[turn] / scale, below], [below.T, -np.diag(np.diag(memory.SY))]])
-    # In units in which the diagonal is 1: pairs of different length then do not matter to the equations.
+    # In units in which the diagonal is 1: pairs of different length then do not matter to the
+    # equations.
     unit = 1.0 / np.sqrt(np.abs(M.diagonal()))
     M = M * unit[:, None] * unit
     U = U * unit[:, None]
@@ -183,7 +209,9 @@ def minimum(model: Model, add: Add) -> Protocol[FloatArray]:
     kept = np.zeros(2 * k)
     for _ in range(TUNING.equations):
         trial, free = metric.minimum(model.gradient - U.T @ alpha, model.w, model.threshold, scale)
-        received = yield from add(np.concatenate([U @ (trial - model.w), metric.products(U, free, scale)[upper]]))
+        received = yield from add(
+            np.concatenate([U @ (trial - model.w), metric.products(U, free, scale)[upper]])
+        )
         left = M @ alpha - received[: 2 * k]
         size = float(np.linalg.norm(left))
         first = first or size

@@ -1,11 +1,13 @@
 """A round of every quasi-Newton method.
 
-    p   = −H ∇P(w), or the way to the minimum of the model with the l1 penalty     `way`: from pairs of earlier steps
-    t   about argmin P(w + t p), and ∇f(w + t p)                                   `search`: these are the messages
+    p   = −H ∇P(w), or the way to the minimum of the model with the l1 penalty     `way`: from pairs
+        of earlier steps
+    t   about argmin P(w + t p), and ∇f(w + t p)                                   `search`: these
+    are the messages
     w⁺  = w + t p
 
-A `Form` says how `way` and `search` are done, and what is remembered of a step: where columns are split, where rows are
-split, and where rows are split and the curvature of each pair is known.
+A `Form` says how `way` and `search` are done, and what is remembered of a step: where columns are
+split, where rows are split, and where rows are split and the curvature of each pair is known.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ class Found(NamedTuple):
     state: Any
     """The State, with what the agent now knows of its own rows."""
     received: FloatArray
-    """The reply that all agents compute the next model from, read-only; an array of its own where each has columns."""
+    """The reply that all agents compute the next model from, read-only; an array of its own where
+    each has columns.
+    """
     step_size: float
     adjoint: FloatArray
     """n ∇f after the step, on this agent's columns."""
@@ -113,7 +117,9 @@ class Form(ABC):
         """The size of the step, and the gradient after it."""
 
     @abstractmethod
-    def learned(self, agent: Agent, state: Any, way: Way, found: Found, gradient: FloatArray) -> tuple[Memory, float]:
+    def learned(
+        self, agent: Agent, state: Any, way: Way, found: Found, gradient: FloatArray
+    ) -> tuple[Memory, float]:
         """The pairs and the stretch after the step, where ∇f + ridge w is that gradient."""
 
 
@@ -125,7 +131,9 @@ class QuasiNewton(Method[S, Rows], Generic[S]):
     """What to use for other penalties."""
 
     memory: int = 30
-    """Pairs of steps and changes of the gradient to remember, at most: 2 · memory numbers for each of its columns."""
+    """Pairs of steps and changes of the gradient to remember, at most: 2 · memory numbers for each
+    of its columns.
+    """
 
     def __post_init__(self) -> None:
         whole_number(f"{self.name}: memory", self.memory)
@@ -137,7 +145,8 @@ class QuasiNewton(Method[S, Rows], Generic[S]):
     def check(self, problem: Problem, network: Network) -> None:
         if not is_for(problem):
             raise InvalidProblem(
-                f"{self.name} is for the penalties none, l2, l1 and elasticnet, and this problem has "
+                f"{self.name} is for the penalties none, l2, l1 and elasticnet, and this problem "
+                "has "
                 f"{problem.penalty.name!r}. Use {self.instead}."
             )
 
@@ -163,13 +172,21 @@ def _after(form: Form, agent: Agent, state: State, way: Way, found: Found) -> di
         objective = 0.0
     else:
         objective = objective_at(agent, found.losses, w)
-    return {"w": w, "gradient": gradient, "memory": memory, "stretch": stretch, "objective": objective}
+    return {
+        "w": w,
+        "gradient": gradient,
+        "memory": memory,
+        "stretch": stretch,
+        "objective": objective,
+    }
 
 
-# -- what forms with plain pairs share ---------------------------------------------------------------------------------
+# -- what forms with plain pairs share -------------------------------------------------------------
 
 
-def way_of_pairs(agent: Agent, state: State, metrics: Sequence[Metric], t: int, add: pairs.Add) -> Protocol[Way]:
+def way_of_pairs(
+    agent: Agent, state: State, metrics: Sequence[Metric], t: int, add: pairs.Add
+) -> Protocol[Way]:
     """The direction from that State; the metrics take turns."""
     turn = t % len(metrics)
     ridge = ridge_of(agent)
@@ -188,7 +205,9 @@ def way_of_pairs(agent: Agent, state: State, metrics: Sequence[Metric], t: int, 
     return Way(memory, p, float(pull @ state.w), float(pull @ p), chord, float(state.gradient @ p))
 
 
-def memory_after(memory: Memory, step: FloatArray, change: FloatArray, keeps: float, most: int) -> Memory:
+def memory_after(
+    memory: Memory, step: FloatArray, change: FloatArray, keeps: float, most: int
+) -> Memory:
     """With the new pair, without it (0), or without all (−1)."""
     if keeps < 0:
         return Memory.empty(len(step), len(memory.YDY))
@@ -206,7 +225,7 @@ def stretched(stretch: float, step_size: float, full: bool) -> float:
     return stretch * 1.0
 
 
-# -- the penalty -------------------------------------------------------------------------------------------------------
+# -- the penalty -----------------------------------------------------------------------------------
 
 
 def is_for(problem: Problem) -> bool:

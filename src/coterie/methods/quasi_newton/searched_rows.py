@@ -1,7 +1,9 @@
-"""The form of quasi-Newton methods on data split by samples or by users, whose step sizes are searched.
+"""The form of quasi-Newton methods on data split by samples or by users, whose step sizes are
+searched.
 
-A round is one `Sum` of ∇f(w + p) and its value, d + 1 numbers. Where P does not fall enough there, and in the first
-round, a `Sum` of values at trial steps finds the step size, and another one ∇f there.
+A round is one `Sum` of ∇f(w + p) and its value, d + 1 numbers. Where P does not fall enough there,
+and in the first round, a `Sum` of values at trial steps finds the step size, and another one ∇f
+there.
 """
 
 from __future__ import annotations
@@ -56,17 +58,25 @@ class Along(ABC):
 def curvatures_of(agent: Agent, curvature: FloatArray) -> FloatArray:
     """s ℓ'' of its rows; s where none of them is curved."""
     curvatures = agent.weighted(curvature)
-    return np.where(curvatures.any(axis=-1, keepdims=True), curvatures, agent.weighted(np.ones(curvatures.shape)))
+    return np.where(
+        curvatures.any(axis=-1, keepdims=True),
+        curvatures,
+        agent.weighted(np.ones(curvatures.shape)),
+    )
 
 
 def started(agent: Agent, w: FloatArray, received: FloatArray) -> State:
-    """The first State at w, from the sums of the diagonal of the Hessian, the gradient and the losses."""
+    """The first State at w, from the sums of the diagonal of the Hessian, the gradient and the
+    losses.
+    """
     ridge = ridge_of(agent)
     n = agent.total
     base = received[: len(w)] / n + ridge
     base[base <= 0] = base.max(initial=0.0) or 1.0
     gradient = sealed(received[len(w) : -1] / n + ridge * w)
-    return State(w, gradient, Memory.empty(len(w), 1), base, objective_at(agent, float(received[-1]), w))
+    return State(
+        w, gradient, Memory.empty(len(w), 1), base, objective_at(agent, float(received[-1]), w)
+    )
 
 
 class Searched(Form):
@@ -79,9 +89,11 @@ class Searched(Form):
         step_sizes: FloatArray = TRIALS,
         boldly: bool = False,
     ):
-        """`look` says what an agent knows of its rows along a way, `most` how many pairs to remember.
+        """`look` says what an agent knows of its rows along a way, `most` how many pairs to
+        remember.
 
-        Of the first step nothing is known, so its size is searched, unless values are expensive: `boldly` tries 1.
+        Of the first step nothing is known, so its size is searched, unless values are expensive:
+        `boldly` tries 1.
         """
         self._look = look
         self._most = most
@@ -110,7 +122,9 @@ class Searched(Form):
             received = yield Sum(along.at(step_size))
         return Found(along.after(state), received, step_size, received[:-1], float(received[-1]))
 
-    def learned(self, agent: Agent, state: State, way: Way, found: Found, gradient: FloatArray) -> tuple[Memory, float]:
+    def learned(
+        self, agent: Agent, state: State, way: Way, found: Found, gradient: FloatArray
+    ) -> tuple[Memory, float]:
         change = gradient - state.gradient
         if float(change @ way.p) * found.step_size > 0:
             keeps = 1.0
@@ -140,7 +154,9 @@ def _own(x: FloatArray) -> Protocol[FloatArray]:
 
 
 def _finite(agent: Agent, line: Line, message: FloatArray) -> FloatArray:
-    """That message, with a loss that ends the search at agents for which it has left the range of numbers."""
+    """That message, with a loss that ends the search at agents for which it has left the range of
+    numbers.
+    """
     finite = np.isfinite(message).all(axis=-1, keepdims=True)
     if finite.all():
         return message

@@ -1,17 +1,22 @@
-"""A Newton step for runs that stalled: as exact as float64 allows, with a dual that is not rounded with the model.
+"""A Newton step for runs that stalled: as exact as float64 allows, with a dual that is not rounded
+with the model.
 
-    z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)              as in `second_order/quadratic_models.py`
-    v = ℓ'(X̃w) + ℓ''∘X̃(z − w + δ)                                       the dual of that quadratic at its minimum
+    z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)              as in
+    `second_order/quadratic_models.py`
+    v = ℓ'(X̃w) + ℓ''∘X̃(z − w + δ)                                       the dual of that quadratic
+    at its minimum
 
-A model of columns with a mean of 1e6 is rounded to 1e-16 of itself, its scores to 1e-10, and their slopes, added up
-over such columns, to 1e-4: at no model that float64 holds is the dual of the slopes good enough for a small l1 penalty.
-Here δ is what rounding z, and solving for it, missed. On the face of the penalty where z lies, g is smooth, and
+A model of columns with a mean of 1e6 is rounded to 1e-16 of itself, its scores to 1e-10, and their
+slopes, added up over such columns, to 1e-4: at no model that float64 holds is the dual of the
+slopes good enough for a small l1 penalty. Here δ is what rounding z, and solving for it, missed. On
+the face of the penalty where z lies, g is smooth, and
 
-    Aᵀ(MA δ) = −(X̃ᵀ(s∘v)/n + ∇g(z))                                     for the free coefficients, a few times
+    Aᵀ(MA δ) = −(X̃ᵀ(s∘v)/n + ∇g(z))                                     for the free coefficients,
+    a few times
 
-Without an intercept, columns are centred all the same: X = E + 1cᵀ, and M is the moment of (E, 1), which loses no
-digits to c. The change of the scores is (E, 1)(δ, cᵀδ), an equation that a basis A of its solutions keeps. The
-equations of `interior-point` are solved likewise.
+Without an intercept, columns are centred all the same: X = E + 1cᵀ, and M is the moment of (E, 1),
+which loses no digits to c. The change of the scores is (E, 1)(δ, cᵀδ), an equation that a basis A
+of its solutions keeps. The equations of `interior-point` are solved likewise.
 """
 
 from __future__ import annotations
@@ -37,7 +42,8 @@ from coterie.stats.moments import moment_message, unpacked
 PASSES = 3
 """How often what is missing is looked for."""
 FACE = 1e-9
-"""Coefficients below this share of the largest are 0, where a penalty ties coefficients together."""
+"""Coefficients below this share of the largest are 0, where a penalty ties coefficients together.
+"""
 DEPENDENT = 1e-12
 """Squared pivots below this, for a diagonal of 1, are those of columns that depend on others."""
 ROUNDINGS = 1e-15
@@ -63,16 +69,20 @@ class Face(NamedTuple):
 
 
 def secant(loss: Loss, scores: FloatArray, gradients: FloatArray, y: FloatArray) -> FloatArray:
-    """The curvature of the parabola around the minimum of a loss that touches the loss at that score.
+    """The curvature of the parabola around the minimum of a loss that touches the loss at that
+    score.
 
-    For a loss that is quadratic and then linear it is not below the loss: steps on it lead down (Huber 1981).
+    For a loss that is quadratic and then linear it is not below the loss: steps on it lead down
+    (Huber 1981).
     """
     values = loss.each(scores, y) + gradients**2 / (2.0 * loss.smoothness)
     return np.divide(gradients**2, values, out=np.zeros(len(gradients)), where=values > LEAST)
 
 
 def most_of_target(case: Case) -> Counts:
-    """The largest counts of `target`: of `centred`, of the Hessian with a column for the means, and of each pass."""
+    """The largest counts of `target`: of `centred`, of the Hessian with a column for the means, and
+    of each pass.
+    """
     width = case.columns + 1
     return 2 + PASSES, 2 * case.columns + triangle(width) + width + 1 + PASSES * width
 
@@ -103,7 +113,9 @@ def target(agent: Agent, w: FloatArray, local: LocalLoss, bend: FloatArray) -> P
         z, missing = shared_result(message, _missing, agent, design, M, message / n, z)
         v = v + bend * design.forward(missing)
     step = z - w
-    falls = penalty_at(agent, w) - penalty_at(agent, z) - float(slope @ step + 0.5 * step @ (H @ step))
+    falls = (
+        penalty_at(agent, w) - penalty_at(agent, z) - float(slope @ step + 0.5 * step @ (H @ step))
+    )
     return Aim(z, slope, losses_here, float(np.linalg.norm(slope)), falls, v=v)
 
 
@@ -136,7 +148,9 @@ def _plain(agent: Agent, design: Design) -> FloatArray:
 def _missing(
     agent: Agent, design: Design, M: FloatArray, slope: FloatArray, z: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """z moved on its face to where the quadratic is least, and by how much it should have been, unrounded."""
+    """z moved on its face to where the quadratic is least, and by how much it should have been,
+    unrounded.
+    """
     face = _face(agent, z)
     nothing = np.zeros(design.shape[1])
     if face is None or not face.free.size:
@@ -162,13 +176,21 @@ def _missing(
 
 
 def _walked(
-    agent: Agent, design: Design, M: FloatArray, slope: FloatArray, w: FloatArray, z: FloatArray, moved: FloatArray
+    agent: Agent,
+    design: Design,
+    M: FloatArray,
+    slope: FloatArray,
+    w: FloatArray,
+    z: FloatArray,
+    moved: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """z at the minimum of the quadratic, from face to face of a penalty that falls apart into coordinates.
+    """z at the minimum of the quadratic, from face to face of a penalty that falls apart into
+    coordinates.
 
-    `moved` is z − w in the coordinates of the design, and is returned unrounded. Every step ends at the minimum of a
-    face, or where a coefficient meets 0 or a bound, which it then keeps; at a minimum the coefficient is let go that
-    pulls most. Where columns have large means, descent by coordinates would need too many steps.
+    `moved` is z − w in the coordinates of the design, and is returned unrounded. Every step ends at
+    the minimum of a face, or where a coefficient meets 0 or a bound, which it then keeps; at a
+    minimum the coefficient is let go that pulls most. Where columns have large means, descent by
+    coordinates would need too many steps.
     """
     problem = agent.problem
     pieces = problem.penalty.pieces
@@ -190,7 +212,9 @@ def _walked(
     sign = np.sign(z) * (threshold > 0)
     free = ((z != 0) | (threshold == 0)) & (z > low) & (z < high) & (lengths > 0)
     scale = np.divide(1.0, lengths, out=np.zeros(width), where=lengths > 0)
-    steepest = float((np.abs(T.T @ slope) * scale).max(initial=0.0)) + float((threshold * scale).max(initial=0.0))
+    steepest = float((np.abs(T.T @ slope) * scale).max(initial=0.0)) + float(
+        (threshold * scale).max(initial=0.0)
+    )
     for _ in range(min(TURNS * width, int(WORK / width**3) + 2)):
         if agent.should_stop():
             break
@@ -212,8 +236,14 @@ def _walked(
                 continue
             pull = -(slope + M @ moved)
         force = T.T @ pull - ridge * z
-        up = np.where((z < high) & ~free, force - np.where(z >= 0, threshold, -threshold), 0.0) * scale
-        down = np.where((z > low) & ~free, -force - np.where(z <= 0, threshold, -threshold), 0.0) * scale
+        up = (
+            np.where((z < high) & ~free, force - np.where(z >= 0, threshold, -threshold), 0.0)
+            * scale
+        )
+        down = (
+            np.where((z > low) & ~free, -force - np.where(z <= 0, threshold, -threshold), 0.0)
+            * scale
+        )
         best = int(np.argmax(np.maximum(up, down)))
         if max(up[best], down[best]) <= SATISFIED * steepest:
             break
@@ -249,9 +279,13 @@ def _on_face(
 
 
 class Equations:
-    """b ↦ (H + C)⁻¹b for the free coefficients, 0 for the others; M is the moment of that design."""
+    """b ↦ (H + C)⁻¹b for the free coefficients, 0 for the others; M is the moment of that
+    design.
+    """
 
-    def __init__(self, agent: Agent, design: Design, M: FloatArray, C: FloatArray, free: npt.NDArray[np.intp]):
+    def __init__(
+        self, agent: Agent, design: Design, M: FloatArray, C: FloatArray, free: npt.NDArray[np.intp]
+    ):
         if agent.problem.intercept:
             means = free[:0]
         else:
@@ -262,12 +296,15 @@ class Equations:
         self.places = np.append(free, means)
         A = M[np.ix_(self.places, self.places)].copy()
         A[: len(free), : len(free)] += C[np.ix_(free, free)]
-        # Columns that depend on others have no curvature: this much is below what the equations are known to.
+        # Columns that depend on others have no curvature: this much is below what the equations are
+        # known to.
         A.flat[:: len(A) + 1] *= 1.0 + ROUNDINGS * len(A)
         self._solve = _solver(A, _equations(agent, design, free), 0.0)
 
     def __call__(self, b: FloatArray) -> FloatArray:
-        return self.in_design(np.append(b, np.zeros(self.width - self.coefficients)))[: self.coefficients]
+        return self.in_design(np.append(b, np.zeros(self.width - self.coefficients)))[
+            : self.coefficients
+        ]
 
     def in_design(self, b: FloatArray) -> FloatArray:
         """The same in the coordinates of the design, where the score of the means is one more."""
@@ -277,15 +314,21 @@ class Equations:
 
 
 def _equations(agent: Agent, design: Design, free: npt.NDArray[np.intp]) -> list[FloatArray]:
-    """What a change of the free coefficients and of the means' score is orthogonal to, without an intercept."""
+    """What a change of the free coefficients and of the means' score is orthogonal to, without an
+    intercept.
+    """
     if agent.problem.intercept:
         return []
     assert isinstance(design, CentredDesign)
     return [np.append(design.centre[free], -design.unit)]
 
 
-def _solver(A: FloatArray, equations: list[FloatArray], least_pivot: float) -> Callable[[FloatArray], FloatArray]:
-    """b ↦ x with A x = b among those x that are orthogonal to these vectors, where A is scaled to a diagonal of 1."""
+def _solver(
+    A: FloatArray, equations: list[FloatArray], least_pivot: float
+) -> Callable[[FloatArray], FloatArray]:
+    """b ↦ x with A x = b among those x that are orthogonal to these vectors, where A is scaled to a
+    diagonal of 1.
+    """
     diagonal = np.maximum(A.diagonal(), 0.0)
     scale = np.divide(1.0, np.sqrt(diagonal), out=np.ones(len(A)), where=diagonal > 0)
     basis = np.eye(len(A))
@@ -294,7 +337,9 @@ def _solver(A: FloatArray, equations: list[FloatArray], least_pivot: float) -> C
         basis = Q[:, len(equations) :]
     basis = scale[:, None] * basis
     inside = basis.T @ A @ basis
-    solve: Callable[[FloatArray], FloatArray] = solver(inside, np.zeros(len(inside)), least_pivot)[0]
+    solve: Callable[[FloatArray], FloatArray] = solver(inside, np.zeros(len(inside)), least_pivot)[
+        0
+    ]
     return lambda b: basis @ solve(basis.T @ b)
 
 
@@ -336,7 +381,12 @@ def _face(agent: Agent, z: FloatArray) -> Face | None:
         tied[:d] = np.sign(w)
     places = np.flatnonzero(free)
     tied = tied[places]
-    return Face(places, slope[places], curvature[np.ix_(places, places)], tied if tied.any() else np.empty(0))
+    return Face(
+        places,
+        slope[places],
+        curvature[np.ix_(places, places)],
+        tied if tied.any() else np.empty(0),
+    )
 
 
 def _same_face(agent: Agent, z: FloatArray, moved: FloatArray) -> bool:
@@ -345,7 +395,9 @@ def _same_face(agent: Agent, z: FloatArray, moved: FloatArray) -> bool:
     problem = agent.problem
     pieces = penalty.pieces
     assert pieces is not None
-    if not np.isfinite(moved).all() or not math.isfinite(penalty.value(problem.coefficients(moved))):
+    if not np.isfinite(moved).all() or not math.isfinite(
+        penalty.value(problem.coefficients(moved))
+    ):
         return False
     if pieces.threshold > 0 or pieces.radius < math.inf:
         before, after = (np.sign(problem.coefficients(one)) for one in (z, moved))

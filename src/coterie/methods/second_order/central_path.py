@@ -1,4 +1,5 @@
-"""The central path of losses with kinks: where samples and model stand on it, and the steps along it.
+"""The central path of losses with kinks: where samples and model stand on it, and the steps along
+it.
 
 Formulas and words are those of `interior_point.py`.
 """
@@ -28,25 +29,36 @@ class _Tuning(Tuning):
     barrier_weight: float = tuned(
         0.3,
         "What the products of the barrier weigh together, beside 2 of the samples.",
-        "measured: a1a, w8a, diabetes, breast cancer and digits, all losses with kinks and all penalties",
+        (
+            "measured: a1a, w8a, diabetes, breast cancer and digits, all losses with kinks and all "
+            "penalties"
+        ),
     )
     negligible: float = tuned(
         1e-7,
-        "Rows with less than this share of the largest θ are left out of the Hessian, which only shapes the steps.",
+        (
+            "Rows with less than this share of the largest θ are left out of the Hessian, which "
+            "only "
+            "shapes the steps."
+        ),
         "measured: a1a and w8a, where no round more is needed",
     )
     negligible_without_ridge: float = tuned(
-        1e-13, "The same where some direction has no curvature but the rows'.", "rounding: what float64 sees of a sum"
+        1e-13,
+        "The same where some direction has no curvature but the rows'.",
+        "rounding: what float64 sees of a sum",
     )
     rounding: float = tuned(
-        1e-15, "A change of a value that is smaller, in units of it, is 0.", "rounding: what float64 sees"
+        1e-15,
+        "A change of a value that is smaller, in units of it, is 0.",
+        "rounding: what float64 sees",
     )
 
 
 TUNING = _Tuning()
 
 
-# -- samples -----------------------------------------------------------------------------------------------------------
+# -- samples ---------------------------------------------------------------------------------------
 
 
 class Kinks(NamedTuple):
@@ -74,7 +86,9 @@ def kinks_of(agent: Agent) -> Kinks:
             weights = np.ones(len(y))
         else:
             weights = agent.data.weights.astype(float)
-        agent.scratch["kinks"] = Kinks(kinks_at, lower, upper, weights, np.flatnonzero(weights == 0))
+        agent.scratch["kinks"] = Kinks(
+            kinks_at, lower, upper, weights, np.flatnonzero(weights == 0)
+        )
     kinks: Kinks = agent.scratch["kinks"]
     return kinks
 
@@ -119,7 +133,9 @@ class Samples:
         return total
 
     def aimed(self, mu: float, last: Way | None = None) -> Way:
-        """Towards products of μ, before the change of r is known; corrected for what a last way misses of them."""
+        """Towards products of μ, before the change of r is known; corrected for what a last way
+        misses of them.
+        """
         aim = np.empty(self._shape)
         pull: Any = kernel.pull
         pull(*self._here, mu, last.moves if last else np.zeros(self._shape), aim)
@@ -145,7 +161,9 @@ class Samples:
         return Way(way.aim, moves, 1.0 / max(fastest, 1 / LONGEST))
 
     def quadratic(self, way: Way) -> float:
-        """How Σ ω (s p + t q) changes with the square of the step; with the step it goes to what is aimed at."""
+        """How Σ ω (s p + t q) changes with the square of the step; with the step it goes to what is
+        aimed at.
+        """
         add: Any = kernel.quadratic
         total: float = add(self.kinks.weights, way.moves)
         return total
@@ -156,7 +174,7 @@ class Samples:
         return self.v + dv, self.s + ds, self.t + dt
 
 
-# -- the model ---------------------------------------------------------------------------------------------------------
+# -- the model -------------------------------------------------------------------------------------
 
 
 def barrier_at(agent: Agent, lengths: FloatArray) -> Barrier:
@@ -166,7 +184,9 @@ def barrier_at(agent: Agent, lengths: FloatArray) -> Barrier:
         pieces = agent.problem.penalty.pieces
         width = agent.design.shape[1]
         assert pieces is not None
-        made = barrier_of(pieces, width, width - agent.problem.intercept, TUNING.barrier_weight, lengths)
+        made = barrier_of(
+            pieces, width, width - agent.problem.intercept, TUNING.barrier_weight, lengths
+        )
         agent.scratch["barrier"] = known = lengths, made
     return known[1]
 
@@ -174,7 +194,9 @@ def barrier_at(agent: Agent, lengths: FloatArray) -> Barrier:
 class Terms:
     """What follows from w and the problem: residuals, and the penalty's parts."""
 
-    def __init__(self, agent: Agent, w: FloatArray, lengths: FloatArray, careful_design: Design | None = None):
+    def __init__(
+        self, agent: Agent, w: FloatArray, lengths: FloatArray, careful_design: Design | None = None
+    ):
         self.agent = agent
         self.w = w
         self.barrier = barrier_at(agent, lengths)
@@ -194,10 +216,14 @@ class Terms:
         return ridge
 
     def hessian(self, theta: FloatArray, *more: FloatArray) -> FloatArray:
-        """A message: its own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter, and then more."""
+        """A message: its own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter, and then
+        more.
+        """
         problem = self.agent.problem
         ridged = problem.penalty.strong_convexity > 0 and not problem.intercept
-        least = (TUNING.negligible if ridged else TUNING.negligible_without_ridge) * theta.max(initial=0.0)
+        least = (TUNING.negligible if ridged else TUNING.negligible_without_ridge) * theta.max(
+            initial=0.0
+        )
         design = self.careful_design or self.agent.centred
         return packed(second_moment(design, self.agent.weighted(theta) * (theta >= least)), *more)
 
@@ -235,6 +261,9 @@ class Terms:
         ways = [self.w + share * dw for share in shares]
         values = losses / self.agent.total
         values += [
-            self.barrier.value(w, mu) + float(0.5 * self.ridge @ w**2 + mu * self.barrier.tilt @ w) for w in ways
+            self.barrier.value(w, mu) + float(0.5 * self.ridge @ w**2 + mu * self.barrier.tilt @ w)
+            for w in ways
         ]
-        return float(shares[int(np.argmin(values))]), not shares[-1] * promised > TUNING.rounding * abs(values[0])
+        return float(shares[int(np.argmin(values))]), not shares[
+            -1
+        ] * promised > TUNING.rounding * abs(values[0])

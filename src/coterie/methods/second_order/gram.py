@@ -1,13 +1,17 @@
-"""Least squares from one message: all agents add up X̃ᵀX̃ and X̃ᵀy once, and each solves the rest alone.
+"""Least squares from one message: all agents add up X̃ᵀX̃ and X̃ᵀy once, and each solves the rest
+alone.
 
-    P(w) = ½ wᵀHw − cᵀw + g(w) + constant             H = Σ_k X̃_kᵀ S_k X̃_k / n,   c = Σ_k X̃_kᵀ S_k y_k / n
+    P(w) = ½ wᵀHw − cᵀw + g(w) + constant             H = Σ_k X̃_kᵀ S_k X̃_k / n,   c = Σ_k X̃_kᵀ
+    S_k y_k / n
 
-The first round is one `Sum` of d (d + 3)/2 numbers, the upper triangle of H and then c, and every agent finds the
-minimum of the same numbers by the same deterministic steps (`quadratic.py`). H and c know nothing of the penalty, so
-another penalty on the same data, and a whole path of strengths, needs no message at all.
+The first round is one `Sum` of d (d + 3)/2 numbers, the upper triangle of H and then c, and every
+agent finds the minimum of the same numbers by the same deterministic steps (`quadratic.py`). H and
+c know nothing of the penalty, so another penalty on the same data, and a whole path of strengths,
+needs no message at all.
 
-Squaring the data loses half the digits where columns are nearly dependent. So a second round, should the certificate
-ask for one, is a step of iterative refinement: one `Sum` of the true slope r = X̃ᵀS(X̃w − y)/n, d numbers, and
+Squaring the data loses half the digits where columns are nearly dependent. So a second round,
+should the certificate ask for one, is a step of iterative refinement: one `Sum` of the true slope r
+= X̃ᵀS(X̃w − y)/n, d numbers, and
 
     w⁺ = argmin ⟨r, w⁺ − w⟩ + ½ (w⁺ − w)ᵀ H (w⁺ − w) + g(w⁺).
 """
@@ -53,7 +57,8 @@ class Gram(Method[State, Rows]):
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent="XᵀX and Xᵀy of your rows, one number per pair of columns, once, as part of a sum",
         learned=(
-            "all second moments: means, variances, correlations. If you have no more rows than columns: your rows up"
+            "all second moments: means, variances, correlations. If you have no more rows than "
+            "columns: your rows up"
             " to a rotation (all distances and angles between people), and their labels"
         ),
         secure=TOTALS,
@@ -85,7 +90,9 @@ class Gram(Method[State, Rows]):
         return State(agent.centred.inner(agent.first_model().astype(float)), np.empty(0))
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        """With the message of an earlier run on the same data, the answer is there before the first round."""
+        """With the message of an earlier run on the same data, the answer is there before the first
+        round.
+        """
         if point.kept is None:
             return replace(state, w=agent.centred.inner(point.w.astype(float)))
         kept = sealed(point.kept)  # as all agents have it: the answer is computed once
@@ -103,7 +110,9 @@ class Gram(Method[State, Rows]):
         gradients = design.forward(state.w) - agent.exact_labels
         total = yield Sum(design.adjoint(agent.weighted(gradients)))
         H = _normal(agent, state.letter)[0]
-        w = shared_result(total, lambda: minimiser(agent, H, total / n, state.w)[0], key=agent.problem)
+        w = shared_result(
+            total, lambda: minimiser(agent, H, total / n, state.w)[0], key=agent.problem
+        )
         return replace(state, w=w)
 
     def point(self, agent: Agent, state: State) -> Point:
@@ -123,6 +132,7 @@ def _normal(agent: Agent, message: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _solved(agent: Agent, message: FloatArray, w: FloatArray) -> FloatArray:
     H, c = _normal(agent, message)
-    # Another run with the same message asks again, because the clock may have cut this answer short.
+    # Another run with the same message asks again, because the clock may have cut this answer
+    # short.
     key = agent.problem, agent.should_stop
     return shared_result(message, lambda: minimiser(agent, H, H @ w - c, w)[0], key=key)

@@ -1,9 +1,10 @@
-"""The minimum of a quadratic and a penalty through the interior, alone: for penalties that tie coefficients together.
+"""The minimum of a quadratic and a penalty through the interior, alone: for penalties that tie
+coefficients together.
 
     z = argmin ⟨slope, z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)
 
-Mehrotra's predictor and corrector on the barrier of g: a few dozen equations with H, however long and thin the valley
-is in which steps along slopes would creep.
+Mehrotra's predictor and corrector on the barrier of g: a few dozen equations with H, however long
+and thin the valley is in which steps along slopes would creep.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ STEPS, ROUNDING = 60, 1e-14
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    inside: float = tuned(0.995, "The share of the way to the boundary that a step takes at most.", below=1)
+    inside: float = tuned(
+        0.995, "The share of the way to the boundary that a step takes at most.", below=1
+    )
 
 
 TUNING = _Tuning()
@@ -38,7 +41,9 @@ def minimum_inside(
     solver: Callable[[FloatArray], Callable[[FloatArray], FloatArray]],
     should_stop: Callable[[], bool],
 ) -> FloatArray:
-    """z, to nearly what float64 sees; `solver` makes b ↦ (A + diag(ridge))⁻¹b of a matrix A, where g has that ridge."""
+    """z, to nearly what float64 sees; `solver` makes b ↦ (A + diag(ridge))⁻¹b of a matrix A, where
+    g has that ridge.
+    """
     z = barrier.inside(w)
     diagonal = np.diag(H) + ridge
     # How much the quadratic could fall, one coefficient at a time: the first μ.

@@ -1,29 +1,32 @@
-"""An interior-point method for losses with kinks: samples split over agents, a dozen or two of rounds.
+"""An interior-point method for losses with kinks: samples split over agents, a dozen or two of
+rounds.
 
-The losses `hinge`, `absolute` and `quantile` are ℓ(u; y) = max over a ≤ v ≤ b of v (u − y). With r = X̃w − y,
-p = b − v, q = v − a, weights ω and a penalty of a ridge λ₂ and a rest for which a barrier stands (`barriers.py`),
-the optimum is where μ = 0 in
+The losses `hinge`, `absolute` and `quantile` are ℓ(u; y) = max over a ≤ v ≤ b of v (u − y). With r
+= X̃w − y, p = b − v, q = v − a, weights ω and a penalty of a ridge λ₂ and a rest for which a
+barrier stands (`barriers.py`), the optimum is where μ = 0 in
 
     X̃ᵀ(ω∘v)/n + force(x) + λ₂ w = 0,      r = s − t,      s p = μ,   t q = μ,   s, t, p, q > 0
 
-and in the barrier's equations for (w, x). For λ₁‖w‖₁, a maximum of λ₁ u_j w_j over |u_j| ≤ 1, they are of the same
-kind, with (u, w) in place of (v, r).
+and in the barrier's equations for (w, x). For λ₁‖w‖₁, a maximum of λ₁ u_j w_j over |u_j| ≤ 1, they
+are of the same kind, with (u, w) in place of (v, r).
 
-1. **To the path.** For a fixed μ, v follows from r and x from w, and w minimises a smooth function: damped Newton
-   steps, each one `Sum` of the Hessian's triangle and the slope and one of a few trial values, or more until one is
-   lower.
-2. **Along it**, by Mehrotra's predictor and corrector: Δv = θ∘(X̃Δw) + g_v for θ = 1/(s/p + t/q), and the force changes
-   by C Δw + g_x, so that
+1. **To the path.** For a fixed μ, v follows from r and x from w, and w minimises a smooth function:
+   damped Newton steps, each one `Sum` of the Hessian's triangle and the slope and one of a few
+   trial values, or more until one is lower.
+2. **Along it**, by Mehrotra's predictor and corrector: Δv = θ∘(X̃Δw) + g_v for θ = 1/(s/p + t/q),
+   and the force changes by C Δw + g_x, so that
 
        (X̃ᵀ(ωθ)X̃/n + C + λ₂) Δw = −(residual of the first equation) − X̃ᵀ(ω∘g_v)/n − g_x.
 
-   A round is one `Sum` of the triangle and two slopes, one of the corrector's slope, and two in which everybody says
-   how far it can go. While that is not far, up to two further correctors aim at the products that are in the way, each
-   one `Sum` of a slope and one that says how far they reach.
+   A round is one `Sum` of the triangle and two slopes, one of the corrector's slope, and two in
+   which everybody says how far it can go. While that is not far, up to two further correctors aim
+   at the products that are in the way, each one `Sum` of a slope and one that says how far they
+   reach.
 
-After S. Mehrotra, "On the implementation of a primal-dual interior point method" (1992), M. Ferris and T. Munson,
-"Interior-point methods for massive support vector machines" (2002), who solve in d dimensions as is done here, and
-J. Gondzio, "Multiple centrality corrections in a primal-dual method for linear programming" (1996).
+After S. Mehrotra, "On the implementation of a primal-dual interior point method" (1992), M. Ferris
+and T. Munson, "Interior-point methods for massive support vector machines" (2002), who solve in d
+dimensions as is done here, and J. Gondzio, "Multiple centrality corrections in a primal-dual method
+for linear programming" (1996).
 """
 
 from __future__ import annotations
@@ -60,7 +63,10 @@ WIDEST = 1500
 EXPECTED_ROUNDS, EXPECTED_SUMS = 16, 6
 """What "auto" assumes."""
 GONDZIO = "paper: Gondzio 1996"
-MEASURED = "measured: a1a, w8a, diabetes, breast cancer and digits, all losses with kinks and all penalties"
+MEASURED = (
+    "measured: a1a, w8a, diabetes, breast cancer and digits, all losses with kinks and all "
+    "penalties"
+)
 
 
 @dataclass(frozen=True)
@@ -69,20 +75,37 @@ class _Tuning(Tuning):
     near: float = tuned(
         0.7,
         "The path is reached when a Newton step promises less than this share of μ.",
-        "theorem: there Newton's method on a self-concordant function converges fast (Nesterov and Nemirovskii 1994)",
+        (
+            "theorem: there Newton's method on a self-concordant function converges fast (Nesterov "
+            "and Nemirovskii 1994)"
+        ),
     )
-    blocked: float = tuned(1e-3, "After a shorter step along the path it is approached again.", MEASURED)
-    inside: float = tuned(0.99, "Which share of the longest step is taken.", "paper: Mehrotra 1992", below=1, costs=4)
-    rounding: float = tuned(1e-15, "A smaller μ, in units of P(0), is 0.", "rounding: what float64 sees")
+    blocked: float = tuned(
+        1e-3, "After a shorter step along the path it is approached again.", MEASURED
+    )
+    inside: float = tuned(
+        0.99, "Which share of the longest step is taken.", "paper: Mehrotra 1992", below=1, costs=4
+    )
+    rounding: float = tuned(
+        1e-15, "A smaller μ, in units of P(0), is 0.", "rounding: what float64 sees"
+    )
     least_room: float = tuned(
-        1e-14, "Room of duals when the path is reached, in units of the interval.", "rounding: what float64 sees"
+        1e-14,
+        "Room of duals when the path is reached, in units of the interval.",
+        "rounding: what float64 sees",
     )
-    balanced: float = tuned(1e-5, "As long as the residual, times w, is larger in units of μ, ...", MEASURED)
+    balanced: float = tuned(
+        1e-5, "As long as the residual, times w, is larger in units of μ, ...", MEASURED
+    )
     least_share: float = tuned(0.03, "... μ is lowered to this share at most.", MEASURED, below=1)
-    correctors: int = tuned(2, "Further correctors, which aim at products that are in the way.", GONDZIO)
+    correctors: int = tuned(
+        2, "Further correctors, which aim at products that are in the way.", GONDZIO
+    )
     longer: float = tuned(0.3, "By how much they shall lengthen a step, ...", GONDZIO, below=1)
     gain: float = tuned(0.1, "... and which share of it is enough.", GONDZIO)
-    least_product: float = tuned(0.1, "Products above this, in units of μ, are not in the way, ...", GONDZIO, below=1)
+    least_product: float = tuned(
+        0.1, "Products above this, in units of μ, are not in the way, ...", GONDZIO, below=1
+    )
     most_product: float = tuned(10.0, "... nor are those below this.", GONDZIO, above=1)
     surely: float = tuned(
         0.2,
@@ -91,7 +114,10 @@ class _Tuning(Tuning):
     )
     poor: float = tuned(
         0.5,
-        "If the corrector reaches less than this share of what the predictor did, it is tried without that.",
+        (
+            "If the corrector reaches less than this share of what the predictor did, it is tried "
+            "without that."
+        ),
         "measured: one-sided bounds, where w goes far for nothing",
     )
 
@@ -108,15 +134,18 @@ class State:
     w: FloatArray
     mu: float
     stage: int
-    """`OUTSIDE` before the first round, then `APPROACHING` the path, then `ON_PATH`: all below is empty until then."""
+    """`OUTSIDE` before the first round, then `APPROACHING` the path, then `ON_PATH`: all below is
+    empty until then.
+    """
     v: FloatArray
     s: FloatArray
     t: FloatArray
     x: FloatArray
     """The barrier's variables, the same at every agent."""
     lengths: FloatArray
-    """By how much a coefficient has to change to change residuals by what the first μ smooths; 0 for empty columns, and
-    empty where the barrier does not ask."""
+    """By how much a coefficient has to change to change residuals by what the first μ smooths; 0
+    for empty columns, and empty where the barrier does not ask.
+    """
 
 
 @dataclass(frozen=True)
@@ -126,12 +155,16 @@ class InteriorPoint(Method[State, Rows]):
     name: ClassVar[str] = "interior-point"
     tensors: ClassVar[bool] = True
     split: ClassVar[str] = "samples"
-    summary: ClassVar[str] = "an interior-point method for losses with kinks and few columns: two dozen rounds"
+    summary: ClassVar[str] = (
+        "an interior-point method for losses with kinks and few columns: two dozen rounds"
+    )
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=HESSIAN.sent,
         learned=HESSIAN.learned,
         secure=f"{TOTALS}; and your longest steps",
-        setup="in each round the longest step that your rows allow, one number, which all parties see",
+        setup=(
+            "in each round the longest step that your rows allow, one number, which all parties see"
+        ),
         most=lambda case: _most(case),
         sometimes=lambda case: _sometimes(case),
     )
@@ -145,7 +178,9 @@ class InteriorPoint(Method[State, Rows]):
         d = sizes.width(problem)
         scalars = d * (d + 7) / 2
         work = products_work(sizes, d) + 10 * sizes.rows_work
-        return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice", equations_work(d))
+        return Outlook(
+            EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice", equations_work(d)
+        )
 
     @classmethod
     def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
@@ -154,12 +189,14 @@ class InteriorPoint(Method[State, Rows]):
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:
             raise InvalidProblem(
-                f"interior-point is for losses with kinks (hinge, absolute, quantile); this problem has "
+                "interior-point is for losses with kinks (hinge, absolute, quantile); this "
+                "problem has "
                 f"{problem.loss.name!r}. Use newton."
             )
         if not _has_barrier(problem):
             raise InvalidProblem(
-                f"interior-point has no barrier for the {problem.penalty.name!r} penalty, because it does not say "
+                f"interior-point has no barrier for the {problem.penalty.name!r} penalty, because "
+                "it does not say "
                 "of which pieces it is made. Use proximal-1."
             )
 
@@ -176,7 +213,8 @@ class InteriorPoint(Method[State, Rows]):
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         if agent.careful:
-            return state  # where columns depend on each other, the model of a run that stalled may have gone far
+            # where columns depend on each other, the model of a run that stalled may have gone far
+            return state
         return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
@@ -186,7 +224,11 @@ class InteriorPoint(Method[State, Rows]):
         if agent.careful and not is_tensor(agent.data.X):
             design = yield from careful.centred(agent)
         terms = Terms(agent, state.w, state.lengths, design)
-        return (yield from (self._along if state.stage == ON_PATH else self._approach)(agent, state, terms))
+        return (
+            yield from (self._along if state.stage == ON_PATH else self._approach)(
+                agent, state, terms
+            )
+        )
 
     def point(self, agent: Agent, state: State) -> Point:
         w = rounded(agent, state.w)
@@ -196,10 +238,12 @@ class InteriorPoint(Method[State, Rows]):
         return Point(w, v.astype(agent.design.dtype, copy=False))
 
     def expected_gap(self, agent: Agent, state: State) -> float | None:
-        """A share of what all products add up to, samples' and barrier's: a sample's gap is p r ≤ p s, or q r ≤ q t."""
+        """A share of what all products add up to, samples' and barrier's: a sample's gap is p r ≤ p
+        s, or q r ≤ q t.
+        """
         return TUNING.surely * state.mu
 
-    # -- 1. ------------------------------------------------------------------------------------------------------------
+    # -- 1. ----------------------------------------------------------------------------------------
 
     def _enter(self, agent: Agent, state: State) -> Protocol[State]:
         """Away from the bounds, if there are any."""
@@ -252,9 +296,11 @@ class InteriorPoint(Method[State, Rows]):
         room = TUNING.least_room * (kinks.upper - kinks.lower)
         v = np.clip(on_path(agent, w, mu)[0], kinks.lower + room, kinks.upper - room)
         sides = mu / (kinks.upper - v), mu / (v - kinks.lower)
-        return State(w, mu, ON_PATH, v, *sides, shared_result(losses, barrier.centred, w, mu), state.lengths)
+        return State(
+            w, mu, ON_PATH, v, *sides, shared_result(losses, barrier.centred, w, mu), state.lengths
+        )
 
-    # -- 2. ------------------------------------------------------------------------------------------------------------
+    # -- 2. ----------------------------------------------------------------------------------------
 
     def _along(self, agent: Agent, state: State, terms: Terms) -> Protocol[State]:
         design = agent.centred
@@ -267,16 +313,21 @@ class InteriorPoint(Method[State, Rows]):
         first = shared_result(total, _predicted, agent, state, terms, total)
         way = own.moved(way, design.forward(first.step.dw))
         told = yield Sum(np.append(agent.one_hot(way.longest), own.quadratic(way)))
-        mu, target, predicted = shared_result(told, _target, agent, state, first, terms.barrier, told)
+        mu, target, predicted = shared_result(
+            told, _target, agent, state, first, terms.barrier, told
+        )
         if mu <= TUNING.rounding * agent.known.primal_at_start:
             return state  # the end of the path, as far as float64 sees
-        # Corrector: back to the middle, with the predictor's second-order term; then, while the step is short, others.
+        # Corrector: back to the middle, with the predictor's second-order term; then, while the
+        # step is short, others.
         aim = own.aimed(target, way)
         alpha = 0.0
         aims = shared_result(told, terms.barrier.aims, target, state.w, state.x, first.step)
         for attempt in range(1 + TUNING.correctors):
             message = yield Sum(design.adjoint(agent.weighted(aim.aim[3])))
-            new, longest = shared_result(message, _stepped, agent, state, terms, first, message, aims, target)
+            new, longest = shared_result(
+                message, _stepped, agent, state, terms, first, message, aims, target
+            )
             aim = own.moved(aim, design.forward(new.dw))
             told = yield Sum(agent.one_hot(aim.longest))
             reach = shared_result(told, _reach, told, longest)
@@ -296,18 +347,29 @@ class InteriorPoint(Method[State, Rows]):
             least = TUNING.least_product * target
             most = TUNING.most_product * target
             aim = own.recentred(way, share, least, most)
-            aims = shared_result(told, terms.barrier.recentred, aims, state.w, state.x, step, share, least, most)
+            aims = shared_result(
+                told, terms.barrier.recentred, aims, state.w, state.x, step, share, least, most
+            )
         if alpha < TUNING.blocked:
             return replace(state, mu=mu, stage=APPROACHING, v=EMPTY, s=EMPTY, t=EMPTY, x=EMPTY)
         w = shared_result(told, lambda: sealed(state.w + alpha * step.dw))
-        x = shared_result(told, lambda: sealed(terms.barrier.kept(w, state.x + alpha * step.dx, target)))
+        x = shared_result(
+            told, lambda: sealed(terms.barrier.kept(w, state.x + alpha * step.dx, target))
+        )
         v, s, t = own.after(alpha, way)
         if isinstance(first.solve, careful.Equations):
-            v = yield from self._refined(agent, terms, first.solve, theta, State(w, mu, ON_PATH, v, s, t, x, EMPTY))
+            v = yield from self._refined(
+                agent, terms, first.solve, theta, State(w, mu, ON_PATH, v, s, t, x, EMPTY)
+            )
         return State(w, mu + alpha * (target - mu), ON_PATH, v, s, t, x, state.lengths)
 
     def _refined(
-        self, agent: Agent, terms: Terms, equations: careful.Equations, theta: FloatArray, state: State
+        self,
+        agent: Agent,
+        terms: Terms,
+        equations: careful.Equations,
+        theta: FloatArray,
+        state: State,
     ) -> Protocol[FloatArray]:
         """v with less of what rounding left in the first equation, for a careful agent."""
         design = terms.careful_design
@@ -332,7 +394,9 @@ def _most(case: Case) -> Counts:
 
 
 def _sometimes(case: Case) -> Counts:
-    """What is added in rounds near the path, or with more correctors, and how much more a careful agent sends."""
+    """What is added in rounds near the path, or with more correctors, and how much more a careful
+    agent sends.
+    """
     width, passes = case.columns + 1, careful.PASSES
     searches, trials = most_of_search(STEPS)
     more = TUNING.correctors * (width + case.parties) + passes * width
@@ -357,7 +421,11 @@ class _Predicted(NamedTuple):
 
 def _predicted(agent: Agent, state: State, terms: Terms, total: FloatArray) -> _Predicted:
     width = len(state.w)
-    residual = total[-2 * width - 1 : -width - 1] / agent.total + terms.barrier.force(state.x) + terms.ridge * state.w
+    residual = (
+        total[-2 * width - 1 : -width - 1] / agent.total
+        + terms.barrier.force(state.x)
+        + terms.ridge * state.w
+    )
     nowhere = Step(np.zeros(width), np.zeros(len(state.x)))
     first = _Predicted(nowhere, 1.0, residual, terms.equations(total, state.x), float(total[-1]))
     aims = terms.barrier.aims(0.0, state.w, state.x)
@@ -366,9 +434,17 @@ def _predicted(agent: Agent, state: State, terms: Terms, total: FloatArray) -> _
 
 
 def _stepped(
-    agent: Agent, state: State, terms: Terms, first: _Predicted, message: FloatArray, aims: FloatArray, mu: float
+    agent: Agent,
+    state: State,
+    terms: Terms,
+    first: _Predicted,
+    message: FloatArray,
+    aims: FloatArray,
+    mu: float,
 ) -> tuple[Step, float]:
-    """Δw and Δx for those aims, where the message is the sum of X̃ᵀ(ω∘g_v), and how far the barrier lets them go."""
+    """Δw and Δx for those aims, where the message is the sum of X̃ᵀ(ω∘g_v), and how far the barrier
+    lets them go.
+    """
     w = state.w
     x = state.x
     barrier = terms.barrier
@@ -386,18 +462,23 @@ def _reach(told: FloatArray, longest: float) -> float:
 def _target(
     agent: Agent, state: State, first: _Predicted, barrier: Barrier, told: FloatArray
 ) -> tuple[float, float, float]:
-    """μ now, μ to go for, the smaller the better the predictor would do, and how far that could go."""
+    """μ now, μ to go for, the smaller the better the predictor would do, and how far that could
+    go.
+    """
     n = agent.total
     alpha = min(1.0, first.longest, float(told[:-1].min()))
     step = first.step
     before = first.samples + n * barrier.complementarity(state.w, state.x)
-    # The predictor aims at products of 0: to the first order, a step of α leaves a share 1 − α of them.
+    # The predictor aims at products of 0: to the first order, a step of α leaves a share 1 − α of
+    # them.
     after = (1.0 - alpha) * first.samples + alpha**2 * told[-1]
     after += n * barrier.complementarity(state.w + alpha * step.dw, state.x + alpha * step.dx)
     mu = before / (n * (2 + barrier.weight))
     share = min(1.0, max(float(after) / before, 0.0) ** 3)
     if float(np.abs(first.residual) @ np.abs(state.w)) > TUNING.balanced * mu:
-        share = max(share, TUNING.least_share)  # only a full step ends the residual, and towards 0 there is none
+        share = max(
+            share, TUNING.least_share
+        )  # only a full step ends the residual, and towards 0 there is none
     return mu, mu * share, alpha
 
 

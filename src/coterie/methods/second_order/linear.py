@@ -2,11 +2,15 @@
 
     F_k(w) = Σ_i s_i ℓ(x_iᵀw; y_i) over the agent's own rows,   ∇²F_k = Xᵀ diag(s ℓ'') X
 
-| `hessian`  | for                              | what an agent sends in a round                                     |
+| `hessian`  | for                              | what an agent sends in a round
+             |
 |------------|----------------------------------|--------------------------------------------------------------------|
-| `full`     | few columns                      | ∇f and the upper triangle of H, d (d + 3)/2 numbers                |
-| `products` | many columns, `l2`, `none`       | ∇f and diag H, and d numbers for each conjugate gradient           |
-| `active`   | many columns, `l1`, `elasticnet` | ∇f, and what `working_set.py` needs of H on the columns in play    |
+| `full`     | few columns                      | ∇f and the upper triangle of H, d (d + 3)/2
+             numbers                |
+| `products` | many columns, `l2`, `none`       | ∇f and diag H, and d numbers for each conjugate
+                                                gradient           |
+| `active`   | many columns, `l1`, `elasticnet` | ∇f, and what `working_set.py` needs of H on the
+             columns in play    |
 """
 
 from __future__ import annotations
@@ -39,8 +43,12 @@ FULL = 1500
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    single_from: int = tuned(100, "Columns from which on dense H are in single precision, while firm.", MNIST)
-    sparse: int = tuned(200, "Columns from which on those in play count alone, beside l1.", "measured: a1a and w8a")
+    single_from: int = tuned(
+        100, "Columns from which on dense H are in single precision, while firm.", MNIST
+    )
+    sparse: int = tuned(
+        200, "Columns from which on those in play count alone, beside l1.", "measured: a1a and w8a"
+    )
 
 
 TUNING = _Tuning()
@@ -49,7 +57,9 @@ EXPECTED_ROUNDS = {"constant": 2.0, "constant by pieces": 4.0, "any": 8.0}
 EXPECTED_SPARSE_ROUNDS = 5
 """The same for sparse rows of many columns beside `l1`."""
 EXPECTED_SINGLE = 0.35
-"""The share of their time that products of wide dense rows take in single precision, at first of a part of them."""
+"""The share of their time that products of wide dense rows take in single precision, at first of a
+part of them.
+"""
 EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY = 300, 0.25
 """How many columns in play at most, and which share of all."""
 EXPECTED_LASSO = 1.5, 4.0
@@ -83,7 +93,9 @@ class Newton(ProximalNewton):
 
     def __post_init__(self) -> None:
         if self.hessian not in ("auto", "full", "products", "active"):
-            raise InvalidProblem(f"newton: hessian is 'auto', 'full', 'products' or 'active', not {self.hessian!r}.")
+            raise InvalidProblem(
+                f"newton: hessian is 'auto', 'full', 'products' or 'active', not {self.hessian!r}."
+            )
         whole_number("newton: products", self.products)
 
     @classmethod
@@ -100,13 +112,15 @@ class Newton(ProximalNewton):
     def check(self, problem: Problem, network: Network) -> None:
         if not _has_curvature(problem.loss):
             raise InvalidProblem(
-                f"newton needs a loss with a second derivative (curvature), and {problem.loss.name} has none. "
+                "newton needs a loss with a second derivative (curvature), and "
+                f"{problem.loss.name} has none. "
                 "Use proximal-1, or a smooth relative: huber for absolute, squared_hinge for hinge."
             )
         fitting = PENALTIES_OF.get(self.hessian)
         if fitting is not None and problem.penalty.name not in fitting:
             raise InvalidProblem(
-                f"newton with hessian={self.hessian!r} is for {' and '.join(fitting)}; this problem has "
+                f"newton with hessian={self.hessian!r} is for {' and '.join(fitting)}; this "
+                "problem has "
                 f"{problem.penalty.name!r}. Use hessian='full'."
             )
 
@@ -116,7 +130,9 @@ class Newton(ProximalNewton):
         single = len(state.w) >= TUNING.single_from and not pieces
         # Of other penalties and losses it has not been measured how few rows suffice.
         suits = agent.problem.penalty.name in SUITING and not pieces and self._mode(agent) == "full"
-        return replace(state, memory=Memory(first_floor(agent), single, first_sample(agent, suits), NOTHING))
+        return replace(
+            state, memory=Memory(first_floor(agent), single, first_sample(agent, suits), NOTHING)
+        )
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         # Near the minimum steps are short from the first one on.
@@ -127,12 +143,18 @@ class Newton(ProximalNewton):
 
     def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
         if agent.careful and agent.design.shape[1] <= FULL and not is_tensor(agent.data.X):
-            return (yield from careful.target(agent, state.w, oracle.here, oracle.careful_curvature()))
+            return (
+                yield from careful.target(agent, state.w, oracle.here, oracle.careful_curvature())
+            )
         mode = self._mode(agent)
         if mode == "active":
             return (yield from working_set.target(agent, oracle))
         if mode == "products":
-            return (yield from quadratic_models.from_products(agent, oracle, state.steepest, self.products))
+            return (
+                yield from quadratic_models.from_products(
+                    agent, oracle, state.steepest, self.products
+                )
+            )
         return (yield from quadratic_models.from_hessian(agent, oracle))
 
     def together(self, agent: Agent) -> tuple[str, ...] | None:
@@ -150,8 +172,10 @@ class Newton(ProximalNewton):
         mode = _suiting(agent.problem.penalty.name, agent.design.shape[1])
         if mode is None:
             raise InvalidProblem(
-                f"newton adds up Hessians of at most {FULL} columns for the {agent.problem.penalty.name} penalty; this "
-                f"problem has {agent.design.shape[1]}. Use proximal-1, or hessian='full' if such a matrix may travel."
+                f"newton adds up Hessians of at most {FULL} columns for the "
+                f"{agent.problem.penalty.name} penalty; this "
+                f"problem has {agent.design.shape[1]}. Use proximal-1, or hessian='full' if such "
+                "a matrix may travel."
             )
         return mode
 
@@ -181,7 +205,9 @@ def _most(case: Case) -> Counts:
 
 
 def _sometimes(case: Case) -> Counts:
-    """What a search adds to a round, many columns in play, and how much more a careful agent sends."""
+    """What a search adds to a round, many columns in play, and how much more a careful agent
+    sends.
+    """
     collectives, numbers = most_of_search()
     if _suiting(case.problem.penalty.name, case.width) == "active":
         numbers += working_set.most_of_many(case.width)
@@ -195,7 +221,9 @@ def _sometimes(case: Case) -> Counts:
 def _full_outlook(problem: Problem, sizes: Sizes) -> Outlook:
     d = sizes.width(problem)
     work = _moment_work(problem, sizes, d) + EXPECTED_PASSES * sizes.rows_work
-    return Outlook(_expected_rounds(problem.loss), 2.5, d * (d + 3) / 2, work, WHY, equations_work(d))
+    return Outlook(
+        _expected_rounds(problem.loss), 2.5, d * (d + 3) / 2, work, WHY, equations_work(d)
+    )
 
 
 def _active_outlook(problem: Problem, sizes: Sizes) -> Outlook:

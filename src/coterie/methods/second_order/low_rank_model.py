@@ -1,4 +1,6 @@
-"""P on the columns in play of `working_set.py`: H on a block, a diagonal elsewhere, and what steps have taught."""
+"""P on the columns in play of `working_set.py`: H on a block, a diagonal elsewhere, and what steps
+have taught.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,22 @@ WIDE = "measured: logistic l1 with 100,000 rare columns, λ = 3e-5 (docs/benchma
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     mixed: int = tuned(8, "Slopes that are mixed to a better dual, ...", WIDE)
-    trusted: float = tuned(10.0, "... and what their shares may add up to without their signs.", WIDE, above=1)
+    trusted: float = tuned(
+        10.0, "... and what their shares may add up to without their signs.", WIDE, above=1
+    )
     sweeps: int = tuned(40, "Sweeps of coordinate descent in a step at most, ...", WIDE)
     share: float = tuned(1e-2, "... and the share of the gain at which they end.", WIDE, below=1)
-    decrease: float = tuned(0.01, "The share of the linear decrease that a step must come to.", "paper: Armijo 1966")
-    patience: int = tuned(
-        1, "After so many steps that failed though B learned from each, or one from which not, ...", WIDE
+    decrease: float = tuned(
+        0.01, "The share of the linear decrease that a step must come to.", "paper: Armijo 1966"
     )
-    shortest: float = tuned(0.1, "... the next one is at least this share of the last, ...", WIDE, below=0.5)
+    patience: int = tuned(
+        1,
+        "After so many steps that failed though B learned from each, or one from which not, ...",
+        WIDE,
+    )
+    shortest: float = tuned(
+        0.1, "... the next one is at least this share of the last, ...", WIDE, below=0.5
+    )
     longest: float = tuned(0.5, "... and at most this one.", WIDE, above=0.1, below=1)
     single: float = tuned(
         1e-5,
@@ -76,17 +86,23 @@ class Model:
         y = reply[:-1].astype(float) * self.unit / self.total
         there = self.w + p
         linear = self._change(self.slope, there)
-        # P is convex, and so falls by at least what its slope over there says: less rounding than in f(w + p) − f(w).
+        # P is convex, and so falls by at least what its slope over there says: less rounding than
+        # in f(w + p) − f(w).
         least = self._change(self.slope + y, there)
         losses = float(reply[-1]) / self.total
         noisy = TUNING.single * abs(losses) > abs(linear)
-        gained = min(least, 0.5 * (least + linear) if noisy else losses + self._change(np.zeros(len(p)), there))
+        gained = min(
+            least,
+            0.5 * (least + linear) if noisy else losses + self._change(np.zeros(len(p)), there),
+        )
         learned = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
         if gained <= TUNING.decrease * linear:
             steps = self.steps + 1
             gradients = (*self.gradients, self.slope)
             w = sealed(there)
-            moved = replace(learned, w=w, slope=self.slope + y, gradients=gradients, steps=steps, failures=0)
+            moved = replace(
+                learned, w=w, slope=self.slope + y, gradients=gradients, steps=steps, failures=0
+            )
             return moved.aimed()
         failures = self.failures + 1
         bend = float(p @ y)
@@ -109,7 +125,16 @@ class Model:
         slope = self.slope + self.ridge * self.w
         curvatures = self.curvatures + self.ridge
         p: FloatArray = descend(
-            H, self.place, curvatures, U, signs, slope, self.threshold, self.w, TUNING.share, TUNING.sweeps
+            H,
+            self.place,
+            curvatures,
+            U,
+            signs,
+            slope,
+            self.threshold,
+            self.w,
+            TUNING.share,
+            TUNING.sweeps,
         )
         return replace(self, way=p, bend=float(p @ self._start(p)) + float(signs @ (U.T @ p) ** 2))
 
@@ -140,10 +165,12 @@ class Model:
         return np.ascontiguousarray(U[:, :rank]), signs[:rank]
 
     def mixture(self) -> FloatArray | None:
-        """Shares of the last slopes, which add up to 1, so that their sum violates |q_j| ≤ λ less than the last does.
+        """Shares of the last slopes, which add up to 1, so that their sum violates |q_j| ≤ λ less
+        than the last does.
 
-        As Massias, Gramfort and Salmon (2018, "Celer") extrapolate a dual: the least squares of q_j + λ sign(w_j) on
-        the columns that are not 0. Slopes of the loss are a dual, and so is their mixture, once in the domain.
+        As Massias, Gramfort and Salmon (2018, "Celer") extrapolate a dual: the least squares of q_j
+        + λ sign(w_j) on the columns that are not 0. Slopes of the loss are a dual, and so is their
+        mixture, once in the domain.
         """
         free = (self.w != 0) | (self.threshold == 0)
         seen = np.array([*self.gradients, self.slope][-TUNING.mixed :])
@@ -154,7 +181,9 @@ class Model:
         G.flat[:: len(G) + 1] += 1e-12 * np.trace(G)
         shares = np.linalg.solve(G, np.ones(len(G)))
         shares /= shares.sum()
-        worst, before = (np.abs(q[self.threshold > 0]).max(initial=0.0) for q in (shares @ seen, self.slope))
+        worst, before = (
+            np.abs(q[self.threshold > 0]).max(initial=0.0) for q in (shares @ seen, self.slope)
+        )
         if worst < before and np.abs(shares).sum() < TUNING.trusted:
             return shares
         return None
@@ -170,5 +199,7 @@ class Model:
 def violation(w: FloatArray, slope: FloatArray, ridge: FloatArray, threshold: FloatArray) -> float:
     """By how much the conditions for a minimum fail at most, as a slope."""
     steep = slope + ridge * w
-    fails = np.where(w != 0, np.abs(steep + threshold * np.sign(w)), np.maximum(np.abs(steep) - threshold, 0.0))
+    fails = np.where(
+        w != 0, np.abs(steep + threshold * np.sign(w)), np.maximum(np.abs(steep) - threshold, 0.0)
+    )
     return float(fails.max(initial=0.0))

@@ -1,8 +1,11 @@
-"""Newton's method with a line search, for every loss that has an `Oracle` and every penalty with a prox.
+"""Newton's method with a line search, for every loss that has an `Oracle` and every penalty with a
+prox.
 
 f(w) = (1/n) Σ_agents F_k(w),   P = f + g
-z    = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)                    H = ∇²f(w): `quadratic_models.py`
-w⁺   = w + t (z − w)                                                         the step size t: `line_search.py`
+z    = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)                    H = ∇²f(w):
+`quadratic_models.py`
+w⁺   = w + t (z − w)                                                         the step size t:
+     `line_search.py`
 """
 
 from __future__ import annotations
@@ -31,12 +34,20 @@ from coterie.run.disclosure import Case, Counts
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     full: int = tuned(
-        100, "Coefficients up to which whole Hessians are added up.", "measured: 26 made classes, digits", costs=8.0
+        100,
+        "Coefficients up to which whole Hessians are added up.",
+        "measured: 26 made classes, digits",
+        costs=8.0,
     )
     full_kinks: int = tuned(
-        500, "The same beside l1, groups and bounds.", "measured: 26 made classes, digits", costs=8.0
+        500,
+        "The same beside l1, groups and bounds.",
+        "measured: 26 made classes, digits",
+        costs=8.0,
     )
-    doubt: float = tuned(1.2, "By how much the gap that a step leaves may be less than how P fell tells.", above=1)
+    doubt: float = tuned(
+        1.2, "By how much the gap that a step leaves may be less than how P fell tells.", above=1
+    )
 
 
 TUNING = _Tuning()
@@ -120,7 +131,9 @@ class ProximalNewton(Method[State]):
 
 
 def most_with_losses(aim: Counts) -> Counts:
-    """The largest counts of a round without a search: of the target of the step, and of the losses after it."""
+    """The largest counts of a round without a search: of the target of the step, and of the losses
+    after it.
+    """
     return aim[0] + 1, aim[1] + 1
 
 
@@ -139,14 +152,17 @@ def most_by_width(case: Case) -> Counts:
 
 def _measured(agent: Agent, w: FloatArray, aim: Aim, losses: float) -> tuple[Line, float]:
     """The line to the target, and P there."""
-    return line_to(agent, w, aim.target, aim.gradient, aim.losses), objective_at(agent, losses, aim.target)
+    return line_to(agent, w, aim.target, aim.gradient, aim.losses), objective_at(
+        agent, losses, aim.target
+    )
 
 
 def _gap_after(line: Line, whole: float, foreseen: float) -> float:
     """The least gap that a whole step can have left; 0 if that is not known.
 
-    What the model misses along the step p, E = gain − foreseen, leaves a slope of 3E there if ∇³P is behind it, or of
-    2E if H lacks rows. With ⟨p, ∇²P p⟩ ≈ 2 gain, P can fall by another E² / gain or more.
+    What the model misses along the step p, E = gain − foreseen, leaves a slope of 3E there if ∇³P
+    is behind it, or of 2E if H lacks rows. With ⟨p, ∇²P p⟩ ≈ 2 gain, P can fall by another E² /
+    gain or more.
     """
     gain = line.objective - whole
     if foreseen > 0 and gain > line.rounding:
@@ -168,7 +184,9 @@ class ByWidth(ProximalNewton):
         return HessianOracle(agent, state.w)
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(
+        cls, problem: Problem, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str] | None:
         return 1.0, "a few rounds suffice"
 
     @classmethod

@@ -1,11 +1,12 @@
 """What Newton's method asks of a loss: one agent's part of it, at one model.
 
-    f = (1/n) Σ_agents F_k          An `Oracle` is F_k at w: value, gradient and Hessian, and the values along a line.
+    f = (1/n) Σ_agents F_k          An `Oracle` is F_k at w: value, gradient and Hessian, and the
+                                    values along a line.
 
 An oracle sends nothing. The method puts the parts that it needs into one `Sum`.
 
-An agent may remember something between two rounds: `memory` is equal at all agents, `own` is about the agent's own
-rows. The method does not look into either of them.
+An agent may remember something between two rounds: `memory` is equal at all agents, `own` is about
+the agent's own rows. The method does not look into either of them.
 """
 
 from __future__ import annotations
@@ -44,16 +45,22 @@ class Aim(NamedTuple):
     firm: bool = False
     """Whether H in single precision would have led to about the same target."""
     v: FloatArray | None = None
-    """Dual variables of the agent's own rows that are better than the gradient of the loss at the target."""
+    """Dual variables of the agent's own rows that are better than the gradient of the loss at the
+    target.
+    """
 
 
 class Oracle(ABC):
-    """One agent's part of n f, at w. For a batch of agents, arrays have an axis for the agents in front."""
+    """One agent's part of n f, at w. For a batch of agents, arrays have an axis for the agents in
+    front.
+    """
 
     remembers: bool = False
     """Whether `memory` needs the triangle of the Hessian."""
     least_curvature: ClassVar[float] = 0.0
-    """Every column counts as having this share of the largest curvature, at least: below it is rounding."""
+    """Every column counts as having this share of the largest curvature, at least: below it is
+    rounding.
+    """
 
     def __init__(self, agent: Agent, w: FloatArray):
         self.agent = agent
@@ -71,13 +78,15 @@ class Oracle(ABC):
 
     @abstractmethod
     def hessian(self, *more: FloatArray) -> FloatArray:
-        """A message: the upper triangle of ∇²F_k(w), or its change since the last round, and then more numbers."""
+        """A message: the upper triangle of ∇²F_k(w), or its change since the last round, and then
+        more numbers.
+        """
 
     @abstractmethod
     def values(self, target: FloatArray, step_sizes: FloatArray) -> FloatArray:
         """F_k after a step of each of these sizes towards the target."""
 
-    # -- for many coefficients -----------------------------------------------------------------------------------------
+    # -- for many coefficients ---------------------------------------------------------------------
 
     def diagonal(self) -> FloatArray:
         """The diagonal of ∇²F_k(w), or numbers that are larger."""
@@ -87,7 +96,7 @@ class Oracle(ABC):
         """∇²F_k(w) times a direction."""
         raise NotImplementedError
 
-    # -- between two rounds --------------------------------------------------------------------------------------------
+    # -- between two rounds ------------------------------------------------------------------------
 
     def triangle(self, received: FloatArray) -> FloatArray:
         """The upper triangle of n H, from the sum of the messages of all agents."""

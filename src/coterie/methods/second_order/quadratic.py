@@ -1,13 +1,15 @@
 """The minimum of a quadratic and a penalty, computed alone and as exactly as float64 allows:
 
-    z = argmin ⟨slope, z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)             the last coordinate may be a free intercept
+    z = argmin ⟨slope, z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)             the last coordinate may be a
+    free intercept
 
-What `gram` and `newton` do between two messages. Linear equations for `l2` and `none`; for what falls apart into
-coordinates (`l1`, `elasticnet`, bounds) coordinate descent that finds which coordinates are free, and then linear
-equations for those; for any other penalty accelerated proximal gradients with restarts and, for groups and balls, a way
-through the interior if these creep. Nothing is random, so agents with the same numbers come to the same answer. An
-answer that the clock cut short is one that only one process has, and there it is computed once: call `minimiser` inside
-`once`.
+What `gram` and `newton` do between two messages. Linear equations for `l2` and `none`; for what
+falls apart into coordinates (`l1`, `elasticnet`, bounds) coordinate descent that finds which
+coordinates are free, and then linear equations for those; for any other penalty accelerated
+proximal gradients with restarts and, for groups and balls, a way through the interior if these
+creep. Nothing is random, so agents with the same numbers come to the same answer. An answer that
+the clock cut short is one that only one process has, and there it is computed once: call
+`minimiser` inside `once`.
 """
 
 from __future__ import annotations
@@ -37,27 +39,40 @@ ROUNDING = 1e-14
 ATTEMPTS, GRADIENT_STEPS = 200, 50_000
 """When to give up: attempts to solve for the free coordinates, and steps along gradients."""
 FLAT, SEEN = 1e-13, 1e-5
-"""A valley is flat if its curvature is this share of the largest, for a diagonal of 1, and leads down if the pull along
-it is at least this share of the thresholds."""
+"""A valley is flat if its curvature is this share of the largest, for a diagonal of 1, and leads
+down if the pull along it is at least this share of the thresholds.
+"""
 FIRM = 1e-3
-"""The least squared pivot, for a diagonal of 1, for which errors of single precision in H do not matter."""
+"""The least squared pivot, for a diagonal of 1, for which errors of single precision in H do not
+matter.
+"""
 
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    sweeps: int = tuned(22, "Sweeps of coordinate descent between two attempts to solve for the free coordinates.")
-    turns_work: float = tuned(1e9, "Operations for all equations on the way to the minimum of a face, ...")
+    sweeps: int = tuned(
+        22, "Sweeps of coordinate descent between two attempts to solve for the free coordinates."
+    )
+    turns_work: float = tuned(
+        1e9, "Operations for all equations on the way to the minimum of a face, ..."
+    )
     fewest_turns: int = tuned(2, "... and how many to solve in any case.")
-    easy: int = tuned(300, "Steps before and after the way through the interior: they make zeros of what is nearly 0.")
+    easy: int = tuned(
+        300,
+        "Steps before and after the way through the interior: they make zeros of what is nearly 0.",
+    )
 
 
 TUNING = _Tuning()
 
 
-def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> tuple[FloatArray, bool]:
+def minimiser(
+    agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray
+) -> tuple[FloatArray, bool]:
     """z, and whether it would be about the same if H was known in single precision only.
 
-    It is computed as w and a correction, so that a small slope gives a small correction without cancellation.
+    It is computed as w and a correction, so that a small slope gives a small correction without
+    cancellation.
     """
     penalty = agent.problem.penalty
     free = agent.problem.free()
@@ -78,13 +93,17 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
     ridge[len(w) - free :] = 0.0
     barrier = barrier_of(pieces, len(w), len(w) - free, 1.0, np.ones(len(w)))
     equations = H, ridge, slope, w, barrier
-    start = minimum_inside(*equations, lambda A: solver(A, ridge, least_pivot=0.0)[0], agent.should_stop)
+    start = minimum_inside(
+        *equations, lambda A: solver(A, ridge, least_pivot=0.0)[0], agent.should_stop
+    )
     candidates = z, _by_gradients(agent, H, slope, w, start, TUNING.easy)[0]
     return min(candidates, key=partial(_value, agent, H, slope, w)), False
 
 
 def rounded(agent: Agent, w: FloatArray) -> FloatArray:
-    """w as people know it, in the precision of the data, put back where the penalty is finite if rounding left that."""
+    """w as people know it, in the precision of the data, put back where the penalty is finite if
+    rounding left that.
+    """
     plain = agent.centred.plain(w)
     single = plain.astype(agent.design.dtype, copy=False)
     if single is plain:
@@ -93,7 +112,9 @@ def rounded(agent: Agent, w: FloatArray) -> FloatArray:
 
 
 def proven(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray | None]:
-    """w in the precision of the data and, where that is coarser, the slopes of the loss before rounding: its dual."""
+    """w in the precision of the data and, where that is coarser, the slopes of the loss before
+    rounding: its dual.
+    """
     single = rounded(agent, w)
     if single.dtype == w.dtype:
         return single, None
@@ -103,7 +124,12 @@ def proven(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray | None]:
 def _sides(pieces: Pieces, width: int, free: int) -> FloatArray:
     """(λ₂, λ₁, lower, upper) per coordinate, the last of which may be free."""
     sides: FloatArray = np.empty((4, width))
-    parts = (pieces.ridge, 0.0), (pieces.threshold, 0.0), (pieces.lower, -np.inf), (pieces.upper, np.inf)
+    parts = (
+        (pieces.ridge, 0.0),
+        (pieces.threshold, 0.0),
+        (pieces.lower, -np.inf),
+        (pieces.upper, np.inf),
+    )
     for side, (part, of_free) in zip(sides, parts, strict=True):
         side[: width - free], side[width - free :] = part, of_free
     return sides
@@ -112,10 +138,11 @@ def _sides(pieces: Pieces, width: int, free: int) -> FloatArray:
 def solver(
     H: FloatArray, ridge: FloatArray, least_pivot: float = 1e-12
 ) -> tuple[Callable[[FloatArray], FloatArray], float]:
-    """b ↦ (H + diag(ridge))⁻¹b for a positive semi-definite matrix; the shortest solution, where there are several.
+    """b ↦ (H + diag(ridge))⁻¹b for a positive semi-definite matrix; the shortest solution, where
+    there are several.
 
-    There are several if a squared pivot of Cholesky's factor, for a diagonal of 1, is at most `least_pivot`; the least
-    one is returned, too, and 0 in that case.
+    There are several if a squared pivot of Cholesky's factor, for a diagonal of 1, is at most
+    `least_pivot`; the least one is returned, too, and 0 in that case.
     """
     # Columns on scales of their own would look dependent: all have a diagonal of 1.
     diagonal = H.diagonal() + ridge
@@ -157,19 +184,25 @@ def _by_coordinates(
     upper: FloatArray,
 ) -> FloatArray:
     z = np.clip(w, lower, upper)
-    scale = max(float(np.abs(slope - H @ w).max(initial=0)), float(threshold.max(initial=0)), 1e-300)
+    scale = max(
+        float(np.abs(slope - H @ w).max(initial=0)), float(threshold.max(initial=0)), 1e-300
+    )
     tolerance = ROUNDING * scale
     descend: Any = coordinate_descent
     before = np.zeros(len(z), bool)
     best = math.inf
     most = max(TUNING.fewest_turns, int(TUNING.turns_work / max(len(z), 1) ** 3))
     for attempt in range(ATTEMPTS):
-        left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, TUNING.sweeps)
+        left = descend(
+            H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, TUNING.sweeps
+        )
         if left <= tolerance or should_stop():
             break
         # Descent and one turn by turns are enough in easy valleys, and cheaper.
         turns = min(most, 2 ** min(attempt, 30))
-        free = _to_the_face_minimum(turns, should_stop, careful, H, slope, w, z, ridge, threshold, lower, upper)
+        free = _to_the_face_minimum(
+            turns, should_stop, careful, H, slope, w, z, ridge, threshold, lower, upper
+        )
         if np.array_equal(free, before) and left > 0.5 * best:
             pull = -slope - H @ (z - w) - ridge * z - threshold * np.sign(z)
             places = np.flatnonzero(free)
@@ -194,11 +227,13 @@ def _to_the_face_minimum(
     lower: FloatArray,
     upper: FloatArray,
 ) -> npt.NDArray[np.bool_]:
-    """Solve for the coordinates of z that are free, those that meet 0 or a bound on the way stay there: who is free.
+    """Solve for the coordinates of z that are free, those that meet 0 or a bound on the way stay
+    there: who is free.
 
-    Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin the valley is, unless
-    the turns are fewer: then it is the descent's turn again. `careful` steps also go along a valley in which the
-    quadratic is flat, where a small threshold alone says which way is down, until a coordinate meets 0 or a bound.
+    Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin
+    the valley is, unless the turns are fewer: then it is the descent's turn again. `careful` steps
+    also go along a valley in which the quadratic is flat, where a small threshold alone says which
+    way is down, until a coordinate meets 0 or a bound.
     """
     sign = np.sign(z) * (threshold > 0)
     low = np.where(sign > 0, np.maximum(lower, 0.0), lower)
@@ -234,9 +269,15 @@ def _to_the_face_minimum(
 
 
 def _down_a_flat_valley(
-    H: FloatArray, ridge: FloatArray, pull: FloatArray, threshold: FloatArray, places: npt.NDArray[np.intp]
+    H: FloatArray,
+    ridge: FloatArray,
+    pull: FloatArray,
+    threshold: FloatArray,
+    places: npt.NDArray[np.intp],
 ) -> FloatArray:
-    """The part of the pull on these coordinates along which the quadratic does not bend; zeros if it is rounding."""
+    """The part of the pull on these coordinates along which the quadratic does not bend; zeros if
+    it is rounding.
+    """
     H = H[places[:, None], places]
     ridge = ridge[places]
     pull = pull[places]
@@ -264,7 +305,9 @@ def _value(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray, z: Flo
 def _by_gradients(
     agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray, start: FloatArray, steps: int
 ) -> tuple[FloatArray, bool]:
-    """FISTA with restarts from some start: any penalty with a `prox`. And whether it came to its end."""
+    """FISTA with restarts from some start: any penalty with a `prox`. And whether it came to its
+    end.
+    """
     if len(H):
         steepest = float(scipy.linalg.eigvalsh(H, subset_by_index=[len(H) - 1, len(H) - 1])[0])
     else:

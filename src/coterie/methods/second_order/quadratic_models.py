@@ -1,10 +1,13 @@
 """From an oracle to the target of a step: the minimum of a quadratic model of f, and the penalty.
 
-    z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)                                                H = ∇²f(w)
+    z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)
+    H = ∇²f(w)
 
-`from_hessian`    few coefficients: one `Sum` of the upper triangle of H, ∇f and f. Each agent then computes z alone.
-`from_products`   many: one `Sum` of the diagonal of H, ∇f and f, and one for each product of H with a direction.
-                  With a ridge or no penalty, these are conjugate gradients; else accelerated proximal gradients.
+`from_hessian`    few coefficients: one `Sum` of the upper triangle of H, ∇f and f. Each agent then
+                  computes z alone.
+`from_products`   many: one `Sum` of the diagonal of H, ∇f and f, and one for each product of H with
+                  a direction. With a ridge or no penalty, these are conjugate gradients; else
+                  accelerated proximal gradients.
 """
 
 from __future__ import annotations
@@ -30,8 +33,15 @@ from coterie.stats.moments import unpacked
 class _Tuning(Tuning):
     forcing: float = tuned(
         0.1,
-        "The residual of the equations, as a share of ‖∇P‖, at which products end; less near the minimum.",
-        "theorem: superlinear convergence if it falls with ‖∇P‖ (Dembo, Eisenstat and Steihaug 1982)",
+        (
+            "The residual of the equations, as a share of ‖∇P‖, at which products end; less near "
+            "the "
+            "minimum."
+        ),
+        (
+            "theorem: superlinear convergence if it falls with ‖∇P‖ (Dembo, Eisenstat and Steihaug "
+            "1982)"
+        ),
         below=1,
     )
 
@@ -61,9 +71,21 @@ def _minimum(agent: Agent, oracle: Oracle, total: FloatArray) -> Aim:
     H /= n
     target, firm = minimiser(agent, H, gradient, w)
     step = target - w
-    foreseen = penalty_at(agent, w) - penalty_at(agent, target) - float(gradient @ step + 0.5 * step @ (H @ step))
+    foreseen = (
+        penalty_at(agent, w)
+        - penalty_at(agent, target)
+        - float(gradient @ step + 0.5 * step @ (H @ step))
+    )
     kept = triangle if oracle.remembers else NOTHING
-    return Aim(sealed(target), gradient, float(total[-1]), float(np.linalg.norm(gradient)), foreseen, kept, firm)
+    return Aim(
+        sealed(target),
+        gradient,
+        float(total[-1]),
+        float(np.linalg.norm(gradient)),
+        foreseen,
+        kept,
+        firm,
+    )
 
 
 def most_from_hessian(width: int) -> Counts:
@@ -77,7 +99,9 @@ def most_from_products(width: int, products: int) -> Counts:
 
 
 def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> Protocol[Aim]:
-    """The target from so many products at most. `steepest` is the steepness of the first round, and 0 in it."""
+    """The target from so many products at most. `steepest` is the steepness of the first round, and
+    0 in it.
+    """
     w = oracle.w
     n = agent.total
     width = len(oracle.w)
@@ -100,7 +124,9 @@ def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> P
         exactness = _exactness(steepness, steepest)
         diagonal[diagonal <= 0] = 1.0
         scale = agent.problem.tied(1.0 / diagonal)
-        target = yield from _proximal_gradients(agent, oracle, gradient, scale, exactness, most, total)
+        target = yield from _proximal_gradients(
+            agent, oracle, gradient, scale, exactness, most, total
+        )
     return Aim(shared_result(total, lambda: sealed(target)), gradient, float(total[-1]), steepness)
 
 
@@ -126,7 +152,8 @@ def _conjugate_gradients(
     most: int,
     received: FloatArray,
 ) -> Protocol[FloatArray]:
-    """p with ‖residual − (H + ridge) p‖ ≤ enough, or after so many products, preconditioned by the scale.
+    """p with ‖residual − (H + ridge) p‖ ≤ enough, or after so many products, preconditioned by the
+    scale.
 
     `heard` is the sum that was heard last.
     """
@@ -136,7 +163,11 @@ def _conjugate_gradients(
     size = float(residual @ scaled)
     for _ in range(most):
         # The clock is asked once for all agents, who must send the same messages.
-        if np.linalg.norm(residual) <= enough or size <= 0 or shared_result(received, agent.should_stop):
+        if (
+            np.linalg.norm(residual) <= enough
+            or size <= 0
+            or shared_result(received, agent.should_stop)
+        ):
             break
         received = yield Sum(oracle.product(direction))
         image = received / agent.total + ridge * direction
@@ -161,7 +192,9 @@ def _proximal_gradients(
     most: int,
     received: FloatArray,
 ) -> Protocol[FloatArray]:
-    """About the minimum of the quadratic model and the penalty: FISTA with restarts, in the metric of the scale."""
+    """About the minimum of the quadratic model and the penalty: FISTA with restarts, in the metric
+    of the scale.
+    """
     problem = agent.problem
     w = oracle.w
     step_size = 1.0
@@ -179,7 +212,9 @@ def _proximal_gradients(
         image = received / agent.total
         moved = float(way @ (way / scale))
         if step_size * float(way @ image) > moved * (1 + 1e-9):
-            step_size /= 2.0  # The step was too long for this metric: try again from the same place.
+            step_size /= (
+                2.0  # The step was too long for this metric: try again from the same place.
+            )
             continue
         first = first or moved
         if moved <= (exactness**2) * 0.01 * first:

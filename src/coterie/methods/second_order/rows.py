@@ -2,10 +2,11 @@
 
     F_k(w) = Σ_i s_i ℓ(x_iᵀw; y_i),   ∇²F_k = Xᵀ diag(s ℓ'') X
 
-Losses may be flat far from the minimum (`huber`, `squared_hinge`): where most of an agent's rows are there, their ℓ''
-is raised to a floor, which falls tenfold with every full step, so that the last steps are Newton's. Their ℓ'' is
-constant by pieces, so that after the first round an agent only multiplies out the rows whose ℓ'' has changed, and sends
-by how much H has. Of other losses, where dense rows are many, a part of them is enough for H while steps are long.
+Losses may be flat far from the minimum (`huber`, `squared_hinge`): where most of an agent's rows
+are there, their ℓ'' is raised to a floor, which falls tenfold with every full step, so that the
+last steps are Newton's. Their ℓ'' is constant by pieces, so that after the first round an agent
+only multiplies out the rows whose ℓ'' has changed, and sends by how much H has. Of other losses,
+where dense rows are many, a part of them is enough for H while steps are long.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from coterie.stats.moments import diagonal, moment_message, packed, second_momen
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     floor: float = tuned(
-        1e-3, "The first floor under ℓ'', in units of its largest value.", "measured: Huber with one row × 300"
+        1e-3,
+        "The first floor under ℓ'', in units of its largest value.",
+        "measured: Huber with one row × 300",
     )
 
 
@@ -46,7 +49,9 @@ class Memory:
     every: int
     """One of so many of an agent's rows is in H."""
     triangle: FloatArray
-    """The upper triangle of n H in the last round, if it is kept: the State's `own` are then the s ℓ'' in it."""
+    """The upper triangle of n H in the last round, if it is kept: the State's `own` are then the s
+    ℓ'' in it.
+    """
 
 
 class RowsOracle(ScoreOracle):
@@ -58,7 +63,9 @@ class RowsOracle(ScoreOracle):
         self.memory = memory
         self._last = state.own
         self.remembers = by_pieces(agent.problem.loss)
-        self._raised = raised(agent.loss, self.here.curvature, memory.floor * self.here.curvature_scale)
+        self._raised = raised(
+            agent.loss, self.here.curvature, memory.floor * self.here.curvature_scale
+        )
         self.curvature = agent.weighted(self._raised)
         """s ℓ'' of the rows in H."""
         if memory.every > 1:
@@ -84,7 +91,8 @@ class RowsOracle(ScoreOracle):
         """ℓ'' of all rows, for a run that stalled."""
         if not by_pieces(self.agent.problem.loss):
             return self._raised
-        # Rows without curvature may be all that a direction has: where they are, the loss is a parabola at first.
+        # Rows without curvature may be all that a direction has: where they are, the loss is a
+        # parabola at first.
         local = self.here
         share = min(1.0, self.memory.floor / TUNING.floor)
         secant = careful.secant(self.agent.loss, local.scores, local.gradients, local.y)

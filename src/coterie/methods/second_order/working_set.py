@@ -1,20 +1,28 @@
-"""Newton's step for many columns beside l1: on those columns only that are not 0, or want to leave it.
+"""Newton's step for many columns beside l1: on those columns only that are not 0, or want to leave
+it.
 
-Where these are few, or rows are dense, all agents add up the triangle of the Hessian on them and minimise the quadratic
-model. Sparse rows with many rare columns would make that triangle too large to send. Of these, all columns that want to
-move do so at once: the agents add up the diagonal of H, and its triangle on the `block` columns of the largest
-curvature, which many rows share. What else there is of H they learn in steps of a quasi-Newton method (Scheinberg and
-Tang, 2016, "Practical inexact proximal quasi-Newton method with global complexity analysis"):
+Where these are few, or rows are dense, all agents add up the triangle of the Hessian on them and
+minimise the quadratic model. Sparse rows with many rare columns would make that triangle too large
+to send. Of these, all columns that want to move do so at once: the agents add up the diagonal of H,
+and its triangle on the `block` columns of the largest curvature, which many rows share. What else
+there is of H they learn in steps of a quasi-Newton method (Scheinberg and Tang, 2016, "Practical
+inexact proximal quasi-Newton method with global complexity analysis"):
 
     B₀  = H on the block, diag H elsewhere
-    p   = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)                                                coordinate descent, alone
-    y   = ∇f(w + p) − ∇f(w)                                      a `Sum` of a number for each column in play, and of f
-    B⁺  = B − (Bp)(Bp)ᵀ/(pᵀBp) + yyᵀ/(pᵀy)                                                       so that B⁺p = y
-    w⁺  = w + p                           if P falls; if not, B⁺ knows better or p is shortened, and w stays where it is
+    p   = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)
+        coordinate descent, alone
+    y   = ∇f(w + p) − ∇f(w)                                      a `Sum` of a number for each column
+        in play, and of f
+    B⁺  = B − (Bp)(Bp)ᵀ/(pᵀBp) + yyᵀ/(pᵀy)                                                       so
+        that B⁺p = y
+    w⁺  = w + p                           if P falls; if not, B⁺ knows better or p is shortened, and
+        w stays where it is
 
-Rare columns have few rows in common, so that the Hessian without the block is nearly diagonal, and a dozen such steps
-reach the optimum on the columns in play. As only differences of slopes travel, single precision is enough for them:
-their error is relative to the step. Every round begins with the whole gradient in double precision.
+Rare columns have few rows in common, so that the Hessian without the block is nearly diagonal, and
+a dozen such steps
+reach the optimum on the columns in play. As only differences of slopes travel, single precision is
+enough for them: their error is relative to the step. Every round begins with the whole gradient in
+double precision.
 """
 
 from __future__ import annotations
@@ -29,7 +37,14 @@ from coterie.methods.second_order.low_rank_model import Model, violation
 from coterie.methods.second_order.oracle import Aim, Columns
 from coterie.methods.second_order.quadratic import minimiser
 from coterie.methods.second_order.rows import RowsOracle
-from coterie.numerics.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
+from coterie.numerics.arrays import (
+    CentredDesign,
+    Design,
+    FloatArray,
+    is_sparse,
+    sealed,
+    shared_result,
+)
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol, Sum
@@ -45,25 +60,46 @@ LASSO = "measured: lasso of 300 to 1,000 columns, λ from 0.003 to 0.3 of the la
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    exact: int = tuned(256, "Columns in play up to which all of their triangle is added up, ...", WIDE, costs=2)
-    most: int = tuned(1500, "... or up to this number, ...", REAL)
-    sparse: float = tuned(0.02, "... unless at most this share of the data is not 0.", WIDE, below=1, costs=3)
-    first: int = tuned(200, "Columns that may come into play at once; or as many as are in play already.", REAL)
-    nearly_all: float = tuned(
-        0.8, "Share of the columns that want to move from which on all may, if ℓ'' is constant.", LASSO, below=1
+    exact: int = tuned(
+        256, "Columns in play up to which all of their triangle is added up, ...", WIDE, costs=2
     )
-    block: int = tuned(128, "Columns on which all of H is added up, where it is not on all columns in play.", WIDE)
+    most: int = tuned(1500, "... or up to this number, ...", REAL)
+    sparse: float = tuned(
+        0.02, "... unless at most this share of the data is not 0.", WIDE, below=1, costs=3
+    )
+    first: int = tuned(
+        200, "Columns that may come into play at once; or as many as are in play already.", REAL
+    )
+    nearly_all: float = tuned(
+        0.8,
+        "Share of the columns that want to move from which on all may, if ℓ'' is constant.",
+        LASSO,
+        below=1,
+    )
+    block: int = tuned(
+        128, "Columns on which all of H is added up, where it is not on all columns in play.", WIDE
+    )
     steps: int = tuned(8, "Quasi-Newton steps in a round at most, ...", WIDE)
     more_steps: int = tuned(24, "... or this many, ...", WIDE)
-    few: float = tuned(0.1, "... if at most this share of the columns came into play.", WIDE, below=1)
+    few: float = tuned(
+        0.1, "... if at most this share of the columns came into play.", WIDE, below=1
+    )
     nearer: float = tuned(
         0.1,
-        "A round ends when the conditions of the optimum are so much nearer to holding than at its begin, ...",
+        (
+            "A round ends when the conditions of the optimum are so much nearer to holding than at "
+            "its begin, ..."
+        ),
         WIDE,
     )
     much_nearer: float = tuned(0.01, "... or so much, when they nearly held.", WIDE)
     farthest: float = tuned(
-        10.0, "Where the conditions fail by more, in units of λ, the columns in play are not yet the right ones.", WIDE
+        10.0,
+        (
+            "Where the conditions fail by more, in units of λ, the columns in play are not yet the "
+            "right ones."
+        ),
+        WIDE,
     )
     flat: float = tuned(
         0.1,
@@ -82,8 +118,9 @@ class Wanted(NamedTuple):
 
     all: Columns
     few: Columns
-    """Those that are not 0 and the steepest others: at most as many again, or `first` in all. All columns, where nearly
-    all are wanted and one step on them is the last."""
+    """Those that are not 0 and the steepest others: at most as many again, or `first` in all. All
+    columns, where nearly all are wanted and one step on them is the last.
+    """
 
 
 def target(agent: Agent, oracle: RowsOracle) -> Protocol[Aim]:
@@ -95,7 +132,9 @@ def target(agent: Agent, oracle: RowsOracle) -> Protocol[Aim]:
     few = True
     if len(wanted.all) > TUNING.exact:
         X = agent.data.X
-        filled, cells = yield Sum(np.array([X.nnz if is_sparse(X) else math.prod(X.shape), math.prod(X.shape)], float))
+        filled, cells = yield Sum(
+            np.array([X.nnz if is_sparse(X) else math.prod(X.shape), math.prod(X.shape)], float)
+        )
         few = len(wanted.few) <= TUNING.most and float(filled) > TUNING.sparse * float(cells)
     columns = wanted.few if few else wanted.all
     found, v = yield from (_exactly if few else _step_by_step)(agent, oracle, gradient, columns)
@@ -105,13 +144,24 @@ def target(agent: Agent, oracle: RowsOracle) -> Protocol[Aim]:
         z[columns] = found
         return sealed(z)
 
-    return Aim(shared_result(total, placed), gradient, float(total[-1]), float(np.linalg.norm(gradient)), v=v)
+    return Aim(
+        shared_result(total, placed),
+        gradient,
+        float(total[-1]),
+        float(np.linalg.norm(gradient)),
+        v=v,
+    )
 
 
 def most_of_target(width: int) -> Counts:
-    """The largest counts of `target`, of so many coefficients, where few are in play or rows are sparse."""
+    """The largest counts of `target`, of so many coefficients, where few are in play or rows are
+    sparse.
+    """
     exactly = 1, triangle(min(width, TUNING.exact))
-    steps = 2 + TUNING.more_steps, width + triangle(min(width, TUNING.block)) + TUNING.more_steps * (width + 1)
+    steps = (
+        2 + TUNING.more_steps,
+        width + triangle(min(width, TUNING.block)) + TUNING.more_steps * (width + 1),
+    )
     return 2 + max(exactly[0], steps[0]), width + 3 + max(exactly[1], steps[1])
 
 
@@ -130,7 +180,9 @@ def _wanted(agent: Agent, w: FloatArray, gradient: FloatArray) -> Wanted:
     if agent.problem.loss.quadratic and TUNING.nearly_all * len(pull) < len(wanted) <= TUNING.most:
         return Wanted(wanted, np.arange(len(pull)))
     most = max(TUNING.first, 2 * held)
-    return Wanted(wanted, wanted if len(wanted) <= most else np.sort(np.argsort(-pull, kind="stable")[:most]))
+    return Wanted(
+        wanted, wanted if len(wanted) <= most else np.sort(np.argsort(-pull, kind="stable")[:most])
+    )
 
 
 def _exactly(
@@ -155,7 +207,9 @@ def _step_by_step(
     loss = agent.loss
     if loss.conjugate_curvature is not None:
         # A column may have no rows but flat ones, and its curvature is then still to come.
-        curvature = np.maximum(curvature, agent.weighted(np.full(len(curvature), TUNING.flat * loss.smoothness)))
+        curvature = np.maximum(
+            curvature, agent.weighted(np.full(len(curvature), TUNING.flat * loss.smoothness))
+        )
     curvatures = yield Sum(diagonal(design, curvature))
     block = shared_result(curvatures, _largest, agent, curvatures)
     message = yield Sum(packed(second_moment(design, curvature, block)))
@@ -177,7 +231,9 @@ def _step_by_step(
         values_there = loss.each(there, local.y)
         change = design.adjoint(agent.weighted(slopes_there - gradients)) / model.unit
         more = float(agent.weighted(values_there - values).sum())
-        reply = yield Sum(np.clip(np.append(change, more), -SINGLE_PRECISION, SINGLE_PRECISION).astype(np.float32))
+        reply = yield Sum(
+            np.clip(np.append(change, more), -SINGLE_PRECISION, SINGLE_PRECISION).astype(np.float32)
+        )
         taken = model.steps
         model = shared_result(reply, model.after, reply)
         if model.steps > taken:
@@ -237,7 +293,9 @@ def _first(
 
 
 def _largest(agent: Agent, curvatures: FloatArray) -> Columns:
-    """The columns of the largest curvature; the intercept, which is in play and the last one, is among them."""
+    """The columns of the largest curvature; the intercept, which is in play and the last one, is
+    among them.
+    """
     size = curvatures.copy()
     if agent.problem.intercept:
         size[-1] = np.inf

@@ -12,7 +12,11 @@ from coterie.run.steps import Steps
 
 __all__ = ["ACCELERATIONS", "ADVANCES", "Anderson", "Halpern", "Relaxation", "accelerated"]
 
-WRAPPERS: dict[str, Callable[[Steps], Steps]] = {"anderson": Anderson, "halpern": Halpern, "relaxation": Relaxation}
+WRAPPERS: dict[str, Callable[[Steps], Steps]] = {
+    "anderson": Anderson,
+    "halpern": Halpern,
+    "relaxation": Relaxation,
+}
 ADVANCES = (Anderson.advance, Halpern.advance, Relaxation.advance)
 """All that sends something for an acceleration."""
 ACCELERATIONS = tuple(sorted(["auto", "none", *WRAPPERS]))
@@ -27,5 +31,7 @@ def accelerated(steps: Steps, name: str, suggestion: Steps) -> Steps:
     if name == "none":
         return steps
     if not steps.can_be_accelerated:
-        raise InvalidProblem(f"this method cannot be accelerated by {name!r}; use acceleration='auto' or 'none'.")
+        raise InvalidProblem(
+            f"this method cannot be accelerated by {name!r}; use acceleration='auto' or 'none'."
+        )
     return WRAPPERS[name](steps)

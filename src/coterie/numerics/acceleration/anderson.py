@@ -1,13 +1,14 @@
-"""Anderson acceleration of any method's map T: State → State, safeguarded so that it falls back to a relaxed step.
+"""Anderson acceleration of any method's map T: State → State, safeguarded so that it falls back to
+a relaxed step.
 
 With f = T(x) − x and the last differences ΔX, ΔF of x and f, the next round starts at
 
     x⁺ = x̄ + α f̄,   x̄ = x − ΔX γ,   f̄ = f − ΔF γ,   γ = argmin ‖f − ΔF γ‖² + tiny Σ ‖ΔF_i‖² γ_i²
 
-in a metric that the method gives. x⁺ is a combination of the last few x + α f, of which every agent keeps its own part;
-of ΔF it keeps the measured entries. Agents exchange only inner products, a few numbers in one `Sum`. If the residual
-‖f‖ at an extrapolated point is much larger than before, the memory is dropped, and the next round starts from the best
-image so far.
+in a metric that the method gives. x⁺ is a combination of the last few x + α f, of which every agent
+keeps its own part; of ΔF it keeps the measured entries. Agents exchange only inner products, a few
+numbers in one `Sum`. If the residual ‖f‖ at an extrapolated point is much larger than before, the
+memory is dropped, and the next round starts from the best image so far.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class Anderson(Wrapper[State]):
         nothing = np.empty(0)
         return State(inner, inner, (), (), nothing, (), np.empty((0, 0)), inner, math.inf)
 
-    @discloses("sums of squares and of products of your own changes of State, a few numbers, as part of a sum")
+    @discloses(
+        "sums of squares and of products of your own changes of State, a few numbers, as part of "
+        "a sum"
+    )
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Protocol[State]:
         parts = self.steps.coordinates(agent, image)
         if t <= self.patience:
@@ -102,7 +106,8 @@ class Anderson(Wrapper[State]):
         weights = np.zeros(remembered + 1)
         promised = sums[0] - projected @ gamma <= self.promise**2 * sums[0]
         if promised and np.abs(gamma).sum() <= TUNING.farthest:
-            # x⁺ = x + α f − (ΔX + α ΔF) γ, where a change is the x + α f of one round less that of the round before
+            # x⁺ = x + α f − (ΔX + α ΔF) γ, where a change is the x + α f of one round less that of
+            # the round before
             weights = np.diff(gamma, prepend=0.0, append=0.0)
         weights[-1] += 1.0
         # In one process, coordinates that are equal at all agents are stored once.
@@ -124,7 +129,9 @@ def _inner_products(f: FloatArray, f_changes: tuple[FloatArray, ...]) -> FloatAr
     return np.array(products)
 
 
-def _ahead(parts: list[Coordinate], start: Any, image: Any, alpha: float) -> tuple[FloatArray, FloatArray]:
+def _ahead(
+    parts: list[Coordinate], start: Any, image: Any, alpha: float
+) -> tuple[FloatArray, FloatArray]:
     """x + α f for f = T(x) − x, and the part of f that is measured; in one metric."""
     x = _vector(parts, start)
     ahead = _vector(parts, image)
@@ -168,7 +175,9 @@ def _with_vector(parts: list[Coordinate], inner: Any, vector: FloatArray) -> Any
 
 
 def _coefficients(gram: FloatArray, projected: FloatArray) -> FloatArray:
-    """γ, computed with differences scaled to length 1, because the oldest may be longer by orders of magnitude."""
+    """γ, computed with differences scaled to length 1, because the oldest may be longer by orders
+    of magnitude.
+    """
     lengths = np.sqrt(np.diag(gram))
     lengths[lengths == 0] = 1.0
     unit = gram / lengths / lengths[:, None]
@@ -178,7 +187,9 @@ def _coefficients(gram: FloatArray, projected: FloatArray) -> FloatArray:
 
 
 def _bordered(gram: FloatArray, border: FloatArray) -> FloatArray:
-    """The Gram matrix with its newest row and column, and without the oldest ones if there are too many."""
+    """The Gram matrix with its newest row and column, and without the oldest ones if there are too
+    many.
+    """
     size = len(border)
     grown = np.zeros((size, size))
     if size:

@@ -1,16 +1,19 @@
-"""Halpern's iteration on any method's map T, reflected and restarted: for non-smooth losses and penalties.
+"""Halpern's iteration on any method's map T, reflected and restarted: for non-smooth losses and
+penalties.
 
 With x₀ the point of the last restart, and k rounds since then, the next round starts at
 
     x⁺ = (k+1)/(k+2) (x + α (T(x) − x)) + 1/(k+2) x₀,   α = 2.
 
-The rules of the primal-dual family are proximal point steps in a metric (Lemma 2 of paper 002), for which the residual
-‖T(x) − x‖ then falls like 1/k. With a restart from T(x) whenever it has fallen enough, it falls linearly for piecewise
-linear problems, such as the hinge with l1 (Lu and Yang, "Restarted Halpern PDHG for Linear Programming", 2024, with
-the same three reasons to restart). Agents sum one number in every round.
+The rules of the primal-dual family are proximal point steps in a metric (Lemma 2 of paper 002), for
+which the residual ‖T(x) − x‖ then falls like 1/k. With a restart from T(x) whenever it has fallen
+enough, it falls linearly for piecewise linear problems, such as the hinge with l1 (Lu and Yang,
+"Restarted Halpern PDHG for Linear Programming", 2024, with the same three reasons to restart).
+Agents sum one number in every round.
 
-Reflections (α = 2) fail if local problems are solved roughly, as large ones are. Therefore α is 1 as soon as the
-residual at a restart is no smaller than at the one before, and from the start if there are few agents.
+Reflections (α = 2) fail if local problems are solved roughly, as large ones are. Therefore α is 1
+as soon as the residual at a restart is no smaller than at the one before, and from the start if
+there are few agents.
 """
 
 from __future__ import annotations
@@ -26,14 +29,20 @@ from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import discloses
 
-PDLP = "paper: the three reasons of PDLP to restart (Applegate et al. 2021), kept by Lu and Yang 2024"
+PDLP = (
+    "paper: the three reasons of PDLP to restart (Applegate et al. 2021), kept by Lu and Yang 2024"
+)
 
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    enough: float = tuned(0.2, "Restart when the residual has fallen to this share of the first, ...", PDLP, below=1)
+    enough: float = tuned(
+        0.2, "Restart when the residual has fallen to this share of the first, ...", PDLP, below=1
+    )
     some: float = tuned(0.8, "... or to this share and grows again, ...", PDLP, below=1)
-    long: float = tuned(0.36, "... or when the rounds since the last restart are this share of all.", PDLP, below=1)
+    long: float = tuned(
+        0.36, "... or when the rounds since the last restart are this share of all.", PDLP, below=1
+    )
     few: int = tuned(
         2,
         "So few agents have blocks too large to be solved well.",
@@ -104,11 +113,15 @@ class Halpern(Wrapper[State]):
 
         pull = 1 / (k + 2)
         moved = shared_result(total, ahead, True) | ahead(False)
-        return State(replace(image, **moved), image, anchor, k + 1, first, size, state.before, alpha)
+        return State(
+            replace(image, **moved), image, anchor, k + 1, first, size, state.before, alpha
+        )
 
 
 def restarts(now: float, first: float, before: float, k: int, t: int) -> bool:
-    """Whether to restart, k rounds after the last time and t after the start: from squared residuals."""
+    """Whether to restart, k rounds after the last time and t after the start: from squared
+    residuals.
+    """
     enough = TUNING.enough**2 * first
     some = TUNING.some**2 * first
     return now <= enough or (before < now <= some) or k >= TUNING.long * t

@@ -1,8 +1,9 @@
 """Over-relaxation of any method's map T: the next round starts at x + α (T(x) − x), 1 < α < 2.
 
-The rules of the primal-dual family are proximal point steps in a metric (Lemma 2 of paper 002), for which it converges
-whenever the plain step does, with residuals ‖T(x) − x‖ that never grow. Rough local solves can break that: every ten
-rounds one number is summed to look, and α goes half-way back to the plain step when the residual has grown.
+The rules of the primal-dual family are proximal point steps in a metric (Lemma 2 of paper 002), for
+which it converges whenever the plain step does, with residuals ‖T(x) − x‖ that never grow. Rough
+local solves can break that: every ten rounds one number is summed to look, and α goes half-way back
+to the plain step when the residual has grown.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class Relaxation(Wrapper[State]):
     def refreshed(self, agent: Agent, state: State, inner: Any) -> State:
         return replace(self.fresh(agent, inner), alpha=state.alpha)
 
-    @discloses("the sum of squares of your own changes of State, one number in some rounds, as part of a sum")
+    @discloses(
+        "the sum of squares of your own changes of State, one number in some rounds, as part of a "
+        "sum"
+    )
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Protocol[State]:
         parts = self.steps.coordinates(agent, image)
         alpha = state.alpha

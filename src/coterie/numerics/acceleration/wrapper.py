@@ -1,4 +1,6 @@
-"""Base of accelerations: a round is that of the method; between two rounds the acceleration moves the point."""
+"""Base of accelerations: a round is that of the method; between two rounds the acceleration moves
+the point.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Wrapper(Stateful[W], ABC):
 
     @abstractmethod
     def advance(self, agent: Agent, state: W, image: Any, t: int) -> Protocol[W]:
-        """The wrapped State from which round t + 1 starts, after round t led from `state.start` to `image`."""
+        """The wrapped State from which round t + 1 starts, after round t led from `state.start` to
+        `image`.
+        """
 
     @property
     def states(self) -> tuple[type, ...]:
@@ -80,7 +84,9 @@ class Wrapper(Stateful[W], ABC):
         return True
 
     def tune(self, agent: Agent, state: W, t: int) -> Protocol[W]:
-        """Move ahead; start again when the method changes its own parameters, for then its map is another one."""
+        """Move ahead; start again when the method changes its own parameters, for then its map is
+        another one.
+        """
         if self.steps.tunes_after(t):
             tuned = yield from self.steps.tune(agent, state.image, t)
             if tuned is not state.image:
@@ -135,7 +141,9 @@ def relaxed(parts: tuple[Coordinate, ...], start: Any, image: Any, alpha: float)
 
 
 def own_residual(agent: Agent, parts: tuple[Coordinate, ...], start: Any, image: Any) -> FloatArray:
-    """The agent's share of ‖T(x) − x‖² as a message. Shared coordinates count at the first agent only."""
+    """The agent's share of ‖T(x) − x‖² as a message. Shared coordinates count at the first agent
+    only.
+    """
     total = 0.0
     for part in parts:
         if part.counts and (agent.index == 0 or not part.shared):

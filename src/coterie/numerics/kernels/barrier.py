@@ -3,7 +3,8 @@
 `methods/second_order/interior_point.py` has the method that uses it.
 
     p = b − v,  q = v − a                distances of v to its bounds
-    s, t > 0,   r = s − t                multipliers of the bounds b and a; on the central path s p = t q = μ
+    s, t > 0,   r = s − t                multipliers of the bounds b and a; on the central path s p
+                = t q = μ
 
 All arrays are float64. A function changes an array only where its docstring says so.
 """
@@ -25,14 +26,19 @@ def centre(r: Any, mu: float, lower: Any, upper: Any, v: Any, theta: Any) -> Non
         half = 0.5 * (upper[i] - lower[i])
         root = math.sqrt(mu * mu + (r[i] * half) ** 2)
         v[i] = lower[i] + half + r[i] * half * half / (mu + root)
-        # 1/θ = μ/p² + μ/q², where p q = 2μ half²/(μ + root): without the difference b − v, which may be all rounding.
+        # 1/θ = μ/p² + μ/q², where p q = 2μ half²/(μ + root): without the difference b − v, which
+        # may be all rounding.
         product = 2.0 * mu * half * half / (mu + root)
         theta[i] = product * product / (mu * (4.0 * half * half - 2.0 * product))
 
 
 @compiled
-def smoothed(r: Any, change: Any, mu: float, lower: Any, upper: Any, weights: Any, steps: Any, values: Any) -> None:
-    """Add Σ_i ω_i max over v of v r' + μ log((b − v)(v − a)) to `values`, for every r' = r + step · change."""
+def smoothed(
+    r: Any, change: Any, mu: float, lower: Any, upper: Any, weights: Any, steps: Any, values: Any
+) -> None:
+    """Add Σ_i ω_i max over v of v r' + μ log((b − v)(v − a)) to `values`, for every r' = r + step ·
+    change.
+    """
     for i in range(r.size):
         half = 0.5 * (upper[i] - lower[i])
         middle = lower[i] + half
@@ -45,10 +51,14 @@ def smoothed(r: Any, change: Any, mu: float, lower: Any, upper: Any, weights: An
 
 
 @compiled
-def pull(r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, mu: float, last: Any, aim: Any) -> None:
-    """Aim at s p = c and t q = e, with c = μ + Δs Δv and e = μ − Δt Δv: the last move leaves out these products.
+def pull(
+    r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, mu: float, last: Any, aim: Any
+) -> None:
+    """Aim at s p = c and t q = e, with c = μ + Δs Δv and e = μ − Δt Δv: the last move leaves out
+    these products.
 
-    The rows of `aim` become c, e, θ = 1/(s/p + t/q), and g = θ (r − c/p + e/q), the change of v for Δr = 0.
+    The rows of `aim` become c, e, θ = 1/(s/p + t/q), and g = θ (r − c/p + e/q), the change of v for
+    Δr = 0.
     """
     for i in range(r.size):
         dv = last[0, i]
@@ -72,7 +82,8 @@ def recentre(
     before: Any,
     aim: Any,
 ) -> None:
-    """Correct the aim so that the products lie between `least` and `most` after a step along the last move (Gondzio).
+    """Correct the aim so that the products lie between `least` and `most` after a step along the
+    last move (Gondzio).
 
     The correction lowers a product by at most `most`, because large products do not shorten steps.
     """
@@ -102,11 +113,11 @@ def _lead(r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, aim: Any) -> N
 
 @compiled
 def move(dr: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, aim: Any, way: Any) -> None:
-    """Write Δv, Δs and Δt for a change Δr of the residuals to `way`, and in its last row each sample's speed towards a
-    bound.
+    """Write Δv, Δs and Δt for a change Δr of the residuals to `way`, and in its last row each
+    sample's speed towards a bound.
 
-    A sample of speed f reaches its bound after a step of size 1/f. The loop has no sum and no branch, so that the
-    compiler vectorises it, which makes it four times as fast.
+    A sample of speed f reaches its bound after a step of size 1/f. The loop has no sum and no
+    branch, so that the compiler vectorises it, which makes it four times as fast.
     """
     for i in range(dr.size):
         p = max(upper[i] - v[i], TINY)

@@ -1,7 +1,9 @@
-"""Bins that all parties compute alike without seeing any data: first powers of 16, then parts of a bin.
+"""Bins that all parties compute alike without seeing any data: first powers of 16, then parts of a
+bin.
 
-The bits of doubles, read as whole numbers (keys), have the order of the doubles. `cut` divides a bin into parts with
-equally many keys. A few cuts therefore separate any two numbers, and a bin that cannot be cut holds only one number.
+The bits of doubles, read as whole numbers (keys), have the order of the doubles. `cut` divides a
+bin into parts with equally many keys. A few cuts therefore separate any two numbers, and a bin that
+cannot be cut holds only one number.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def first_edges() -> FloatArray:
 
 
 def counts(values: FloatArray, edges: FloatArray, weights: FloatArray | None = None) -> FloatArray:
-    """Count the values in each bin [edges_i, edges_i+1), or sum their weights. Values outside all bins are ignored."""
+    """Count the values in each bin [edges_i, edges_i+1), or sum their weights. Values outside all
+    bins are ignored.
+    """
     place = np.searchsorted(edges, values, side="right") - 1
     bins = len(edges) - 1
     inside = (place >= 0) & (place < bins)
@@ -46,7 +50,9 @@ def counts(values: FloatArray, edges: FloatArray, weights: FloatArray | None = N
 
 
 def cut(low: float, high: float) -> FloatArray:
-    """The edges of the parts of the bin [low, high), with both ends; two edges if the bin holds only one number."""
+    """The edges of the parts of the bin [low, high), with both ends; two edges if the bin holds
+    only one number.
+    """
     first, last = (int(key) for key in _keys(np.array([low, high])))
     whole, rest = divmod(last - first, PARTS)
     edges = {first + whole * part + rest * part // PARTS for part in range(PARTS + 1)}

@@ -2,7 +2,8 @@
 
     φ(α) = s log Σ_i exp(−[Aα]_i) + (q/2) ‖α‖² − ⟨pull, α⟩       over ‖α‖₁ ≤ β, or ‖α‖₂ ≤ β
 
-with s = d_k c_k, q = μ d_k and pull = μ Σ_l w_kl α_l, and steps on its weights in the collaboration graph.
+with s = d_k c_k, q = μ d_k and pull = μ Σ_l w_kl α_l, and steps on its weights in the collaboration
+graph.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 from coterie.numerics.kernels.compiled import compiled, inlined
 
 FAST = {"reassoc", "nsz"}
-"""Sums may be taken in any order, so that they vectorise. Two things are left out, because the last bit would depend on
-the address of an array: fused operations, and loops that both store and sum (the compiler makes two versions of
-them)."""
+"""Sums may be taken in any order, so that they vectorise. Two things are left out, because the last
+bit would depend on the address of an array: fused operations, and loops that both store and sum
+(the compiler makes two versions of them).
+"""
 HALVINGS = 60
 NEWTON_STEPS = 30
 
@@ -92,7 +94,9 @@ def _steepest(g: Any) -> int:
 
 
 @compiled
-def frank_wolfe_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float, gamma: float) -> int:
+def frank_wolfe_step(
+    A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float, gamma: float
+) -> int:
     """α ← (1 − γ)α + γ β sign(−g_j) e_j in place, j = argmax |g_j|; returns j."""
     g = np.empty(alpha.size)
     slope(A, alpha, pull, s, q, g)
@@ -107,7 +111,8 @@ def frank_wolfe_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: fl
 def pairwise_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float) -> int:
     """Move weight in α from the worst atom in use to the best one, with an exact line search.
 
-    The atoms are ±β e_j and, while ‖α‖₁ < β, the origin. Returns the number of coordinates that changed.
+    The atoms are ±β e_j and, while ‖α‖₁ < β, the origin. Returns the number of coordinates that
+    changed.
     """
     rows, columns = A.shape
     g = np.empty(columns)
@@ -126,7 +131,8 @@ def pairwise_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float
     descent = height + beta * abs(g[best])
     if not (descent > 0.0 and largest > 0.0):
         return 0
-    # φ along α + γ (toward·e_best − away·e_worst): the changes of the margins, and its parts without the loss
+    # φ along α + γ (toward·e_best − away·e_worst): the changes of the margins, and its parts
+    # without the loss
     if worst == best:
         square = (toward - away) ** 2
     else:
@@ -157,7 +163,9 @@ def pairwise_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float
 
 @inlined
 def _away_atom(g: Any, alpha: Any, beta: float) -> Any:
-    """The atom in use with the largest ⟨g, v⟩: its coordinate (−1 for the origin), its ⟨g, v⟩, and ‖α‖₁."""
+    """The atom in use with the largest ⟨g, v⟩: its coordinate (−1 for the origin), its ⟨g, v⟩, and
+    ‖α‖₁.
+    """
     norm = 0.0
     worst = -1
     height = -np.inf
@@ -178,9 +186,18 @@ def _away_atom(g: Any, alpha: Any, beta: float) -> Any:
 
 @inlined
 def _line_search(
-    margins: Any, change: Any, linear: float, q: float, square: float, s: float, largest: float, descent: float
+    margins: Any,
+    change: Any,
+    linear: float,
+    q: float,
+    square: float,
+    s: float,
+    largest: float,
+    descent: float,
 ) -> float:
-    """The root γ in [0, largest] of φ'(γ) = linear + γ q square − s ⟨η(γ), change⟩, by Newton steps and halvings."""
+    """The root γ in [0, largest] of φ'(γ) = linear + γ q square − s ⟨η(γ), change⟩, by Newton steps
+    and halvings.
+    """
     rows = margins.size
     moved = np.empty(rows)
     shares = np.empty(rows)
@@ -217,8 +234,11 @@ def _line_search(
 
 
 @_vectorised
-def descent_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float, curvature: float, steps: int) -> float:
-    """Take accelerated projected gradient steps with α on ‖α‖₂ ≤ β; `curvature` bounds that of log Σ exp(−Aα).
+def descent_step(
+    A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float, curvature: float, steps: int
+) -> float:
+    """Take accelerated projected gradient steps with α on ‖α‖₂ ≤ β; `curvature` bounds that of log
+    Σ exp(−Aα).
 
     The model of a user with neither rows nor neighbours stays unchanged. Returns the step size.
     """
@@ -280,8 +300,12 @@ def _graph_value(price: Any, others: Any, own: float, lam: float, w: Any) -> flo
 
 
 @compiled
-def _adaptive_step(price: Any, others: Any, own: float, lam: float, now: Any, g: Any, steepest: float) -> Any:
-    """w ← max(0, w − g/L): L is the curvature at w, doubled (up to `steepest`) until h falls as L predicts."""
+def _adaptive_step(
+    price: Any, others: Any, own: float, lam: float, now: Any, g: Any, steepest: float
+) -> Any:
+    """w ← max(0, w − g/L): L is the curvature at w, doubled (up to `steepest`) until h falls as L
+    predicts.
+    """
     total = own
     largest = 0.0
     for p in range(price.size):
@@ -305,9 +329,11 @@ def _adaptive_step(price: Any, others: Any, own: float, lam: float, now: Any, g:
 def graph_gradient_step(
     price: Any, others: Any, own: float, lam: float, now: Any, delta: float, factor: float | None
 ) -> Any:
-    """w ← max(0, w − factor ∇h(w)/L_κ),   L_κ = 2((κ + 1)/δ² + λ), all divided by μ                        (4), (5)
+    """w ← max(0, w − factor ∇h(w)/L_κ),   L_κ = 2((κ + 1)/δ² + λ), all divided by μ
+    (4), (5)
 
-    `own` and `others` are the degrees plus δ. Without a factor, the step size depends on the curvature at w.
+    `own` and `others` are the degrees plus δ. Without a factor, the step size depends on the
+    curvature at w.
     """
     smoothness = 2 * ((price.size + 1) / delta**2 + lam)
     gradient = price - (1 / own + 1 / others) + 2 * lam * now
@@ -320,8 +346,9 @@ def graph_gradient_step(
 def graph_block(price: Any, others: Any, own: float, lam: float) -> Any:
     """argmin over w ≥ 0 of Σ_l price_l w_l − log(own + Σ_l w_l) − Σ_l log(others_l + w_l) + λ ‖w‖².
 
-    `own` and `others` are the degrees without these weights, plus δ. With τ = 1/(own + Σ w) fixed every w_l has a
-    closed form that grows with τ, so τ is the root of a monotone function of one variable.
+    `own` and `others` are the degrees without these weights, plus δ. With τ = 1/(own + Σ w) fixed
+    every w_l has a closed form that grows with τ, so τ is the root of a monotone function of one
+    variable.
     """
     w = np.zeros(price.size)
     low = 0.0
@@ -344,7 +371,9 @@ def graph_block(price: Any, others: Any, own: float, lam: float) -> Any:
 
 @numba.njit(nogil=True, cache=True)
 def shares_wrong(scores: Any) -> Any:
-    """The share of scores below 0 in each row. A score of 0 counts half, and the share of no scores is one half."""
+    """The share of scores below 0 in each row. A score of 0 counts half, and the share of no scores
+    is one half.
+    """
     users, n = scores.shape
     wrong = np.full(users, 0.5)
     if n == 0:

@@ -1,4 +1,6 @@
-"""Solve linear equations with many small positive definite matrices; calls of LAPACK would take longer."""
+"""Solve linear equations with many small positive definite matrices; calls of LAPACK would take
+longer.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from coterie.numerics.kernels.compiled import compiled
 
 @compiled
 def solve_positive(matrices: Any, vectors: Any) -> int:
-    """Replace each vector b by A⁻¹b, with Cholesky factors. Reads the upper triangle of each A, overwrites the lower
-    one.
+    """Replace each vector b by A⁻¹b, with Cholesky factors. Reads the upper triangle of each A,
+    overwrites the lower one.
 
     Returns the index of the first A that is not positive definite, −1 if all are.
     """

@@ -6,7 +6,8 @@ Each step updates the residual r = c − Hw. With the other coordinates fixed, t
 
     w_j ← clip(soft(r_j + H_jj w_j, λ₁_j) / (H_jj + λ₂_j), lower_j, upper_j).
 
-Between two sweeps over all coordinates, the method visits only free ones (neither 0 nor at a bound).
+Between two sweeps over all coordinates, the method visits only free ones (neither 0 nor at a
+bound).
 """
 
 from __future__ import annotations
@@ -22,9 +23,18 @@ FREE_SWEEPS = 10
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def coordinate_descent(
-    H: Any, ridge: Any, threshold: Any, lower: Any, upper: Any, w: Any, r: Any, tolerance: float, max_sweeps: int
+    H: Any,
+    ridge: Any,
+    threshold: Any,
+    lower: Any,
+    upper: Any,
+    w: Any,
+    r: Any,
+    tolerance: float,
+    max_sweeps: int,
 ) -> float:
-    """Improve w and r in place until no step of a whole sweep changes the gradient by more than the tolerance.
+    """Improve w and r in place until no step of a whole sweep changes the gradient by more than the
+    tolerance.
 
     Returns the largest change of the gradient by one step of the last whole sweep.
     """

@@ -6,11 +6,12 @@ Each step updates z = w − c Xᵀ(s∘(v − v⁰)). With the other coordinates
 
     v_i ← prox_{ℓ*/κ_i}(v_i + x_iᵀz / κ_i),   κ_i = c s_i ‖x_i‖².
 
-The conjugate is (a/2)v² + y v on an interval, or the logistic entropy. Rows are dense or CSR. Coordinates that rest at
-a bound are skipped for a few epochs.
+The conjugate is (a/2)v² + y v on an interval, or the logistic entropy. Rows are dense or CSR.
+Coordinates that rest at a bound are skipped for a few epochs.
 
-With an intercept, the rows are (x_i − m, u), which are never stored (see `CentredDesign`). A step σ = c s_i (v_i⁺ −
-v_i) changes a, τ and β by −σ x_i, σ and −σ(‖m‖² + u² − x_iᵀm), because with z = (a + τ m, z_b)
+With an intercept, the rows are (x_i − m, u), which are never stored (see `CentredDesign`). A step σ
+= c s_i (v_i⁺ − v_i) changes a, τ and β by −σ x_i, σ and −σ(‖m‖² + u² − x_iᵀm), because with z = (a
++ τ m, z_b)
 
     (x_i − m, u)ᵀz = x_iᵀa + τ x_iᵀm + β,      β = u z_b − mᵀ(a + τ m).
 """
@@ -26,7 +27,9 @@ import numpy as np
 from coterie.numerics.kernels.compiled import compiled, inlined
 from coterie.numerics.kernels.logistic_prox import scalar_root
 
-_vectorised = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_vectorised = numba.njit(
+    nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"}
+)
 
 ALL_EVERY = 10
 """Every this many epochs, an epoch visits all coordinates, also those that rest."""
@@ -61,12 +64,13 @@ def dual_ascent(
     tau: float,
     first: float,
 ) -> tuple[bool, float, float, float]:
-    """Improve v and a in place, in epochs of the given order, until an epoch moves v little (in the metric κ): by less
-    than `relative_tolerance` times the first epoch. Returns whether that happened, β, τ, and the move of the first
-    epoch.
+    """Improve v and a in place, in epochs of the given order, until an epoch moves v little (in the
+    metric κ): by less than `relative_tolerance` times the first epoch. Returns whether that
+    happened, β, τ, and the move of the first epoch.
 
-    `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept `tilts` is empty and β is 0. `offsets` (may
-    be empty) are added to the scores: ℓ*(v_i) − o_i v_i. To continue after `ALL_EVERY` epochs, pass the returned β, τ
+    `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept `tilts` is empty and β is
+    0. `offsets` (may be empty) are added to the scores: ℓ*(v_i) − o_i v_i. To continue after
+       `ALL_EVERY` epochs, pass the returned β, τ
     and move of the first epoch; `first` is 0 before the first epoch.
     """
     columns = a.size
@@ -127,7 +131,8 @@ def dual_ascent(
     return False, beta, tau, first
 
 
-# Unsigned subscripts: signed ones are checked for counting from the end, which costs half the speed.
+# Unsigned subscripts: signed ones are checked for counting from the end, which costs half the
+# speed.
 
 
 @inlined

@@ -20,7 +20,9 @@ FAR = 1e8
 
 @compiled
 def negative_entropy(a: Any) -> None:
-    """Replace every a by a log a + (1 − a) log(1 − a), the logistic conjugate; by ∞ where a is not in [0, 1]."""
+    """Replace every a by a log a + (1 − a) log(1 − a), the logistic conjugate; by ∞ where a is not
+    in [0, 1].
+    """
     for i in range(a.size):
         if not 0.0 <= a[i] <= 1.0:
             a[i] = math.inf
@@ -32,7 +34,9 @@ def negative_entropy(a: Any) -> None:
 
 @compiled
 def divergence(a: float, c: float, log_c: float) -> float:
-    """kl(a, c) = a log(a/c) − a + c ≥ 0 for a ≥ 0 and c > 0; c may underflow, therefore log c is an argument, too."""
+    """kl(a, c) = a log(a/c) − a + c ≥ 0 for a ≥ 0 and c > 0; c may underflow, therefore log c is an
+    argument, too.
+    """
     if a == 0.0:
         return c
     # kl = a (x − log(1 + x)) with c = a (1 + x)

@@ -1,7 +1,8 @@
 """Sums of doubles as whole numbers of 192 bits: exact in any order, and rounded once.
 
-A number x is stored as round(x · 2⁹⁶), ties to even, modulo 2¹⁹²: three 64-bit words, the lowest first. Negative
-numbers are two's complements. A sum does not wrap around as long as it stays below 2⁹⁵ in absolute value.
+A number x is stored as round(x · 2⁹⁶), ties to even, modulo 2¹⁹²: three 64-bit words, the lowest
+first. Negative numbers are two's complements. A sum does not wrap around as long as it stays below
+2⁹⁵ in absolute value.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def zeros(size: int) -> Integers:
 
 
 def accumulate(total: Integers, x: FloatArray) -> None:
-    """Add the numbers x to `total`, each rounded to `UNIT`. Call it only after `misfit` has returned −1."""
+    """Add the numbers x to `total`, each rounded to `UNIT`. Call it only after `misfit` has
+    returned −1.
+    """
     _accumulate(total, np.ascontiguousarray(x, np.float64).reshape(-1).view(np.uint64))
 
 
@@ -49,7 +52,9 @@ def rounded(total: Integers, dtype: Any) -> FloatArray:
 
 
 def misfit(x: FloatArray, limit: float) -> int:
-    """The index of the first number that is NaN or not below `limit` in absolute value; −1 if there is none."""
+    """The index of the first number that is NaN or not below `limit` in absolute value; −1 if there
+    is none.
+    """
     return int(_misfit(np.ascontiguousarray(x).reshape(-1), limit))
 
 
@@ -152,7 +157,8 @@ def _round(total: Any, numbers: Any, digits: int) -> None:
         sign = high >> _63
         if sign:
             low, middle, high = _negative(low, middle, high)
-        # Skip highest words that are 0: `high` and `middle` then hold the digits, and `rest` the bits below them.
+        # Skip highest words that are 0: `high` and `middle` then hold the digits, and `rest` the
+        # bits below them.
         exponent, rest = 1023 - 96 + 128, low
         if high == _0:
             high, middle, rest, exponent = middle, low, _0, exponent - 64

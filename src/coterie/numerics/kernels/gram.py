@@ -1,6 +1,8 @@
-"""C ← C + α AᵀA by BLAS, on the upper triangle only: half the work of a product, and no copy of the result.
+"""C ← C + α AᵀA by BLAS, on the upper triangle only: half the work of a product, and no copy of the
+result.
 
-numpy's product computes both triangles and makes a new array. scipy's function makes other threads wait.
+numpy's product computes both triangles and makes a new array. scipy's function makes other threads
+wait.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ def add_gram(A: FloatArray, factor: float, total: FloatArray) -> None:
     if not by_rows and not by_columns:
         A = np.ascontiguousarray(A)
         by_rows = True
-    # BLAS reads matrices by columns: a matrix by rows is its transpose, and the upper triangle in C order its lower
-    # one.
+    # BLAS reads matrices by columns: a matrix by rows is its transpose, and the upper triangle in C
+    # order its lower one.
     if by_rows:
         transposed = b"N"
         stride = A.strides[0] // size
@@ -49,7 +51,9 @@ def add_gram(A: FloatArray, factor: float, total: FloatArray) -> None:
 
 @lru_cache(maxsize=2)
 def _syrk(size: int) -> Any:
-    """BLAS's routine for floating-point numbers of `size` bytes. A call does not make other threads wait."""
+    """BLAS's routine for floating-point numbers of `size` bytes. A call does not make other threads
+    wait.
+    """
     name = "dsyrk" if size == 8 else "ssyrk"
     address = get_cython_function_address("scipy.linalg.cython_blas", name)
     pointers = [ctypes.c_void_p] * 8

@@ -1,11 +1,14 @@
-"""Products with large matrices in half precision on a GPU, at the speed of its memory, summed in float32 (Triton).
+"""Products with large matrices in half precision on a GPU, at the speed of its memory, summed in
+float32 (Triton).
 
     row_products(M, v)     = M v        one program per few rows
-    column_products(M, z)  = Mᵀ z       one program per chunk of rows and block of columns, then a sum over the chunks
-    update_softmax(A, P, keep, x, v)    A ← keep·A + x vᵀ and P ← softmax of its rows, one program per row
+    column_products(M, z)  = Mᵀ z       one program per chunk of rows and block of columns, then a
+                           sum over the chunks
+    update_softmax(A, P, keep, x, v)    A ← keep·A + x vᵀ and P ← softmax of its rows, one program
+                                        per row
 
-Each function reads and writes every entry once, on the GPU that holds it, and sums in a fixed order. torch installs
-Triton where it has CUDA; import this file only there.
+Each function reads and writes every entry once, on the GPU that holds it, and sums in a fixed
+order. torch installs Triton where it has CUDA; import this file only there.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -68,7 +71,9 @@ def row_products(M: Any, v: Any) -> Any:
     n, d = M.shape
     out = torch.empty(n, dtype=torch.float32, device=M.device)
     with torch.cuda.device_of(M):
-        _row_products[(triton.cdiv(n, ROWS),)](M, v, out, n, d, M.stride(0), ROWS, COLUMNS, num_warps=4)
+        _row_products[(triton.cdiv(n, ROWS),)](
+            M, v, out, n, d, M.stride(0), ROWS, COLUMNS, num_warps=4
+        )
     return out
 
 

@@ -1,8 +1,10 @@
 """Solve one user's block of `perso-linear`:
 
-    min over ‖θ‖₂ ≤ β of  (s/m) Σ_i max(0, 1 − [Aθ]_i) + (q/2) ‖θ − centre‖²,   θ = (q centre + (s/m) Aᵀu) / (q + ν)
+    min over ‖θ‖₂ ≤ β of  (s/m) Σ_i max(0, 1 − [Aθ]_i) + (q/2) ‖θ − centre‖²,   θ = (q centre +
+                          (s/m) Aᵀu) / (q + ν)
 
-by coordinate ascent in the multipliers 0 ≤ u_i ≤ 1 of its rows. ν is the multiplier of the ball, and mostly 0.
+by coordinate ascent in the multipliers 0 ≤ u_i ≤ 1 of its rows. ν is the multiplier of the ball,
+and mostly 0.
 """
 
 from __future__ import annotations

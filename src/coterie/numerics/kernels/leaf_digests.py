@@ -1,7 +1,8 @@
-"""SHA-256 of every leaf (64 KiB) of an array on a GPU, computed on that GPU: one lane per leaf (Triton).
+"""SHA-256 of every leaf (64 KiB) of an array on a GPU, computed on that GPU: one lane per leaf
+(Triton).
 
-A leaf is 1024 blocks of 16 words and one block of padding, which is the same for every leaf. torch installs Triton
-where it has CUDA; import this file only there.
+A leaf is 1024 blocks of 16 words and one block of padding, which is the same for every leaf. torch
+installs Triton where it has CUDA; import this file only there.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -34,7 +35,8 @@ def _root(number: int, degree: int) -> int:
     return low & 0xFFFFFFFF
 
 
-# FIPS 180-4: square roots of the first 8 primes are the initial state, cube roots of the first 64 the round constants.
+# FIPS 180-4: square roots of the first 8 primes are the initial state, cube roots of the first 64
+# the round constants.
 _STATE = [_root(p, 2) for p in _PRIMES[:8]]
 _ROUNDS = [_root(p, 3) for p in _PRIMES]
 CONSTANTS = np.array(_STATE + _ROUNDS, np.uint32)
@@ -78,7 +80,8 @@ def _store(at, x, mask):
     tl.store(at, _swapped(x).to(tl.int32, bitcast=True), mask=mask)
 
 
-# One kernel for every count: otherwise Triton compiles special kernels for 1 and for multiples of 16.
+# One kernel for every count: otherwise Triton compiles special kernels for 1 and for multiples of
+# 16.
 @triton.jit(do_not_specialize=["count"])
 def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.constexpr):
     leaf = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
@@ -116,7 +119,8 @@ def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.conste
             w0 += 0x80000000
             w15 += BLOCKS * 512
         a, b, c, d, e, f, g, h = h0, h1, h2, h3, h4, h5, h6, h7
-        # A loop of 64 short rounds, each of which moves the words. Unrolled, it would take seconds to compile.
+        # A loop of 64 short rounds, each of which moves the words. Unrolled, it would take seconds
+        # to compile.
         for i in range(64):
             a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(constants + 8 + i), w0)
             new = _next(w0, w1, w9, w14)
@@ -142,13 +146,17 @@ def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.conste
 
 
 def leaf_digests(words: Any, leaf: int = LEAF) -> bytes:
-    """The digests of all leaves of a flat int32 tensor, concatenated; its size must be a multiple of the leaf's."""
+    """The digests of all leaves of a flat int32 tensor, concatenated; its size must be a multiple
+    of the leaf's.
+    """
     count = 4 * words.numel() // leaf
     blocks = leaf // 64
     constants = torch.from_numpy(CONSTANTS.view(np.int32)).to(words.device).view(torch.uint32)
     out = torch.empty(8 * count, dtype=torch.int32, device=words.device)
     grid = (triton.cdiv(count, LANES),)
-    with torch.cuda.device_of(words):  # Triton launches on the current GPU, which may be another one
+    with torch.cuda.device_of(
+        words
+    ):  # Triton launches on the current GPU, which may be another one
         _leaves[grid](words, constants, out, count, blocks, LANES, num_warps=LANES // 32)
     digests: bytes = out.cpu().numpy().tobytes()
     return digests

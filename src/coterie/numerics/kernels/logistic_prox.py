@@ -1,11 +1,13 @@
-"""The root t of  α t + β σ(t) = q,  σ(t) = 1 / (1 + e^{−t}),  for α, β > 0: both proximal maps of the logistic loss.
+"""The root t of  α t + β σ(t) = q,  σ(t) = 1 / (1 + e^{−t}),  for α, β > 0: both proximal maps of
+the logistic loss.
 
-Since σ(−t) = 1 − σ(t), q > β/2 is the mirror image of β − q, so that only t ≤ 0 is needed. There the left side is
-increasing and convex, and e^t keeps its relative accuracy however small it is.
+Since σ(−t) = 1 − σ(t), q > β/2 is the mirror image of β − q, so that only t ≤ 0 is needed. There
+the left side is increasing and convex, and e^t keeps its relative accuracy however small it is.
 
-The start is the root of the equation with e^t in place of σ(t): t = log(ω α/β), where ω + log ω = z := log(β/α) + q/α.
-Its error is at most about log 2, and Newton's method, kept between two points that enclose the root, needs few steps
-from there. The error after a Newton step of length d is at most d²/2 (because σ'' ≤ σ' for t ≤ 0).
+The start is the root of the equation with e^t in place of σ(t): t = log(ω α/β), where ω + log ω = z
+:= log(β/α) + q/α. Its error is at most about log 2, and Newton's method, kept between two points
+that enclose the root, needs few steps from there. The error after a Newton step of length d is at
+most d²/2 (because σ'' ≤ σ' for t ≤ 0).
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ def _root(q: float, alpha: float, beta: float) -> float:
 
 
 def logistic_root(q: FloatArray, alpha: float | FloatArray, beta: float | FloatArray) -> FloatArray:
-    """The root t of α t + β σ(t) = q, element by element, in double precision whatever the arguments are."""
+    """The root t of α t + β σ(t) = q, element by element, in double precision whatever the
+    arguments are.
+    """
     numbers = (np.asarray(x, np.float64) for x in (q, alpha, beta))
     with np.errstate(over="ignore", under="ignore"):
         root: FloatArray = _root(*numbers)

@@ -1,10 +1,11 @@
-"""Coordinate descent on a quadratic of many columns with l1, where the matrix is the sum of two parts:
+"""Coordinate descent on a quadratic of many columns with l1, where the matrix is the sum of two
+parts:
 
     min over p of  cᵀp + ½ pᵀ (A + U diag(signs) Uᵀ) p + Σ_j λ_j |w_j + p_j|
 
-A is H on the few columns that have a `place` in H, and diagonal on all others. U has a row per column. Each step
-updates the products Hp and Uᵀp. It costs as many multiplications as U has columns, and, for a column of H, as H has
-rows.
+A is H on the few columns that have a `place` in H, and diagonal on all others. U has a row per
+column. Each step updates the products Hp and Uᵀp. It costs as many multiplications as U has
+columns, and, for a column of H, as H has rows.
 """
 
 from __future__ import annotations
@@ -22,11 +23,21 @@ LEAST = 1e-3
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def low_rank_descent(
-    H: Any, place: Any, diagonal: Any, U: Any, signs: Any, c: Any, threshold: Any, w: Any, share: float, sweeps: int
+    H: Any,
+    place: Any,
+    diagonal: Any,
+    U: Any,
+    signs: Any,
+    c: Any,
+    threshold: Any,
+    w: Any,
+    share: float,
+    sweeps: int,
 ) -> Any:
     """The minimiser p.
 
-    Starts at 0 and ends when no step of a whole sweep gains more than `share` of the first sweep's best.
+    Starts at 0 and ends when no step of a whole sweep gains more than `share` of the first sweep's
+    best.
     """
     d, rank, block = w.size, signs.size, H.shape[0]
     p = np.zeros(d)

@@ -1,4 +1,5 @@
-"""One agent's part of one iteration of diffusion learning with a pipeline (see `methods/published/diffusion.py`).
+"""One agent's part of one iteration of diffusion learning with a pipeline (see
+`methods/published/diffusion.py`).
 
 A pipeline has J slots with a batch of B samples in each. `pipe` has four rows of J·B numbers:
 
@@ -7,11 +8,12 @@ A pipeline has J slots with a batch of B samples in each. `pipe` has four rows o
     first    z⁽⁰⁾
     held     v⁽⁰⁾ = K h_kᵀ w_k, from the time of the push
 
-The reply A z⁽ʲ⁾ advances every slot: z⁽ʲ⁺¹⁾ = α_j A z⁽ʲ⁾ + β_j z⁽ʲ⁾ + γ_j z⁽ʲ⁻¹⁾ (`filters` has α, β, γ by age). A slot
-of age J leaves the pipeline with τ z⁽ᴶ⁾ + (1 − τ) z⁽⁰⁾ and takes the next samples, so that no slot is ever shifted:
-iteration i = 0, 1, ... of a round has pushed into slot i mod J and pops slot (i + 1) mod J. `sequence` has one row of
-samples per push. Its first J rows come from before the round (−1 where the pipeline was still empty), so that iteration
-i pops row i + 1 and then pushes row i + J + 1.
+The reply A z⁽ʲ⁾ advances every slot: z⁽ʲ⁺¹⁾ = α_j A z⁽ʲ⁾ + β_j z⁽ʲ⁾ + γ_j z⁽ʲ⁻¹⁾ (`filters` has α,
+β, γ by age). A slot of age J leaves the pipeline with τ z⁽ᴶ⁾ + (1 − τ) z⁽⁰⁾ and takes the next
+samples, so that no slot is ever shifted: iteration i = 0, 1, ... of a round has pushed into slot i
+mod J and pops slot (i + 1) mod J. `sequence` has one row of samples per push. Its first J rows come
+from before the round (−1 where the pipeline was still empty), so that iteration i pops row i + 1
+and then pushes row i + J + 1.
 
 `memory` has one row per sample: u, v, its label, its weight. Arrays are changed in place.
 """
@@ -39,7 +41,9 @@ _vectorised = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=A
 
 Indices = npt.NDArray[np.integer[Any]]
 Rows = tuple[FloatArray, Indices, Indices]
-"""A matrix by rows: data, column numbers and row starts, as in CSR; the last two are empty for a dense one."""
+"""A matrix by rows: data, column numbers and row starts, as in CSR; the last two are empty for a
+dense one.
+"""
 
 
 def rows_of(X: Matrix) -> Rows:
@@ -60,13 +64,16 @@ def numbers(
     intercept: bool,
     remembers: bool,
 ) -> FloatArray:
-    """The constants of a round in one array, because calls of a compiled function take longer with more arguments."""
+    """The constants of a round in one array, because calls of a compiled function take longer with
+    more arguments.
+    """
     return np.array([slope, threshold, agents, step, tau, intercept, remembers], float)
 
 
 @compiled
 def _derivative(constants: FloatArray, z: float, y: float) -> Any:
-    # 0 squared, 1 huber, 2 squared_hinge, 3 logistic: `SLOPES` of `methods/published/diffusion.py` has these numbers.
+    # 0 squared, 1 huber, 2 squared_hinge, 3 logistic: `SLOPES` of `methods/published/diffusion.py`
+    # has these numbers.
     kind = constants[KIND]
     threshold = constants[THRESHOLD]
     if kind == 0:
@@ -79,7 +86,9 @@ def _derivative(constants: FloatArray, z: float, y: float) -> Any:
 
 
 @_vectorised
-def _dot(data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, w: FloatArray) -> float:
+def _dot(
+    data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, w: FloatArray
+) -> float:
     total = 0.0
     if starts.size:
         for e in range(starts[n], starts[n + 1]):
@@ -94,7 +103,15 @@ def _dot(data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, w:
 
 
 @_vectorised
-def _add(data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, factor: float, w: FloatArray) -> None:
+def _add(
+    data: FloatArray,
+    indices: Indices,
+    starts: Indices,
+    n: int,
+    d: int,
+    factor: float,
+    w: FloatArray,
+) -> None:
     if starts.size:
         for e in range(starts[n], starts[n + 1]):
             w[indices[e]] += factor * data[e]
@@ -148,7 +165,9 @@ def advance(
     constants: FloatArray,
     shrink: FloatArray,
 ) -> None:
-    """Iteration i of a round: advance the slots, pop, take a step, update the memory, and push the next samples."""
+    """Iteration i of a round: advance the slots, pop, take a step, update the memory, and push the
+    next samples.
+    """
     J = filters.shape[1]
     B = sequence.shape[1]
     d = w.size - int(constants[INTERCEPT])
@@ -191,7 +210,15 @@ def advance(
                 z = pipe[Z, q]
                 y = memory[n, LABEL]
                 change = _derivative(constants, z, y) - _derivative(constants, memory[n, U], y)
-                _add(data, indices, starts, n, d, memory[n, WEIGHT] * change / memory.shape[0], average)
+                _add(
+                    data,
+                    indices,
+                    starts,
+                    n,
+                    d,
+                    memory[n, WEIGHT] * change / memory.shape[0],
+                    average,
+                )
                 memory[n, U] = z
                 memory[n, V] = pipe[HELD, q]
     if i + J + 1 < sequence.shape[0]:

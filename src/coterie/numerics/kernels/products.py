@@ -1,8 +1,10 @@
-"""Products of a matrix and a vector: a sparse matrix in compressed rows, or a dense one in single precision.
+"""Products of a matrix and a vector: a sparse matrix in compressed rows, or a dense one in single
+precision.
 
-For a matrix in compressed columns, use the other sparse function: its arrays are those of the transpose in compressed
-rows. Both compute the same sums in the same order as scipy, without scipy's checks, which take longer than the product
-of a short matrix. If all entries are 1, `data` is empty and not read, and a product takes half the time.
+For a matrix in compressed columns, use the other sparse function: its arrays are those of the
+transpose in compressed rows. Both compute the same sums in the same order as scipy, without scipy's
+checks, which take longer than the product of a short matrix. If all entries are 1, `data` is empty
+and not read, and a product takes half the time.
 """
 
 from __future__ import annotations
@@ -50,8 +52,9 @@ def add_by_columns(data: Any, indices: Any, indptr: Any, vector: Any, result: An
                 result[np.uint64(indices[k])] += data[k] * factor
 
 
-# Dense rows in single precision and a vector in double precision: entries are widened as they are read. A product takes
-# as long as reading X, and less than one in single precision. Sums along a row may be taken in any order.
+# Dense rows in single precision and a vector in double precision: entries are widened as they are
+# read. A product takes as long as reading X, and less than one in single precision. Sums along a
+# row may be taken in any order.
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
@@ -66,8 +69,8 @@ def widened_rows(X: Any, vector: Any, result: Any) -> None:
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def widened_columns(X: Any, vector: Any, rows: int, result: Any) -> None:
-    """result ← result + Xᵀ vector, in blocks of `rows` rows: rounding errors grow with the number of blocks, not of
-    rows.
+    """result ← result + Xᵀ vector, in blocks of `rows` rows: rounding errors grow with the number
+    of blocks, not of rows.
     """
     n, d = X.shape
     part = np.empty(d)

@@ -1,4 +1,6 @@
-"""A sparse row as two arrays, sorted keys and their values: read entries, and change them in new arrays."""
+"""A sparse row as two arrays, sorted keys and their values: read entries, and change them in new
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def entry(keys: Any, values: Any, key: int, otherwise: float) -> float:
 
 @numba.njit(nogil=True, cache=True)
 def entries(keys: Any, values: Any, wanted: Any, otherwise: Any) -> Any:
-    """The values at the keys `wanted`, or the entries of `otherwise` for keys that the row does not have."""
+    """The values at the keys `wanted`, or the entries of `otherwise` for keys that the row does not
+    have.
+    """
     found = otherwise.copy()
     for place, at in enumerate(np.searchsorted(keys, wanted)):
         if at < keys.size and keys[at] == wanted[place]:
@@ -30,7 +34,9 @@ def entries(keys: Any, values: Any, wanted: Any, otherwise: Any) -> Any:
 
 @numba.njit(nogil=True, cache=True)
 def with_entries(keys: Any, values: Any, changed: Any, to: Any) -> Any:
-    """New arrays with the values `to` at the sorted keys `changed`; entries that become 0 are removed."""
+    """New arrays with the values `to` at the sorted keys `changed`; entries that become 0 are
+    removed.
+    """
     size = keys.size + changed.size
     new_keys = np.empty(size, keys.dtype)
     new_values = np.empty(size)

@@ -10,12 +10,17 @@ from coterie.numerics.kernels.compiled import compiled
 
 
 @compiled
-def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place: Any, moment: Any) -> None:
-    """Add Σ_i s_i x_i x_iᵀ to the upper triangle of `moment`. Column j has index `place[j]` there; −1 leaves it out."""
+def add_second_moment(
+    data: Any, indices: Any, indptr: Any, weights: Any, place: Any, moment: Any
+) -> None:
+    """Add Σ_i s_i x_i x_iᵀ to the upper triangle of `moment`. Column j has index `place[j]` there;
+    −1 leaves it out.
+    """
     longest = 0
     for i in range(weights.size):
         longest = max(longest, indptr[i + 1] - indptr[i])
-    # Unsigned subscripts: signed ones are checked for counting from the end, which costs half the speed.
+    # Unsigned subscripts: signed ones are checked for counting from the end, which costs half the
+    # speed.
     values = np.empty(longest)
     at = np.empty(longest, np.uint64)
     for i in range(weights.size):
@@ -43,9 +48,11 @@ def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place:
 def add_dense_moment(
     X: Any, centre: Any, noise: float, unit: float, intercept: bool, weights: Any, triangle: Any
 ) -> None:
-    """Add the upper triangle of Σ_i s_i z_i z_iᵀ, row by row, to the beginning of `triangle`, for a few dense rows.
+    """Add the upper triangle of Σ_i s_i z_i z_iᵀ, row by row, to the beginning of `triangle`, for a
+    few dense rows.
 
-    z is x − c, followed by `unit` with an intercept. An entry of x − c that is at most `noise` times c counts as 0.
+    z is x − c, followed by `unit` with an intercept. An entry of x − c that is at most `noise`
+    times c counts as 0.
     """
     n, d = X.shape
     z = np.empty(d + intercept)

@@ -1,7 +1,7 @@
 """The positive and the negative part of a weighted sum, with twice the usual precision.
 
-A dual solution must balance exactly, in spite of rounding. Therefore sums (Neumaier) and products (Dekker) carry their
-rounding errors along.
+A dual solution must balance exactly, in spite of rounding. Therefore sums (Neumaier) and products
+(Dekker) carry their rounding errors along.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ SPLITTER = 134217729.0
 
 @numba.njit(nogil=True, cache=True)
 def sides(v: Any, weights: Any, weighted: bool) -> tuple[float, float, float, float]:
-    """Σ s v over the positive v and −Σ s v over the others, each as a number and its rounding error."""
+    """Σ s v over the positive v and −Σ s v over the others, each as a number and its rounding
+    error.
+    """
     up = down = up_rest = down_rest = 0.0
     for i in range(v.size):
         term = v[i]

@@ -12,7 +12,8 @@ from coterie.numerics.kernels.compiled import compiled
 def log_softmax_rows(scores: Any, out: Any) -> None:
     """u_c − log Σ_k e^{u_k} of every row, in double precision.
 
-    The largest score is subtracted first, so that a large constant in all scores of a row costs no digits.
+    The largest score is subtracted first, so that a large constant in all scores of a row costs no
+    digits.
     """
     rows, classes = scores.shape
     for i in range(rows):

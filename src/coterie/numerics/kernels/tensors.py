@@ -1,9 +1,10 @@
 """Operations of a `Design` on dense rows in a torch tensor X, on the device of X, block by block.
 
-X never leaves its device. Vectors with a number per column are numpy arrays; those with a number per row may stay on
-the device. Products have the higher precision of X and the vector, so that a certificate is in float64 for every type
-of X. Sums over rows are taken in runs of `RUN` rows, so that no number is rounded more often than in a product on the
-host (`Design.roundings`). This module does not import torch: a caller that has a tensor has imported it.
+X never leaves its device. Vectors with a number per column are numpy arrays; those with a number
+per row may stay on the device. Products have the higher precision of X and the vector, so that a
+certificate is in float64 for every type of X. Sums over rows are taken in runs of `RUN` rows, so
+that no number is rounded more often than in a product on the host (`Design.roundings`). This module
+does not import torch: a caller that has a tensor has imported it.
 """
 
 from __future__ import annotations

@@ -14,11 +14,15 @@ from coterie.numerics.losses.loss import Loss
 
 __all__ = ["LOSSES", "Fit", "Loss", "loss"]
 
-LOSSES: Catalogue[Loss] = Catalogue("coterie.numerics.losses", Loss, "loss", kind=("classification", "regression"))
+LOSSES: Catalogue[Loss] = Catalogue(
+    "coterie.numerics.losses", Loss, "loss", kind=("classification", "regression")
+)
 
 
 def loss(name: str | Loss, **parameters: float) -> Loss:
-    """The loss of that name with its parameters, e.g. `loss("quantile", level=0.9)`; a `Loss` is returned as it is."""
+    """The loss of that name with its parameters, e.g. `loss("quantile", level=0.9)`; a `Loss` is
+    returned as it is.
+    """
     if isinstance(name, Loss):
         return name
     return LOSSES[name](**parameters)

@@ -1,4 +1,6 @@
-"""What stands where a loss does: what every kind of problem asks of it. It may be a sum over rows, or not."""
+"""What stands where a loss does: what every kind of problem asks of it. It may be a sum over rows,
+or not.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,18 @@ from coterie.numerics.arrays import FloatArray
 
 @dataclass(frozen=True)
 class Fit(ABC):
-    """How scores are compared with labels: of one score a row (`Loss`), of several, or of all rows at once."""
+    """How scores are compared with labels: of one score a row (`Loss`), of several, or of all rows
+    at once.
+    """
 
     name: ClassVar[str]
     kind: ClassVar[str]
     """What labels are, e.g. "regression" or "classification"."""
     quadratic: ClassVar[bool] = False
     dispersion: ClassVar[bool | None] = None
-    """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None: it is none."""
+    """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None:
+    it is none.
+    """
     moves_with_labels: ClassVar[bool] = False
     steep: ClassVar[bool] = False
     tensors: ClassVar[bool] = False

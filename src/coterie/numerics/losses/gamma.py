@@ -1,4 +1,5 @@
-"""ℓ(u; y) = y e⁻ᵘ + u for amounts y > 0 of mean eᵘ, with ℓ*(v; y) = a log(a/y) − a for a = 1 − v ≥ 0.
+"""ℓ(u; y) = y e⁻ᵘ + u for amounts y > 0 of mean eᵘ, with ℓ*(v; y) = a log(a/y) − a for a = 1 − v ≥
+0.
 
 Both proximal maps come from Wright's ω, the root of ω + log ω = x:
 
@@ -22,7 +23,9 @@ from coterie.numerics.losses.loss import Step
 
 @dataclass(frozen=True)
 class Gamma(LogLink):
-    """Positive amounts whose spread grows with their mean eᵘ, as costs and times do: ℓ(u; y) = y e⁻ᵘ + u."""
+    """Positive amounts whose spread grows with their mean eᵘ, as costs and times do: ℓ(u; y) = y
+    e⁻ᵘ + u.
+    """
 
     name: ClassVar[str] = "gamma"
     dispersion: ClassVar[bool | None] = True

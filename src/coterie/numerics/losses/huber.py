@@ -1,4 +1,6 @@
-"""ℓ(u; y) = ½ r² for |r| ≤ h and h |r| − ½ h² beyond, r = u − y, h = threshold; ℓ*(v; y) = ½ v² + y v on |v| ≤ h."""
+"""ℓ(u; y) = ½ r² for |r| ≤ h and h |r| − ½ h² beyond, r = u − y, h = threshold; ℓ*(v; y) = ½ v² + y
+v on |v| ≤ h.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from coterie.numerics.losses.loss import Loss, Step, towards_zero
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """Least squares that lets go of outliers: quadratic up to a residual of `threshold`, linear beyond."""
+    """Least squares that lets go of outliers: quadratic up to a residual of `threshold`, linear
+    beyond.
+    """
 
     name: ClassVar[str] = "huber"
     kind: ClassVar[str] = "regression"

@@ -1,4 +1,6 @@
-"""Base of losses of a mean eᵘ: they are smooth, but their gradients and curvature grow like eᵘ without bound."""
+"""Base of losses of a mean eᵘ: they are smooth, but their gradients and curvature grow like eᵘ
+without bound.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from coterie.numerics.arrays import FloatArray, namespace, precision_of
 from coterie.numerics.losses.loss import Loss, Step
 
 STEEPEST = {8: 600.0, 4: 60.0}
-"""Scores up to which e is raised to them, by the bytes of a number; beyond, where no minimum is, go on its tangents."""
+"""Scores up to which e is raised to them, by the bytes of a number; beyond, where no minimum is, go
+on its tangents.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,9 @@ class LogLink(Loss):
         return abs(self.gradient(u, y))
 
     def curvature_near(self, u: FloatArray, y: FloatArray, distance: float) -> float:
-        return float(self.curvature(u, y).max(initial=0.0)) * float(np.exp(min(distance, STEEPEST[8])))
+        return float(self.curvature(u, y).max(initial=0.0)) * float(
+            np.exp(min(distance, STEEPEST[8]))
+        )
 
     def response(self, u: FloatArray) -> FloatArray:
         return exponential(u)[0]
@@ -54,7 +60,9 @@ def root(z: FloatArray, step: Step) -> FloatArray:
     return result
 
 
-def more_exact(one: FloatArray, other: FloatArray, sizes: FloatArray, other_sizes: FloatArray) -> FloatArray:
+def more_exact(
+    one: FloatArray, other: FloatArray, sizes: FloatArray, other_sizes: FloatArray
+) -> FloatArray:
     """Of two differences that are equal, the one of smaller numbers."""
     return np.where(sizes <= other_sizes, one, other)
 
@@ -65,7 +73,9 @@ def log_root(z: FloatArray, step: Step) -> FloatArray:
     x = z.astype(float) + np.log(steps)
     omega = wrightomega(x)
     # ω = step · eᵗ. Where it is large z − ω cancels, and where it is small its logarithm does.
-    with np.errstate(over="ignore"):  # an infinite quotient is of a step so small that only its logarithm is a number
+    with np.errstate(
+        over="ignore"
+    ):  # an infinite quotient is of a step so small that only its logarithm is a number
         large = np.where(x > 0, omega, 1.0)
         quotient = large / steps
     difference = np.log(large) - np.log(steps)

@@ -91,7 +91,9 @@ BLOCK = 8192
 """Samples at a time: what is computed on the way stays near the processor."""
 
 
-def _by_blocks(formula: Callable[[FloatArray, FloatArray], FloatArray], u: FloatArray, y: FloatArray) -> FloatArray:
+def _by_blocks(
+    formula: Callable[[FloatArray, FloatArray], FloatArray], u: FloatArray, y: FloatArray
+) -> FloatArray:
     """The formula, of many samples a few at a time."""
     if is_tensor(u) or u.ndim != 1 or u.size <= BLOCK or u.shape != y.shape:
         return formula(u, y)

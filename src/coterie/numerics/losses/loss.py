@@ -1,15 +1,19 @@
 """The interface of losses.
 
-A loss is ℓ(u; y), convex in the score u, for a label y. All sums run over samples and are never divided by their
-number: the only place where 1/n appears is `problem.py`.
+A loss is ℓ(u; y), convex in the score u, for a label y. All sums run over samples and are never
+divided by their number: the only place where 1/n appears is `problem.py`.
 
-    ℓ*(v; y) = sup_u  u v − ℓ(u; y)                       conjugate, +∞ outside an interval [lower, upper] that holds 0
+    ℓ*(v; y) = sup_u  u v − ℓ(u; y)                       conjugate, +∞ outside an interval [lower,
+                      upper] that holds 0
     prox_{sℓ}(u)  = argmin_x  s ℓ(x; y) + ½ (x − u)²
-    prox_{sℓ*}(u) = argmin_v  s ℓ*(v; y) + ½ (v − u)²     dual_prox; Moreau: prox_{sℓ}(u) = u − s prox_{ℓ*/s}(u/s)
-    ℓ(u; y) + ℓ*(v; y) − u v ≥ 0                          fenchel_young, 0 for v = ℓ'(u): the terms of a duality gap
+    prox_{sℓ*}(u) = argmin_v  s ℓ*(v; y) + ½ (v − u)²     dual_prox; Moreau: prox_{sℓ}(u) = u − s
+                              prox_{ℓ*/s}(u/s)
+    ℓ(u; y) + ℓ*(v; y) − u v ≥ 0                          fenchel_young, 0 for v = ℓ'(u): the terms
+    of a duality gap
 
-Every function works sample by sample on arrays and does not change its arguments; `step` is a number, or one number per
-sample. Arrays of float32 stay float32, also in operations with a Python number.
+Every function works sample by sample on arrays and does not change its arguments; `step` is a
+number, or one number per sample. Arrays of float32 stay float32, also in operations with a Python
+number.
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ Step = float | FloatArray
 
 @dataclass(frozen=True)
 class Loss(Fit):
-    """A convex loss of a score and a label. Subclasses are frozen dataclasses of their parameters."""
+    """A convex loss of a score and a label. Subclasses are frozen dataclasses of their
+    parameters.
+    """
 
     name: ClassVar[str]
     kind: ClassVar[str]
@@ -44,13 +50,18 @@ class Loss(Fit):
     moves_with_labels: ClassVar[bool] = False
     """Whether ℓ(u + c; y + c) = ℓ(u; y): then, with an intercept, labels far from 0 are lowered."""
     steep: ClassVar[bool] = False
-    """Whether the loss is smooth but ℓ'' is unbounded: methods then start from the best constant."""
+    """Whether the loss is smooth but ℓ'' is unbounded: methods then start from the best constant.
+    """
     counts: ClassVar[bool] = False
     """Whether labels are numbers of events, so that their sum is one."""
     dispersion: ClassVar[bool | None] = None
-    """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None: it is none."""
+    """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None:
+    it is none.
+    """
     tensors: ClassVar[bool] = False
-    """Whether `each`, `gradient`, `curvature` and `value` also take torch tensors, and compute on their device."""
+    """Whether `each`, `gradient`, `curvature` and `value` also take torch tensors, and compute on
+    their device.
+    """
     labels: ClassVar[str] = ""
     """The labels that it accepts, in words; empty if all numbers are (see `accepts`)."""
 
@@ -83,7 +94,9 @@ class Loss(Fit):
 
     @property
     def conjugate_curvature(self) -> float | None:
-        """a, if ℓ*(v; y) = (a/2) v² + y v on its domain, for compiled solvers; None for other conjugates."""
+        """a, if ℓ*(v; y) = (a/2) v² + y v on its domain, for compiled solvers; None for other
+        conjugates.
+        """
         return None
 
     @abstractmethod
@@ -91,7 +104,9 @@ class Loss(Fit):
         """ℓ(u_i; y_i) for every sample."""
 
     def sizes(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        """The sums of the absolute values of the terms of ℓ(u_i; y_i), to which rounding errors are proportional."""
+        """The sums of the absolute values of the terms of ℓ(u_i; y_i), to which rounding errors are
+        proportional.
+        """
         return self.each(u, y)
 
     @abstractmethod
@@ -100,7 +115,9 @@ class Loss(Fit):
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ''(u_i; y_i), one of its two values where it jumps. Second-order methods need it."""
-        raise InvalidProblem(f"the {self.name} loss has no second derivative (curvature); use a first-order method.")
+        raise InvalidProblem(
+            f"the {self.name} loss has no second derivative (curvature); use a first-order method."
+        )
 
     def expected_curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """The mean of ℓ''(u_i; y) over labels y with the distribution of score u_i."""
@@ -112,14 +129,17 @@ class Loss(Fit):
 
     def probability(self, u: FloatArray, y: Step) -> FloatArray:
         """The probability of label y for a score u; only log-likelihoods of classes have one."""
-        raise InvalidProblem(f"the {self.name} loss has no probabilities (probability); fit with loss='logistic'.")
+        raise InvalidProblem(
+            f"the {self.name} loss has no probabilities (probability); fit with loss='logistic'."
+        )
 
     @abstractmethod
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ*(v_i; y_i), +∞ outside the domain."""
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
-        """ℓ(u_i; y_i) + ℓ*(v_i; y_i) − u_i v_i ≥ 0, +∞ outside the domain; rounding errors are bounded from above.
+        """ℓ(u_i; y_i) + ℓ*(v_i; y_i) − u_i v_i ≥ 0, +∞ outside the domain; rounding errors are
+        bounded from above.
 
         Large numbers cancel in this sum; a loss that has a closed form without them overrides it.
         """
@@ -144,7 +164,9 @@ class Loss(Fit):
         """prox_{step ℓ*}(u), inside the domain exactly."""
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
-        """prox_{step ℓ}(u), from Moreau's identity; a loss with a better-conditioned closed form overrides this."""
+        """prox_{step ℓ}(u), from Moreau's identity; a loss with a better-conditioned closed form
+        overrides this.
+        """
         result: FloatArray = u - step * self.dual_prox(u / step, y, 1.0 / step)
         return result
 
@@ -153,11 +175,17 @@ class Loss(Fit):
         return _total(self.each(u, y), weights)
 
     def conjugate(self, v: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
-        """Σ_i weights_i ℓ*(v_i; y_i): a sum, never a mean; +∞ as soon as one v_i is outside its domain."""
+        """Σ_i weights_i ℓ*(v_i; y_i): a sum, never a mean; +∞ as soon as one v_i is outside its
+        domain.
+        """
         return _total(self.conjugate_each(v, y), weights)
 
-    def fenchel_young(self, u: FloatArray, v: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
-        """Σ_i weights_i (ℓ(u_i; y_i) + ℓ*(v_i; y_i) − u_i v_i): a sum, never a mean, of terms that are not negative."""
+    def fenchel_young(
+        self, u: FloatArray, v: FloatArray, y: FloatArray, weights: FloatArray | None = None
+    ) -> float:
+        """Σ_i weights_i (ℓ(u_i; y_i) + ℓ*(v_i; y_i) − u_i v_i): a sum, never a mean, of terms that
+        are not negative.
+        """
         return _total(self.fenchel_young_each(u, v, y), weights)
 
     def settings(self) -> dict[str, Any]:
@@ -167,7 +195,9 @@ class Loss(Fit):
 
 @cache
 def towards_zero(bound: float, dtype: np.dtype[Any]) -> float:
-    """The last number of that precision before the bound, so that a float32 result is also feasible in float64."""
+    """The last number of that precision before the bound, so that a float32 result is also feasible
+    in float64.
+    """
     rounded = dtype.type(bound)
     if abs(float(rounded)) > abs(bound):
         rounded = np.nextafter(rounded, dtype.type(0))

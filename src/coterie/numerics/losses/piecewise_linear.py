@@ -4,7 +4,8 @@
     prox_{sℓ*}(u) = clip(u − s y, [a, b])
     prox_{sℓ}(u)  = clip(y, [u − s b, u − s a])
 
-For labels −1 and +1 the hinge max(0, 1 − y u) is of this kind: [a, b] = [−1, 0] for y = 1 and [0, 1] for y = −1.
+For labels −1 and +1 the hinge max(0, 1 − y u) is of this kind: [a, b] = [−1, 0] for y = 1 and [0,
+1] for y = −1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""ℓ(u; y) = max(level (y − u), (1 − level)(u − y)), with ℓ*(v; y) = y v on v ∈ [−level, 1 − level]."""
+"""ℓ(u; y) = max(level (y − u), (1 − level)(u − y)), with ℓ*(v; y) = y v on v ∈ [−level, 1 −
+level].
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class Quantile(PiecewiseLinear):
     def __post_init__(self) -> None:
         if not 0 < as_number(self.level) < 1:
             raise InvalidProblem(
-                f"the quantile level must lie strictly between 0 and 1, not be {self.level!r}; 0.5 is the median."
+                f"the quantile level must lie strictly between 0 and 1, not be {self.level!r}; "
+                "0.5 is the median."
             )
         object.__setattr__(self, "level", float(self.level))
 
@@ -33,4 +36,6 @@ class Quantile(PiecewiseLinear):
 
     def ends(self, y: FloatArray) -> tuple[Any, Any]:
         kind = y.dtype.type
-        return kind(towards_zero(-self.level, y.dtype)), kind(towards_zero(1.0 - self.level, y.dtype))
+        return kind(towards_zero(-self.level, y.dtype)), kind(
+            towards_zero(1.0 - self.level, y.dtype)
+        )

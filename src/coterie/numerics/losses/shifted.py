@@ -25,10 +25,21 @@ class Shifted(Loss):
 
     base: Loss
     offset: FloatArray
-    """In double precision; rounded to the precision of the scores, as labels are. For scores in a tensor, a tensor."""
+    """In double precision; rounded to the precision of the scores, as labels are. For scores in a
+    tensor, a tensor.
+    """
 
     def __post_init__(self) -> None:
-        for attribute in ("name", "kind", "quadratic", "conjugate_entropy", "steep", "dispersion", "labels", "tensors"):
+        for attribute in (
+            "name",
+            "kind",
+            "quadratic",
+            "conjugate_entropy",
+            "steep",
+            "dispersion",
+            "labels",
+            "tensors",
+        ):
             object.__setattr__(self, attribute, getattr(self.base, attribute))
 
     def _at(self, u: FloatArray) -> FloatArray:

@@ -1,6 +1,8 @@
-"""What the balls have in common: g(w) = 0 where norm(w) ≤ radius and +∞ elsewhere, with g*(u) = radius · dual_norm(u).
+"""What the balls have in common: g(w) = 0 where norm(w) ≤ radius and +∞ elsewhere, with g*(u) =
+radius · dual_norm(u).
 
-A ball also has a linear oracle, `lmo(gradient)`: the point of the ball where ⟨gradient, ·⟩ is least, as an atom.
+A ball also has a linear oracle, `lmo(gradient)`: the point of the ball where ⟨gradient, ·⟩ is
+least, as an atom.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Ball(Penalty):
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
         raise InvalidProblem(
-            f"{self.name} ties all columns together and cannot be divided among agents that hold different ones. "
+            f"{self.name} ties all columns together and cannot be divided among agents that hold "
+            "different ones. "
             "Split by samples, or use 'l1', 'l2' or 'elasticnet'."
         )
 

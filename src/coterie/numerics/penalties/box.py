@@ -1,4 +1,6 @@
-"""g(w) = 0 where lower ≤ w ≤ upper and +∞ elsewhere, with g*(u) = Σ_i max(lower_i u_i, upper_i u_i), where 0·∞ = 0."""
+"""g(w) = 0 where lower ≤ w ≤ upper and +∞ elsewhere, with g*(u) = Σ_i max(lower_i u_i, upper_i
+u_i), where 0·∞ = 0.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from coterie.numerics.penalties.pieces import Pieces
 
 @dataclass(frozen=True)
 class Box(Penalty):
-    """Bounds on the coefficients: one number for all of them, or one per column; infinite where there is none."""
+    """Bounds on the coefficients: one number for all of them, or one per column; infinite where
+    there is none.
+    """
 
     name: ClassVar[str] = "box"
     separable: ClassVar[bool] = True
@@ -32,7 +36,8 @@ class Box(Penalty):
         lower, upper = self._sides
         if lower.ndim and upper.ndim and lower.shape != upper.shape:
             raise InvalidProblem(
-                f"the {self.name} has {lower.size} lower and {upper.size} upper bounds; give one of each per column."
+                f"the {self.name} has {lower.size} lower and {upper.size} upper bounds; give one "
+                "of each per column."
             )
         lower, upper = np.broadcast_arrays(lower, upper)
         valid = (lower <= upper) & (lower < np.inf) & (upper > -np.inf)
@@ -41,8 +46,10 @@ class Box(Penalty):
             first = invalid[0]
             where = f" at column {first}" if lower.ndim else ""
             raise InvalidProblem(
-                f"the {self.name} is empty{where}: lower is {lower.flat[first]}, upper is {upper.flat[first]}. "
-                "Every lower bound must be at most its upper bound, with a finite number between them."
+                f"the {self.name} is empty{where}: lower is {lower.flat[first]}, upper is "
+                f"{upper.flat[first]}. "
+                "Every lower bound must be at most its upper bound, with a finite number between "
+                "them."
             )
 
     def _side(self, bound: object) -> float | tuple[float, ...]:
@@ -52,7 +59,8 @@ class Box(Penalty):
             numbers = [as_number(bound)]
         if np.isnan(numbers).any():
             raise InvalidProblem(
-                f"a bound of the {self.name} must be a number, or one number per column, not {bound!r}."
+                f"a bound of the {self.name} must be a number, or one number per column, not "
+                f"{bound!r}."
             )
         if isinstance(bound, Iterable):
             return tuple(numbers)
@@ -104,12 +112,15 @@ class Box(Penalty):
         return 1.0
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
-        # The support of the bounded columns plus Cauchy–Schwarz for the others, or Cauchy–Schwarz for all columns.
+        # The support of the bounded columns plus Cauchy–Schwarz for the others, or Cauchy–Schwarz
+        # for all columns.
         support, unbounded = self._support(u)
         by_columns = float(support.sum()) + radius * norm(u[unbounded])
         return min(by_columns, radius * norm(u))
 
-    def bounded_fenchel_young(self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0) -> float:
+    def bounded_fenchel_young(
+        self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0
+    ) -> float:
         terms, unbounded = self._terms(w, u, error)
         free = u[unbounded]
         off = np.broadcast_to(np.asarray(error, float), u.shape)[unbounded]
@@ -120,8 +131,12 @@ class Box(Penalty):
             return math.inf
         return float(terms.sum()) + max(rest, 0.0)
 
-    def _terms(self, w: FloatArray, u: FloatArray, error: Step) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """u_i times the distance of w_i to the bound on that side, from above, and whether there is no such bound."""
+    def _terms(
+        self, w: FloatArray, u: FloatArray, error: Step
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """u_i times the distance of w_i to the bound on that side, from above, and whether there is
+        no such bound.
+        """
         lower, upper = (np.broadcast_to(side, w.shape) for side in self._sides)
         unbounded = self._may_be_unbounded(u, error)
         with np.errstate(invalid="ignore"):
@@ -153,7 +168,9 @@ class Box(Penalty):
         return np.where(unbounded, 0.0, active) * u, unbounded
 
     def _rounded_sides(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The bounds in the precision of w, rounded inwards, so that a float32 answer is also feasible in float64."""
+        """The bounds in the precision of w, rounded inwards, so that a float32 answer is also
+        feasible in float64.
+        """
         self._check_width(w)
         lower, upper = self._sides
         with np.errstate(over="ignore"):
@@ -169,7 +186,8 @@ class Box(Penalty):
         widths: set[Any] = {side.shape for side in self._sides if side.ndim}
         if widths - {w.shape}:
             raise InvalidProblem(
-                f"the {self.name} has bounds of shape {widths.pop()}, the coefficients have shape {w.shape}. "
+                f"the {self.name} has bounds of shape {widths.pop()}, the coefficients have shape "
+                f"{w.shape}. "
                 "Give one bound per column, or one number for all."
             )
 

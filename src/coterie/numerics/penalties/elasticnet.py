@@ -1,4 +1,6 @@
-"""g(w) = λ₁‖w‖₁ + (λ₂/2)‖w‖², λ₁ = strength·l1_ratio, λ₂ = strength·(1 − l1_ratio); g*(u) = ‖(|u| − λ₁)₊‖² / (2λ₂)."""
+"""g(w) = λ₁‖w‖₁ + (λ₂/2)‖w‖², λ₁ = strength·l1_ratio, λ₂ = strength·(1 − l1_ratio); g*(u) = ‖(|u| −
+λ₁)₊‖² / (2λ₂).
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,13 @@ class ElasticNet(Penalty):
     l1_ratio: float = 0.5
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", positive(self.strength, "elasticnet strength", "for 0 use 'none'"))
+        object.__setattr__(
+            self, "strength", positive(self.strength, "elasticnet strength", "for 0 use 'none'")
+        )
         if not 0 <= as_number(self.l1_ratio) <= 1:
             raise InvalidProblem(
-                f"the elasticnet l1_ratio must lie between 0 (all l2) and 1 (all l1), not be {self.l1_ratio!r}."
+                "the elasticnet l1_ratio must lie between 0 (all l2) and 1 (all l1), not be "
+                f"{self.l1_ratio!r}."
             )
         object.__setattr__(self, "l1_ratio", float(self.l1_ratio))
 
@@ -63,7 +68,8 @@ class ElasticNet(Penalty):
         return soft_threshold(u, self._threshold) / self.strong_convexity
 
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
-        # With s the part of u beyond the threshold: (λ₂/2) (w − s/λ₂)² + λ₁ |w| − (u − s) w for every entry.
+        # With s the part of u beyond the threshold: (λ₂/2) (w − s/λ₂)² + λ₁ |w| − (u − s) w for
+        # every entry.
         if self.strong_convexity == 0.0:
             return L1(self.strength).fenchel_young(w, u, error)
         beyond = soft_threshold(u, self._threshold)

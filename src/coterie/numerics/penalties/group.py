@@ -1,4 +1,6 @@
-"""g(w) = Σ_G λ_G ‖w_G‖, λ_G = strength √|G|, with g*(u) = 0 where ‖u_G‖ ≤ λ_G for every group G and +∞ elsewhere."""
+"""g(w) = Σ_G λ_G ‖w_G‖, λ_G = strength √|G|, with g*(u) = 0 where ‖u_G‖ ≤ λ_G for every group G and
++∞ elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -28,25 +30,36 @@ from coterie.numerics.penalties.pieces import Pieces
 
 @dataclass(frozen=True)
 class Group(Penalty):
-    """Group lasso: keeps or drops whole groups of columns. `groups` gives one whole number per column."""
+    """Group lasso: keeps or drops whole groups of columns. `groups` gives one whole number per
+    column.
+    """
 
     name: ClassVar[str] = "group"
     strength: float
     groups: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", positive(self.strength, "group strength", "for 0 use 'none'"))
+        object.__setattr__(
+            self, "strength", positive(self.strength, "group strength", "for 0 use 'none'")
+        )
         try:
-            object.__setattr__(self, "groups", tuple(operator.index(label) for label in self.groups))
+            object.__setattr__(
+                self, "groups", tuple(operator.index(label) for label in self.groups)
+            )
         except TypeError:
             raise InvalidProblem(
-                f"the groups must be one whole number per column, e.g. (0, 0, 1), not {self.groups!r}."
+                "the groups must be one whole number per column, e.g. (0, 0, 1), not "
+                f"{self.groups!r}."
             ) from None
 
     @cached_property
     def _layout(self) -> tuple[npt.NDArray[np.intp], ...]:
-        """The distinct labels, the place of each column's label among them, their counts, and their first columns."""
-        labels, first, positions, sizes = np.unique(np.array(self.groups, np.intp), True, True, True)
+        """The distinct labels, the place of each column's label among them, their counts, and their
+        first columns.
+        """
+        labels, first, positions, sizes = np.unique(
+            np.array(self.groups, np.intp), True, True, True
+        )
         return labels, positions, sizes, first
 
     @cached_property
@@ -100,7 +113,8 @@ class Group(Penalty):
         return shrink_factor(self._excess(u, error), u.dtype)
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
-        # ⟨u, w⟩ − g(w) ≤ Σ_G (‖u_G‖ − λ_G) ‖w_G‖ ≤ ‖excess‖ ‖w‖, excess_G = (‖u_G‖ − λ_G)₊; equalities at the best w.
+        # ⟨u, w⟩ − g(w) ≤ Σ_G (‖u_G‖ − λ_G) ‖w_G‖ ≤ ‖excess‖ ‖w‖, excess_G = (‖u_G‖ − λ_G)₊;
+        # equalities at the best w.
         excess = norm(np.maximum(self._norms(u) - self._strengths, 0.0))
         return min(self.conjugate(u), ball_supremum(excess, 0.0, radius))
 
@@ -116,8 +130,10 @@ class Group(Penalty):
         if cut.size:
             first = cut[0]
             raise InvalidProblem(
-                f"group {labels[first]} is cut: {local[first]} of its {sizes[first]} columns are at one agent, the "
-                "rest elsewhere. Give each agent whole groups (agents= a list of column lists), or split by samples."
+                f"group {labels[first]} is cut: {local[first]} of its {sizes[first]} columns are "
+                "at one agent, the "
+                "rest elsewhere. Give each agent whole groups (agents= a list of column lists), "
+                "or split by samples."
             )
         return Group(self.strength, tuple(labels[positions[columns]].tolist()))
 
@@ -139,7 +155,8 @@ class Group(Penalty):
         """‖w_G‖, one per group."""
         if w.shape != (len(self.groups),):
             raise InvalidProblem(
-                f"the group penalty has labels for {len(self.groups)} columns, the coefficients have shape {w.shape}. "
+                f"the group penalty has labels for {len(self.groups)} columns, the coefficients "
+                f"have shape {w.shape}. "
                 "Give one label per column."
             )
         labels, positions, _, _ = self._layout

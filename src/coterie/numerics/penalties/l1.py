@@ -31,7 +31,9 @@ class L1(Penalty):
     strength: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", positive(self.strength, "l1 strength", "for 0 use 'none'"))
+        object.__setattr__(
+            self, "strength", positive(self.strength, "l1 strength", "for 0 use 'none'")
+        )
 
     @property
     def pieces(self) -> Pieces:
@@ -57,7 +59,8 @@ class L1(Penalty):
         return shrink_factor(self._excess(u, error), u.dtype)
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
-        # ⟨u, w⟩ − λ‖w‖₁ ≤ ⟨|u| − λ, |w|⟩ ≤ ‖(|u| − λ)₊‖ ‖w‖, both equalities at w ∝ sign(u) (|u| − λ)₊.
+        # ⟨u, w⟩ − λ‖w‖₁ ≤ ⟨|u| − λ, |w|⟩ ≤ ‖(|u| − λ)₊‖ ‖w‖, both equalities at w ∝ sign(u) (|u| −
+        # λ)₊.
         excess = norm(soft_threshold(u.astype(np.float64), self.strength))
         return min(self.conjugate(u), ball_supremum(excess, 0.0, radius))
 
@@ -79,6 +82,8 @@ def l1_norm(w: FloatArray) -> float:
 
 
 def soft_threshold(w: FloatArray, threshold: Step) -> FloatArray:
-    """Move every entry towards 0 by the threshold (one number, or one per entry), but not beyond 0."""
+    """Move every entry towards 0 by the threshold (one number, or one per entry), but not
+    beyond 0.
+    """
     threshold = np.asarray(threshold, w.dtype)
     return w - np.clip(w, -threshold, threshold)

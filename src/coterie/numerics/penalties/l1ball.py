@@ -1,4 +1,6 @@
-"""g(w) = 0 where ‖w‖₁ ≤ radius and +∞ elsewhere, with g*(u) = radius ‖u‖∞; the atoms are ±radius·e_i."""
+"""g(w) = 0 where ‖w‖₁ ≤ radius and +∞ elsewhere, with g*(u) = radius ‖u‖∞; the atoms are
+±radius·e_i.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,8 @@ class L1Ball(Ball):
 def onto_l1_ball(w: npt.NDArray[np.float64], radius: float) -> npt.NDArray[np.float64]:
     """The nearest point to a w outside the ball ‖·‖₁ ≤ radius.
 
-    It is sign(w)·(θ − d)₊ with d = max|w| − |w| and Σ(θ − d)₊ = radius: in d ≥ 0, sorted, θ comes without cancellation,
-    also where w is many orders of magnitude larger than the ball.
+    It is sign(w)·(θ − d)₊ with d = max|w| − |w| and Σ(θ − d)₊ = radius: in d ≥ 0, sorted, θ comes
+    without cancellation, also where w is many orders of magnitude larger than the ball.
     """
     magnitudes = np.abs(w)
     drops = magnitudes.max() - magnitudes

@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.numerics.arrays import FloatArray
-from coterie.numerics.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, lengths, norm, positive, spread
+from coterie.numerics.penalties.penalty import (
+    ROUNDING,
+    Penalty,
+    Step,
+    ball_supremum,
+    lengths,
+    norm,
+    positive,
+    spread,
+)
 from coterie.numerics.penalties.pieces import Pieces
 
 
@@ -22,7 +31,9 @@ class L2(Penalty):
     strength: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", positive(self.strength, "l2 strength", "for 0 use 'none'"))
+        object.__setattr__(
+            self, "strength", positive(self.strength, "l2 strength", "for 0 use 'none'")
+        )
 
     @property
     def strong_convexity(self) -> float:
@@ -59,5 +70,7 @@ class L2(Penalty):
 def half_square(w: FloatArray, u: FloatArray, strength: float, error: Step) -> Any:
     """(strength / 2) ‖w − u / strength‖², from above; of vectors that stand in rows, of each."""
     ideal = u / strength
-    distance = lengths(w - ideal) + spread(error, w) / strength + ROUNDING * (lengths(w) + lengths(ideal))
+    distance = (
+        lengths(w - ideal) + spread(error, w) / strength + ROUNDING * (lengths(w) + lengths(ideal))
+    )
     return 0.5 * strength * distance * distance

@@ -1,21 +1,25 @@
 """What every penalty can do.
 
-A penalty is a convex g(w) that contains its own strength. It need not be finite everywhere (bounds, balls).
+A penalty is a convex g(w) that contains its own strength. It need not be finite everywhere (bounds,
+balls).
 
     g*(u) = sup_w ⟨u, w⟩ − g(w)                            conjugate, +∞ outside its domain
     prox_{s g}(w) = argmin_x  s g(x) + ½ ‖x − w‖²
 
-A duality gap needs a dual point inside the domain of g*. Two ways lead there: `scale_into_domain` shrinks a point
-towards 0 (all that l1 and groups need), and `bounded_conjugate` restricts the claim to models of norm at most `radius`
-(all that is possible where g has no growth, as for `none`); the certificate says which of the two its number rests on.
+A duality gap needs a dual point inside the domain of g*. Two ways lead there: `scale_into_domain`
+shrinks a point towards 0 (all that l1 and groups need), and `bounded_conjugate` restricts the claim
+to models of norm at most `radius` (all that is possible where g has no growth, as for `none`); the
+certificate says which of the two its number rests on.
 
-`fenchel_young` is g(w) + g*(u) − ⟨u, w⟩ ≥ 0, a penalty's part of a gap, as a sum of terms that are not negative, so
-that large numbers do not cancel. A computed u = −Xᵀ(s∘v)/n is known up to its rounding only: both it and
-`scale_into_domain` take the most that every entry can be off, and stay on the safe side.
+`fenchel_young` is g(w) + g*(u) − ⟨u, w⟩ ≥ 0, a penalty's part of a gap, as a sum of terms that are
+not negative, so that large numbers do not cancel. A computed u = −Xᵀ(s∘v)/n is known up to its
+rounding only: both it and `scale_into_domain` take the most that every entry can be off, and stay
+on the safe side.
 
 `prox` also takes a step per column; `tied` makes those equal that must be.
 
-Values and conjugates are summed in double precision; `prox` keeps the precision of its argument and never changes it.
+Values and conjugates are summed in double precision; `prox` keeps the precision of its argument and
+never changes it.
 """
 
 from __future__ import annotations
@@ -39,15 +43,21 @@ ROUNDING = 16 * 2.0**-53
 """What a handful of operations can lose, relatively."""
 
 DOMAIN_TOLERANCE = 1e-12
-"""A dual point this far (relatively) outside the domain of g* was put there by rounding and counts as inside."""
+"""A dual point this far (relatively) outside the domain of g* was put there by rounding and counts
+as inside.
+"""
 
 FEASIBILITY_TOLERANCE = 1e-9
-"""Coefficients this far (relatively) outside a ball or a bound were put there by rounding and count as inside."""
+"""Coefficients this far (relatively) outside a ball or a bound were put there by rounding and count
+as inside.
+"""
 
 
 @dataclass(frozen=True)
 class Penalty(ABC):
-    """A convex penalty of the coefficients. Subclasses are frozen dataclasses of their parameters."""
+    """A convex penalty of the coefficients. Subclasses are frozen dataclasses of their
+    parameters.
+    """
 
     name: ClassVar[str]
     for_matrices: ClassVar[bool] = False
@@ -66,7 +76,9 @@ class Penalty(ABC):
 
     @property
     def coercive(self) -> bool:
-        """Whether g grows in every direction, so that `scale_into_domain` never has to go down to 0."""
+        """Whether g grows in every direction, so that `scale_into_domain` never has to go down to
+        0.
+        """
         return True
 
     @property
@@ -83,7 +95,9 @@ class Penalty(ABC):
         """prox_{step g}(w). With a step per column: argmin_x g(x) + ½ Σ_i (x_i − w_i)² / step_i."""
 
     def tied(self, steps: FloatArray) -> FloatArray:
-        """Those steps, lowered to the least of all columns that the penalty ties together, as `prox` needs them."""
+        """Those steps, lowered to the least of all columns that the penalty ties together, as
+        `prox` needs them.
+        """
         if self.separable:
             return steps
         return np.full_like(steps, steps.min(initial=math.inf))
@@ -93,28 +107,46 @@ class Penalty(ABC):
         """g*(u), +∞ outside its domain."""
 
     def conjugate_gradient(self, u: FloatArray) -> FloatArray:
-        """∇g*(u) = argmax ⟨u, w⟩ − g(w): the model that belongs to a dual point; for strongly convex penalties only."""
-        raise InvalidProblem(f"the {self.name} penalty is not strongly convex; use l2 or elasticnet.")
+        """∇g*(u) = argmax ⟨u, w⟩ − g(w): the model that belongs to a dual point; for strongly
+        convex penalties only.
+        """
+        raise InvalidProblem(
+            f"the {self.name} penalty is not strongly convex; use l2 or elasticnet."
+        )
 
     @abstractmethod
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
-        """g(w) + g*(u) − ⟨u, w⟩ ≥ 0, or the most it can be if every entry of u may be off by that error."""
+        """g(w) + g*(u) − ⟨u, w⟩ ≥ 0, or the most it can be if every entry of u may be off by that
+        error.
+        """
 
     @abstractmethod
     def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
-        """The largest c ≤ 1 for which c·u, up to c·error, lies in the domain of g* (0 where only the origin does)."""
+        """The largest c ≤ 1 for which c·u, up to c·error, lies in the domain of g* (0 where only
+        the origin does).
+        """
 
     @abstractmethod
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         """sup over ‖w‖₂ ≤ radius of ⟨u, w⟩ − g(w), or an upper bound on it: finite for every u."""
 
-    def bounded_fenchel_young(self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0) -> float:
-        """The same as `fenchel_young` with the bounded conjugate, for ‖w‖ ≤ radius/10: nothing cancels then."""
+    def bounded_fenchel_young(
+        self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0
+    ) -> float:
+        """The same as `fenchel_young` with the bounded conjugate, for ‖w‖ ≤ radius/10: nothing
+        cancels then.
+        """
         sure = self.value(w) + self.bounded_conjugate(u, radius) - float(np.dot(u, w))
-        return max(sure, 0.0) + (radius + norm(w)) * float(spread(error, w)) + ROUNDING * radius * norm(u)
+        return (
+            max(sure, 0.0)
+            + (radius + norm(w)) * float(spread(error, w))
+            + ROUNDING * radius * norm(u)
+        )
 
     def repeated(self, columns: int, times: int) -> Penalty:
-        """This penalty for `columns` columns with `times` coefficients each, one column after the other."""
+        """This penalty for `columns` columns with `times` coefficients each, one column after the
+        other.
+        """
         return self
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
@@ -122,7 +154,9 @@ class Penalty(ABC):
         return self
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters as plain values: what `penalty(**settings)` needs to make this penalty again."""
+        """Name and parameters as plain values: what `penalty(**settings)` needs to make this
+        penalty again.
+        """
         return {"name": self.name, **asdict(self)}
 
 
@@ -153,7 +187,9 @@ def norm(w: FloatArray) -> float:
 
 
 def ball_supremum(gradient: float, curvature: float, radius: float) -> float:
-    """max over 0 ≤ ρ ≤ radius of ρ gradient − ½ curvature ρ²: a conjugate on its best ray, within the ball."""
+    """max over 0 ≤ ρ ≤ radius of ρ gradient − ½ curvature ρ²: a conjugate on its best ray, within
+    the ball.
+    """
     best = radius
     if gradient < radius * curvature:
         best = gradient / curvature
@@ -161,12 +197,16 @@ def ball_supremum(gradient: float, curvature: float, radius: float) -> float:
 
 
 def shrink_factor(excess: float, dtype: np.dtype[Any]) -> float:
-    """The largest c ≤ 1 for which c·excess ≤ 1 still holds after c·u was rounded to that precision."""
+    """The largest c ≤ 1 for which c·excess ≤ 1 still holds after c·u was rounded to that
+    precision.
+    """
     if excess <= 1.0:
         return 1.0
     return (1.0 - 2.0 * float(np.finfo(dtype).eps)) / excess
 
 
 def inside(excess: float) -> bool:
-    """Whether a dual point whose largest share of what is allowed is that counts as inside the domain."""
+    """Whether a dual point whose largest share of what is allowed is that counts as inside the
+    domain.
+    """
     return excess <= 1.0 + DOMAIN_TOLERANCE

@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Pieces:
-    """g(w) = (ridge / 2) ‖w‖² + threshold ‖w‖₁ + Σ_G strengths_G ‖w_G‖ where lower ≤ w ≤ upper and ‖w‖₁ ≤ radius."""
+    """g(w) = (ridge / 2) ‖w‖² + threshold ‖w‖₁ + Σ_G strengths_G ‖w_G‖ where lower ≤ w ≤ upper and
+    ‖w‖₁ ≤ radius.
+    """
 
     ridge: float = 0.0
     threshold: float = 0.0

@@ -1,4 +1,5 @@
-"""g(W) = 0 where ‖W‖_* ≤ radius and +∞ elsewhere, with g*(U) = radius·σ_max(U); the atoms are ±radius·u vᵀ.
+"""g(W) = 0 where ‖W‖_* ≤ radius and +∞ elsewhere, with g*(U) = radius·σ_max(U); the atoms are
+±radius·u vᵀ.
 
 ‖W‖_* is the trace norm, the sum of the singular values of a matrix W.
 """
@@ -20,7 +21,8 @@ from coterie.numerics.penalties.l1ball import onto_l1_ball
 from coterie.numerics.penalties.penalty import ROUNDING, Step
 
 SMALL = 32
-"""For matrices with at most this many rows or columns, all singular vectors are computed at once."""
+"""For matrices with at most this many rows or columns, all singular vectors are computed at once.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class TraceBall(Ball):
         return projected.astype(w.dtype, copy=False)
 
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
-        # Low-rank problems have a proof of their own (`certificate/low_rank.py`); this is the plain sum.
+        # Low-rank problems have a proof of their own (`certificate/low_rank.py`); this is the plain
+        # sum.
         size = float(np.max(error, initial=0)) * math.sqrt(u.size)
         sure = self.value(w) + self.conjugate(u) - float(np.vdot(u, w))
         return max(sure, 0.0) + 2.0 * self.radius * (size + ROUNDING * self.dual_norm(u))
@@ -58,7 +61,9 @@ class TraceBall(Ball):
 
 
 def leading_pair(matrix: Matrix | LinearOperator) -> tuple[FloatArray, FloatArray]:
-    """Unit vectors u, v with uᵀ M v = σ_max(M), for a dense or sparse matrix or a LinearOperator; never random."""
+    """Unit vectors u, v with uᵀ M v = σ_max(M), for a dense or sparse matrix or a LinearOperator;
+    never random.
+    """
     operator = aslinearoperator(matrix)
     rows, columns = operator.shape
     if min(rows, columns) <= SMALL:
@@ -88,6 +93,7 @@ def _leading_pair_of_all(operator: LinearOperator) -> tuple[FloatArray, FloatArr
 def _matrix(w: FloatArray) -> FloatArray:
     if w.ndim != 2:
         raise InvalidProblem(
-            f"traceball needs a matrix of coefficients, not shape {w.shape}. For one column of labels use 'l1ball'."
+            f"traceball needs a matrix of coefficients, not shape {w.shape}. For one column of "
+            "labels use 'l1ball'."
         )
     return w.astype(np.float64, copy=False)

@@ -36,7 +36,8 @@ SCORE = "change of the score"
 class LinearModel(Model[Problem[Any]]):
     """u = X·coef_ + intercept_; a number for regression, one of two classes for classification.
 
-    A model that was fitted with offsets adds one to each score, and asks for them: predict(X, offset=...).
+    A model that was fitted with offsets adds one to each score, and asks for them: predict(X,
+    offset=...).
     """
 
     kind: ClassVar[str] = "linear"
@@ -47,11 +48,14 @@ class LinearModel(Model[Problem[Any]]):
     classes_: npt.NDArray[Any] | None = None
     columns: tuple[str, ...] | None = None
     part: str | None = None
-    """Whose part of which study's model this is, where the parties have different columns: "clinic of readmission"."""
+    """Whose part of which study's model this is, where the parties have different columns: "clinic
+    of readmission".
+    """
     preparation: Prepared | None = None
     run: str | None = None
-    """Of a part: the digest of the run that it comes from, which all parties of that run have. Only parts of one run
-    add up to a model."""
+    """Of a part: the digest of the run that it comes from, which all parties of that run have. Only
+    parts of one run add up to a model.
+    """
 
     def of_run(self, run: str) -> Self:
         if self.part is None:
@@ -63,21 +67,29 @@ class LinearModel(Model[Problem[Any]]):
         meaning = f"coefficients: {MEANINGS.get(self.problem.loss.name, SCORE)}"
         if self.preparation is None or not self.preparation.scales:
             return f"{meaning} per unit of the column"
-        return f"{meaning} per unit of the scaled column in coef_, per unit of the raw column in tables"
+        return (
+            f"{meaning} per unit of the scaled column in coef_, per unit of the raw column in "
+            "tables"
+        )
 
     def in_raw_units(self) -> tuple[FloatArray, float]:
-        """Coefficients and constant per unit of the raw columns, where the preparation scaled some of them."""
+        """Coefficients and constant per unit of the raw columns, where the preparation scaled some
+        of them.
+        """
         if self.preparation is None or not self.preparation.scales:
             return self.coef_, self.intercept_
         A, offsets = self.preparation.units()
         return self.coef_ @ A, self.intercept_ + float(self.coef_ @ offsets)
 
     def decision_function(self, X: Matrix, offset: Any = None) -> FloatArray:
-        """The scores X·coef_ + intercept_ + offset. The columns of a frame are found by their names."""
+        """The scores X·coef_ + intercept_ + offset. The columns of a frame are found by their
+        names.
+        """
         X = self._read(X).X
         if X.shape[1] != len(self.coef_):
             raise InvalidData(
-                f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give the columns of the fit."
+                f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give "
+                "the columns of the fit."
             )
         # In double precision: an intercept may be far larger than what the columns add to it.
         return self.with_offset(product(X, self.coef_) + np.float64(self.intercept_), offset)
@@ -86,7 +98,8 @@ class LinearModel(Model[Problem[Any]]):
         """The scores with the offsets added, if the model was fitted with some."""
         if (offset is None) == self.problem.offset:
             raise InvalidData(
-                "the model was fitted with an offset: give that of the new rows, with offset=. For rows of one unit of "
+                "the model was fitted with an offset: give that of the new rows, with offset=. "
+                "For rows of one unit of "
                 "exposure it is 0."
                 if offset is None
                 else "the model was fitted without an offset. Leave it out."

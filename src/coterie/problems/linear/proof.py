@@ -1,30 +1,35 @@
-"""Proofs for linear models, split by samples or by features: the duality gap, as a sum of terms that are not negative.
+"""Proofs for linear models, split by samples or by features: the duality gap, as a sum of terms
+that are not negative.
 
 For every w and every dual v in the domain, with q = Xᵀ(s∘v)/n and u = Xw + b,
 
-    P(w) − P* ≤ (1/n) Σ_i s_i (ℓ(u_i) + ℓ*(v_i) − u_i v_i)  +  g(w) + g*(−q) + ⟨w, q⟩  +  (b − b*) Σ_i s_i v_i / n
+    P(w) − P* ≤ (1/n) Σ_i s_i (ℓ(u_i) + ℓ*(v_i) − u_i v_i)  +  g(w) + g*(−q) + ⟨w, q⟩  +  (b − b*)
+    Σ_i s_i v_i / n
 
-where the first two parts are Fenchel–Young terms, each ≥ 0 by itself, so that large numbers do not cancel. A method
-hands over any (w, v); here v is made feasible:
+where the first two parts are Fenchel–Young terms, each ≥ 0 by itself, so that large numbers do not
+cancel. A method hands over any (w, v); here v is made feasible:
 
 1. clipped into the domain of ℓ* (an interval per sample that holds 0);
 2. with an intercept, the heavier of the positive and the negative side is scaled down to the other;
 3. shrunk by the largest c ≤ 1 that puts −q into the domain of g* (l1, groups), rounding included.
 
-Each step moves v towards 0, inside every domain; v = 0 itself is always tried too. What is left of Σ s v after step 2
-is rounding; the third part allows for every intercept within `ROOM` times the scale of the labels, as the bound says.
-Where the penalty has no growth (none, one-sided bounds), step 3 can leave nothing; then the bound is computed against
-models of norm at most `radius` only, for the largest of several radii with which the gap is still small enough.
+Each step moves v towards 0, inside every domain; v = 0 itself is always tried too. What is left of
+Σ s v after step 2 is rounding; the third part allows for every intercept within `ROOM` times the
+scale of the labels, as the bound says. Where the penalty has no growth (none, one-sided bounds),
+step 3 can leave nothing; then the bound is computed against models of norm at most `radius` only,
+for the largest of several radii with which the gap is still small enough.
 
-**Rounding.** A score goes through about d roundings and an entry of q through about n; with ε = 2⁻⁵³
+**Rounding.** A score goes through about d roundings and an entry of q through about n; with ε =
+2⁻⁵³
 
     ‖δu‖ ≤ k ε Σ_j ‖x_j‖ |w_j|,      |δq_j| ≤ k ε ‖x_j‖ ‖v‖ / n
 
-in norms weighted by s. An error in a score changes its term by the distance of v from the slope times the error, and by
-curvature times its square. Secure sums cut off up to K 2⁻⁹⁷ of every total (`Agent.cut`). All of it is added to the
-gap, so that a gap is a bound also beside exact arithmetic.
+in norms weighted by s. An error in a score changes its term by the distance of v from the slope
+times the error, and by curvature times its square. Secure sums cut off up to K 2⁻⁹⁷ of every total
+(`Agent.cut`). All of it is added to the gap, so that a gap is a bound also beside exact arithmetic.
 
-The sums travel as words like any other, so a certificate costs messages, and the bill shows them under `proof`.
+The sums travel as words like any other, so a certificate costs messages, and the bill shows them
+under `proof`.
 """
 
 from __future__ import annotations
@@ -69,11 +74,14 @@ class LinearProof(Proof[Problem[Loss]]):
     def introduce(self, agent: Agent) -> Protocol[SummaryStatistics]:
         return introduce(agent)
 
-    def certify(self, agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Protocol[Bound]:
+    def certify(
+        self, agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY
+    ) -> Protocol[Bound]:
         """P(w), and how far it can be above the least.
 
-        Where the claim can only be about models of bounded norm, `radius` is the norm, and None asks for a claim
-        about all models all the same; by default it is what the target leaves room for.
+        Where the claim can only be about models of bounded norm, `radius` is the norm, and None
+        asks for a claim about all models all the same; by default it is what the target leaves room
+        for.
         """
         certified = _by_features if agent.split == "features" else _by_samples
         return (yield from certified(agent, point, target, radius))
@@ -103,10 +111,17 @@ def _by_samples(agent: Agent, point: Point, target: float, radius: float | None)
 
 
 class RowTerms(Terms):
-    """Losses of single scores. With `beside`, parts of the model that are the agent's own, and their penalties."""
+    """Losses of single scores. With `beside`, parts of the model that are the agent's own, and
+    their penalties.
+    """
 
     def __init__(
-        self, agent: Agent, w: FloatArray, local: LocalLoss, dual: FloatArray | None, beside: Beside | None = None
+        self,
+        agent: Agent,
+        w: FloatArray,
+        local: LocalLoss,
+        dual: FloatArray | None,
+        beside: Beside | None = None,
     ):
         self.agent, self.w, self.here, self.beside = agent, w, local, beside
         self.given = dual is not None
@@ -116,7 +131,9 @@ class RowTerms(Terms):
         sizes = w if beside is None else beside.sizes
         self.design = agent.proof_design if beside is None else agent.design
         self.centred = self.design is not agent.design
-        self.error = _score_error(agent, self.design, sizes) + _label_error(agent, local.scores, sizes)
+        self.error = _score_error(agent, self.design, sizes) + _label_error(
+            agent, local.scores, sizes
+        )
 
     @discloses(
         "the sum of your positive dual variables, and of your negative ones",
@@ -157,7 +174,9 @@ class RowTerms(Terms):
         return _both(own, self.beside.value())
 
     def gaps(self, c: float) -> tuple[Any, Any]:
-        own = _gaps(self.agent, self.here, self.v if c == 1.0 else c * self.v, self.error, self._curved)
+        own = _gaps(
+            self.agent, self.here, self.v if c == 1.0 else c * self.v, self.error, self._curved
+        )
         if self.beside is None:
             return own
         return _both(own, self.beside.gaps(self.adjoint, self.length, c))
@@ -182,17 +201,26 @@ def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 @discloses(
-    "your partial scores, one number per row, as part of a sum; from the label party the dual vector, to all",
+    (
+        "your partial scores, one number per row, as part of a sum; from the label party the dual "
+        "vector, to all"
+    ),
     "the label of each row, from its score and its dual variable",
     splits=("features",),
     most=lambda case: (2, 2 * case.rows),
 )
 @discloses(
-    "the norm of your coefficients, their penalty, and how far your gradient is outside the dual ball",
+    (
+        "the norm of your coefficients, their penalty, and how far your gradient is outside the "
+        "dual "
+        "ball"
+    ),
     splits=("features",),
     most=lambda case: (2, case.parties + 2 + 22),
 )
-def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Protocol[Bound]:
+def _by_features(
+    agent: Agent, point: Point, target: float, radius: float | None
+) -> Protocol[Bound]:
     problem, penalty = agent.problem, agent.problem.penalty
     w = point.w.astype(float)
     scores = yield from _common_scores(agent, w)
@@ -258,11 +286,15 @@ def _dual_of_labels(agent: Agent, point: Point, scores: FloatArray) -> FloatArra
     return v
 
 
-def _common_adjoint(agent: Agent, v: FloatArray, scores: FloatArray) -> Protocol[tuple[FloatArray, float]]:
+def _common_adjoint(
+    agent: Agent, v: FloatArray, scores: FloatArray
+) -> Protocol[tuple[FloatArray, float]]:
     """X̃ᵀ(s∘v) of the agent's own columns, and ‖s∘v‖."""
     courier = agent.scratch.get("courier")
     if courier is not None:
-        gradients, (size,) = yield from courier.gradients(agent, v, (float(np.linalg.norm(agent.weighted(v))),))
+        gradients, (size,) = yield from courier.gradients(
+            agent, v, (float(np.linalg.norm(agent.weighted(v))),)
+        )
         return gradients, size
     if agent.data.y is not None:
         own = agent.weighted(v)
@@ -273,7 +305,9 @@ def _common_adjoint(agent: Agent, v: FloatArray, scores: FloatArray) -> Protocol
 
 
 def _rotated_norms(agent: Agent) -> tuple[FloatArray, int]:
-    """At least the lengths of the columns as a courier may have rotated them, and the roundings of the rotation."""
+    """At least the lengths of the columns as a courier may have rotated them, and the roundings of
+    the rotation.
+    """
     courier = agent.scratch.get("courier")
     norms: FloatArray = agent.column_norms
     if courier is None or not courier.rotated:
@@ -282,7 +316,11 @@ def _rotated_norms(agent: Agent) -> tuple[FloatArray, int]:
 
 
 def _of_labels(
-    agent: Agent, w: FloatArray, scores: FloatArray, duals: tuple[FloatArray, FloatArray], error: float
+    agent: Agent,
+    w: FloatArray,
+    scores: FloatArray,
+    duals: tuple[FloatArray, FloatArray],
+    error: float,
 ) -> FloatArray:
     """The first numbers of `Totals`, from the labels and their duals: as they are, and shrunk."""
     local = LocalLoss(w, agent.design, agent.loss, agent.exact_labels, agent.data.weights, scores)
@@ -311,7 +349,9 @@ def _totals_of_columns(sums: FloatArray, radii: tuple[float, ...], intercept: bo
 
 
 def _losses(agent: Agent, local: LocalLoss, error: Any, curved: Any) -> tuple[Any, Any]:
-    """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores, and `_curved`."""
+    """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the
+    scores, and `_curved`.
+    """
     loss = agent.loss
     sizes: Any = local.losses
     if loss.steep:
@@ -324,7 +364,9 @@ def _losses(agent: Agent, local: LocalLoss, error: Any, curved: Any) -> tuple[An
     return local.losses, gradients * error + curved + _summed(agent, sizes)
 
 
-def _gaps(agent: Agent, local: LocalLoss, v: FloatArray, error: Any, curved: Any) -> tuple[Any, Any]:
+def _gaps(
+    agent: Agent, local: LocalLoss, v: FloatArray, error: Any, curved: Any
+) -> tuple[Any, Any]:
     """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
     loss = agent.loss
     if v is local.gradients and math.isfinite(loss.smoothness):
@@ -340,7 +382,9 @@ def _gaps(agent: Agent, local: LocalLoss, v: FloatArray, error: Any, curved: Any
 
 
 def _curved(agent: Agent, local: LocalLoss, error: Any) -> Any:
-    """What curvature adds to an error of the scores of that length; kinks are in the distance of the slopes."""
+    """What curvature adds to an error of the scores of that length; kinks are in the distance of
+    the slopes.
+    """
     loss, weights = agent.loss, agent.data.weights
     if not loss.steep:
         if loss.smooth:
@@ -374,7 +418,9 @@ def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: flo
 
 
 def _stored_intercept_error(agent: Agent, w: FloatArray) -> float:
-    """‖δu‖ for what columns far from 0 add to the intercept, which is rounded at their holder and in the sum of all."""
+    """‖δu‖ for what columns far from 0 add to the intercept, which is rounded at their holder and
+    in the sum of all.
+    """
     if not isinstance(agent.design, FarDesign):
         return 0.0
     return 2.0 * (agent.count + 1) * EPSILON * math.sqrt(agent.data.n) * abs(agent.design.offset(w))
@@ -392,7 +438,9 @@ def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> Any:
 
 
 def _heaviest(agent: Agent) -> float:
-    """The root of the largest weight: split by features, the others measure their errors without weights."""
+    """The root of the largest weight: split by features, the others measure their errors without
+    weights.
+    """
     weights = agent.data.weights
     if weights is None:
         return 1.0
@@ -402,7 +450,9 @@ def _heaviest(agent: Agent) -> float:
 def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
     if agent.problem.loss.quadratic:
         return v.astype(float)
-    clipped: FloatArray = np.minimum(np.maximum(v.astype(float, copy=False), agent.domain[0]), agent.domain[1])
+    clipped: FloatArray = np.minimum(
+        np.maximum(v.astype(float, copy=False), agent.domain[0]), agent.domain[1]
+    )
     return clipped
 
 
@@ -420,7 +470,9 @@ def _exact_sides(agent: Agent, v: FloatArray) -> Any:
 
 
 def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[Any, Any]:
-    """Σ s v of its own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
+    """Σ s v of its own samples, as a multiple of the grid and the rest: the sum of everybody's
+    multiples is exact.
+    """
     grid = _grid(both)
     up, up_rest, down, down_rest = _exact_sides(agent, v)
     coarse = [np.rint(side / grid) * grid if grid else side for side in (up, down)]

@@ -28,7 +28,9 @@ class LinearStats(Stats[Problem[Loss]]):
     has_errors = True
     adjustable = True
 
-    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
+    def measured(
+        self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]
+    ) -> Protocol[Evaluation]:
         if model.problem.loss.kind == "classification":
             measure = of_two
         else:
@@ -48,7 +50,9 @@ class LinearStats(Stats[Problem[Loss]]):
         else:
             bend = agent.loss.curvature
         curvature = bend(local.scores, local.y)
-        return of_rows(agent, asking, agent.centred, local.gradients[:, None], lambda a, b: curvature)
+        return of_rows(
+            agent, asking, agent.centred, local.gradients[:, None], lambda a, b: curvature
+        )
 
     def is_least_squares(self, problem: Problem[Loss]) -> bool:
         return problem.loss.quadratic

@@ -1,4 +1,6 @@
-"""A low-rank model is assembled from the factors that all agents have, and taken apart into them."""
+"""A low-rank model is assembled from the factors that all agents have, and taken apart into
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ from coterie.run.certificate.bound import Point
 from coterie.run.rounds import Outcome
 
 ORTHOGONAL = 1e-6
-"""The most by which singular vectors may fail to be orthonormal; those of data in single precision are less exact."""
+"""The most by which singular vectors may fail to be orthonormal; those of data in single precision
+are less exact.
+"""
 
 
 class LowRankModels(Models[Problem[Task], LowRankModel]):
-    """A point is a matrix of factors: U, s and V below each other, and perhaps a column of intercepts."""
+    """A point is a matrix of factors: U, s and V below each other, and perhaps a column of
+    intercepts.
+    """
 
     def shapes(
         self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]]
@@ -41,15 +47,24 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
         problem = members[0].problem
         free = None
         if problem.intercept:
-            free = np.concatenate([_or_zeros(model.a, len(model.U)), _or_zeros(model.b, len(model.V))])
+            free = np.concatenate(
+                [_or_zeros(model.a, len(model.U)), _or_zeros(model.b, len(model.V))]
+            )
         before = None
-        if problem.loss.stages > 1 and (problem.loss, problem.penalty) == (model.problem.loss, model.problem.penalty):
+        if problem.loss.stages > 1 and (problem.loss, problem.penalty) == (
+            model.problem.loss,
+            model.problem.penalty,
+        ):
             # All parties have the same matrix of the stage before.
             before = next((v for v in witness or () if v.size), None)
         return [Point(written(model.U, model.s, model.V, free), before)] * len(members)
 
     def assemble(
-        self, outcome: Outcome, members: Sequence[Agent[Problem[Task]]], problem: Problem[Task], classes: Classes
+        self,
+        outcome: Outcome,
+        members: Sequence[Agent[Problem[Task]]],
+        problem: Problem[Task],
+        classes: Classes,
     ) -> LowRankModel:
         """The factors, which all agents have, as they were certified."""
         data, w = members[0].data, outcome.points[0].w
@@ -65,10 +80,14 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
             return model
         return replace(model, a=a, b=b.copy())
 
-    def unproven(self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]]) -> Iterator[str]:
+    def unproven(
+        self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]]
+    ) -> Iterator[str]:
         """Also singular values and vectors that are none, of which only the product is proven."""
         yield from stray_intercept(model)
-        if model.a is not None and (model.problem.loss.kind != "entries" or not model.problem.intercept):
+        if model.a is not None and (
+            model.problem.loss.kind != "entries" or not model.problem.intercept
+        ):
             yield "the model has an intercept of rows, but its problem has none"
         if not _is_decomposition(model):
             yield "what the model calls singular values and vectors are none of its matrix"

@@ -29,7 +29,9 @@ class LowRankData(Data[Problem[Task]]):
 
     def check_split(self, problem: Problem[Task], split: str) -> None:
         if split != "samples":
-            raise InvalidProblem(f"low-rank models need data split by samples, but it is split by {split}.")
+            raise InvalidProblem(
+                f"low-rank models need data split by samples, but it is split by {split}."
+            )
 
     def classes(self, problem: Problem[Task], found: ClassCounts) -> npt.NDArray[Any]:
         fixed = getattr(problem.loss, "classes", None)
@@ -48,6 +50,7 @@ class LowRankData(Data[Problem[Task]]):
 
     def made_up(self, problem: Problem[Task], scores: FloatArray) -> FloatArray:
         raise InvalidProblem(
-            f"sizes alone describe data with one label per row, but {problem.loss.name} needs other labels. Give data; "
+            f"sizes alone describe data with one label per row, but {problem.loss.name} needs "
+            "other labels. Give data; "
             "random numbers of the right shape will do."
         )

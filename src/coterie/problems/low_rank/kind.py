@@ -1,4 +1,6 @@
-"""Low-rank models: a matrix of small trace norm that fits a task, with rows held by several parties."""
+"""Low-rank models: a matrix of small trace norm that fits a task, with rows held by several
+parties.
+"""
 
 from __future__ import annotations
 

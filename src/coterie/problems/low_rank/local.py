@@ -44,7 +44,11 @@ class LowRankLocal(Local[Problem[Task]]):
     def gradient_at_constant(self, agent: Agent[Problem[Task]]) -> Protocol[FloatArray]:
         """The spectral norm of the gradient of the mean loss at W = 0."""
         information = information_of(agent, "auto")
-        v = agent.common_random(0).standard_normal(agent.problem.loss.size(agent.data)[1]).astype(information.dtype)
+        v = (
+            agent.common_random(0)
+            .standard_normal(agent.problem.loss.size(agent.data)[1])
+            .astype(information.dtype)
+        )
         size = 0.0
         for _ in range(PRODUCTS):
             u = yield Sum(information.times(v / (np.linalg.norm(v) or 1.0)))

@@ -21,7 +21,9 @@ from coterie.problems.problem import Problem
 
 @dataclass(frozen=True)
 class LowRankModel(Model[Problem[Task]]):
-    """Scores X·U·diag(s)·Vᵀ + b: one column per task or class; for completion, the matrix itself is the model."""
+    """Scores X·U·diag(s)·Vᵀ + b: one column per task or class; for completion, the matrix itself is
+    the model.
+    """
 
     kind: ClassVar[str] = "low-rank"
     one_score: ClassVar[bool] = False
@@ -36,7 +38,8 @@ class LowRankModel(Model[Problem[Task]]):
     classes_: npt.NDArray[Any] | None = None
     columns: tuple[str, ...] | None = None
     b: FloatArray | None = None
-    """The intercept of every column; for completion, what is added to every column of the matrix."""
+    """The intercept of every column; for completion, what is added to every column of the matrix.
+    """
     a: FloatArray | None = None
     """For completion with an intercept: what is added to every row of the matrix."""
     row_ids: npt.NDArray[Any] | None = None
@@ -66,7 +69,9 @@ class LowRankModel(Model[Problem[Task]]):
 
     @property
     def mean_(self) -> float:
-        """Completion: the mean of what the rows have in common, to which `row_means_` and `column_means_` are added."""
+        """Completion: the mean of what the rows have in common, to which `row_means_` and
+        `column_means_` are added.
+        """
         return 0.0 if self.a is None else float(self.a.mean())
 
     @property
@@ -96,17 +101,23 @@ class LowRankModel(Model[Problem[Task]]):
     def decision_function(self, X: Matrix) -> FloatArray:
         """One row of scores X·W per row. The columns of a frame are found by their names."""
         if isinstance(self.problem.loss, Completion):
-            raise InvalidProblem("a completed matrix has no scores; use predict with pairs (row, column).")
+            raise InvalidProblem(
+                "a completed matrix has no scores; use predict with pairs (row, column)."
+            )
         X = self._read(X).X
         if X.shape[1] != len(self.U):
-            raise InvalidData(f"the model has {len(self.U)} columns, but the data has {X.shape[1]}.")
+            raise InvalidData(
+                f"the model has {len(self.U)} columns, but the data has {X.shape[1]}."
+            )
         scores: FloatArray = (product(X, self.U) * self.s) @ self.V.T + self.intercept_
         return scores
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:
-        """A row of numbers per row, or the most probable class; for completion, the entries at pairs (row, column).
+        """A row of numbers per row, or the most probable class; for completion, the entries at
+        pairs (row, column).
 
-        Where rows and columns have names, a name that the model does not know has the mean of all rows or columns.
+        Where rows and columns have names, a name that the model does not know has the mean of all
+        rows or columns.
         """
         if isinstance(self.problem.loss, Completion):
             if self.row_ids is None or self.column_ids is None:
@@ -138,10 +149,14 @@ class LowRankModel(Model[Problem[Task]]):
         """The k most probable classes per row, the best first (multinomial only)."""
         classes = self._needs_classes("top_k")
         if not 1 <= k <= len(classes):
-            raise InvalidProblem(f"top_k: k must be between 1 and the {len(classes)} classes, not {k!r}.")
+            raise InvalidProblem(
+                f"top_k: k must be between 1 and the {len(classes)} classes, not {k!r}."
+            )
         return classes[np.argsort(-self.decision_function(X), axis=1, kind="stable")[:, :k]]
 
     def _needs_classes(self, what: str) -> npt.NDArray[Any]:
         if self.classes_ is None:
-            raise InvalidProblem(f"{what} needs classes, and this model fits numbers; use loss='multinomial'.")
+            raise InvalidProblem(
+                f"{what} needs classes, and this model fits numbers; use loss='multinomial'."
+            )
         return self.classes_

@@ -4,33 +4,41 @@ With G = ∇P(W), convexity gives for every matrix W' of trace norm at most r
 
     P(W') ≥ P(W) + ⟨G, W' − W⟩ ≥ P(W) − (⟨G, W⟩ + r ‖G‖₂)
 
-so P(W) − P* ≤ ⟨G, W⟩ + r ‖G‖₂, and all three tasks have P ≥ 0. A linear oracle that is inexact, as the methods' power
-iterations are, would give a number that is too small: power iterations bound ‖G‖₂ from *below*. Here it is bounded from
+so P(W) − P* ≤ ⟨G, W⟩ + r ‖G‖₂, and all three tasks have P ≥ 0. A linear oracle that is inexact, as
+the methods' power iterations are, would give a number that is too small: power iterations bound
+‖G‖₂ from *below*. Here it is bounded from
 above:
 
-- If W has at most `EXACT_SIZE` entries, the agents' gradients are summed and ‖G‖₂ is computed, d m numbers each.
-- Beyond that, with orthonormal U, V from a few block power iterations (started from W's own factors),
+- If W has at most `EXACT_SIZE` entries, the agents' gradients are summed and ‖G‖₂ is computed, d m
+  numbers each.
+- Beyond that, with orthonormal U, V from a few block power iterations (started from W's own
+  factors),
 
       ‖G‖₂ ≤ ‖ [ ‖UᵀGV‖₂           ‖UᵀG(I − VVᵀ)‖₂ ] ‖
              ‖ [ ‖(I − UUᵀ)GV‖₂    Σ_j ρ_j          ] ‖₂,      ρ_j = ‖(I − UUᵀ) G_j (I − VVᵀ)‖_F
 
-  where the first three are exact, from sums of k (d + m) numbers, and the last follows from the triangle inequality.
-  Whatever U and V are, this is a bound; the better they are, and the fewer agents, the tighter it is.
+  where the first three are exact, from sums of k (d + m) numbers, and the last follows from the
+  triangle inequality. Whatever U and V are, this is a bound; the better they are, and the fewer
+  agents, the tighter it is.
 
-With an intercept, G is the slope at the best intercept beside W, where the slope in b is 0 up to rounding; that is part
-of the gap, times how far other intercepts may be that the bound speaks of (`room`). What W's own intercept loses beside
-the best one is part of the gap, too. That holds for classes, and for the rows and columns of a completed matrix.
+With an intercept, G is the slope at the best intercept beside W, where the slope in b is 0 up to
+rounding; that is part of the gap, times how far other intercepts may be that the bound speaks of
+(`room`). What W's own intercept loses beside the best one is part of the gap, too. That holds for
+classes, and for the rows and columns of a completed matrix.
 
-Where a matrix is completed in stages, the witness has the matrix W₀ of the stage before: the ball is the one that W₀
-weighs (`tasks.weighted`), and the proof is about the best matrix of that ball. What led to W₀ is no part of it.
+Where a matrix is completed in stages, the witness has the matrix W₀ of the stage before: the ball
+is the one that W₀ weighs (`tasks.weighted`), and the proof is about the best matrix of that ball.
+What led to W₀ is no part of it.
 
 Everything is computed from the data, in float64, a few rows at a time.
 
-**Rounding.** The slopes v at the scores û as they were computed are a dual of W, whatever the exact scores u are: with
-G = X̃ᵀ(s∘v), what they lose is at most ‖δu‖², of second order. G itself goes through so many roundings as a sum over
-rows has, |⟨δG, W⟩| ≤ r ‖δG‖ and r ‖δG‖ are part of the gap, and ‖v‖ ‖δu‖ is how far P(W) may be off (`Lost`):
+**Rounding.** The slopes v at the scores û as they were computed are a dual of W, whatever the exact
+scores u are: with G = X̃ᵀ(s∘v), what they lose is at most ‖δu‖², of second order. G itself goes
+through so many roundings as a sum over rows has, |⟨δG, W⟩| ≤ r ‖δG‖ and r ‖δG‖ are part of the gap,
+and ‖v‖ ‖δu‖ is how far P(W) may be off (`Lost`):
 
-    ‖δu‖ ≤ k ε (Σ_k Σ_j ‖x_j‖ |left_jk| ‖right_k‖ + √n ‖β‖),      ‖δG‖ ≤ k ε ‖X‖ ‖v‖,      ‖v‖² ≤ 2 Σ_i s_i ℓ_i
+    ‖δu‖ ≤ k ε (Σ_k Σ_j ‖x_j‖ |left_jk| ‖right_k‖ + √n ‖β‖),      ‖δG‖ ≤ k ε ‖X‖ ‖v‖,      ‖v‖² ≤ 2
+    Σ_i s_i ℓ_i
 """
 
 from __future__ import annotations
@@ -99,16 +107,25 @@ class Found(NamedTuple):
 class LowRankProof(Proof[Problem[Task]]):
     """Introduces agents and certifies matrices by the Frank-Wolfe gap."""
 
-    @discloses("the number of your rows, and the loss of a model of zeros", most=lambda case: (1, 2))
     @discloses(
-        "for each row and column of the matrix: how many entries you have, and their sums; then your loss at the means",
+        "the number of your rows, and the loss of a model of zeros", most=lambda case: (1, 2)
+    )
+    @discloses(
+        (
+            "for each row and column of the matrix: how many entries you have, and their sums; "
+            "then "
+            "your loss at the means"
+        ),
         "the means of your entries",
         TOTALS,
         applies=lambda case: case.intercept and case.problem.loss.kind == "entries",
         most=lambda case: (3, _sums_of_means(case)),
     )
     @discloses(
-        "for each column: its sum; for each class: your rows, or for each label: its sum; and your loss at these means",
+        (
+            "for each column: its sum; for each class: your rows, or for each label: its sum; and "
+            "your loss at these means"
+        ),
         "the means of your columns, and how many of your rows each class has",
         TOTALS,
         applies=lambda case: case.intercept and case.problem.loss.kind != "entries",
@@ -132,11 +149,21 @@ class LowRankProof(Proof[Problem[Task]]):
             losses = yield Sum(np.array([sum(part.loss() for part in _parts(agent, means))]))
             constant = agent.problem.primal(float(losses[0]), total, 0.0)
         return SummaryStatistics(
-            total, constant, 0.0, 0.0, gap_unit=_unit(task, constant, at_zero), primal_at_zero=at_zero, means=means
+            total,
+            constant,
+            0.0,
+            0.0,
+            gap_unit=_unit(task, constant, at_zero),
+            primal_at_zero=at_zero,
+            means=means,
         )
 
     def certify(
-        self, agent: Agent[Problem[Task]], point: Point, target: float = 0.0, radius: float | None = None
+        self,
+        agent: Agent[Problem[Task]],
+        point: Point,
+        target: float = 0.0,
+        radius: float | None = None,
     ) -> Protocol[Bound]:
         """P(W), and the lower bound that the Frank-Wolfe gap proves."""
         problem, means = agent.problem, agent.known.means
@@ -157,7 +184,8 @@ class LowRankProof(Proof[Problem[Task]]):
         inside = trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
         if free is not None and means is not None:
             if problem.loss.kind == "numbers":
-                # Σ s x̃ and Σ s ỹ are 0, so that another intercept than the mean of the labels loses this much.
+                # Σ s x̃ and Σ s ỹ are 0, so that another intercept than the mean of the labels
+                # loses this much.
                 lost = 0.5 * agent.total * float(np.square(free - means.right).sum())
                 away = float(np.linalg.norm(free - means.right))
             else:
@@ -175,17 +203,27 @@ class LowRankProof(Proof[Problem[Task]]):
                 lost_slope = EPSILON * roundings * agent.total * size + agent.cut
                 left_over = room * (float(np.abs(slope).sum()) + len(best) * lost_slope)
                 means = _means(agent, best)
-        found = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right, means, weights)
+        found = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(
+            agent, left, right, means, weights
+        )
         loss, inner, norm, off = found
         primal = problem.primal(loss + lost, agent.total, 0.0)
         left_over += off.means * (away + off.means / agent.total)
         # ⟨G, W⟩ and r ‖G‖₂ cancel at the optimum: what is left of them there is rounding.
         cut = agent.cut * (1.0 + 2.0 * r * (d + m))
         gradients = 2.0 * r * (1.0 + FEASIBILITY_TOLERANCE) * off.slope
-        rounding = ROUNDING * (abs(inner) + r * norm + lost) + gradients + off.dual + cut + left_over
+        rounding = (
+            ROUNDING * (abs(inner) + r * norm + lost) + gradients + off.dual + cut + left_over
+        )
         rounding = problem.primal(rounding, agent.total, 0.0)
-        primal_error = problem.primal(off.losses + ROUNDING * lost + left_over + cut, agent.total, 0.0)
-        gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + lost / agent.total + rounding
+        primal_error = problem.primal(
+            off.losses + ROUNDING * lost + left_over + cut, agent.total, 0.0
+        )
+        gap = (
+            max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0)
+            + lost / agent.total
+            + rounding
+        )
         # No loss is below 0.
         if gap > primal + primal_error:
             gap, rounding = primal + primal_error, primal_error
@@ -210,7 +248,9 @@ def _sums_of_means(case: Case) -> int:
 
 
 def _unit(task: Task, constant: float, at_zero: float) -> float:
-    """What the best constant loses, with a floor where that is rounding because all labels are one."""
+    """What the best constant loses, with a floor where that is rounding because all labels are
+    one.
+    """
     rounding, floor = (SAME**2, FLOOR**2) if task.quadratic else (SAME, 1.0)
     if constant > rounding * at_zero:
         return constant
@@ -226,7 +266,9 @@ def _blocks(agent: Agent[Problem[Task]]) -> Iterator[Table]:
         yield replace(block, X=widened(block.X), y=y, weights=s)
 
 
-def _parts(agent: Agent[Problem[Task]], means: Means | None, weights: Weights | None = None) -> Iterator[Information]:
+def _parts(
+    agent: Agent[Problem[Task]], means: Means | None, weights: Weights | None = None
+) -> Iterator[Information]:
     """Their sufficient information."""
     for block in _blocks(agent):
         information = agent.problem.loss.stats(block, "implicit", means)
@@ -262,15 +304,25 @@ def _lost(
         lost = _lost_of_rows
     if weights is None:
         return lost(agent, left, right, means, loss, 0)
-    # W = A Z B: a few products more, whose roundings have been divided by A and B. A and B also lengthen slopes.
-    known = lost(agent, weights.left(left), weights.right(right), means, loss, 4 * (weights.U.shape[1] + FEW))
+    # W = A Z B: a few products more, whose roundings have been divided by A and B. A and B also
+    # lengthen slopes.
+    known = lost(
+        agent, weights.left(left), weights.right(right), means, loss, 4 * (weights.U.shape[1] + FEW)
+    )
     largest = max(weights.rest, float(weights.size.max(initial=0.0))) ** 2
     condition = largest / weights.rest**2
-    return Lost(known.losses * condition, known.dual * condition**2, known.slope * largest, known.means)
+    return Lost(
+        known.losses * condition, known.dual * condition**2, known.slope * largest, known.means
+    )
 
 
 def _lost_of_rows(
-    agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, loss: float, more: int
+    agent: Agent[Problem[Task]],
+    left: FloatArray,
+    right: FloatArray,
+    means: Means | None,
+    loss: float,
+    more: int,
 ) -> Lost:
     task, m, root = agent.problem.loss, len(right), math.sqrt(agent.weight)
     gradients = math.sqrt(2.0 * max(loss, 0.0))
@@ -300,7 +352,12 @@ def _lost_of_rows(
 
 
 def _lost_of_entries(
-    agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, loss: float, more: int
+    agent: Agent[Problem[Task]],
+    left: FloatArray,
+    right: FloatArray,
+    means: Means | None,
+    loss: float,
+    more: int,
 ) -> Lost:
     rows, columns = agent.data.X.astype(np.intp).T
     y, s = agent.data.y, agent.data.weights
@@ -308,22 +365,39 @@ def _lost_of_entries(
     sizes = np.einsum("ik,ik->i", np.abs(left[rows]), np.abs(right[columns])) + np.abs(y)
     if means is not None:
         sizes = sizes + np.abs(means.left[rows]) + np.abs(means.right[columns])
-    error = SAFE * EPSILON * (left.shape[1] + FEW + more) * weighted_norm(sizes, None if s is None else s.astype(float))
+    error = (
+        SAFE
+        * EPSILON
+        * (left.shape[1] + FEW + more)
+        * weighted_norm(sizes, None if s is None else s.astype(float))
+    )
     gradients = math.sqrt(2.0 * max(loss, 0.0))
     losses = gradients * error + error**2 + (agent.data.n + agent.count + FEW) * EPSILON * loss
-    # An entry of G is its slope times its weight, or the sum of a few of those: no length is above Σ s |v|.
+    # An entry of G is its slope times its weight, or the sum of a few of those: no length is above
+    # Σ s |v|.
     length = math.sqrt(agent.weight) * gradients
     return Lost(losses, error**2, SAFE * EPSILON * (agent.count + FEW + more) * length, 0.0)
 
 
 @discloses(
-    "for each intercept: gradients and curvatures of your loss, while the best intercept is searched",
-    "how many of your rows each class has; of entries, your sums for each row and column of the matrix",
+    (
+        "for each intercept: gradients and curvatures of your loss, while the best intercept is "
+        "searched"
+    ),
+    (
+        "how many of your rows each class has; of entries, your sums for each row and column of "
+        "the "
+        "matrix"
+    ),
     TOTALS,
     applies=lambda case: case.intercept and case.problem.loss.kind != "numbers",
 )
 def _best(
-    agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, beta: FloatArray, weights: Weights | None
+    agent: Agent[Problem[Task]],
+    left: FloatArray,
+    right: FloatArray,
+    beta: FloatArray,
+    weights: Weights | None,
 ) -> Protocol[tuple[FloatArray, float, FloatArray]]:
     """The best intercept beside W, what another one loses, and the slope there."""
     looked = beta
@@ -349,19 +423,29 @@ def _best(
 
 
 @discloses(
-    "the gradient of your loss, one number for each entry of the matrix, and your total loss, as part of a sum",
+    (
+        "the gradient of your loss, one number for each entry of the matrix, and your total loss, "
+        "as "
+        "part of a sum"
+    ),
     "a weighted sum of your rows for each column of labels",
     TOTALS,
     applies=lambda case: _is_small(case),
     most=lambda case: (1, math.prod(case.matrix) + 5),
 )
 def _whole(
-    agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
+    agent: Agent[Problem[Task]],
+    left: FloatArray,
+    right: FloatArray,
+    means: Means | None,
+    weights: Weights | None,
 ) -> Protocol[Found]:
     d, m = len(left), len(right)
 
     def own() -> FloatArray:
-        """The gradient and both values; in a function, so that no block is held until everybody has sent its own."""
+        """The gradient and both values; in a function, so that no block is held until everybody has
+        sent its own.
+        """
         gradient: Any = 0.0
         loss = 0.0
         for part in _parts(agent, means, weights):
@@ -383,13 +467,21 @@ def _is_small(case: Case) -> bool:
 
 
 @discloses(
-    "products of the gradient of your loss with a few vectors, and your total loss, as part of a sum",
+    (
+        "products of the gradient of your loss with a few vectors, and your total loss, as part "
+        "of a "
+        "sum"
+    ),
     "a few combinations of weighted sums of your rows",
     TOTALS,
     applies=lambda case: not _is_small(case),
 )
 def _in_blocks(
-    agent: Agent[Problem[Task]], left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
+    agent: Agent[Problem[Task]],
+    left: FloatArray,
+    right: FloatArray,
+    means: Means | None,
+    weights: Weights | None,
 ) -> Protocol[Found]:
     d, m = len(left), len(right)
     random = agent.common_random(0).standard_normal((m, EXTRA))
@@ -427,7 +519,10 @@ def _in_blocks(
     GV = sums[: d * V.shape[1]].reshape(d, -1)
     GU = sums[d * V.shape[1] : -7].reshape(m, -1)
     corner = U.T @ GV
-    pieces = [[_norm(corner), _norm(GU.T - (GU.T @ V) @ V.T)], [_norm(GV - U @ corner), float(sums[-1])]]
+    pieces = [
+        [_norm(corner), _norm(GU.T - (GU.T @ V) @ V.T)],
+        [_norm(GV - U @ corner), float(sums[-1])],
+    ]
     # Here ⟨G, W⟩ is a sum over rows, as the losses are, of terms that may cancel.
     loss = float(sums[-3])
     inner = float(sums[-2])
@@ -437,7 +532,9 @@ def _in_blocks(
 
 
 def _spectral_norm(G: FloatArray, X: Any) -> float:
-    """‖G‖₂, rounded up; of a large matrix as the root of λmax(GᵀG), in a tenth of the time, where X is."""
+    """‖G‖₂, rounded up; of a large matrix as the root of λmax(GᵀG), in a tenth of the time, where X
+    is.
+    """
     if G.size < LARGE:
         return _norm(G)
     size = float(np.abs(G).max())

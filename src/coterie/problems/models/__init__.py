@@ -1,5 +1,6 @@
-"""The models that come out: plain arrays that predict, saved as arrays and JSON, never as pickle. Their classes are in
-`problems`, one for each kind."""
+"""The models that come out: plain arrays that predict, saved as arrays and JSON, never as pickle.
+Their classes are in `problems`, one for each kind.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ AnyModel: TypeAlias = Model[Any]
 
 
 def kind_of(model: object) -> Kind[Any, Any] | None:
-    """The kind of a model; None for an object of another package, of which a report can also be made."""
+    """The kind of a model; None for an object of another package, of which a report can also be
+    made.
+    """
     if not isinstance(model, Model):
         return None
     kind: Kind[Any, Any] = model.problem.kind
@@ -30,6 +33,8 @@ def load_model(path: str | Path) -> AnyModel:
     """Read a model file of any kind; one that was changed or truncated is refused."""
     kind = read_archive(path, "model")[0].get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise CorruptFile(f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(KINDS)}.")
+        raise CorruptFile(
+            f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(KINDS)}."
+        )
     model: AnyModel = KINDS[kind].model_class.load(path)
     return model

@@ -24,12 +24,18 @@ class UserModel(Model[P], Generic[P]):
     users: tuple[str, ...]
 
     def in_graph(self) -> Mapping[str, tuple[int, float]]:
-        """For each user of a graph of similar users, the number of neighbours and the confidence."""
+        """For each user of a graph of similar users, the number of neighbours and the
+        confidence.
+        """
         return {}
 
     @abstractmethod
     def _scores(
-        self, X: Matrix, rows: Sequence[tuple[str, npt.NDArray[np.intp]]], unknown: str, near: Mapping[str, Any]
+        self,
+        X: Matrix,
+        rows: Sequence[tuple[str, npt.NDArray[np.intp]]],
+        unknown: str,
+        near: Mapping[str, Any],
     ) -> FloatArray:
         """The scores of these rows, of which users have those."""
 
@@ -50,17 +56,19 @@ class UserModel(Model[P], Generic[P]):
         unknown: str = "error",
         neighbours: Mapping[Any, Sequence[object]] | None = None,
     ) -> FloatArray:
-        """The score of every row for its user; `users` is one label per row, or one label for all of them.
+        """The score of every row for its user; `users` is one label per row, or one label for all
+        of them.
 
-        A user that was not fitted is an error, or takes the "common" model, or the average of its "neighbours", whom
-        `neighbours` names.
+        A user that was not fitted is an error, or takes the "common" model, or the average of its
+        "neighbours", whom `neighbours` names.
         """
         if unknown not in UNKNOWN:
             raise UnknownName("way with unknown users", unknown, UNKNOWN)
         rows = self._read(X).X
         if self.columns_expected not in (None, rows.shape[1]):
             raise InvalidData(
-                f"the model has {self.columns_expected} columns, but the data has {rows.shape[1]}. Give the columns of "
+                f"the model has {self.columns_expected} columns, but the data has "
+                f"{rows.shape[1]}. Give the columns of "
                 "the fit."
             )
         labels = self._labels(users, rows.shape[0])
@@ -78,7 +86,9 @@ class UserModel(Model[P], Generic[P]):
         return classes
 
     def score_per_user(self, X: Matrix, y: Any, users: Any, **how: Any) -> dict[str, float]:
-        """For each user that has rows here the share of right answers, or for numbers minus the mean square error."""
+        """For each user that has rows here the share of right answers, or for numbers minus the
+        mean square error.
+        """
         labels, y = self._labels(users, len(y)), np.asarray(y)
         found = self.predict(X, users, **how)
         if self.classes_ is not None:
@@ -94,20 +104,27 @@ class UserModel(Model[P], Generic[P]):
 
     def _refuse(self, user: object) -> InvalidInput:
         return InvalidInput(
-            f"user {str(user)!r} was not among the {len(self.users)} users that were fitted. Fit again with that user, "
-            "or use unknown='common' for what all have in common, or unknown='neighbours' for the average of its "
+            f"user {str(user)!r} was not among the {len(self.users)} users that were fitted. Fit "
+            "again with that user, "
+            "or use unknown='common' for what all have in common, or unknown='neighbours' for the "
+            "average of its "
             "neighbours."
         )
 
     def _labels(self, users: Any, rows: int) -> npt.NDArray[Any]:
         if users is None:
             if len(self.users) > 1:
-                raise InvalidInput(f"there are {len(self.users)} users; say with users= whose each row is.")
+                raise InvalidInput(
+                    f"there are {len(self.users)} users; say with users= whose each row is."
+                )
             users = self.users[0]
         labels = np.asarray(users).astype(str)
         labels = np.full(rows, labels) if labels.ndim == 0 else labels
         if labels.shape != (rows,):
-            raise InvalidData(f"there are {rows} rows but users= has shape {labels.shape}. Give one label per row.")
+            raise InvalidData(
+                f"there are {rows} rows but users= has shape {labels.shape}. Give one label per "
+                "row."
+            )
         return labels
 
     def _words(self) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What every model can do: read rows to predict, and be one file of plain arrays with a JSON header, never pickle."""
+"""What every model can do: read rows to predict, and be one file of plain arrays with a JSON
+header, never pickle.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def shown_label(label: Any) -> str:
 
 
 class Model(Generic[P]):
-    """A fitted model. Subclasses are frozen dataclasses, whose fields are what their file has: numbers and words."""
+    """A fitted model. Subclasses are frozen dataclasses, whose fields are what their file has:
+    numbers and words.
+    """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     kind: ClassVar[str]
@@ -44,7 +48,9 @@ class Model(Generic[P]):
     """What is done with raw columns before the coefficients act on them."""
 
     def notes(self) -> list[str]:
-        """What the coefficients are about, for every output: the modelled class, units and reference levels."""
+        """What the coefficients are about, for every output: the modelled class, units and
+        reference levels.
+        """
         notes = []
         if modelled := self._modelled():
             notes.append(modelled)
@@ -52,7 +58,9 @@ class Model(Generic[P]):
         if isinstance(loss, Huber):
             notes.append(f"threshold: {loss.threshold:g} (in units of the label)")
         if self.preparation is not None and self.preparation.references:
-            levels = ", ".join(f"{column} = {level}" for column, level in self.preparation.references.items())
+            levels = ", ".join(
+                f"{column} = {level}" for column, level in self.preparation.references.items()
+            )
             notes.append(f"reference levels: {levels}")
         return notes
 
@@ -66,15 +74,21 @@ class Model(Generic[P]):
             labels = range(len(counts))
         else:
             labels = self.classes_.tolist()
-        each = [f"{shown_label(label)} {rows:.10g}" for label, rows in zip(labels, counts, strict=True)]
+        each = [
+            f"{shown_label(label)} {rows:.10g}" for label, rows in zip(labels, counts, strict=True)
+        ]
         return f"rows per class: {shortened(', '.join(each), MOST_LETTERS)}"
 
     def of_run(self, run: str) -> Self:
-        """The model as its file says it; one that is part of a model names the run that it comes from."""
+        """The model as its file says it; one that is part of a model names the run that it comes
+        from.
+        """
         return self
 
     def units(self) -> str:
-        """What a coefficient is, and of which unit of its column; empty where there are no such coefficients."""
+        """What a coefficient is, and of which unit of its column; empty where there are no such
+        coefficients.
+        """
         return ""
 
     def _modelled(self) -> str:
@@ -97,7 +111,10 @@ class Model(Generic[P]):
 
     def _words(self) -> dict[str, Any]:
         """What is no array, by name: that which predictions depend on, and then the rest."""
-        known = {"classes": None if self.classes_ is None else self.classes_.tolist(), "columns": self.columns}
+        known = {
+            "classes": None if self.classes_ is None else self.classes_.tolist(),
+            "columns": self.columns,
+        }
         if self.preparation is None:
             return known
         return {**known, "preparation": self.preparation.state()}
@@ -109,8 +126,15 @@ class Model(Generic[P]):
 
     def save(self, path: str | Path) -> Path:
         """Write one `.npz` file: plain arrays and a JSON header with the digest."""
-        header = {"coterie_model": 1, "kind": self.kind, "problem": self.problem.settings(), **self._words()}
-        return write_archive(path, {**header, **self._notes(), "digest": self.digest()}, self._stored())
+        header = {
+            "coterie_model": 1,
+            "kind": self.kind,
+            "problem": self.problem.settings(),
+            **self._words(),
+        }
+        return write_archive(
+            path, {**header, **self._notes(), "digest": self.digest()}, self._stored()
+        )
 
     def _notes(self) -> dict[str, Any]:
         """What a file says beside."""
@@ -135,7 +159,9 @@ class Model(Generic[P]):
             model = cls(**known, **cls._restored(header, arrays))
             untouched = model.digest() == header["digest"]
         if not untouched:
-            raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
+            raise CorruptFile(
+                f"{path} was changed after it was written: its digest does not match its content."
+            )
         return model
 
     @classmethod
@@ -144,7 +170,9 @@ class Model(Generic[P]):
         return {"problem": Problem.from_settings(header["problem"]), **arrays}
 
     def _read(self, X: Matrix) -> Table:
-        """Rows to predict, checked and prepared. The columns of a frame are found by their names."""
+        """Rows to predict, checked and prepared. The columns of a frame are found by their
+        names.
+        """
         X = host(X)
         if self.preparation is None:
             names = self.columns
@@ -157,7 +185,9 @@ class Model(Generic[P]):
         return validated(self.prepared(table), classification=None)
 
     def prepared(self, table: Table) -> Table:
-        """The table with the columns that the coefficients are for; what is far from the fit gives a warning."""
+        """The table with the columns that the coefficients are for; what is far from the fit gives
+        a warning.
+        """
         if self.preparation is None:
             return table
         return self.preparation.apply(table, warn=True)

@@ -1,4 +1,6 @@
-"""A model of several classes is assembled from the matrix that all agents have, and taken apart into it."""
+"""A model of several classes is assembled from the matrix that all agents have, and taken apart
+into it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from coterie.run.rounds import Outcome
 
 
 class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
-    """A point is the matrix of coefficients, a row per column of the data, and then the intercepts."""
+    """A point is the matrix of coefficients, a row per column of the data, and then the
+    intercepts.
+    """
 
     prepares = True
 
@@ -42,8 +46,13 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
         w = W.ravel()
         if witness is None or not any(v.size for v in witness):
             return [Point(w, None) for _ in members]
-        if [v.size for v in witness] != [agent.labelled * agent.problem.outputs for agent in members]:
-            raise InvalidInput("the dual vectors do not belong to these parties; use those of a run on the same data.")
+        if [v.size for v in witness] != [
+            agent.labelled * agent.problem.outputs for agent in members
+        ]:
+            raise InvalidInput(
+                "the dual vectors do not belong to these parties; use those of a run on the same "
+                "data."
+            )
         return [Point(w, v if v.size else None) for v in witness]
 
     def assemble(
@@ -64,5 +73,7 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
             intercept = np.zeros(count)
         return MulticlassModel(coef, intercept, problem, np.asarray(classes), data.columns)
 
-    def unproven(self, model: MulticlassModel, members: Sequence[Agent[Problem[Softmax]]]) -> Iterator[str]:
+    def unproven(
+        self, model: MulticlassModel, members: Sequence[Agent[Problem[Softmax]]]
+    ) -> Iterator[str]:
         yield from stray_intercept(model)

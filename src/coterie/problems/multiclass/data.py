@@ -27,8 +27,10 @@ class MulticlassData(Data[Problem[Softmax]]):
     def check_split(self, problem: Problem[Softmax], split: str) -> None:
         if split != "samples":
             raise InvalidProblem(
-                f"models of several classes need data split by samples, but it is split by {split}. "
-                "Of columns at several parties, fit one class against the rest with loss 'logistic'."
+                "models of several classes need data split by samples, but it is split by "
+                f"{split}. "
+                "Of columns at several parties, fit one class against the rest with loss "
+                "'logistic'."
             )
 
     def classes(self, problem: Problem[Softmax], found: ClassCounts) -> npt.NDArray[Any]:
@@ -44,4 +46,6 @@ class MulticlassData(Data[Problem[Softmax]]):
         return np.arange(len(classes), dtype=float)
 
     def made_up(self, problem: Problem[Softmax], scores: FloatArray) -> FloatArray:
-        raise InvalidProblem("sizes alone do not say how many classes there are. Give data; random labels will do.")
+        raise InvalidProblem(
+            "sizes alone do not say how many classes there are. Give data; random labels will do."
+        )

@@ -1,4 +1,6 @@
-"""Linear models of several classes: one row of coefficients a class, fitted to data split by samples."""
+"""Linear models of several classes: one row of coefficients a class, fitted to data split by
+samples.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class MulticlassLocal(RowLocal[Problem[Softmax]]):
     def centred(self, agent: Agent[Problem[Softmax]]) -> Design:
         return StackedDesign(super().centred(agent), agent.problem.outputs)
 
-    def view(self, agent: Agent[Problem[Softmax]], w: FloatArray, design: Design) -> SoftmaxLocalLoss:
+    def view(
+        self, agent: Agent[Problem[Softmax]], w: FloatArray, design: Design
+    ) -> SoftmaxLocalLoss:
         assert isinstance(design, StackedDesign)
         return SoftmaxLocalLoss(w, design, agent.exact_labels, agent.data.weights)
 
@@ -66,7 +70,11 @@ class MulticlassLocal(RowLocal[Problem[Softmax]]):
     )
     def constants(self, agent: Agent[Problem[Softmax]]) -> Protocol[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
-        counts = yield Sum(np.bincount(agent.exact_labels.astype(np.intp), ones, agent.problem.outputs).astype(float))
+        counts = yield Sum(
+            np.bincount(agent.exact_labels.astype(np.intp), ones, agent.problem.outputs).astype(
+                float
+            )
+        )
         return np.log(counts / agent.total)
 
     finds_strengths: Protocols = (constants, RowLocal.gradient_at_constant)

@@ -1,7 +1,8 @@
 """Newton's method for several classes: softmax, for data split by samples.
 
 H = Σ s x xᵀ ⊗ (diag(p) − p pᵀ)                                    a block for every pair of classes
-H d = Xᵀ(s ∘ (p ∘ Xd − p ⟨p, Xd⟩))                                 a row of scores a row, never a matrix of H's size
+H d = Xᵀ(s ∘ (p ∘ Xd − p ⟨p, Xd⟩))                                 a row of scores a row, never a
+matrix of H's size
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ class SoftmaxNewton(ByWidth):
     summary: ClassVar[str] = "Newton's method for several classes: a handful of rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
-            "the gradient of your rows, one number per column and class, and their Hessian, or products with it, as "
+            "the gradient of your rows, one number per column and class, and their Hessian, or "
+            "products with it, as "
             "part of a sum"
         ),
-        learned="weighted sums of your rows and of their products; with few rows, your rows and labels",
+        learned=(
+            "weighted sums of your rows and of their products; with few rows, your rows and labels"
+        ),
         secure=TOTALS,
         most=most_by_width,
         sometimes=most_of_newtons_search,

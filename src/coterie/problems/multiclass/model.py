@@ -35,7 +35,10 @@ class MulticlassModel(Model[Problem[Softmax]]):
     def units(self) -> str:
         """What a coefficient is, and of which unit of its column."""
         scaled = self.preparation is not None and self.preparation.scales
-        return f"coefficients: change of the score of a class per unit of the {'scaled ' if scaled else ''}column"
+        return (
+            "coefficients: change of the score of a class per unit of the "
+            f"{'scaled ' if scaled else ''}column"
+        )
 
     def decision_function(self, X: Matrix) -> FloatArray:
         """One score per class for every row. The columns of a frame are found by their names."""

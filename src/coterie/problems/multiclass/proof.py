@@ -1,15 +1,19 @@
-"""Proofs for linear models of several classes, split by samples: the duality gap of softmax, as in `linear.py`.
+"""Proofs for linear models of several classes, split by samples: the duality gap of softmax, as in
+`linear.py`.
 
-The dual of a row is p − e_y for any p in the simplex, and a row's Fenchel–Young term is Σ_c kl(p_c, softmax(u)_c). Two
+The dual of a row is p − e_y for any p in the simplex, and a row's Fenchel–Young term is Σ_c kl(p_c,
+softmax(u)_c). Two
 steps make p feasible, and both stay in the simplex:
 
-1. with intercepts, p' = (1 − τ) p + τ r weighs every class as the labels do; N_c and P_c are the weights of a class
+1. with intercepts, p' = (1 − τ) p + τ r weighs every class as the labels do; N_c and P_c are the
+   weights of a class
    in the labels and in p,    r_c = (N_c − (1 − τ) P_c)/(τ n),    τ = max(0, 1 − min_c N_c/P_c)
-   Before that, a class that no row has is taken out of p, and the other classes are scaled to add up to 1.
+   Before that, a class that no row has is taken out of p, and the other classes are scaled to add
+   up to 1.
 2. p'' = c p' + (1 − c) e_y shrinks the dual into the domain of g*, as for one score a row.
 
-Probabilities add up to 1 only up to rounding; the dual that a bound speaks of is that of p over its sum, which is
-another C roundings away.
+Probabilities add up to 1 only up to rounding; the dual that a bound speaks of is that of p over its
+sum, which is another C roundings away.
 """
 
 from __future__ import annotations
@@ -65,11 +69,19 @@ class MulticlassProof(Proof[Problem[Softmax]]):
         return shared_result(said, _facts, agent, said)
 
     def certify(
-        self, agent: Agent[Problem[Softmax]], point: Point, target: float = 0.0, radius: float | None = ANY
+        self,
+        agent: Agent[Problem[Softmax]],
+        point: Point,
+        target: float = 0.0,
+        radius: float | None = ANY,
     ) -> Protocol[Bound]:
         """P(W), and how far it can be above the least."""
         w = point.w.astype(float, copy=False)
-        return (yield from certify_rows(agent, w, SoftmaxTerms(agent, w, agent.at(w), point.v), target, radius))
+        return (
+            yield from certify_rows(
+                agent, w, SoftmaxTerms(agent, w, agent.at(w), point.v), target, radius
+            )
+        )
 
     def dual_at(self, agent: Agent[Problem[Softmax]], w: FloatArray) -> FloatArray:
         """The dual that a model has where no other is given: the slopes at it."""
@@ -100,7 +112,9 @@ def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> SummaryStatistic
         null = -float(shares @ np.log(shares))
     else:
         null = at_zero
-    known = lengths_of_start(agent, total, total * at_zero, squares, squares * spread, sum_of_inverses(lengths))
+    known = lengths_of_start(
+        agent, total, total * at_zero, squares, squares * spread, sum_of_inverses(lengths)
+    )
     return replace(
         known,
         gap_unit=null or 1.0,
@@ -115,24 +129,38 @@ def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> SummaryStatistic
 class SoftmaxTerms(Terms):
     """What rows add whose dual is p − e_y, with p in the simplex."""
 
-    def __init__(self, agent: Agent[Problem[Softmax]], w: FloatArray, local: SoftmaxLocalLoss, dual: FloatArray | None):
+    def __init__(
+        self,
+        agent: Agent[Problem[Softmax]],
+        w: FloatArray,
+        local: SoftmaxLocalLoss,
+        dual: FloatArray | None,
+    ):
         self.agent = agent
         self.here = local
         self.error = _score_error(agent, local, w)
         self.p = local.p if dual is None else _in_the_simplex(local, dual)
 
     @discloses(
-        "for each class: the weight of your rows, and the sum of the probabilities that the model gives it",
+        (
+            "for each class: the weight of your rows, and the sum of the probabilities that the "
+            "model "
+            "gives it"
+        ),
         "how many of your rows each class has",
         TOTALS,
         applies=lambda case: case.intercept,
         most=lambda case: (2, 3 * case.outputs),
     )
     def balance(self) -> Protocol[None]:
-        """Every class gets the weight that it has in the labels; a class that no row has gets none."""
+        """Every class gets the weight that it has in the labels; a class that no row has gets
+        none.
+        """
         agent, local = self.agent, self.here
         own = np.bincount(local.y, agent.weighted(np.ones(len(local.y))), agent.problem.outputs)
-        weights, counts = np.split((yield Sum(np.concatenate([_sums(local.weighted(self.p)), own]))), 2)
+        weights, counts = np.split(
+            (yield Sum(np.concatenate([_sums(local.weighted(self.p)), own]))), 2
+        )
         if not counts.all():
             self.p = _of_present_classes(self.p, local.y, counts > 0)
             weights = yield Sum(_sums(local.weighted(self.p)))
@@ -187,8 +215,12 @@ def _in_the_simplex(local: SoftmaxLocalLoss, v: FloatArray) -> FloatArray:
     return p
 
 
-def _of_present_classes(p: FloatArray, y: npt.NDArray[np.intp], present: npt.NDArray[np.bool_]) -> FloatArray:
-    """p without the classes that no row has, where only 0 weighs as much as the labels; the others add up to 1."""
+def _of_present_classes(
+    p: FloatArray, y: npt.NDArray[np.intp], present: npt.NDArray[np.bool_]
+) -> FloatArray:
+    """p without the classes that no row has, where only 0 weighs as much as the labels; the others
+    add up to 1.
+    """
     kept = np.where(present, p, 0.0)
     lost = ~(kept.sum(axis=1) > 0)
     kept[lost, y[lost]] = 1.0
@@ -215,12 +247,18 @@ def _less_labels(p: FloatArray, local: SoftmaxLocalLoss) -> FloatArray:
     return v
 
 
-def _losses(agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, error: float) -> tuple[float, float]:
+def _losses(
+    agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, error: float
+) -> tuple[float, float]:
     """Σ s ℓ of its own rows, and how far it may be off."""
-    return local.losses, _norm(local, local.gradients) * error + error**2 + _summed(agent, local.losses)
+    return local.losses, _norm(local, local.gradients) * error + error**2 + _summed(
+        agent, local.losses
+    )
 
 
-def _gaps(agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, p: FloatArray, error: float) -> tuple[float, float]:
+def _gaps(
+    agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, p: FloatArray, error: float
+) -> tuple[float, float]:
     """Σ s Σ_c kl(p_c, softmax_c) of its own rows, and how far it may be off."""
     farthest = 1.0 - float(local.logs.min(initial=0.0))
     normalising = (agent.problem.outputs + FEW) * EPSILON * agent.weight * farthest
@@ -233,7 +271,9 @@ def _gaps(agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, p: FloatArray
     return gaps, _norm(local, p - local.p) * error + error**2 + _summed(agent, gaps) + normalising
 
 
-def _left_over(agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, v: FloatArray) -> tuple[FloatArray, float]:
+def _left_over(
+    agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, v: FloatArray
+) -> tuple[FloatArray, float]:
     """Σ s v of every class over its own rows, and how far all of them together may be off."""
     weighted = local.weighted(v)
     roundings = PAIRWISE + agent.count + math.log2(agent.data.n + 1)
@@ -257,7 +297,9 @@ def _score_error(agent: Agent[Problem[Softmax]], local: SoftmaxLocalLoss, w: Flo
     else:
         intercept = 0.0
     lengths = _norm(local, local.scores) + root * (1.0 + math.sqrt(agent.problem.outputs))
-    return SAFE * EPSILON * (2 * (agent.data.d + 3) * columns + FEW * lengths + 2.0 * root * intercept)
+    return (
+        SAFE * EPSILON * (2 * (agent.data.d + 3) * columns + FEW * lengths + 2.0 * root * intercept)
+    )
 
 
 def _summed(agent: Agent[Problem[Softmax]], total: float) -> float:

@@ -23,9 +23,14 @@ class MulticlassReport(RowReport[Problem[Softmax], MulticlassModel]):
         sizes = np.linalg.norm(model.coef_, axis=0)
         order = np.argsort(-sizes, kind="stable")[:SHOWN]
         names = model.columns or [f"column {j}" for j in range(len(sizes))]
-        bars = [(names[j], float(sizes[j])) for j in order.tolist() if sizes[j] > 0 and np.isfinite(sizes[j])]
+        bars = [
+            (names[j], float(sizes[j]))
+            for j in order.tolist()
+            if sizes[j] > 0 and np.isfinite(sizes[j])
+        ]
         explanation = (
-            "How much a column counts: the length of its coefficients over all classes, largest first. They can only "
+            "How much a column counts: the length of its coefficients over all classes, largest "
+            "first. They can only "
             "be compared if the columns are on the same scale."
         )
         if not bars:

@@ -28,7 +28,9 @@ class MulticlassStats(Stats[Problem[Softmax]]):
     has_errors = True
     adjustable = True
 
-    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
+    def measured(
+        self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]
+    ) -> Protocol[Evaluation]:
         return of_classes(model, table, scores, limits)
 
     def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
@@ -37,14 +39,20 @@ class MulticlassStats(Stats[Problem[Softmax]]):
         if model.problem.intercept:
             W = np.column_stack([W, model.intercept_[:, None]])
         columns = named_columns(model)
-        names = tuple(f"{label}: {name}" for label in model.classes_[1:].tolist() for name in columns)
+        names = tuple(
+            f"{label}: {name}" for label in model.classes_[1:].tolist() for name in columns
+        )
         return names, (W[1:] - W[0]).astype(float).ravel()
 
     def information(self, agent: Agent[Problem[Softmax]], w: FloatArray, asking: Asking) -> Own:
         local: SoftmaxLocalLoss = agent.at(agent.centred.inner(w), agent.centred)
         p = local.p[:, 1:]
         return of_rows(
-            agent, asking, local.design.base, local.gradients[:, 1:], lambda a, b: p[:, a] * ((a == b) - p[:, b])
+            agent,
+            asking,
+            local.design.base,
+            local.gradients[:, 1:],
+            lambda a, b: p[:, a] * ((a == b) - p[:, b]),
         )
 
     def blocks(self, model: Any) -> int:

@@ -1,4 +1,6 @@
-"""What an agent sees of several classes: a design of several scores a row, and softmax at a model."""
+"""What an agent sees of several classes: a design of several scores a row, and softmax at a
+model.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ BLOCK = 1 << 20
 
 
 class StackedDesign(Design):
-    """X̃ W for a W of several columns, one for each class, which methods see as one vector: W row by row, so that the
-    coefficients of a column stand together and intercepts come last. Scores and duals are matrices, a row per row of X.
+    """X̃ W for a W of several columns, one for each class, which methods see as one vector: W row
+    by row, so that the coefficients of a column stand together and intercepts come last. Scores and
+    duals are matrices, a row per row of X.
     """
 
     def __init__(self, base: Design, outputs: int):
@@ -37,7 +40,9 @@ class StackedDesign(Design):
         d = self.X.shape[1]
         scores = np.empty((self.shape[0], self.outputs), np.result_type(self.dtype, w.dtype))
         for rows, X in self._blocks(w):
-            np.matmul(X, W[:d], out=scores[rows]) if not is_sparse(X) else np.copyto(scores[rows], X @ W[:d])
+            np.matmul(X, W[:d], out=scores[rows]) if not is_sparse(X) else np.copyto(
+                scores[rows], X @ W[:d]
+            )
         if self.intercept:
             scores += self._constants(W)
         return scores
@@ -68,7 +73,9 @@ class StackedDesign(Design):
 
     def _constants(self, W: FloatArray) -> FloatArray:
         """What W adds to every row of scores beside X W."""
-        constants: FloatArray = W[-1] if self._centre is None else self._unit * W[-1] - self._centre @ W[:-1]
+        constants: FloatArray = (
+            W[-1] if self._centre is None else self._unit * W[-1] - self._centre @ W[:-1]
+        )
         return constants
 
     def _blocks(self, vector: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
@@ -82,9 +89,13 @@ class StackedDesign(Design):
 
 
 class SoftmaxLocalLoss:
-    """Several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − ppᵀ."""
+    """Several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) −
+    ppᵀ.
+    """
 
-    def __init__(self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None):
+    def __init__(
+        self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None
+    ):
         self.w, self.design, self.weights = w, design, weights
         self.y = y.astype(np.intp)
         self.scores = design.forward(w)
@@ -129,7 +140,9 @@ class SoftmaxLocalLoss:
         return self.weighted(self.p * (image - np.einsum("ij,ij->i", self.p, image)[:, None]))
 
     def hessian(self) -> FloatArray:
-        """The upper triangle of X̃ᵀ ∇²ℓ X̃ = Σ s x xᵀ ⊗ (diag(p) − p pᵀ): the second part is one product of long rows."""
+        """The upper triangle of X̃ᵀ ∇²ℓ X̃ = Σ s x xᵀ ⊗ (diag(p) − p pᵀ): the second part is one
+        product of long rows.
+        """
         base, classes, width = self.design.base, self.design.outputs, len(self.w)
         H = np.zeros((width, width))
         for start in range(0, len(self.y), BLOCK // width + 1):
@@ -148,7 +161,9 @@ class SoftmaxLocalLoss:
         """The diagonal of the same."""
         base, shares = self.design.base, self.weighted(self.p * (1.0 - self.p))
         if is_sparse(base.X):
-            return np.column_stack([diagonal(base, np.ascontiguousarray(part)) for part in shares.T]).ravel()
+            return np.column_stack(
+                [diagonal(base, np.ascontiguousarray(part)) for part in shares.T]
+            ).ravel()
         squares = np.zeros((base.shape[1], self.design.outputs))
         for start in range(0, len(self.y), BLOCK // base.shape[1] + 1):
             rows = slice(start, start + BLOCK // base.shape[1] + 1)

@@ -1,4 +1,5 @@
-"""The small objects that a `Kind` of problem is made of. Each file has one base class with sensible defaults.
+"""The small objects that a `Kind` of problem is made of. Each file has one base class with sensible
+defaults.
 
 kind.data       reads and checks the tables of parties                    `Data`
 kind.problems   checks a problem and completes it                         `Problems`

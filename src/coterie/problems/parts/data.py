@@ -22,31 +22,39 @@ DEVICES = ("cpu", "cuda")
 
 
 class Data(Generic[K]):
-    """Checks tables and encodes labels. The defaults serve labels that are one number a row, or one of two classes."""
+    """Checks tables and encodes labels. The defaults serve labels that are one number a row, or one
+    of two classes.
+    """
 
     fields: ClassVar[tuple[str, ...]] = ("weights",)
     """The fields of a `Table` that may accompany the labels."""
     pieces: ClassVar[int] = 8
     """The default number of agents for data in one piece."""
     labels_alone: ClassVar[bool] = True
-    """Whether labels can be encoded before the rows are split over agents: then one piece is checked as one."""
+    """Whether labels can be encoded before the rows are split over agents: then one piece is
+    checked as one.
+    """
 
     def on_device(self, split: str, tensors: bool) -> bool:
-        """Whether rows that are tensors may stay on their device; `tensors`: whether the caller's method takes them."""
+        """Whether rows that are tensors may stay on their device; `tensors`: whether the caller's
+        method takes them.
+        """
         return False
 
     def classification(self, problem: K) -> bool | None:
         """Whether labels are classes; None where a row may have several numbers as its label."""
         return None
 
-    # -- refusals ----------------------------------------------------------------------------------------------------
+    # -- refusals ----------------------------------------------------------------------------------
 
     def check_fields(self, table: Table, problem: K) -> None:
         """Refuse weights or offsets that the fit would ignore."""
         for field in table.beside:
             if field not in self.fields:
                 called = problem.kind.called
-                raise party_error(table.name, f"the data has {field}, but a {called} takes none. Leave it out.")
+                raise party_error(
+                    table.name, f"the data has {field}, but a {called} takes none. Leave it out."
+                )
 
     def check_split(self, problem: K, split: str) -> None:
         """Refuse a split that this kind cannot be fitted to."""
@@ -55,10 +63,12 @@ class Data(Generic[K]):
         """Refuse labels that the problem cannot use. The table has been validated."""
 
     def agents(self, problem: K, data: Any, agents: Any) -> Any:
-        """The `agents` of `solve`. A kind refuses a number of agents that would change the model."""
+        """The `agents` of `solve`. A kind refuses a number of agents that would change the
+        model.
+        """
         return agents
 
-    # -- preparation -------------------------------------------------------------------------------------------------
+    # -- preparation -------------------------------------------------------------------------------
 
     def classes(self, problem: K, found: ClassCounts) -> npt.NDArray[Any]:
         """The classes of all parties, sorted, where labels are classes."""
@@ -87,16 +97,21 @@ def on_the_host(tables: Sequence[Table]) -> list[Table]:
 
 
 def can_stay(tables: Sequence[Table]) -> bool:
-    """Whether all rows are tensors of one precision on devices that have float64, so that agents compute on these.
+    """Whether all rows are tensors of one precision on devices that have float64, so that agents
+    compute on these.
 
     The devices may differ: messages come to the host, which adds them in the order of the agents.
     """
     precisions = {str(table.X.dtype) for table in tables}
-    return len(precisions) == 1 and all(is_tensor(table.X) and table.X.device.type in DEVICES for table in tables)
+    return len(precisions) == 1 and all(
+        is_tensor(table.X) and table.X.device.type in DEVICES for table in tables
+    )
 
 
 def by_rows(table: Table) -> Table:
-    """Dense rows one after the other in memory, as methods for samples read them; data frames come by columns."""
+    """Dense rows one after the other in memory, as methods for samples read them; data frames come
+    by columns.
+    """
     X = table.X
     if not isinstance(X, np.ndarray) or X.flags.c_contiguous:
         return table

@@ -15,7 +15,9 @@ class Local(Generic[K]):
     """Computes with an agent's own rows. The defaults serve one score a row."""
 
     batches: ClassVar[tuple[str, ...]] = ()
-    """Splits in which small agents may be computed in one batch: losses of single scores, row by row."""
+    """Splits in which small agents may be computed in one batch: losses of single scores, row by
+    row.
+    """
 
     finds_strengths: Protocols = ()
     """The protocols of `slope_at_constant` that send something: each carries `@discloses`."""
@@ -42,7 +44,9 @@ class Local(Generic[K]):
         return about_means(agent.data.X, True, known.centre, known.lengths, known.total, known.unit)
 
     def view(self, agent: Agent[K], w: FloatArray, design: Design) -> Any:
-        """The local loss at w: scores, losses, gradients, and what the methods of this kind ask for."""
+        """The local loss at w: scores, losses, gradients, and what the methods of this kind ask
+        for.
+        """
         raise NotImplementedError(f"{agent.problem.kind.name} has no view of a vector")
 
     def losses(self, agent: Agent[K], w: FloatArray) -> float:

@@ -1,4 +1,6 @@
-"""`kind.models`: a model is assembled from the points of agents, and taken apart into them again."""
+"""`kind.models`: a model is assembled from the points of agents, and taken apart into them
+again.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,24 @@ M = TypeVar("M", bound="Model[Any]")
 
 
 class Models(ABC, Generic[K, M]):
-    """Assembles a model from points and takes it apart. A verifier also asks here for what the points leave out."""
+    """Assembles a model from points and takes it apart. A verifier also asks here for what the
+    points leave out.
+    """
 
     prepares: ClassVar[bool] = False
     """Whether the model can hold a preparation of columns."""
     settles: ClassVar[bool] = False
-    """Whether the points of a model depend on the agents' own numbers, where they have some: see `settled`."""
+    """Whether the points of a model depend on the agents' own numbers, where they have some: see
+    `settled`.
+    """
 
     @abstractmethod
-    def assemble(self, outcome: Outcome, members: Sequence[Agent[K]], problem: K, classes: Classes) -> M:
+    def assemble(
+        self, outcome: Outcome, members: Sequence[Agent[K]], problem: K, classes: Classes
+    ) -> M:
         """What these agents, all or some, know of the model."""
 
-    # -- from a model to points --------------------------------------------------------------------------------------
+    # -- from a model to points --------------------------------------------------------------------
 
     def points(
         self,
@@ -43,7 +51,8 @@ class Models(ABC, Generic[K, M]):
         members: Sequence[Agent[K]],
         witness: Sequence[FloatArray] | None = None,
     ) -> list[Point]:
-        """The point of each of these agents for that model and those dual variables; it reads no number of their data.
+        """The point of each of these agents for that model and those dual variables; it reads no
+        number of their data.
 
         `points_of` also settles them.
         """
@@ -53,34 +62,43 @@ class Models(ABC, Generic[K, M]):
         known, asked = self.shapes(model, members)
         if known != asked:
             raise InvalidInput(
-                f"that model has {' x '.join(map(str, known))} coefficients, but this data and problem ask for "
+                f"that model has {' x '.join(map(str, known))} coefficients, but this data and "
+                "problem ask for "
                 f"{' x '.join(map(str, asked))}; use a model of the same columns."
             )
         return self._points(model, members, witness)
 
     @abstractmethod
-    def shapes(self, model: M, members: Sequence[Agent[K]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def shapes(
+        self, model: M, members: Sequence[Agent[K]]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """How many coefficients the model has, and how many these agents' data asks for."""
 
     @abstractmethod
-    def _points(self, model: M, members: Sequence[Agent[K]], witness: Sequence[FloatArray] | None) -> list[Point]:
+    def _points(
+        self, model: M, members: Sequence[Agent[K]], witness: Sequence[FloatArray] | None
+    ) -> list[Point]:
         """The points of a model that has the right shape."""
 
-    def settled(self, model: M, members: Sequence[Agent[K]], points: list[Point], own: Sequence[float]) -> list[Point]:
+    def settled(
+        self, model: M, members: Sequence[Agent[K]], points: list[Point], own: Sequence[float]
+    ) -> list[Point]:
         """The points of these agents, given every agent's own number."""
         return points
 
-    # -- one number of each agent ------------------------------------------------------------------------------------
+    # -- one number of each agent ------------------------------------------------------------------
 
     def has_own_number(self, agent: Agent[K]) -> bool:
-        """Whether the model needs, besides the points, one number of each agent's data: its `own_number`."""
+        """Whether the model needs, besides the points, one number of each agent's data: its
+        `own_number`.
+        """
         return False
 
     def own_number(self, agent: Agent[K], w: FloatArray) -> float:
         """That number for the point w, computed where the data is."""
         raise NotImplementedError(f"{agent.problem.kind.name} has no such number")
 
-    # -- networks and verification -----------------------------------------------------------------------------------
+    # -- networks and verification -----------------------------------------------------------------
 
     def network(self, model: M, graph: Network) -> Network:
         """The network that a result shows."""
@@ -103,5 +121,7 @@ class Models(ABC, Generic[K, M]):
         return problem
 
     def unproven(self, model: M, members: Sequence[Agent[K]]) -> Iterator[str]:
-        """Objections to those parts of a model that no proof covers, because the problem has no use for them."""
+        """Objections to those parts of a model that no proof covers, because the problem has no use
+        for them.
+        """
         yield from ()

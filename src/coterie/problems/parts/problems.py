@@ -1,4 +1,6 @@
-"""`kind.problems`: how a problem is checked, and completed once data, classes or the network are known."""
+"""`kind.problems`: how a problem is checked, and completed once data, classes or the network are
+known.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Problems(Generic[K]):
     only_sums: ClassVar[bool] = False
     """Split by users: whether users send only sums, which can be secure."""
     graph_is_data: ClassVar[bool] = False
-    """Whether the network says which users are similar. Messages then travel as if through a server."""
+    """Whether the network says which users are similar. Messages then travel as if through a
+    server.
+    """
 
     def check(self, problem: K) -> None:
         """Refuse what no problem of this kind can have, such as an intercept."""
@@ -41,7 +45,9 @@ class Problems(Generic[K]):
         return problem
 
     def flattened(self, problem: K, columns: int) -> K:
-        """The problem for all coefficients in one vector; the coefficients of one column are adjacent."""
+        """The problem for all coefficients in one vector; the coefficients of one column are
+        adjacent.
+        """
         return problem
 
     def wants_ranges(self, problem: K) -> bool:

@@ -37,5 +37,7 @@ class Proof(ABC, Generic[K]):
         """The objective at that point, and the most that it can be above the minimum."""
 
     def dual_at(self, agent: Agent[K], w: FloatArray) -> FloatArray | None:
-        """The dual variables that a model implies where none are given; None where a proof needs none."""
+        """The dual variables that a model implies where none are given; None where a proof needs
+        none.
+        """
         return None

@@ -37,7 +37,7 @@ class Shown:
 class Report(ABC, Generic[K, M]):
     """Describes problems and models of a kind."""
 
-    # -- problems ----------------------------------------------------------------------------------------------------
+    # -- problems ----------------------------------------------------------------------------------
 
     @abstractmethod
     def words(self, problem: K) -> str:
@@ -53,7 +53,9 @@ class Report(ABC, Generic[K, M]):
 
     @abstractmethod
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """What defines a problem, from its `settings()`: headings, each with a name and its parameters."""
+        """What defines a problem, from its `settings()`: headings, each with a name and its
+        parameters.
+        """
 
     def has_intercept(self, settings: dict[str, Any]) -> bool:
         """Whether the model has an intercept, from the `settings()` of a problem."""
@@ -64,10 +66,12 @@ class Report(ABC, Generic[K, M]):
         return f"One {problem.kind.called} ({self.words(problem)}) was fitted to {data}."
 
     def note(self, problem: K, parties: int) -> str:
-        """A sentence for every result on what the number of parties means for the model, if it means anything."""
+        """A sentence for every result on what the number of parties means for the model, if it
+        means anything.
+        """
         return ""
 
-    # -- models ------------------------------------------------------------------------------------------------------
+    # -- models ------------------------------------------------------------------------------------
 
     @abstractmethod
     def shown(self, model: M, participants: Sequence[Participant]) -> Shown:
@@ -98,7 +102,9 @@ def said_of_penalty(spelt_out: str) -> str:
 
 def spelt(settings: dict[str, Any]) -> str:
     """A name and its parameters; long lists are cut."""
-    parameters = [f"{name} {reprlib.repr(value)}" for name, value in settings.items() if name != "name"]
+    parameters = [
+        f"{name} {reprlib.repr(value)}" for name, value in settings.items() if name != "name"
+    ]
     name = settings.get("name", "")
     if name and parameters:
         return f"{name} ({', '.join(parameters)})"

@@ -32,11 +32,13 @@ class Stats(Generic[Q]):
     ratios: ClassVar[str] = ""
     """What e to the power of a coefficient is called, where that is of use."""
 
-    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
+    def measured(
+        self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]
+    ) -> Protocol[Evaluation]:
         """How good these scores are, of rows that may be others than those of the fit."""
         raise NotImplementedError
 
-    # -- standard errors ---------------------------------------------------------------------------------------------
+    # -- standard errors ---------------------------------------------------------------------------
 
     def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
         """Names and values of the coefficients that have standard errors, an intercept last."""
@@ -70,7 +72,7 @@ class Stats(Generic[Q]):
         """What the model adds to every score per raw unit, where that is one number."""
         return 0.0
 
-    # -- events ------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def events(self, problem: Q) -> int:
         """How many kinds of events are counted."""

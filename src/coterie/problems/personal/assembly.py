@@ -45,16 +45,24 @@ class PersonalModels(Models[Personal, PersonalModel]):
             row = None if witness is None else witness[0]
             return [Point(model.coef_[[0]].toarray()[0], row)]
         if len(model.users) != len(members):
-            raise InvalidInput(f"the model is of {len(model.users)} users, but there are {len(members)} here.")
+            raise InvalidInput(
+                f"the model is of {len(model.users)} users, but there are {len(members)} here."
+            )
         points = []
         for index in range(len(members)):
             edges = slice(*model.weights.indptr[index : index + 2])
-            row = np.concatenate([model.weights.indices[edges].astype(float), model.weights.data[edges]])
+            row = np.concatenate(
+                [model.weights.indices[edges].astype(float), model.weights.data[edges]]
+            )
             points.append(Point(model.coef_[[index]].toarray()[0], row))
         return points
 
     def assemble(
-        self, outcome: Outcome, members: Sequence[Agent[Personal]], problem: Personal, classes: Classes
+        self,
+        outcome: Outcome,
+        members: Sequence[Agent[Personal]],
+        problem: Personal,
+        classes: Classes,
     ) -> PersonalModel:
         """The models of these users, and the graph between them if they are all."""
         assert classes is not None
@@ -65,7 +73,9 @@ class PersonalModels(Models[Personal, PersonalModel]):
         if len(members) == members[0].count:
             weights = _graph([point.v for point in outcome.points])
         users, data = tuple(agent.data.name for agent in members), members[0].data
-        return PersonalModel(coef, users, weights, confidence, losses, problem, classes, data.columns, data.d)
+        return PersonalModel(
+            coef, users, weights, confidence, losses, problem, classes, data.columns, data.d
+        )
 
     def has_own_number(self, agent: Agent[Personal]) -> bool:
         return True
@@ -86,7 +96,9 @@ class PersonalModels(Models[Personal, PersonalModel]):
             return network
         return self.network(model, network)
 
-    def proven_network(self, model: PersonalModel, settings: Mapping[str, Any], agents: int) -> Network:
+    def proven_network(
+        self, model: PersonalModel, settings: Mapping[str, Any], agents: int
+    ) -> Network:
         """What was given; of a graph that was learned, the settings know nothing but that."""
         unknown = model.problem.learned or not METHODS[settings["method"]["name"]].uses_network
         if unknown:
@@ -106,7 +118,9 @@ class PersonalModels(Models[Personal, PersonalModel]):
         everybody = len(members) == members[0].count
         if everybody and not np.array_equal(model.confidence, rows / max(rows.max(), 1.0)):
             yield "the model's shares of rows are not those of its users"
-        losses = np.array([user_loss(agent, model.coef_[[k]].toarray()[0]) for k, agent in enumerate(members)])
+        losses = np.array(
+            [user_loss(agent, model.coef_[[k]].toarray()[0]) for k, agent in enumerate(members)]
+        )
         if not np.allclose(model.losses, losses, rtol=LOSSES, atol=LOSSES):
             yield "the model's losses are not those of its users"
         if (model.weights != model.weights.T).nnz:

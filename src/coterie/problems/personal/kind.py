@@ -29,7 +29,8 @@ class PersonalData(Data[Personal]):
     def check_split(self, problem: Personal, split: str) -> None:
         if split != "users":
             raise InvalidProblem(
-                f"a personal problem has a model for every user, but the data is split by {split}. Use split='users' "
+                "a personal problem has a model for every user, but the data is split by "
+                f"{split}. Use split='users' "
                 "with (X, y, users), or a list with one entry per user."
             )
 

@@ -47,7 +47,9 @@ class PersonalModel(UserModel[Personal]):
 
     def in_graph(self) -> dict[str, tuple[int, float]]:
         degrees = np.diff(self.weights.indptr).tolist()
-        return dict(zip(self.users, zip(degrees, self.confidence.tolist(), strict=True), strict=True))
+        return dict(
+            zip(self.users, zip(degrees, self.confidence.tolist(), strict=True), strict=True)
+        )
 
     @property
     def columns_expected(self) -> int | None:
@@ -57,8 +59,10 @@ class PersonalModel(UserModel[Personal]):
     def coefficients_of(
         self, user: object, *, unknown: str = "error", neighbours: Sequence[object] | None = None
     ) -> FloatArray:
-        """One user's coefficients. An unknown user is an error, or takes the average of its neighbours' (of those
-        given, or of everybody's), weighted by confidence; "common" is that of everybody's."""
+        """One user's coefficients. An unknown user is an error, or takes the average of its
+        neighbours' (of those given, or of everybody's), weighted by confidence; "common" is that of
+        everybody's.
+        """
         if unknown not in UNKNOWN:
             raise UnknownName("way with unknown users", unknown, UNKNOWN)
         place = self._places.get(str(user))
@@ -78,17 +82,24 @@ class PersonalModel(UserModel[Personal]):
         return average
 
     def _scores(
-        self, X: Matrix, rows: Sequence[tuple[str, npt.NDArray[np.intp]]], unknown: str, near: Mapping[str, Any]
+        self,
+        X: Matrix,
+        rows: Sequence[tuple[str, npt.NDArray[np.intp]]],
+        unknown: str,
+        near: Mapping[str, Any],
     ) -> FloatArray:
         h = self.problem.base.values(X)
         scores = np.empty(X.shape[0])
         for user, local in rows:
-            scores[local] = h[local] @ self.coefficients_of(user, unknown=unknown, neighbours=near.get(user))
+            scores[local] = h[local] @ self.coefficients_of(
+                user, unknown=unknown, neighbours=near.get(user)
+            )
         return scores
 
     def predict_proba(self, X: Matrix, users: Any = None, **how: Any) -> FloatArray:
-        """The probabilities of the two classes as boosting has them: 1 / (1 + exp(∓2u)) (Friedman, Hastie and
-        Tibshirani, 2000)."""
+        """The probabilities of the two classes as boosting has them: 1 / (1 + exp(∓2u)) (Friedman,
+        Hastie and Tibshirani, 2000).
+        """
         scores = self.decision_function(X, users, **how)
         second = expit(2.0 * scores)
         return np.column_stack([1.0 - second, second])
@@ -99,13 +110,16 @@ class PersonalModel(UserModel[Personal]):
     def _stored(self) -> dict[str, Any]:
         if self.problem.base.settings()["name"] == "given":
             raise InvalidInput(
-                "functions and fitted classifiers cannot be written to a file without pickle. Keep them, and save "
+                "functions and fitted classifiers cannot be written to a file without pickle. "
+                "Keep them, and save "
                 "`coef_` and `users`; or fit with predictors='stumps'."
             )
         arrays = self._numbers()
         for name in ("coef", "weights"):
             matrix = sp.csr_array(arrays.pop(name))
-            arrays |= {f"{name}_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
+            arrays |= {
+                f"{name}_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")
+            }
         return arrays
 
     @classmethod
@@ -113,8 +127,14 @@ class PersonalModel(UserModel[Personal]):
         problem = Personal.from_settings(header["problem"])
         users = tuple(header["users"])
         coef, weights = (
-            sp.csr_array(tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
-            for name, shape in (("coef", (len(users), problem.base.count)), ("weights", (len(users), len(users))))
+            sp.csr_array(
+                tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")),
+                shape=shape,
+            )
+            for name, shape in (
+                ("coef", (len(users), problem.base.count)),
+                ("weights", (len(users), len(users))),
+            )
         )
         statistics = {name: arrays[name] for name in ("confidence", "losses")}
         return {

@@ -1,4 +1,6 @@
-"""Base predictors: the functions h_1, ..., h_n of which every user's classifier is a weighted sum."""
+"""Base predictors: the functions h_1, ..., h_n of which every user's classifier is a weighted
+sum.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,16 @@ class Stumps(Predictors):
     def __post_init__(self) -> None:
         if len(self.columns) != len(self.thresholds) or not self.columns:
             raise InvalidProblem(
-                f"{len(self.columns)} columns and {len(self.thresholds)} thresholds do not match. Give one of each."
+                f"{len(self.columns)} columns and {len(self.thresholds)} thresholds do not match. "
+                "Give one of each."
             )
 
     @staticmethod
-    def spread(lower: npt.ArrayLike, upper: npt.ArrayLike, count: int | None = None, constant: bool = False) -> Stumps:
-        """`count` stumps (10 a column) spread evenly over the columns and, within each, between its two ends.
+    def spread(
+        lower: npt.ArrayLike, upper: npt.ArrayLike, count: int | None = None, constant: bool = False
+    ) -> Stumps:
+        """`count` stumps (10 a column) spread evenly over the columns and, within each, between its
+        two ends.
 
         `constant`: and one that says 1 of every row, because no number is below its threshold.
         """
@@ -78,7 +84,11 @@ class Stumps(Predictors):
 
     def settings(self) -> dict[str, Any]:
         """Columns and thresholds."""
-        return {"name": "stumps", "columns": list(self.columns), "thresholds": list(self.thresholds)}
+        return {
+            "name": "stumps",
+            "columns": list(self.columns),
+            "thresholds": list(self.thresholds),
+        }
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,8 @@ class Linear(Predictors):
 
 @dataclass(frozen=True)
 class Given(Predictors):
-    """Each is a fitted classifier of two classes, or a function of X that returns one finite number per row.
+    """Each is a fitted classifier of two classes, or a function of X that returns one finite number
+    per row.
 
     They are shared by all users, and cannot be written to a file: Coterie never pickles.
     """
@@ -119,12 +130,17 @@ class Given(Predictors):
             classes = getattr(predictor, "classes_", None)
             if classes is None and not callable(predictor):
                 raise InvalidProblem(
-                    f"{predictor!r} is neither a fitted classifier nor a function. Fit it on public rows first."
+                    f"{predictor!r} is neither a fitted classifier nor a function. Fit it on "
+                    "public rows first."
                 )
             if classes is not None and len(classes) != 2:
-                raise InvalidProblem(f"{predictor!r} knows {len(classes)} classes; a base predictor knows two.")
+                raise InvalidProblem(
+                    f"{predictor!r} knows {len(classes)} classes; a base predictor knows two."
+                )
         if not self.predictors:
-            raise InvalidProblem("there are no base predictors. Give at least one, or predictors='stumps'.")
+            raise InvalidProblem(
+                "there are no base predictors. Give at least one, or predictors='stumps'."
+            )
 
     @property
     def count(self) -> int:
@@ -137,7 +153,8 @@ class Given(Predictors):
         for predictor, column in zip(self.predictors, columns, strict=True):
             if column.shape != (X.shape[0],) or not np.isfinite(column).all():
                 raise InvalidProblem(
-                    f"{predictor!r} returned shape {column.shape} for {X.shape[0]} rows, or values that are not "
+                    f"{predictor!r} returned shape {column.shape} for {X.shape[0]} rows, or "
+                    "values that are not "
                     "finite. It must return one finite number per row."
                 )
         return np.column_stack(columns)

@@ -1,11 +1,14 @@
-"""A model for every user: the problem of "Communication-Efficient and Decentralized Multi-Task Boosting while Learning
-the Collaboration Graph" (Zantedeschi, Bellet, Tommasi).
+"""A model for every user: the problem of "Communication-Efficient and Decentralized Multi-Task
+Boosting while Learning the Collaboration Graph" (Zantedeschi, Bellet, Tommasi).
 
-    f(α) = Σ_k d_k c_k L_k(α_k) + (μ/2) Σ_{k<l} w_kl ‖α_k − α_l‖²,   ‖α_k‖₁ ≤ β                                  (1)
-    L_k(α) = log Σ_i exp(−[A_k α]_i),   [A_k]_ij = y_i h_j(x_i),   c_k = m_k / max_l m_l,   d_k = Σ_l w_kl
+    f(α) = Σ_k d_k c_k L_k(α_k) + (μ/2) Σ_{k<l} w_kl ‖α_k − α_l‖²,   ‖α_k‖₁ ≤ β
+    (1)
+    L_k(α) = log Σ_i exp(−[A_k α]_i),   [A_k]_ij = y_i h_j(x_i),   c_k = m_k / max_l m_l,   d_k =
+                                        Σ_l w_kl
 
-A user without neighbours counts with d_k = 1, so that it learns alone; one without rows has c_k = 0 and takes after
-its neighbours. With `pooled`, there is one model for all: log Σ_k exp(L_k(α)), ℓ1-AdaBoost on everybody's rows.
+A user without neighbours counts with d_k = 1, so that it learns alone; one without rows has c_k = 0
+and takes after its neighbours. With `pooled`, there is one model for all: log Σ_k exp(L_k(α)),
+ℓ1-AdaBoost on everybody's rows.
 """
 
 from __future__ import annotations
@@ -42,19 +45,19 @@ SHELVES = 200
 class Personal(AnyProblem):
     """One classifier per user, boosted from shared base predictors, near those of similar users.
 
-    predictors  "stumps" (spread over the columns' value ranges), "linear", `Predictors`, or a list of fitted
-                classifiers and functions
+    predictors  "stumps" (spread over the columns' value ranges), "linear", `Predictors`, or a list
+                of fitted classifiers and functions
     count       how many stumps; 10 a column by default
-    constant    whether stumps have an intercept beside them, of which every user has its own; linear ones always do,
-                except with `hinge`
+    constant    whether stumps have an intercept beside them, of which every user has its own;
+                linear ones always do, except with `hinge`
     beta        β: the largest norm of a model
     mu          μ: how much neighbours in the collaboration graph should agree
     lam         λ: how dense a learned graph is; the smaller, the sparser
     delta       δ: keeps the logarithm of a degree finite
     norm        "l1" (sparse models), or "l2"
 
-    `solve` sets whether there is one model for all (`pooled`), whether the graph is learned, and whether L_k is the
-    mean hinge loss in place of the log-sum (`hinge`), as the method needs it.
+    `solve` sets whether there is one model for all (`pooled`), whether the graph is learned, and
+    whether L_k is the mean hinge loss in place of the log-sum (`hinge`), as the method needs it.
     """
 
     intercept: bool
@@ -94,7 +97,9 @@ class Personal(AnyProblem):
             if not 0 < as_number(value) < math.inf:
                 raise InvalidProblem(f"{name} must be a positive number, not {value!r}.")
         if not 0 <= as_number(mu) < math.inf:
-            raise InvalidProblem(f"mu must be a number from 0, not {mu!r}; 0 lets everybody learn alone.")
+            raise InvalidProblem(
+                f"mu must be a number from 0, not {mu!r}; 0 lets everybody learn alone."
+            )
         count = None if count is None else whole_number("count", count)
         if isinstance(predictors, str | Predictors):
             chosen = predictors
@@ -126,11 +131,15 @@ class Personal(AnyProblem):
     @property
     def base(self) -> Predictors:
         """The base predictors, once it is known which columns there are."""
-        assert isinstance(self.predictors, Predictors), "the stumps have not been spread yet; see `on`"
+        assert isinstance(self.predictors, Predictors), (
+            "the stumps have not been spread yet; see `on`"
+        )
         return self.predictors
 
     def predictor_count(self, columns: int) -> int:
-        """How many base predictors there are for that many columns, also before stumps are spread over them."""
+        """How many base predictors there are for that many columns, also before stumps are spread
+        over them.
+        """
         if isinstance(self.predictors, Predictors):
             return self.predictors.count
         if self.predictors == "linear":
@@ -139,20 +148,39 @@ class Personal(AnyProblem):
 
     def but(self, **changes: Any) -> Personal:
         """The same problem with some parameters changed."""
-        own = ("predictors", "count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned", "constant", "hinge")
+        own = (
+            "predictors",
+            "count",
+            "beta",
+            "mu",
+            "lam",
+            "delta",
+            "norm",
+            "pooled",
+            "learned",
+            "constant",
+            "hinge",
+        )
         return Personal(**{**{name: getattr(self, name) for name in own}, **changes})
 
     def on(self, tables: Sequence[Table]) -> Personal:
-        """The same problem with predictors for these columns; stumps take the value ranges of all users together."""
+        """The same problem with predictors for these columns; stumps take the value ranges of all
+        users together.
+        """
         weighted = [table.name for table in tables if table.weights is not None]
         if weighted:
-            raise InvalidData(f"personal models take no sample weights, but {weighted[0]!r} has some. Leave them out.")
+            raise InvalidData(
+                f"personal models take no sample weights, but {weighted[0]!r} has some. Leave "
+                "them out."
+            )
         if isinstance(self.predictors, Predictors):
             return self
         if self.predictors == "linear":
             return self.but(predictors=Linear(tables[0].d, not self.hinge))
         ranges = [_ranges(table) for table in tables if table.n]
-        lower, upper = (pick([r[side] for r in ranges], axis=0) for side, pick in ((0, np.min), (1, np.max)))
+        lower, upper = (
+            pick([r[side] for r in ranges], axis=0) for side, pick in ((0, np.min), (1, np.max))
+        )
         return self.but(predictors=Stumps.spread(lower, upper, self.count, self.constant))
 
     def settings(self) -> dict[str, Any]:
@@ -168,7 +196,9 @@ class Personal(AnyProblem):
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> Personal:
-        """The problem that `settings()` described; functions and classifiers cannot come back from it."""
+        """The problem that `settings()` described; functions and classifiers cannot come back from
+        it.
+        """
         own = dict(settings["personal"])
         named = own.pop("predictors")
         if isinstance(named, dict):
@@ -180,7 +210,8 @@ class Personal(AnyProblem):
                     named = Linear(parts["columns"], parts["constant"])
                 case other:
                     raise InvalidProblem(
-                        f"base predictors of the kind {other!r} are not kept in files; give them again."
+                        f"base predictors of the kind {other!r} are not kept in files; give them "
+                        "again."
                     )
         return Personal(named, **own)
 
@@ -193,7 +224,9 @@ def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:
 @remembered
 def margins(agent: Agent[Personal]) -> FloatArray:
     """A_k."""
-    return np.ascontiguousarray(agent.exact_labels[:, None] * agent.problem.base.values(agent.data.X))
+    return np.ascontiguousarray(
+        agent.exact_labels[:, None] * agent.problem.base.values(agent.data.X)
+    )
 
 
 @remembered
@@ -216,11 +249,14 @@ def confidence(agent: Agent[Personal]) -> float:
     return agent.data.n / agent.statistics.largest
 
 
-def pooled_gradient(agent: Agent[Personal], alpha: FloatArray) -> Protocol[tuple[float, FloatArray]]:
+def pooled_gradient(
+    agent: Agent[Personal], alpha: FloatArray
+) -> Protocol[tuple[float, FloatArray]]:
     """The loss log Σ_k exp(L_k(α)) on everybody's rows, and its gradient."""
     gradient = np.empty(alpha.size)
     loss = slope(margins(agent), alpha, np.zeros(alpha.size), 1.0, 0.0, gradient)
-    # A common shift that no exponential overflows by: the highest shelf on which anybody's loss lies.
+    # A common shift that no exponential overflows by: the highest shelf on which anybody's loss
+    # lies.
     shelf = min(max(int(loss // SHELF) + SHELVES // 2, 0), SHELVES - 1)
     taken = np.zeros(SHELVES)
     taken[shelf] = agent.data.n > 0
@@ -228,12 +264,16 @@ def pooled_gradient(agent: Agent[Personal], alpha: FloatArray) -> Protocol[tuple
     scale = math.exp(loss - shift) if agent.data.n else 0.0
     sums = yield Sum(np.append(scale * gradient, scale))
     if not 0.0 < float(sums[-1]) < math.inf:
-        raise NumericalError("the margins are too large for the pooled loss. Lower beta, or scale the predictors.")
+        raise NumericalError(
+            "the margins are too large for the pooled loss. Lower beta, or scale the predictors."
+        )
     return shift + math.log(sums[-1]), sums[:-1] / sums[-1]
 
 
 def pooled_step(agent: Agent[Personal], alpha: FloatArray, grid: int = 24) -> Protocol[FloatArray]:
-    """A pairwise step on everybody's rows: from the worst base predictor in use to the best, by a search on a grid."""
+    """A pairwise step on everybody's rows: from the worst base predictor in use to the best, by a
+    search on a grid.
+    """
     beta = agent.problem.beta
     value, g = yield from pooled_gradient(agent, alpha)
     toward = np.zeros(alpha.size)

@@ -3,8 +3,8 @@
     f(α) − f* ≤ Σ_k max over ‖s‖ ≤ β of ⟨α_k − s, g_k⟩ = Σ_k ⟨α_k, g_k⟩ + β ‖g_k‖_*
     g_k = −d_k c_k η_kᵀA_k + μ (d_k α_k − Σ_l w_kl α_l),   η_k ∝ exp(−A_k α_k)
 
-because f is convex. Where L_k is the mean hinge loss (1/m) Σ_i max(0, 1 − [A_kα]_i) ≥ (1/m) Σ_i u_i (1 − [A_kα]_i),
-0 ≤ u_i ≤ 1, the multipliers of `hinge_block` near α take the place of η:
+because f is convex. Where L_k is the mean hinge loss (1/m) Σ_i max(0, 1 − [A_kα]_i) ≥ (1/m) Σ_i u_i
+(1 − [A_kα]_i), 0 ≤ u_i ≤ 1, the multipliers of `hinge_block` near α take the place of η:
 
     f(α) − f* ≤ Σ_k d_k c_k (L_k(α_k) − (1/m_k) Σ_i u_i (1 − [A_kα_k]_i)) + ⟨α_k, g_k⟩ + β ‖g_k‖₂
     g_k = −d_k c_k uᵀA_k/m_k + μ (d_k α_k − Σ_l w_kl α_l)
@@ -12,9 +12,10 @@ because f is convex. Where L_k is the mean hinge loss (1/m) Σ_i max(0, 1 − [A
 A user's point is its model and its row of the graph; an edge counts with the smaller of the two
 weights that its ends hold, so that a message that was lost cannot make the graph lopsided.
 
-**Rounding.** η (or u) as it was computed is a dual whatever the exact margins are. A margin is off by at most
-h = k ε max_i Σ_j |A_ij α_j|, a loss by h and the roundings of its sum, and g_k by k ε (d_k c_k max |A| + μ …) in the
-norm in which the gap measures it, which counts twice: beside α and beside s.
+**Rounding.** η (or u) as it was computed is a dual whatever the exact margins are. A margin is off
+by at most h = k ε max_i Σ_j |A_ij α_j|, a loss by h and the roundings of its sum, and g_k by k ε
+(d_k c_k max |A| + μ …) in the norm in which the gap measures it, which counts twice: beside α and
+beside s.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ class PersonalProof(Proof[Personal]):
     """Introduces users and certifies their models by the Frank-Wolfe gap."""
 
     @discloses(
-        "how many binary digits the number of your rows has, that number, and the loss of a model of zeros",
+        (
+            "how many binary digits the number of your rows has, that number, and the loss of a "
+            "model "
+            "of zeros"
+        ),
         "how many rows you have, as far as a sum over all parties shows it",
         most=lambda case: (1, BITS + 2),
     )
@@ -82,14 +87,18 @@ class PersonalProof(Proof[Personal]):
             unit = float(sums[-1]) / largest
         # Where everybody has one row only, f(0) = 0 tells no scale.
         unit = unit if unit > 0 else 1.0
-        return SummaryStatistics(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
+        return SummaryStatistics(
+            total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest)
+        )
 
     @discloses(
         "your model and your weights in the graph, to each neighbour",
         "how your rows are labelled, about as accurately as your model predicts them",
         applies=lambda case: not case.problem.pooled,
     )
-    @discloses("your loss and your gap, as part of a sum", applies=lambda case: not case.problem.pooled)
+    @discloses(
+        "your loss and your gap, as part of a sum", applies=lambda case: not case.problem.pooled
+    )
     @discloses(
         "the gradient of your loss and its value, as part of a sum",
         "a weighted sum of the predictions for your rows",
@@ -101,17 +110,24 @@ class PersonalProof(Proof[Personal]):
     ) -> Protocol[Bound]:
         """f(α), and f(α) less the Frank-Wolfe gap."""
         problem, alpha = agent.problem, point.w.astype(float)
-        if float(np.linalg.norm(alpha, 1 if problem.norm == "l1" else 2)) > problem.beta * (1 + ROUNDING):
-            raise NumericalError(f"the model of {agent.data.name!r} is outside the ball of radius {problem.beta:g}.")
+        if float(np.linalg.norm(alpha, 1 if problem.norm == "l1" else 2)) > problem.beta * (
+            1 + ROUNDING
+        ):
+            raise NumericalError(
+                f"the model of {agent.data.name!r} is outside the ball of radius {problem.beta:g}."
+            )
         if problem.pooled:
             value, g = yield from pooled_gradient(agent, alpha)
-            # Shares of users add up to 1: the sum of their errors is at least what all rows together have.
+            # Shares of users add up to 1: the sum of their errors is at least what all rows
+            # together have.
             lost = yield Sum(np.array(_lost(agent, alpha, 1.0, 0.0)))
             sizes = np.array([1.0 + abs(value), problem.beta * _steepest(problem, g)])
             off, off_gap = (SAFE * (lost + EPSILON * (agent.count + FEW) * sizes)).tolist()
             return Bound.of(value, _gap(problem, alpha, g) + off_gap, off_gap, primal_rounding=off)
         peers, weights = _row(agent, point.v)
-        theirs = yield Ask(tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights]))
+        theirs = yield Ask(
+            tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights])
+        )
         degree, apart, pull = 0.0, 0.0, np.zeros(alpha.size)
         for peer, mine in zip(peers.tolist(), weights.tolist(), strict=True):
             message = theirs[peer]
@@ -124,16 +140,27 @@ class PersonalProof(Proof[Personal]):
         g, mu = np.empty(alpha.size), problem.mu
         s = (degree or 1.0) * confidence(agent)
         if problem.hinge:
-            loss, gap = _hinge_gap(problem, margins(agent), alpha, mu * (degree * alpha - pull), s, mu * degree or 1.0)
+            loss, gap = _hinge_gap(
+                problem, margins(agent), alpha, mu * (degree * alpha - pull), s, mu * degree or 1.0
+            )
         else:
             loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
             gap = _gap(problem, alpha, g)
         held = s * loss + 0.25 * mu * apart
         size = 1.0 if problem.norm == "l1" else math.sqrt(alpha.size)
-        pulled = size * mu * (degree * float(np.abs(alpha).max(initial=0.0)) + float(np.abs(pull).max(initial=0.0)))
+        pulled = (
+            size
+            * mu
+            * (
+                degree * float(np.abs(alpha).max(initial=0.0))
+                + float(np.abs(pull).max(initial=0.0))
+            )
+        )
         off, off_gap = _lost(agent, alpha, s, pulled + mu * degree * problem.beta)
         roundings = EPSILON * (alpha.size + agent.count + FEW)
-        sums = yield Sum(np.array([held, gap, off + roundings * abs(held), off_gap + roundings * gap]))
+        sums = yield Sum(
+            np.array([held, gap, off + roundings * abs(held), off_gap + roundings * gap])
+        )
         value, gap, off, off_gap = map(float, sums)
         return Bound.of(value, gap + SAFE * off_gap, SAFE * off_gap, primal_rounding=SAFE * off)
 
@@ -149,8 +176,12 @@ def _steepest(problem: Personal, g: FloatArray) -> float:
     return float(np.linalg.norm(g, np.inf if problem.norm == "l1" else 2))
 
 
-def _lost(agent: Agent[Personal], alpha: FloatArray, s: float, pulled: float) -> tuple[float, float]:
-    """What rounding can have taken off s times its loss, and off its gap; `pulled` is the size of the rest of g_k."""
+def _lost(
+    agent: Agent[Personal], alpha: FloatArray, s: float, pulled: float
+) -> tuple[float, float]:
+    """What rounding can have taken off s times its loss, and off its gap; `pulled` is the size of
+    the rest of g_k.
+    """
     problem, A = agent.problem, margins(agent)
     rows, columns = A.shape
     reach = largest = 0.0
@@ -171,7 +202,9 @@ def _lost(agent: Agent[Personal], alpha: FloatArray, s: float, pulled: float) ->
 def _hinge_gap(
     problem: Personal, A: FloatArray, alpha: FloatArray, pulled: FloatArray, s: float, q: float
 ) -> tuple[float, float]:
-    """L_k, and the gap at the multipliers of a step from α: if α is the minimiser, it stays, and its gap is 0."""
+    """L_k, and the gap at the multipliers of a step from α: if α is the minimiser, it stays, and
+    its gap is 0.
+    """
     u = np.zeros(len(A))
     hinge_block(A, alpha - pulled / q, s, q, problem.beta, u, SWEEPS)
     margin, loss, share = A @ alpha, mean_hinge(A, alpha), s / max(len(A), 1)

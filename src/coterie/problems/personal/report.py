@@ -27,13 +27,19 @@ class PersonalReport(Report[Personal, PersonalModel]):
         return f"a model per user, {loss['name']} loss, {spelt(ball)}, {spelt(own)}, {intercept}"
 
     def call(self, problem: Personal) -> tuple[str, dict[str, Any]]:
-        own = {name: value for name, value in problem.settings()["personal"].items() if value is not None}
+        own = {
+            name: value
+            for name, value in problem.settings()["personal"].items()
+            if value is not None
+        }
         if isinstance(own["predictors"], str):
             named = own["predictors"]
         else:
             named = own["predictors"]["name"]
         chosen = ("count", "beta", "mu", "lam", "delta", "norm", "constant", "hinge")
-        return "Personal", {"predictors": named} | {name: own[name] for name in chosen if name in own}
+        return "Personal", {"predictors": named} | {
+            name: own[name] for name in chosen if name in own
+        }
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         own = {name: value for name, value in settings["personal"].items() if value is not None}
@@ -51,11 +57,16 @@ class PersonalReport(Report[Personal, PersonalModel]):
             ("Loss", loss),
             ("Constraint", {"name": f"{norm} ball", "radius": beta}),
             ("Personal", {"name": f"{named} predictors", **own}),
-            ("Intercept", {"name": "yes, one for every user" if self.has_intercept(settings) else "no"}),
+            (
+                "Intercept",
+                {"name": "yes, one for every user" if self.has_intercept(settings) else "no"},
+            ),
         ]
 
     def has_intercept(self, settings: dict[str, Any]) -> bool:
-        """Whether every user has one: linear predictors do, unless the loss is hinge; stumps on request."""
+        """Whether every user has one: linear predictors do, unless the loss is hinge; stumps on
+        request.
+        """
         own = settings["personal"]
         if isinstance(own["predictors"], str):
             predictors = {"name": own["predictors"]}
@@ -69,10 +80,11 @@ class PersonalReport(Report[Personal, PersonalModel]):
         return "A model was fitted for each of them, close to the models of similar users."
 
     def shown(self, model: PersonalModel, participants: Sequence[Participant]) -> Shown:
-        """Every user and the share of its own rows that its model gets right, at least; the lowest first.
+        """Every user and the share of its own rows that its model gets right, at least; the lowest
+        first.
 
-        A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i) = exp(L_k), and at
-        most Σ_i max(0, 1 − margin_i).
+        A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i)
+        = exp(L_k), and at most Σ_i max(0, 1 − margin_i).
         """
         rows = np.array([participant.rows for participant in participants])
         if model.problem.hinge:
@@ -90,7 +102,8 @@ class PersonalReport(Report[Personal, PersonalModel]):
         else:
             which = "For each user, the"
         explanation = (
-            f"{which} share of its own rows that its model classifies rightly: at least so much, by a bound that the "
+            f"{which} share of its own rows that its model classifies rightly: at least so much, "
+            "by a bound that the "
             "loss gives. It says nothing yet of new rows."
         )
         bars = sorted(least, key=lambda bar: bar[1])

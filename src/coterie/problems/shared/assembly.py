@@ -20,9 +20,13 @@ from coterie.run.rounds import Outcome
 
 
 class SharedModels(Models[Shared, SharedModel]):
-    """A point has the deviation of its user first, and then the common model; both end with an intercept."""
+    """A point has the deviation of its user first, and then the common model; both end with an
+    intercept.
+    """
 
-    def shapes(self, model: SharedModel, members: Sequence[Agent[Shared]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def shapes(
+        self, model: SharedModel, members: Sequence[Agent[Shared]]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """One coefficient a column."""
         return (len(model.coef_),), (members[0].data.d,)
 
@@ -33,7 +37,9 @@ class SharedModels(Models[Shared, SharedModel]):
         witness: Sequence[FloatArray] | None,
     ) -> list[Point]:
         if len(model.users) != len(members):
-            raise InvalidInput(f"the model is of {len(model.users)} users, but there are {len(members)} here.")
+            raise InvalidInput(
+                f"the model is of {len(model.users)} users, but there are {len(members)} here."
+            )
         check_duals(witness, [agent.labelled for agent in members], "users")
         intercept = members[0].has_intercept
         points = []
@@ -57,7 +63,9 @@ class SharedModels(Models[Shared, SharedModel]):
             intercept, offsets = float(common[d]), own[:, d].copy()
         users = tuple(agent.data.name for agent in members)
         deviations = np.ascontiguousarray(own[:, :d])
-        return SharedModel(common[:d].copy(), intercept, deviations, offsets, users, problem, classes, data.columns)
+        return SharedModel(
+            common[:d].copy(), intercept, deviations, offsets, users, problem, classes, data.columns
+        )
 
     def unproven(self, model: SharedModel, members: Sequence[Agent[Shared]]) -> Iterator[str]:
         """Also the intercept of a single user."""

@@ -22,7 +22,8 @@ class SharedData(OneScoreData[Shared]):
     def check_split(self, problem: Shared, split: str) -> None:
         if split != "users":
             raise InvalidProblem(
-                f"a common model with deviations has users, but the data is split by {split}. Use split='users' with "
+                f"a common model with deviations has users, but the data is split by {split}. Use "
+                "split='users' with "
                 "(X, y, users), or a list with one entry per user; or co.Problem for one model."
             )
 
@@ -37,7 +38,8 @@ class SharedProblems(RowProblems[Shared]):
     def check_network(self, network: Any) -> None:
         if network is not None:
             raise InvalidProblem(
-                f"a common model with deviations has no graph of similar users, so network={network!r} does not apply. "
+                "a common model with deviations has no graph of similar users, so "
+                f"network={network!r} does not apply. "
                 "Leave network out."
             )
 

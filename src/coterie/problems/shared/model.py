@@ -39,8 +39,9 @@ class SharedModel(UserModel[Shared]):
     def coefficients_of(
         self, user: object, *, unknown: str = "error", neighbours: Sequence[object] | None = None
     ) -> tuple[FloatArray, float]:
-        """One user's coefficients and intercept; an unknown one is an error, or has the common ones, or those and the
-        average deviation of its neighbours."""
+        """One user's coefficients and intercept; an unknown one is an error, or has the common
+        ones, or those and the average deviation of its neighbours.
+        """
         place = self._places.get(str(user))
         if place is not None:
             return self.coef_ + self.deviations[place], self.intercept_ + float(self.offsets[place])
@@ -52,10 +53,16 @@ class SharedModel(UserModel[Shared]):
             near = []
         if not near:
             return self.coef_, self.intercept_
-        return self.coef_ + self.deviations[near].mean(axis=0), self.intercept_ + float(self.offsets[near].mean())
+        return self.coef_ + self.deviations[near].mean(axis=0), self.intercept_ + float(
+            self.offsets[near].mean()
+        )
 
     def _scores(
-        self, X: Matrix, rows: Sequence[tuple[str, npt.NDArray[np.intp]]], unknown: str, near: Mapping[str, Any]
+        self,
+        X: Matrix,
+        rows: Sequence[tuple[str, npt.NDArray[np.intp]]],
+        unknown: str,
+        near: Mapping[str, Any],
     ) -> FloatArray:
         scores = np.empty(X.shape[0])
         for user, local in rows:

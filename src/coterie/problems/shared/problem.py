@@ -25,17 +25,20 @@ STRENGTH = 1e-3
 class Shared(Problem[Loss]):
     """A common linear model, and deviations of every user from it:
 
-        (1/N) Σ_u Σ_i s_i ℓ(⟨x_i, w + δ_u⟩ + b + β_u)  +  g(w)  +  (μ/2) Σ_u ‖δ_u‖²  +  (ν/2) Σ_u β_u²
+        (1/N) Σ_u Σ_i s_i ℓ(⟨x_i, w + δ_u⟩ + b + β_u)  +  g(w)  +  (μ/2) Σ_u ‖δ_u‖²  +  (ν/2) Σ_u
+        β_u²
 
     Shared(loss="logistic", penalty="l2", strength=1e-3, mu=0.1)
     Shared(loss="squared", penalty="l1", strength=1e-2, mu=math.inf, nu=1e-3)
 
     loss, penalty   as in `Problem`: the penalty is that of the common coefficients w
-    mu              μ: how much coefficients of one user cost that differ from the common ones; inf: they do not differ
+    mu              μ: how much coefficients of one user cost that differ from the common ones; inf:
+                    they do not differ
     nu              ν: the same for intercepts; by default μ, or 0.001 where μ is inf
 
-    With N rows in all and K users of about N/K rows each, μ = 0.1/K is to one user what a ridge of 0.1 is to a problem
-    of its own. μ = ν = inf is one model for all, and small ones are a model of its own for everybody.
+    With N rows in all and K users of about N/K rows each, μ = 0.1/K is to one user what a ridge of
+    0.1 is to a problem of its own. μ = ν = inf is one model for all, and small ones are a model of
+    its own for everybody.
     """
 
     mu: float
@@ -56,13 +59,19 @@ class Shared(Problem[Loss]):
             strength = STRENGTH
         super().__init__(loss, penalty, strength, intercept=intercept, **parameters)
         if self.penalty.for_matrices or not isinstance(self.loss, Loss):
-            raise InvalidProblem("models with deviations take a loss of one score, and a penalty of a vector.")
+            raise InvalidProblem(
+                "models with deviations take a loss of one score, and a penalty of a vector."
+            )
         for name, value in {"mu": mu, "nu": mu if nu is None else nu}.items():
             if not as_number(value) > 0:
-                raise InvalidProblem(f"{name} must be a positive number or inf, not {value!r}; inf: nobody deviates.")
+                raise InvalidProblem(
+                    f"{name} must be a positive number or inf, not {value!r}; inf: nobody deviates."
+                )
         usual = mu if math.isfinite(mu) else STRENGTH
         object.__setattr__(self, "mu", float(mu))
-        object.__setattr__(self, "nu", float(usual if nu is None else nu) if self.intercept else math.inf)
+        object.__setattr__(
+            self, "nu", float(usual if nu is None else nu) if self.intercept else math.inf
+        )
 
     @property
     def kind(self) -> Kind[Any, Any]:
@@ -71,8 +80,12 @@ class Shared(Problem[Loss]):
 
     @property
     def deviations(self) -> tuple[L2 | None, L2 | None]:
-        """The penalties of one user's own coefficients and of its own intercept; None where there are none."""
-        first, second = (L2(number) if math.isfinite(number) else None for number in (self.mu, self.nu))
+        """The penalties of one user's own coefficients and of its own intercept; None where there
+        are none.
+        """
+        first, second = (
+            L2(number) if math.isfinite(number) else None for number in (self.mu, self.nu)
+        )
         return first, second
 
     def but(self, **changes: Any) -> Shared:
@@ -82,7 +95,9 @@ class Shared(Problem[Loss]):
 
     def settings(self) -> dict[str, Any]:
         """Everything that defines the problem, as plain values."""
-        own = {name: str(value) if math.isinf(value) else value for name, value in self._own().items()}
+        own = {
+            name: str(value) if math.isinf(value) else value for name, value in self._own().items()
+        }
         return {**super().settings(), "shared": own}
 
     def _own(self) -> dict[str, float]:

@@ -1,11 +1,14 @@
-"""Proofs for a common model and deviations of every user: the duality gap of a linear model on the columns [X, a block
-for each user], without making them.
+"""Proofs for a common model and deviations of every user: the duality gap of a linear model on the
+columns [X, a block for each user], without making them.
 
-    P − P* ≤ (1/N) Σ_i s_i FY_i  +  FY_g(w, −q)  +  Σ_u (μ/2) ‖δ_u + q_u/μ‖²  +  Σ_u (ν/2) (β_u + p_u/ν)²
-             +  (b − b*) Σ_i s_i v_i / N                  q_u = X_uᵀ(s∘v)_u/N,  p_u = Σ (s∘v)_u/N,  q = Σ_u q_u
+    P − P* ≤ (1/N) Σ_i s_i FY_i  +  FY_g(w, −q)  +  Σ_u (μ/2) ‖δ_u + q_u/μ‖²  +  Σ_u (ν/2) (β_u +
+             p_u/ν)²
+             +  (b − b*) Σ_i s_i v_i / N                  q_u = X_uᵀ(s∘v)_u/N,  p_u = Σ (s∘v)_u/N,
+             q = Σ_u q_u
 
-A user computes its terms alone and adds them to those of its rows, so that a proof sends what it sends for one model
-(`linear.py`). A point is the user's deviation followed by the common model, each with its intercept last.
+A user computes its terms alone and adds them to those of its rows, so that a proof sends what it
+sends for one model (`linear.py`). A point is the user's deviation followed by the common model,
+each with its intercept last.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ class SharedProof(Proof[Shared]):
     def certify(
         self, agent: Agent[Shared], point: Point, target: float = 0.0, radius: float | None = ANY
     ) -> Protocol[Bound]:
-        """P, and how far it can be above the least; a bounded claim is about the norm of the common coefficients."""
+        """P, and how far it can be above the least; a bounded claim is about the norm of the common
+        coefficients.
+        """
         own, common = np.split(point.w.astype(float, copy=False), 2, axis=-1)
         beside = Deviation(agent, own, common)
         # Of several users, all rows have the common model.
@@ -70,14 +75,22 @@ class Deviation:
     def __init__(self, agent: Agent[Shared], own: FloatArray, common: FloatArray):
         assert isinstance(agent.problem, Shared)
         self.agent, self.sizes = agent, np.abs(own) + np.abs(common)
-        parts = list(zip(np.split(own, [agent.data.d], axis=-1), agent.problem.deviations, strict=True))
+        parts = list(
+            zip(np.split(own, [agent.data.d], axis=-1), agent.problem.deviations, strict=True)
+        )
         if any(part.any() for part, penalty in parts if penalty is None):
-            raise NumericalError(f"the model of {agent.data.name!r} deviates from the common one where it must not.")
+            raise NumericalError(
+                f"the model of {agent.data.name!r} deviates from the common one where it must not."
+            )
         self._parts = parts
 
     def value(self) -> tuple[Any, Any]:
         """N times its own penalties, and how far that may be off."""
-        kept = [(lengths(part), penalty.strength) for part, penalty in self._parts if penalty is not None]
+        kept = [
+            (lengths(part), penalty.strength)
+            for part, penalty in self._parts
+            if penalty is not None
+        ]
         held = self.agent.total * sum(0.5 * strength * size * size for size, strength in kept)
         return held, FEW * EPSILON * held
 
@@ -93,6 +106,8 @@ class Deviation:
             if penalty is not None:
                 exact = half_square(part, c * gradients[..., local], penalty.strength, 0.0)
                 gaps += agent.total * exact
-                rounded = half_square(part, c * gradients[..., local], penalty.strength, c * off[..., local])
+                rounded = half_square(
+                    part, c * gradients[..., local], penalty.strength, c * off[..., local]
+                )
                 error += agent.total * (rounded - exact)
         return gaps, error + FEW * EPSILON * gaps

@@ -19,10 +19,16 @@ class SharedReport(RowReport[Shared, SharedModel]):
     """A loss, a penalty, and how freely users deviate."""
 
     def words(self, problem: Shared) -> str:
-        return f"{super().words(problem)}, deviations of users at {problem.mu:g}, of intercepts at {problem.nu:g}"
+        return (
+            f"{super().words(problem)}, deviations of users at {problem.mu:g}, of intercepts at "
+            f"{problem.nu:g}"
+        )
 
     def fitted(self, problem: Shared, data: str) -> str:
-        return f"A common model, and deviations of every user from it ({self.words(problem)}), were fitted to {data}."
+        return (
+            f"A common model, and deviations of every user from it ({self.words(problem)}), were "
+            f"fitted to {data}."
+        )
 
     def described(self, settings: dict[str, Any]) -> str:
         own = settings["shared"]
@@ -44,7 +50,10 @@ class SharedReport(RowReport[Shared, SharedModel]):
             which = f"The {SHOWN} users that deviate most"
         else:
             which = "How far every user deviates"
-        explanation = f"{which} from the common model: the length of what its coefficients and its intercept differ by."
+        explanation = (
+            f"{which} from the common model: the length of what its coefficients and its "
+            "intercept differ by."
+        )
         if not bars:
             explanation = "No user deviates: this is one model for all."
         return Shown("deviations", explanation, ("user", "length of its deviation"), bars)

@@ -1,4 +1,6 @@
-"""Count the pairs of rows whose scores have the order of their times: the sums of a concordance index."""
+"""Count the pairs of rows whose scores have the order of their times: the sums of a concordance
+index.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,14 @@ def _below(tree: Any, place: int) -> float:
 
 
 @compiled
-def ordered_pairs(time: Any, event: Any, entry: Any, rank: Any, weights: Any, leaving: Any, entering: Any) -> Any:
-    """Σ s_i s_j over pairs of an event i and a row j that outlives it: pairs where j has a lower score, an equal score,
-    and all pairs.
+def ordered_pairs(
+    time: Any, event: Any, entry: Any, rank: Any, weights: Any, leaving: Any, entering: Any
+) -> Any:
+    """Σ s_i s_j over pairs of an event i and a row j that outlives it: pairs where j has a lower
+    score, an equal score, and all pairs.
 
-    `rank` numbers the distinct scores from 0. `leaving` sorts the rows by time and `entering` by entry, last first.
+    `rank` numbers the distinct scores from 0. `leaving` sorts the rows by time and `entering` by
+    entry, last first.
     """
     n = time.size
     if n == 0:
@@ -51,7 +56,8 @@ def ordered_pairs(time: Any, event: Any, entry: Any, rank: Any, weights: Any, le
                 total += weights[j]
             last += 1
         while out < n and entry[entering[out]] >= now:
-            # Row j is in the tree, because it leaves after it enters. Before its entry it is not at risk.
+            # Row j is in the tree, because it leaves after it enters. Before its entry it is not at
+            # risk.
             j = entering[out]
             _add(tree, rank[j], -weights[j])
             total -= weights[j]

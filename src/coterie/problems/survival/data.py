@@ -17,7 +17,10 @@ from coterie.problems.problem import Problem
 from coterie.problems.survival.labels import wrong_labels
 from coterie.problems.survival.loss import Cox
 
-LABELS = "Name the columns of time and event, or give the labels as co.survival_labels(time, event) makes them."
+LABELS = (
+    "Name the columns of time and event, or give the labels as co.survival_labels(time, event) "
+    "makes them."
+)
 
 
 class SurvivalData(Data[Problem[Cox]]):
@@ -29,7 +32,8 @@ class SurvivalData(Data[Problem[Cox]]):
     def check_split(self, problem: Problem[Cox], split: str) -> None:
         if split != "samples":
             raise InvalidProblem(
-                f"survival needs data split by samples, but it is split by {split}: who is at risk is known where the "
+                f"survival needs data split by samples, but it is split by {split}: who is at "
+                "risk is known where the "
                 "rows are."
             )
 
@@ -42,8 +46,10 @@ class SurvivalData(Data[Problem[Cox]]):
         count = _count(agents)
         if count > 1:
             raise InvalidProblem(
-                f"{count} agents would fit another model than one: in cox every agent is a stratum with its own "
-                "baseline hazard. Use agents=1 for the model of all rows, or ask for these strata: agent_strata=True."
+                f"{count} agents would fit another model than one: in cox every agent is a "
+                "stratum with its own "
+                "baseline hazard. Use agents=1 for the model of all rows, or ask for these "
+                "strata: agent_strata=True."
             )
         return 1
 

@@ -1,4 +1,6 @@
-"""Survival: proportional hazards, fitted to data split by samples; each party is one or several strata."""
+"""Survival: proportional hazards, fitted to data split by samples; each party is one or several
+strata.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class SurvivalProblems(RowProblems[Problem[Cox]]):
 
     def check(self, problem: Problem[Cox]) -> None:
         if problem.intercept:
-            raise InvalidProblem("cox has no intercept: the baseline hazard takes its place. Leave intercept out.")
+            raise InvalidProblem(
+                "cox has no intercept: the baseline hazard takes its place. Leave intercept out."
+            )
 
 
 class SurvivalLocal(RowLocal[Problem[Cox]]):
@@ -49,10 +53,16 @@ class SurvivalModels(VectorModels[Problem[Cox], SurvivalModel]):
     """All agents know all coefficients."""
 
     def assemble(
-        self, outcome: Outcome, members: Sequence[Agent[Problem[Cox]]], problem: Problem[Cox], classes: Classes
+        self,
+        outcome: Outcome,
+        members: Sequence[Agent[Problem[Cox]]],
+        problem: Problem[Cox],
+        classes: Classes,
     ) -> SurvivalModel:
         """The coefficients, in float64."""
-        return SurvivalModel(outcome.points[0].w.astype(float), 0.0, problem, None, members[0].data.columns)
+        return SurvivalModel(
+            outcome.points[0].w.astype(float), 0.0, problem, None, members[0].data.columns
+        )
 
 
 class SurvivalKind(RowsKind[Problem[Cox], SurvivalModel]):

@@ -35,11 +35,13 @@ class SurvivalLabels(Labels):
 
 
 def survival_labels(time: Any, event: Any, entry: Any = None, strata: Any = None) -> FloatArray:
-    """Labels of survival data, a row for each row: what `solve` takes for y where the loss is "cox".
+    """Labels of survival data, a row for each row: what `solve` takes for y where the loss is
+    "cox".
 
     time    when it ended, from 0
     event   whether that was an event (1 or True), or the end of what is known (0 or False)
-    entry   after what time the row was under observation, if not from the beginning (left truncation)
+    entry   after what time the row was under observation, if not from the beginning (left
+            truncation)
     strata  rows of different strata have baseline hazards of their own: numbers or text
     """
     given = {"time": time, "event": event, "entry": entry, "strata": strata}
@@ -47,7 +49,8 @@ def survival_labels(time: Any, event: Any, entry: Any = None, strata: Any = None
     for name, values in columns.items():
         if values.ndim != 1 or len(values) != len(columns["time"]):
             raise InvalidData(
-                f"{name} has shape {values.shape}; give one value for each of {columns['time'].size} rows."
+                f"{name} has shape {values.shape}; give one value for each of "
+                f"{columns['time'].size} rows."
             )
         if name != "strata" and values.dtype.kind not in "biuf":
             raise InvalidData(f"{name} holds {values.dtype}, not numbers. {CONVERT}")
@@ -63,7 +66,9 @@ BEFORE = -1.0
 
 
 def wrong_labels(labels: npt.NDArray[Any]) -> tuple[int, str, str] | None:
-    """The first row whose label cannot be used, which of its values is wrong, and what is wrong with it."""
+    """The first row whose label cannot be used, which of its values is wrong, and what is wrong
+    with it.
+    """
     time, event = labels[:, TIME], labels[:, EVENT]
     negative = "has the time {time:g}; times are not negative"
     checks = [("time", time < 0, negative), ("event", (event != 0) & (event != 1), EVENTS)]

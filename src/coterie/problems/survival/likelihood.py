@@ -1,16 +1,20 @@
-"""Survival: who was at risk when, and Cox's partial likelihood, which is a sum over the strata of every party.
+"""Survival: who was at risk when, and Cox's partial likelihood, which is a sum over the strata of
+every party.
 
-A row's label is (time, event), or (time, event, entry), or (time, event, entry, stratum). A row is at risk at the times
-t with entry < t ≤ time, beside the rows of its stratum at its own party; event is 1 where its time is that of an event,
-and 0 where it is only known that there was none until then (censored). With Breslow's treatment of ties, scores u and
-weights s
+A row's label is (time, event), or (time, event, entry), or (time, event, entry, stratum). A row is
+at risk at the times t with entry < t ≤ time, beside the rows of its stratum at its own party; event
+is 1 where its time is that of an event, and 0 where it is only known that there was none until then
+(censored). With Breslow's treatment of ties, scores u and weights s
 
-    f(u) = Σ_e s_e (log Σ_{i ∈ R_e} s_i e^{u_i} − u_e)               over the events e, R_e the rows at risk at its time
-    ∂f/∂u_i = Σ_k D_k p_ki − s_i event_i                               over the event times k, D_k the weight of events
-    p_ki = s_i e^{u_i} / Σ_{R_k} s e^u                                  the probabilities of the rows at risk
+    f(u) = Σ_e s_e (log Σ_{i ∈ R_e} s_i e^{u_i} − u_e)               over the events e, R_e the rows
+    at risk at its time
+    ∂f/∂u_i = Σ_k D_k p_ki − s_i event_i                               over the event times k, D_k
+    the weight of events
+    p_ki = s_i e^{u_i} / Σ_{R_k} s e^u                                  the probabilities of the
+    rows at risk
 
-Offsets are part of the scores. A weight counts as that many rows. Whoever leaves before the first event, or enters
-after the last, says nothing.
+Offsets are part of the scores. A weight counts as that many rows. Whoever leaves before the first
+event, or enters after the last, says nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +30,19 @@ from coterie.problems.problem import Problem
 from coterie.problems.survival.concordance import ordered_pairs
 from coterie.problems.survival.labels import ENTRY, EVENT, STRATUM, TIME
 from coterie.problems.survival.loss import Cox
-from coterie.problems.survival.risk_sets import at_risk_by_tree, at_risk_in_order, exposed_by_tree, exposed_in_order
+from coterie.problems.survival.risk_sets import (
+    at_risk_by_tree,
+    at_risk_in_order,
+    exposed_by_tree,
+    exposed_in_order,
+)
 from coterie.run.agent import Agent, remembered
 from coterie.stats.moments import diagonal, second_moment
 
 HOPELESS = 1e20
-"""Losses of steps so long that the weights of those at risk are no longer numbers: no line search takes them."""
+"""Losses of steps so long that the weights of those at risk are no longer numbers: no line search
+takes them.
+"""
 LEAST = 1e-280
 """Sums over risk sets that are smaller, beside the largest score's 1, have lost their digits."""
 
@@ -39,7 +50,12 @@ LEAST = 1e-280
 class RiskSets:
     """Who is at risk at which of a party's event times, numbered by stratum and by time."""
 
-    def __init__(self, labels: FloatArray, weights: FloatArray | None = None, offset: FloatArray | None = None):
+    def __init__(
+        self,
+        labels: FloatArray,
+        weights: FloatArray | None = None,
+        offset: FloatArray | None = None,
+    ):
         n, self.offset = len(labels), offset
         self.time, self.events = labels[:, TIME], labels[:, EVENT] > 0
         if labels.shape[1] > ENTRY:
@@ -56,7 +72,9 @@ class RiskSets:
         else:
             self.weights = weights.astype(float, copy=False)
         # The event times of all strata, and the interval of them at which each row is at risk.
-        pairs = np.unique(np.column_stack([self.stratum[self.events], self.time[self.events]]), axis=0)
+        pairs = np.unique(
+            np.column_stack([self.stratum[self.events], self.time[self.events]]), axis=0
+        )
         self.times, owner = pairs[:, 1], pairs[:, 0].astype(np.intp)
         self.count = len(pairs)
         starts = np.searchsorted(owner, np.arange(len(self.strata) + 1))
@@ -70,16 +88,22 @@ class RiskSets:
         self.order = present[np.argsort(-self.end[present], kind="stable")]
         self.truncated = bool((self.first[present] > self.opening[self.end[present] - 1]).any())
         self.at_event = self.end[self.events] - 1
-        self.deaths = np.bincount(self.at_event, self.weights[self.events], self.count).astype(float)
+        self.deaths = np.bincount(self.at_event, self.weights[self.events], self.count).astype(
+            float
+        )
 
     @property
     def roundings(self) -> int:
-        """How many roundings a sum over a risk set goes through; in order, what they take off is carried along."""
+        """How many roundings a sum over a risk set goes through; in order, what they take off is
+        carried along.
+        """
         return len(self.order) + 64 if self.truncated else 4
 
     @cached_property
     def saturated(self) -> float:
-        """Σ D_k log D_k: the least that f can be, where every risk set has its events' rows alone."""
+        """Σ D_k log D_k: the least that f can be, where every risk set has its events' rows
+        alone.
+        """
         if self.count:
             return float((self.deaths * np.log(self.deaths)).sum())
         return 0.0
@@ -111,15 +135,20 @@ class RiskSets:
         return np.where(np.isfinite(most), most, 0.0)[self.stratum]
 
     def about_mean(self, values: FloatArray) -> FloatArray:
-        """The values, or columns of them, less the mean of each stratum: constants of a stratum say nothing."""
+        """The values, or columns of them, less the mean of each stratum: constants of a stratum say
+        nothing.
+        """
         sizes = np.maximum(np.bincount(self.stratum, minlength=len(self.strata)), 1)
         if values.ndim == 1:
-            return values - (np.bincount(self.stratum, values, len(self.strata)) / sizes)[self.stratum]
+            return (
+                values - (np.bincount(self.stratum, values, len(self.strata)) / sizes)[self.stratum]
+            )
         means = np.zeros((len(self.strata), values.shape[1]))
         for k in range(len(self.strata)):
             rows = values[self.stratum == k]
             means[k] = rows.sum(axis=0, dtype=float) / sizes[k]
-            # A mean that was rounded would leave a constant column of rounding errors, with a coefficient of its own.
+            # A mean that was rounded would leave a constant column of rounding errors, with a
+            # coefficient of its own.
             constant = (rows == rows[:1]).all(axis=0) & (len(rows) > 0)
             means[k, constant] = rows[:1, constant].ravel()
         about: FloatArray = values.astype(float)
@@ -128,9 +157,13 @@ class RiskSets:
 
 
 class CoxLocalLoss:
-    """The loss at one model, as an agent sees it on its own rows. Slopes have the weights of the rows in them."""
+    """The loss at one model, as an agent sees it on its own rows. Slopes have the weights of the
+    rows in them.
+    """
 
-    def __init__(self, w: FloatArray, design: Design, risk: RiskSets, scores: FloatArray | None = None):
+    def __init__(
+        self, w: FloatArray, design: Design, risk: RiskSets, scores: FloatArray | None = None
+    ):
         self.w, self.design, self.risk = w, design, risk
         if scores is None:
             if risk.offset is None:
@@ -157,7 +190,8 @@ class CoxLocalLoss:
     def _usable(self) -> FloatArray:
         if self.hopeless:
             raise NumericalError(
-                "the scores of rows at risk differ by several hundred, and hazards by more than numbers can hold. "
+                "the scores of rows at risk differ by several hundred, and hazards by more than "
+                "numbers can hold. "
                 "Scale the columns, or add a penalty."
             )
         return self.sums
@@ -177,7 +211,9 @@ class CoxLocalLoss:
 
     @cached_property
     def hazards(self) -> FloatArray:
-        """D / Σ s e^u of every event time: how much the cumulative hazard grows there, Breslow's estimate."""
+        """D / Σ s e^u of every event time: how much the cumulative hazard grows there, Breslow's
+        estimate.
+        """
         return self.risk.deaths / self._usable()
 
     @cached_property
@@ -209,17 +245,23 @@ class CoxLocalLoss:
 
     def hessian_product(self, image: FloatArray) -> FloatArray:
         """The second derivative of f times a change of the scores."""
-        return self.expected * image - self.shares * self.risk.exposed(self.hazards * self.mean(image))
+        return self.expected * image - self.shares * self.risk.exposed(
+            self.hazards * self.mean(image)
+        )
 
     def hessian(self) -> FloatArray:
-        """Of both sums, the upper triangle: Σ_i a_i x_i x_iᵀ − Σ_k D_k m_k m_kᵀ, m_k the mean of those at risk."""
+        """Of both sums, the upper triangle: Σ_i a_i x_i x_iᵀ − Σ_k D_k m_k m_kᵀ, m_k the mean of
+        those at risk.
+        """
         H = second_moment(self.design, self.expected)
         means = self.means() * np.sqrt(self.risk.deaths)[:, None]
         H -= means.T @ means
         return H
 
     def diagonal(self) -> FloatArray:
-        """Of the first sum alone: columns are about their means, so that the second is small beside it."""
+        """Of the first sum alone: columns are about their means, so that the second is small beside
+        it.
+        """
         return diagonal(self.design, self.expected)
 
     def means(self) -> FloatArray:
@@ -227,27 +269,40 @@ class CoxLocalLoss:
         return np.column_stack([self.mean(column) for column in self._columns()])
 
     def row_scores(self) -> FloatArray:
-        """What each row adds to −X̃ᵀ slopes where the risk sets are taken for known (Lin and Wei's score residuals).
+        """What each row adds to −X̃ᵀ slopes where the risk sets are taken for known (Lin and Wei's
+        score residuals).
 
         s event (x − mean) − s e^u Σ_k (D_k / Σ s e^u) (x − mean_k)
         """
         risk, parts = self.risk, []
         for column in self._columns():
             mean, own = self.mean(column), np.zeros(len(column))
-            own[risk.events] = risk.weights[risk.events] * (column[risk.events] - mean[risk.at_event])
-            parts.append(own - self.expected * column + self.shares * risk.exposed(self.hazards * mean))
+            own[risk.events] = risk.weights[risk.events] * (
+                column[risk.events] - mean[risk.at_event]
+            )
+            parts.append(
+                own - self.expected * column + self.shares * risk.exposed(self.hazards * mean)
+            )
         return np.column_stack(parts)
 
     def _columns(self) -> Any:
         X = self.design.X.tocsc() if is_sparse(self.design.X) else self.design.X
         for j in range(X.shape[1]):
-            yield X[:, [j]].toarray().ravel().astype(float) if is_sparse(X) else np.ascontiguousarray(X[:, j], float)
+            yield (
+                X[:, [j]].toarray().ravel().astype(float)
+                if is_sparse(X)
+                else np.ascontiguousarray(X[:, j], float)
+            )
 
 
-def concordance_counts(labels: FloatArray, scores: FloatArray, weights: FloatArray | None = None) -> FloatArray:
-    """Of pairs of an event and a row of its stratum at risk then and later: how many are in order, tied, and there.
+def concordance_counts(
+    labels: FloatArray, scores: FloatArray, weights: FloatArray | None = None
+) -> FloatArray:
+    """Of pairs of an event and a row of its stratum at risk then and later: how many are in order,
+    tied, and there.
 
-    In order is a pair if the event has the larger score; the rows of a pair count with their weights.
+    In order is a pair if the event has the larger score; the rows of a pair count with their
+    weights.
     """
     risk, found = RiskSets(labels, weights), np.zeros(3)
     for k in range(len(risk.strata)):
@@ -255,12 +310,16 @@ def concordance_counts(labels: FloatArray, scores: FloatArray, weights: FloatArr
         time, event, entry = risk.time[rows], risk.events[rows], risk.entry[rows]
         rank = np.unique(scores[rows], return_inverse=True)[1]
         count: Any = ordered_pairs
-        found += count(time, event, entry, rank, risk.weights[rows], np.argsort(-time), np.argsort(-entry))
+        found += count(
+            time, event, entry, rank, risk.weights[rows], np.argsort(-time), np.argsort(-entry)
+        )
     return found
 
 
 def stratified(X: Any, risk: RiskSets) -> Design:
-    """The columns about the mean of each stratum, where they are dense: it changes no likelihood, and saves digits."""
+    """The columns about the mean of each stratum, where they are dense: it changes no likelihood,
+    and saves digits.
+    """
     return Design(X.astype(float) if is_sparse(X) else risk.about_mean(X))
 
 

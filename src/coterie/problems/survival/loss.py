@@ -14,7 +14,8 @@ class Cox(Fit):
     """Proportional hazards: a loss of all rows of a stratum together."""
 
     agent_strata: bool = False
-    """Whether data in one piece may be split over several agents, each of which then is a stratum."""
+    """Whether data in one piece may be split over several agents, each of which then is a stratum.
+    """
 
     name: ClassVar[str] = "cox"
     kind: ClassVar[str] = "survival"

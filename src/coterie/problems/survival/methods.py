@@ -1,9 +1,10 @@
 """Newton's method for proportional hazards, for data split by samples.
 
-    H = Σ_i a_i x_i x_iᵀ − Σ_k D_k m_k m_kᵀ          a_i = Σ_k D_k p_ki,   m_k = Σ_i p_ki x_i, the mean of those at risk
+    H = Σ_i a_i x_i x_iᵀ − Σ_k D_k m_k m_kᵀ          a_i = Σ_k D_k p_ki,   m_k = Σ_i p_ki x_i, the
+    mean of those at risk
 
-over the rows i and the event times k of a party: it adds up its own strata, and no party needs to know who was at risk
-elsewhere.
+over the rows i and the event times k of a party: it adds up its own strata, and no party needs to
+know who was at risk elsewhere.
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ class CoxNewton(ByWidth):
     summary: ClassVar[str] = "Newton's method for proportional hazards: a handful of rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
-            "the gradient of your partial likelihood, one number per column, and its Hessian, or products with it, "
+            "the gradient of your partial likelihood, one number per column, and its Hessian, or "
+            "products with it, "
             "as part of a sum"
         ),
-        learned="weighted sums of your rows and of their products; with few rows, your rows and times",
+        learned=(
+            "weighted sums of your rows and of their products; with few rows, your rows and times"
+        ),
         secure=TOTALS,
         most=most_by_width,
         sometimes=most_of_newtons_search,
@@ -42,6 +46,8 @@ class CoxNewton(ByWidth):
     def check_step(self, agent: Agent[Any], losses: float, t: int) -> None:
         if losses >= HOPELESS and t > ROUNDS and agent.problem.penalty.is_zero:
             raise InvalidData(
-                "the likelihood has no maximum: its best coefficients are infinite, because some columns together tell "
-                "who has the next event (a monotone likelihood). Add a penalty, e.g. l2, or leave such columns out."
+                "the likelihood has no maximum: its best coefficients are infinite, because some "
+                "columns together tell "
+                "who has the next event (a monotone likelihood). Add a penalty, e.g. l2, or leave "
+                "such columns out."
             )

@@ -1,4 +1,6 @@
-"""Proportional hazards: a coefficient a column, the logarithm of a hazard ratio; and baselines, which stay at home."""
+"""Proportional hazards: a coefficient a column, the logarithm of a hazard ratio; and baselines,
+which stay at home.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from coterie.problems.survival.likelihood import CoxLocalLoss, RiskSets
 
 @dataclass(frozen=True)
 class SurvivalModel(LinearModel):
-    """Hazards are in proportion to e^{X·coef_}; what they are in proportion to stays at the parties, see `baseline`."""
+    """Hazards are in proportion to e^{X·coef_}; what they are in proportion to stays at the
+    parties, see `baseline`.
+    """
 
     kind: ClassVar[str] = "survival"
 
@@ -29,13 +33,19 @@ class SurvivalModel(LinearModel):
 
     def predict_proba(self, X: Matrix, offset: Any = None) -> FloatArray:
         """Refused: there are no classes."""
-        raise InvalidProblem("a survival model has no classes. Use predict for risk scores, and baseline for curves.")
+        raise InvalidProblem(
+            "a survival model has no classes. Use predict for risk scores, and baseline for curves."
+        )
 
     def baseline(self, data: Any) -> Baseline:
-        """Breslow's estimate of the baseline hazard of one party's rows, (X, y) or a `Table`, which stays there."""
+        """Breslow's estimate of the baseline hazard of one party's rows, (X, y) or a `Table`, which
+        stays there.
+        """
         table = read(data, prepare=self.preparation)
         if table.y is None or np.ndim(table.y) != 2:
-            raise InvalidData("the rows have no times and events. Give labels as co.survival_labels makes them.")
+            raise InvalidData(
+                "the rows have no times and events. Give labels as co.survival_labels makes them."
+            )
         table = validated(replace(self.prepared(table), columns=None), classification=None)
         assert table.y is not None
         scores = self.with_offset(product(table.X, self.coef_), table.offset)
@@ -53,7 +63,9 @@ class SurvivalModel(LinearModel):
             own = np.unique(risk.at_event[np.isin(np.flatnonzero(risk.events), rows)])
             growth = local.hazards[own] * np.exp(-most[rows[0]])
             present = risk.at_risk(risk.weights)[own]
-            curves.append(Curve(stratum, risk.times[own], np.cumsum(growth), risk.deaths[own], present))
+            curves.append(
+                Curve(stratum, risk.times[own], np.cumsum(growth), risk.deaths[own], present)
+            )
         return Baseline(tuple(curves), reference)
 
 
@@ -73,7 +85,9 @@ class Curve:
     def at(self, times: Any) -> FloatArray:
         """The cumulative hazard at these times."""
         known = np.append(0.0, self.hazard)
-        found: FloatArray = known[np.searchsorted(self.times, np.asarray(times, float), side="right")]
+        found: FloatArray = known[
+            np.searchsorted(self.times, np.asarray(times, float), side="right")
+        ]
         return found
 
 
@@ -86,7 +100,9 @@ class Baseline:
     """The score, X·coef, of the row that the curves are about: the mean of the party's rows."""
 
     def survival(self, scores: Any, times: Any, stratum: float | None = None) -> FloatArray:
-        """The probability of no event until each time, a row for each of these scores (`model.predict`)."""
+        """The probability of no event until each time, a row for each of these scores
+        (`model.predict`).
+        """
         curve = self._curve(stratum)
         ratios = np.exp(np.asarray(scores, float) - self.reference)
         curves: FloatArray = np.exp(-np.outer(ratios, curve.at(times)))
@@ -117,7 +133,15 @@ class Baseline:
 
     def csv(self) -> str:
         """The table as CSV, of a row whose score is the reference, which every line repeats."""
-        names = ["stratum", "time", "at_risk", "events", "cumulative_hazard", "survival", "reference"]
+        names = [
+            "stratum",
+            "time",
+            "at_risk",
+            "events",
+            "cumulative_hazard",
+            "survival",
+            "reference",
+        ]
         return csv_text(names, [[*row.values(), self.reference] for row in self.table()])
 
     def save(self, path: str | Path) -> Path:

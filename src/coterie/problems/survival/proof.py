@@ -1,20 +1,26 @@
-"""Proofs for proportional hazards, split by samples: the duality gap of the partial likelihood, as in `linear.py`.
+"""Proofs for proportional hazards, split by samples: the duality gap of the partial likelihood, as
+in `linear.py`.
 
-A party's loss is f(u) = Σ_k (D_k log Σ_{R_k} s e^u − Σ_e s_e u_e) over its event times k. For any p_k in the simplex of
-the rows at risk, v = Σ_k D_k p_k − s∘event is a dual of it, and what is lost is a sum of terms that are not negative:
+A party's loss is f(u) = Σ_k (D_k log Σ_{R_k} s e^u − Σ_e s_e u_e) over its event times k. For any
+p_k in the simplex of the rows at risk, v = Σ_k D_k p_k − s∘event is a dual of it, and what is lost
+is a sum of terms that are not negative:
 
-    f(u) − ⟨u, v⟩ + (a bound of f*(v)) = Σ_k D_k KL(p_k ‖ p_k(u))      p_k(u) the probabilities that u gives
+    f(u) − ⟨u, v⟩ + (a bound of f*(v)) = Σ_k D_k KL(p_k ‖ p_k(u))      p_k(u) the probabilities that
+    u gives
 
-The dual of a point is written down as scores z with p_k = p_k(z), not as v, of which one cannot tell the p_k. To enter
-the domain of g*, v is shrunk by c: that is p'_k = c p_k + (1 − c) e_k, where e_k has the events' shares s_e / D_k:
+The dual of a point is written down as scores z with p_k = p_k(z), not as v, of which one cannot
+tell the p_k. To enter the domain of g*, v is shrunk by c: that is p'_k = c p_k + (1 − c) e_k, where
+e_k has the events' shares s_e / D_k:
 
-    KL(p'_k ‖ p_k(u)) = KL(p'_k ‖ p_k) + c KL(p_k ‖ p_k(u)) + (1 − c) Σ_e (s_e / D_k) log (p_ke / p_ke(u))
+    KL(p'_k ‖ p_k(u)) = KL(p'_k ‖ p_k) + c KL(p_k ‖ p_k(u)) + (1 − c) Σ_e (s_e / D_k) log (p_ke /
+    p_ke(u))
 
 All of it takes sums over risk sets only. At u = z the last two are 0.
 
-**Rounding.** With |δu| ≤ h for all scores, KL(p(z) ‖ p(u)) changes by at most h √(2 KL) + h² (Pinsker, Hoeffding), a
-loss by 2h. Entries of v are sums of positive numbers: relative errors of so many roundings as the sums have, and of the
-size of the scores for their exponentials. Columns are about the means of strata, which changes neither p nor Xᵀv.
+**Rounding.** With |δu| ≤ h for all scores, KL(p(z) ‖ p(u)) changes by at most h √(2 KL) + h²
+(Pinsker, Hoeffding), a loss by 2h. Entries of v are sums of positive numbers: relative errors of so
+many roundings as the sums have, and of the size of the scores for their exponentials. Columns are
+about the means of strata, which changes neither p nor Xᵀv.
 """
 
 from __future__ import annotations
@@ -40,34 +46,58 @@ from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 NEAR = 0.5
-"""Scores that differ by less are compared through expm1, whose errors shrink with the difference."""
+"""Scores that differ by less are compared through expm1, whose errors shrink with the difference.
+"""
 
 
 class SurvivalProof(Proof[Problem[Cox]]):
     """Introduces strata and certifies points by the duality gap of the partial likelihood."""
 
     @discloses(
-        "the number of your rows and of your events, and the loss of a model of zeros and its squared gradients",
+        (
+            "the number of your rows and of your events, and the loss of a model of zeros and its "
+            "squared gradients"
+        ),
         "how many events you have",
         TOTALS,
         most=lambda case: (1, 5),
     )
     @discloses(
-        "for each column: the sum of its squares, and its sum weighted by the gradient of a model of zeros",
-        "how the columns of rows with an event differ from those of rows at risk, added up over your rows",
+        (
+            "for each column: the sum of its squares, and its sum weighted by the gradient of a "
+            "model "
+            "of zeros"
+        ),
+        (
+            "how the columns of rows with an event differ from those of rows at risk, added up "
+            "over "
+            "your rows"
+        ),
         TOTALS,
         most=lambda case: (0, 2 * case.columns),
     )
     def introduce(self, agent: Agent[Problem[Cox]]) -> Protocol[SummaryStatistics]:
-        """How much data there is, how many events, how large the columns are, and the loss of a model of zeros."""
+        """How much data there is, how many events, how large the columns are, and the loss of a
+        model of zeros.
+        """
         risk = risk_of(agent)
         local = CoxLocalLoss(np.zeros(agent.data.d), agent.design, risk)
-        own = [agent.weight, float(risk.deaths.sum()), local.losses, risk.saturated, _squares(local)]
+        own = [
+            agent.weight,
+            float(risk.deaths.sum()),
+            local.losses,
+            risk.saturated,
+            _squares(local),
+        ]
         said = yield Sum(np.concatenate([own, agent.column_squares, local.adjoint]))
         return shared_result(said, _facts, agent, said)
 
     def certify(
-        self, agent: Agent[Problem[Cox]], point: Point, target: float = 0.0, radius: float | None = ANY
+        self,
+        agent: Agent[Problem[Cox]],
+        point: Point,
+        target: float = 0.0,
+        radius: float | None = ANY,
     ) -> Protocol[Bound]:
         """P(w), and how far it can be above the least."""
         w = point.w.astype(float, copy=False)
@@ -76,7 +106,9 @@ class SurvivalProof(Proof[Problem[Cox]]):
             dual = local
         else:
             dual = CoxLocalLoss(w, agent.design, risk_of(agent), point.v.astype(float))
-        return (yield from certify_rows(agent, w, StrataTerms(agent, w, local, dual), target, radius))
+        return (
+            yield from certify_rows(agent, w, StrataTerms(agent, w, local, dual), target, radius)
+        )
 
     def dual_at(self, agent: Agent[Problem[Cox]], w: FloatArray) -> FloatArray:
         """The dual that a model has where no other is given: its scores."""
@@ -96,34 +128,48 @@ def _facts(agent: Agent[Problem[Cox]], said: FloatArray) -> SummaryStatistics:
     total, events, losses, saturated, squares = map(float, said[:5])
     if not events > 0:
         raise InvalidData(
-            "no row of any party has an event: all are censored, so that nothing is known of what the hazard depends "
+            "no row of any party has an event: all are censored, so that nothing is known of what "
+            "the hazard depends "
             "on. Check the column of events (1 for an event, 0 for none), or wait for some."
         )
     lengths, slope = np.split(said[5:].astype(float), 2)
     slope_squared = max(float(slope @ slope), 1e-4 * float(lengths.sum()) * squares)
-    known = lengths_of_start(agent, total, losses - saturated, squares, slope_squared, sum_of_inverses(lengths))
+    known = lengths_of_start(
+        agent, total, losses - saturated, squares, slope_squared, sum_of_inverses(lengths)
+    )
     unit = (losses - saturated) / total
     if unit <= SAME * (abs(losses) + abs(saturated)) / total:
         unit = 1.0  # at every event nobody else is at risk: what is left is rounding
     counts = total - events, events
-    return replace(known, gap_unit=unit, primal_at_zero=losses / total, lengths=lengths, counts=counts)
+    return replace(
+        known, gap_unit=unit, primal_at_zero=losses / total, lengths=lengths, counts=counts
+    )
 
 
 class StrataTerms(Terms):
     """What the strata of one party add: their risk sets are its own."""
 
-    # Where every risk set has its events alone, at_zero cancels the loss: what adding up either can lose.
+    # Where every risk set has its events alone, at_zero cancels the loss: what adding up either can
+    # lose.
     cancels = 1.0
 
-    def __init__(self, agent: Agent[Problem[Cox]], w: FloatArray, local: CoxLocalLoss, dual: CoxLocalLoss):
+    def __init__(
+        self, agent: Agent[Problem[Cox]], w: FloatArray, local: CoxLocalLoss, dual: CoxLocalLoss
+    ):
         risk, error = local.risk, _score_error(agent, w)
         events = float(risk.deaths.sum())
         self._losses = _losses(local, error, events)
         self._dual = dual
         self.at_zero = -risk.saturated
         self._gaps = _Gaps(local, dual, error, events)
-        # |δv| is at most so many roundings of what v is made of, and the adjoint adds some of its own.
-        roundings = 2.0 * (_span(dual) + risk.roundings + FEW) + agent.design.roundings[1] + agent.count + FEW
+        # |δv| is at most so many roundings of what v is made of, and the adjoint adds some of its
+        # own.
+        roundings = (
+            2.0 * (_span(dual) + risk.roundings + FEW)
+            + agent.design.roundings[1]
+            + agent.count
+            + FEW
+        )
         sizes = dual.expected + risk.weights * risk.events
         self._length: float = roundings * math.sqrt((sizes**2 / risk.weights).sum())
 
@@ -143,7 +189,9 @@ class StrataTerms(Terms):
 
 
 class _Gaps:
-    """Σ_k D_k KL(p'_k ‖ p_k(u)) of its own event times, for p' between the dual's p and the events' shares."""
+    """Σ_k D_k KL(p'_k ‖ p_k(u)) of its own event times, for p' between the dual's p and the events'
+    shares.
+    """
 
     def __init__(self, local: CoxLocalLoss, dual: CoxLocalLoss, error: float, events: float):
         self.here, self.dual, self.error, self.events = local, dual, error, events
@@ -173,7 +221,9 @@ class _Gaps:
     def at(self, c: float) -> tuple[float, float]:
         """The sum for that c, and how far it may be off."""
         risk, dual, rest = self.here.risk, self.dual, 1.0 - c
-        distance = c * math.sqrt(2.0 * self.events * (self.between + self.lost)) + rest * 2.0 * self.events
+        distance = (
+            c * math.sqrt(2.0 * self.events * (self.between + self.lost)) + rest * 2.0 * self.events
+        )
         lost = self.error * distance + self.events * self.error**2 + self.lost
         gaps, lean = self.between, 0.0
         if rest > 0.0:
@@ -189,15 +239,22 @@ class _Gaps:
             moved = float(deaths @ terms) + float(risk.deaths @ others) * divergence(c, 1.0, 0.0)
             gaps = max(moved + c * self.between + rest * lean, 0.0)
             lost += self.roundings * EPSILON * (4.0 * rest * self.events + 2.0 * moved)
-        return gaps, lost + (risk.count + len(risk.at_event) + FEW) * EPSILON * (gaps + rest * abs(lean))
+        return gaps, lost + (risk.count + len(risk.at_event) + FEW) * EPSILON * (
+            gaps + rest * abs(lean)
+        )
 
 
 def _losses(local: CoxLocalLoss, error: float, events: float) -> tuple[float, float]:
     """f of its own rows, and how far it may be off."""
     risk = local.risk
-    sizes = float(risk.weights[risk.events] @ (np.abs(local.logs[risk.at_event]) + np.abs(local.lowered[risk.events])))
+    sizes = float(
+        risk.weights[risk.events]
+        @ (np.abs(local.logs[risk.at_event]) + np.abs(local.lowered[risk.events]))
+    )
     roundings = local.risk.roundings + 2.0 * _span(local) + FEW
-    return local.losses, 2.0 * events * error + EPSILON * ((len(risk.at_event) + FEW) * sizes + roundings * events)
+    return local.losses, 2.0 * events * error + EPSILON * (
+        (len(risk.at_event) + FEW) * sizes + roundings * events
+    )
 
 
 def _score_error(agent: Agent[Problem[Cox]], w: FloatArray) -> float:
@@ -213,10 +270,14 @@ def _largest(agent: Agent[Problem[Cox]]) -> FloatArray:
     X = agent.design.X
     if not X.shape[0]:
         return np.zeros(X.shape[1])
-    largest: FloatArray = abs(X).max(axis=0).toarray().ravel() if is_sparse(X) else np.abs(X).max(axis=0)
+    largest: FloatArray = (
+        abs(X).max(axis=0).toarray().ravel() if is_sparse(X) else np.abs(X).max(axis=0)
+    )
     return largest
 
 
 def _span(local: CoxLocalLoss) -> float:
-    """How far scores lie below the largest of their stratum, at most: roundings of their exponentials."""
+    """How far scores lie below the largest of their stratum, at most: roundings of their
+    exponentials.
+    """
     return float(np.abs(local.lowered[local.risk.order]).max(initial=0.0))

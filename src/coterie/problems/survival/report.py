@@ -34,8 +34,10 @@ class SurvivalReport(VectorReport[Problem[Cox], SurvivalModel]):
             return shown
         return replace(
             shown,
-            explanation="Logarithms of hazard ratios, largest first: a positive one raises the hazard as its column "
-            "grows, a negative one lowers it. Their sizes can only be compared if the columns are on the same scale.",
+            explanation="Logarithms of hazard ratios, largest first: a positive one raises the "
+            "hazard as its column "
+            "grows, a negative one lowers it. Their sizes can only be compared if the columns are "
+            "on the same scale.",
         )
 
     def statistics(self, model: SurvivalModel, network: Network) -> dict[str, str]:

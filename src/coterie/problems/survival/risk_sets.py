@@ -3,9 +3,10 @@
     at_risk    out[k] = Σ over rows i with first_i ≤ k < end_i of values[i]
     exposed    out[i] = Σ over event times k with first_i ≤ k < end_i of values[k]
 
-Event times are numbered stratum by stratum. If every row is at risk from the beginning of its stratum, one pass in
-the order of time is enough; it also sums the rounding errors. Rows that enter later need a tree over the K event
-times: each interval consists of at most 2 log₂ K of its nodes, and no number is ever subtracted.
+Event times are numbered stratum by stratum. If every row is at risk from the beginning of its
+stratum, one pass in the order of time is enough; it also sums the rounding errors. Rows that enter
+later need a tree over the K event times: each interval consists of at most 2 log₂ K of its nodes,
+and no number is ever subtracted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from coterie.numerics.kernels.compiled import compiled
 
 @compiled
 def at_risk_in_order(values: Any, order: Any, end: Any, opening: Any, out: Any) -> None:
-    """`order` sorts the rows by `end`, last first; `opening` is the first event time of each event time's stratum."""
+    """`order` sorts the rows by `end`, last first; `opening` is the first event time of each event
+    time's stratum.
+    """
     place, total, lost = 0, 0.0, 0.0
     for k in range(out.size - 1, -1, -1):
         if k + 1 == out.size or opening[k + 1] != opening[k]:
@@ -34,7 +37,9 @@ def at_risk_in_order(values: Any, order: Any, end: Any, opening: Any, out: Any) 
 
 @compiled
 def exposed_in_order(values: Any, order: Any, end: Any, opening: Any, out: Any) -> None:
-    """Sums from the beginning of each stratum. `out` stays unchanged for rows that are never at risk."""
+    """Sums from the beginning of each stratum. `out` stays unchanged for rows that are never at
+    risk.
+    """
     place, total, lost = order.size - 1, 0.0, 0.0
     for k in range(values.size):
         if opening[k] == k:

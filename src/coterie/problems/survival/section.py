@@ -40,8 +40,10 @@ def render(tables: Sequence[Table], result: Result) -> str:
     rows = sum(table.n for table in labelled)
     words = (
         f"{events:,} events in {rows:,} rows. Concordance {concordance}, on these rows: the "
-        "share of pairs that scores order as events did, of those of which it is known who had one first. The curves "
-        "show the share without an event, for a row with the average score of its party. They come from baseline "
+        "share of pairs that scores order as events did, of those of which it is known who had "
+        "one first. The curves "
+        "show the share without an event, for a row with the average score of its party. They "
+        "come from baseline "
         "hazards, which no party told another: this page was made where all these files are."
     )
     drawn = curves({table.name: model.baseline(table) for table in labelled})
@@ -74,7 +76,13 @@ def curves(baselines: Mapping[str, Baseline]) -> Figure:
             ax.step(np.append(0.0, curve.times), survival, where="post", **look)
             drawn += 1
     if drawn:
-        legend = ax.legend(frameon=False, fontsize=7, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.0, 1.03))
+        legend = ax.legend(
+            frameon=False,
+            fontsize=7,
+            handlelength=1.2,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.03),
+        )
         for written in legend.get_texts():
             written.set_parse_math(False)
     return figure

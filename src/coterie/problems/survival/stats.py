@@ -1,6 +1,7 @@
 """How well survival models predict, and what their standard errors are made of.
 
-Risk sets and pairs are of one party, as in the fit. A row's score is that of Lin and Wei (1989): risk sets are known.
+Risk sets and pairs are of one party, as in the fit. A row's score is that of Lin and Wei (1989):
+risk sets are known.
 """
 
 from __future__ import annotations
@@ -28,18 +29,27 @@ from coterie.stats.scoring import deviances, labels_and_weights, notes_on, ratio
 
 
 class SurvivalStats(Stats[Problem[Cox]]):
-    """Concordance and the deviance of the partial likelihood; standard errors from its Hessian and rows' scores."""
+    """Concordance and the deviance of the partial likelihood; standard errors from its Hessian and
+    rows' scores.
+    """
 
     evaluates = True
     has_errors = True
     usual_correction = "CR0"
     ratios = "hazard ratio"
 
-    def measured(self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
+    def measured(
+        self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]
+    ) -> Protocol[Evaluation]:
         y, s = labels_and_weights(table)
         risk, design = RiskSets(y, s), Design(np.empty((len(scores), 0)))
-        losses = [CoxLocalLoss(np.empty(0), design, risk, u).losses - risk.saturated for u in (scores, 0.0 * scores)]
-        (counts_told,) = yield from allowed([[risk.events.sum(), (~risk.events).sum()]], limits["minimum"])
+        losses = [
+            CoxLocalLoss(np.empty(0), design, risk, u).losses - risk.saturated
+            for u in (scores, 0.0 * scores)
+        ]
+        (counts_told,) = yield from allowed(
+            [[risk.events.sum(), (~risk.events).sum()]], limits["minimum"]
+        )
         if counts_told:
             counted = [risk.deaths.sum(), *concordance_counts(y, scores, s)]
         else:

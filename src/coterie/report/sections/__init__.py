@@ -1,8 +1,9 @@
 """The sections of the report, one file each.
 
-A section is a file in this folder with a number `ORDER`, its place on the page, and a function `render(result) -> str`
-that returns its HTML; an empty string leaves the section out. `coterie.report.html` has functions for pieces of HTML. A
-new file needs no registration. A caller may add sections to a page.
+A section is a file in this folder with a number `ORDER`, its place on the page, and a function
+`render(result) -> str` that returns its HTML; an empty string leaves the section out.
+`coterie.report.html` has functions for pieces of HTML. A new file needs no registration. A caller
+may add sections to a page.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ ELSEWHERE = (
     ("between two clouds", "40 ms, 100 Mbit/s, $0.09 per GB", 40e-3, 100e6, 0.09),
     ("over mobile links", "80 ms, 10 Mbit/s, $2 per GB", 80e-3, 10e6, 2.0),
 )
-"""Where a run could take place: name, description, latency in seconds, bits per second, dollars per gigabyte sent."""
+"""Where a run could take place: name, description, latency in seconds, bits per second, dollars per
+gigabyte sent.
+"""
 
 
 def render(result: Result) -> str:
@@ -57,11 +59,20 @@ def render(result: Result) -> str:
         ("purpose", "word", "messages", "numbers", "sent", ""),
         rows,
         numbers_from=2,
-        total=("Total", "", f"{total.messages:,}", f"{total.scalars:,}", format_bits(total.bits), ""),
+        total=(
+            "Total",
+            "",
+            f"{total.messages:,}",
+            f"{total.scalars:,}",
+            format_bits(total.bits),
+            "",
+        ),
     )
     return section(
         "The bill",
-        paragraph("Everything that left an agent or the server, without the headers that a network adds."),
+        paragraph(
+            "Everything that left an agent or the server, without the headers that a network adds."
+        ),
         purposes,
         f"<h3>Who sent what</h3>{_agents(result)}",
         f"<h3>Time and price on other links</h3>{elsewhere({'': result})}",
@@ -84,7 +95,9 @@ def _agents(result: Result) -> str:
     for label, cost in zip(labels, accounts, strict=True):
         amounts = [f"{cost.messages:,}", f"{cost.scalars:,}", format_bits(cost.bits)]
         rows.append([*label, *amounts, share(cost.bits, most)])
-    listed = table(("agent", "holds", "digest", "messages", "numbers", "sent", ""), rows, numbers_from=3)
+    listed = table(
+        ("agent", "holds", "digest", "messages", "numbers", "sent", ""), rows, numbers_from=3
+    )
     if len(participants) <= OPEN_AGENTS:
         return listed
     sent = [cost.bits for cost in accounts[: len(participants)]]
@@ -110,8 +123,10 @@ def elsewhere(results: Mapping[str, Result]) -> str:
                 cells.append(f'{time}<span class="small">{cost}</span>')
         rows.append(cells)
     note = (
-        "An estimate of the messages alone: the delay of every turn and the bits of the busiest sender; for the price, "
-        "every byte sent. The prices are assumptions: <code>result.bill.money(per_gigabyte=...)</code> takes yours."
+        "An estimate of the messages alone: the delay of every turn and the bits of the busiest "
+        "sender; for the price, "
+        "every byte sent. The prices are assumptions: "
+        "<code>result.bill.money(per_gigabyte=...)</code> takes yours."
     )
     listed = table(("if the agents were linked", *heads), rows, numbers_from=1)
     return listed + paragraph(note, "muted small")

@@ -23,7 +23,8 @@ def render(result: Result) -> str:
         among = f" of norm at most {number(certificate.radius)}"
         norm = float(np.linalg.norm(np.asarray(result.model.coef_, float)))
         aside = (
-            " (The penalty does not keep models from growing, so the bound holds only up to that norm; "
+            " (The penalty does not keep models from growing, so the bound holds only up to that "
+            "norm; "
             f"this model's is {number(norm)}.)"
         )
     zero = unit_of(certificate.settings)
@@ -35,15 +36,21 @@ def render(result: Result) -> str:
         if fraction:
             size = f"That is {fraction} of {zero}."
     paragraphs = (
-        "A model is judged by one number, its objective: how badly it fits the data on average, plus the penalty. "
-        f"Smaller is better, and this model reaches <b>{number(certificate.primal, 8)}</b>. While the parties looked "
+        "A model is judged by one number, its objective: how badly it fits the data on average, "
+        "plus the penalty. "
+        f"Smaller is better, and this model reaches <b>{number(certificate.primal, 8)}</b>. While "
+        "the parties looked "
         f"for it, they also computed a lower bound that <em>no</em> model{among} can get below: "
-        f"<b>{number(certificate.dual, 8)}</b>.{aside} The smallest possible objective lies between the two, so that "
+        f"<b>{number(certificate.dual, 8)}</b>.{aside} The smallest possible objective lies "
+        "between the two, so that "
         "of this model is larger by at most the difference, the <em>gap</em>: "
         f"<b>{number(certificate.gap)}</b>. {size}",
-        "You need not trust the method that found the model. Both numbers were computed from the data and the final "
-        "model, and whoever has the data can compute them again with <code>coterie verify</code>. The certificate does "
-        "not say how well the model predicts new cases; it says how much better any other coefficients could do, at "
+        "You need not trust the method that found the model. Both numbers were computed from the "
+        "data and the final "
+        "model, and whoever has the data can compute them again with <code>coterie verify</code>. "
+        "The certificate does "
+        "not say how well the model predicts new cases; it says how much better any other "
+        "coefficients could do, at "
         "most, on this data and by this objective.",
     )
     content = "\n".join(map(paragraph, paragraphs))
@@ -55,7 +62,9 @@ def render(result: Result) -> str:
 
 
 def _scale(result: Result) -> str:
-    """Three bars: the objective of a model of zeros, of this model, and the floor below every model."""
+    """Three bars: the objective of a model of zeros, of this model, and the floor below every
+    model.
+    """
     certificate = result.certificate
     heights = (
         ("A model of zeros", certificate.primal_at_zero, "quiet"),

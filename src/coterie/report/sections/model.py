@@ -1,4 +1,6 @@
-"""The report's section on the model: coefficients, singular values, or the numbers of another kind of model."""
+"""The report's section on the model: coefficients, singular values, or the numbers of another kind
+of model.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def _collaboration(result: Result) -> str:
         return section(title, alone, _directions(result), id="network")
     drawing = figure_block(network(result), "network", "The collaboration graph")
     words = paragraph(
-        f"A line joins two users whose models are kept similar: {count(result.network.n_edges, 'link')} between "
+        "A line joins two users whose models are kept similar: "
+        f"{count(result.network.n_edges, 'link')} between "
         f"{count(result.network.agents, 'user')}. A message goes to each user that asks for it."
     )
     return section(title, f'<div class="pair">{drawing}<div>{words}</div></div>', id="network")
@@ -72,7 +73,9 @@ def _collaboration(result: Result) -> str:
 
 def _directions(result: Result) -> str:
     """The traffic of each link, in each direction."""
-    names = [text(shortened(plain(p.name), 30)) for p in result.certificate.participants] + ["server"]
+    names = [text(shortened(plain(p.name), 30)) for p in result.certificate.participants] + [
+        "server"
+    ]
     sent = result.bill.per_direction
     links = [(bits, edge) for edge, bits in result.bill.per_edge.items() if bits]
     links.sort(key=lambda link: -link[0])

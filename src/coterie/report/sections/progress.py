@@ -25,16 +25,21 @@ def render(result: Result) -> str:
         drawn = []
         for against, words in AXES.items():
             figure = gap_against(result, against, scale == "log")
-            drawn.append(figure_block(figure, f"gap-{against}{ending}", f"Relative gap against {words}"))
+            drawn.append(
+                figure_block(figure, f"gap-{against}{ending}", f"Relative gap against {words}")
+            )
         inner = "\n".join(drawn)
         charts.append(f'<div class="charts curves {scale}">{inner}</div>')
     first_scale = "log" if straighter else "linear"
     views = choice("view", "Show", {"curves": "Curves", "table": "Table"})
-    scales = choice("scale", "Horizontal axis", {"linear": "Linear", "log": "Logarithmic"}, first_scale)
+    scales = choice(
+        "scale", "Horizontal axis", {"linear": "Linear", "log": "Logarithmic"}, first_scale
+    )
     return section(
         "Progress",
         paragraph(
-            "The gap bounds the distance to the best possible objective. It was computed in some of the rounds; the "
+            "The gap bounds the distance to the best possible objective. It was computed in some "
+            "of the rounds; the "
             "large dot is the model of this report."
         ),
         paragraph(f"{swatch(method)}{text(result.explanation)}", "muted small"),

@@ -20,7 +20,11 @@ MOST_COLUMNS = 5
 def render(result: Result) -> str:
     certificate = result.certificate
     settings = certificate.settings
-    limits = [f"{name} = {written_value(value)}" for name, value in settings["limits"].items() if value is not None]
+    limits = [
+        f"{name} = {written_value(value)}"
+        for name, value in settings["limits"].items()
+        if value is not None
+    ]
     known = problem_facts(result)
     if settings.get("prepare"):
         preparation = Preparation.from_settings(settings["prepare"])
@@ -38,7 +42,8 @@ def render(result: Result) -> str:
     return section(
         "Reproduce this run",
         paragraph(
-            "The same data, settings and seed give the same model. Compare the digests to see whether data and model "
+            "The same data, settings and seed give the same model. Compare the digests to see "
+            "whether data and model "
             "are the same; hover over a digest to see all of it."
         ),
         '<div class="pair">',
@@ -71,12 +76,17 @@ def _recipes(preparation: Preparation) -> str:
 def problem_facts(result: Result) -> list[tuple[str, str]]:
     """The parts of the problem: headings and their contents."""
     family = result.model.problem.kind
-    return [(name, described(part)) for name, part in family.report.parts(result.certificate.settings["problem"])]
+    return [
+        (name, described(part))
+        for name, part in family.report.parts(result.certificate.settings["problem"])
+    ]
 
 
 def described(part: Mapping[str, Any]) -> str:
     """A name with its parameters: "l2 (strength = 0.01)"."""
-    parameters = ", ".join(f"{name} = {written_value(value)}" for name, value in part.items() if name != "name")
+    parameters = ", ".join(
+        f"{name} = {written_value(value)}" for name, value in part.items() if name != "name"
+    )
     if not parameters:
         return text(part["name"])
     return f'{text(part["name"])} <span class="muted">({text(parameters)})</span>'

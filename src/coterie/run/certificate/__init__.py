@@ -1,7 +1,8 @@
 """Certificates: gaps are computed from the data and the iterates, never from running values.
 
-A kind of problem has two protocols, `introduce` and `certify`, and `dual_at`, see `problems/<kind>/proof.py`. The sums
-are collectives like any other, so a certificate costs messages, and the bill shows them under `proof`.
+A kind of problem has two protocols, `introduce` and `certify`, and `dual_at`, see
+`problems/<kind>/proof.py`. The sums are collectives like any other, so a certificate costs
+messages, and the bill shows them under `proof`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from typing import Any
 
 from coterie.errors import NumericalError
 from coterie.run.agent import Agent, SummaryStatistics
-from coterie.run.certificate.best import Best, as_people_know_it, is_as_people_know_it, paired, with_dual
+from coterie.run.certificate.best import (
+    Best,
+    as_people_know_it,
+    is_as_people_know_it,
+    paired,
+    with_dual,
+)
 from coterie.run.certificate.bound import ANY, Bound, Point
 from coterie.run.certificate.document import Certificate, Participant, participants, sentence
 from coterie.run.collectives import Protocol
@@ -40,11 +47,15 @@ def introduce(agent: Agent[Any]) -> Protocol[SummaryStatistics]:
     return statistics
 
 
-def certify(agent: Agent[Any], point: Point, target: float = 0.0, radius: float | None = ANY) -> Protocol[Bound]:
-    """Compute the objective and a lower bound together with the others. Every agent gets the same `Bound`.
+def certify(
+    agent: Agent[Any], point: Point, target: float = 0.0, radius: float | None = ANY
+) -> Protocol[Bound]:
+    """Compute the objective and a lower bound together with the others. Every agent gets the same
+    `Bound`.
 
-    `target` is the gap that is wanted. Where a claim can only be about models of bounded norm, `radius` is that norm:
-    by default what the target leaves room for; None asks for a claim about all models.
+    `target` is the gap that is wanted. Where a claim can only be about models of bounded norm,
+    `radius` is that norm: by default what the target leaves room for; None asks for a claim about
+    all models.
     """
     bound: Bound = yield from agent.problem.kind.proof.certify(agent, point, target, radius)
     if math.isnan(bound.gap):

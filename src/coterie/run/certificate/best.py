@@ -1,7 +1,9 @@
-"""The best that a run has seen: the pair that is certified, and the lowest primal and the highest dual on their own.
+"""The best that a run has seen: the pair that is certified, and the lowest primal and the highest
+dual on their own.
 
-A lower primal is a better model, and a higher dual a better proof, whichever rounds they come from. Duals are compared
-only where they make the same claim, about all models; what a run hands over is a pair that was certified together.
+A lower primal is a better model, and a higher dual a better proof, whichever rounds they come from.
+Duals are compared only where they make the same claim, about all models; what a run hands over is a
+pair that was certified together.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class Best:
     """The points with the highest dual, and that dual, without what rounding takes off it."""
 
     def add(self, bound: Bound, points: list[Point], *, settled: bool = True) -> None:
-        """Look at one more certificate; one of a problem that still changes replaces all before it."""
+        """Look at one more certificate; one of a problem that still changes replaces all before
+        it.
+        """
         if self.bound is None or not settled or _better(bound, self.bound):
             self.bound, self.points = bound, points
         if bound.radius is None and bound.primal < self.primal:
@@ -62,12 +66,15 @@ class Best:
 
 
 def _better(new: Bound, old: Bound) -> bool:
-    """Whether a claim replaces another; one about models of bounded norm is smaller than one about all of them."""
+    """Whether a claim replaces another; one about models of bounded norm is smaller than one about
+    all of them.
+    """
     if new.radius is None and old.radius is None:
         return new.gap <= old.gap
     if new.radius is None or old.radius is None:
         return new.primal <= old.primal or (new.radius is None and new.gap <= old.gap)
-    # A model that beats another by more than its gap lies outside of the norm which that claim was about.
+    # A model that beats another by more than its gap lies outside of the norm which that claim was
+    # about.
     if abs(new.primal - old.primal) > (old.gap if new.primal < old.primal else new.gap):
         return new.primal < old.primal
     return new.gap <= old.gap
@@ -81,7 +88,8 @@ def is_as_people_know_it(agent: Agent[Any], point: Point) -> bool:
 def as_people_know_it(agent: Agent[Any], point: Point) -> Point:
     """A point of a run with the intercept for labels as they were given, and with its `own_number`.
 
-    Rounding that intercept moves the slopes: a dual that is not written down would not be the one that was certified.
+    Rounding that intercept moves the slopes: a dual that is not written down would not be the one
+    that was certified.
     """
     w, models = agent.raised(point.w), agent.problem.kind.models
     if w is not point.w:

@@ -16,9 +16,9 @@ ANY = 0.0
 class Point:
     """What one agent puts on the table: its (copy or block of the) model w, and its dual v.
 
-    Split by samples: w is the whole model, v has one entry per own sample. Split by features: w is its own block, and
-    v, one entry per sample, is read at the agent that has the labels. Without v the gradient of the loss at w takes
-    its place.
+    Split by samples: w is the whole model, v has one entry per own sample. Split by features: w is
+    its own block, and v, one entry per sample, is read at the agent that has the labels. Without v
+    the gradient of the loss at w takes its place.
     """
 
     w: FloatArray
@@ -26,12 +26,16 @@ class Point:
     kept: FloatArray | None = None
     """What a method may use again for another penalty on the same data; no part of a proof."""
     own: float | None = None
-    """A number that the model needs and that only the holder of the data can compute; see `best.own_number`."""
+    """A number that the model needs and that only the holder of the data can compute; see
+    `best.own_number`.
+    """
 
 
 @dataclass(frozen=True)
 class Bound:
-    """P(w), and a lower bound on every P; `radius` if the bound speaks only of models of at most that norm."""
+    """P(w), and a lower bound on every P; `radius` if the bound speaks only of models of at most
+    that norm.
+    """
 
     primal: float
     dual: float
@@ -59,19 +63,27 @@ class Bound:
         room: float | None = None,
         primal_rounding: float = 0.0,
     ) -> Bound:
-        """A bound from its gap, which is known to more digits than the difference of two large numbers."""
+        """A bound from its gap, which is known to more digits than the difference of two large
+        numbers.
+        """
         dual = lower_bound(primal, gap, primal_rounding)
         return Bound(primal, dual, radius, gap, rounding, room, primal_rounding)
 
 
 def lower_bound(primal: float, gap: float, primal_rounding: float) -> float:
-    """What no objective is below: P(w) less its gap and its own rounding, and less that of these differences."""
+    """What no objective is below: P(w) less its gap and its own rounding, and less that of these
+    differences.
+    """
     least = primal - gap - primal_rounding
-    return least - 2.0**-51 * (abs(primal) + gap + primal_rounding) if math.isfinite(least) else least
+    return (
+        least - 2.0**-51 * (abs(primal) + gap + primal_rounding) if math.isfinite(least) else least
+    )
 
 
 class Beside(Protocol):
-    """What an agent adds to the terms of its rows: parts of the model that are its own, and their penalties."""
+    """What an agent adds to the terms of its rows: parts of the model that are its own, and their
+    penalties.
+    """
 
     sizes: FloatArray
     """|w|, with its own part, for the rounding of its scores."""
@@ -80,4 +92,6 @@ class Beside(Protocol):
         """n times its own penalties, and how far that may be off."""
 
     def gaps(self, adjoint: FloatArray, length: Any, c: float) -> tuple[Any, Any]:
-        """n times its own Fenchel–Young terms at c X̃ᵀ(s∘v), whose rounding that length is for; and what is off."""
+        """n times its own Fenchel–Young terms at c X̃ᵀ(s∘v), whose rounding that length is for; and
+        what is off.
+        """

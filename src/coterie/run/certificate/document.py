@@ -25,7 +25,9 @@ ROUNDING = 1e-14
 """A gap below this share of the objective says that both are known no better than that."""
 
 KIND = 2
-"""Of the file. Files of another kind are refused: who could claim an older one could leave out what it lacks."""
+"""Of the file. Files of another kind are refused: who could claim an older one could leave out what
+it lacks.
+"""
 
 VERSION = version("coterie")
 """Read once: the file with it is slow to parse."""
@@ -43,15 +45,18 @@ class Participant:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A proof of how far a model can be from the best one, with all that is needed to check it again.
+    """A proof of how far a model can be from the best one, with all that is needed to check it
+    again.
 
-    `witness` holds the dual vectors, one per participant: whoever has the data and the model recomputes the gap from
-    them.
+    `witness` holds the dual vectors, one per participant: whoever has the data and the model
+    recomputes the gap from them.
     """
 
     primal: float
     dual: float
-    """The lower bound on every objective: primal less gap, and less what rounding can have moved the primal by."""
+    """The lower bound on every objective: primal less gap, and less what rounding can have moved
+    the primal by.
+    """
     gap: float
     relative_gap: float
     """The gap as a share of the unit."""
@@ -59,18 +64,24 @@ class Certificate:
     radius: float | None
     """The claim is about models of at most this norm; None: about all."""
     unit: float
-    """What the best constant loses (without an intercept: what a model of zeros loses) and perfect scores do not."""
+    """What the best constant loses (without an intercept: what a model of zeros loses) and perfect
+    scores do not.
+    """
     primal_at_zero: float
     participants: tuple[Participant, ...]
     settings: Mapping[str, Any]
     model_digest: str
     witness: tuple[FloatArray, ...] = field(repr=False)
     counts: tuple[float, ...] | None = None
-    """The rows of each class; of survival times those without and with an event; with weights, the sums of these."""
+    """The rows of each class; of survival times those without and with an event; with weights, the
+    sums of these.
+    """
     room: float | None = None
     """Beside an intercept: how far from this one the others may be that the claim is about."""
     signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    """Between organisations, everybody's signature under the `statement`, and its TLS certificate, by name."""
+    """Between organisations, everybody's signature under the `statement`, and its TLS certificate,
+    by name.
+    """
     version: str = VERSION
 
     @staticmethod
@@ -113,8 +124,20 @@ class Certificate:
         return digest(*(participant.digest for participant in self.participants))
 
     def statement(self) -> bytes:
-        """What parties sign: the numbers, of whom and of which run. Own parts and duals stay with each."""
-        numbers = ("primal", "dual", "gap", "relative_gap", "tolerance", "radius", "room", "unit", "primal_at_zero")
+        """What parties sign: the numbers, of whom and of which run. Own parts and duals stay with
+        each.
+        """
+        numbers = (
+            "primal",
+            "dual",
+            "gap",
+            "relative_gap",
+            "tolerance",
+            "radius",
+            "room",
+            "unit",
+            "primal_at_zero",
+        )
         said = {name: getattr(self, name) for name in (*numbers, "counts")}
         participants = [vars(participant) for participant in self.participants]
         return _canonical(
@@ -123,7 +146,9 @@ class Certificate:
 
     @property
     def run(self) -> str:
-        """The digest of what parties sign: equal at all parties of one run, another one for every other run."""
+        """The digest of what parties sign: equal at all parties of one run, another one for every
+        other run.
+        """
         return digest(self.statement().decode())
 
     def save(self, path: str | Path) -> Path:
@@ -144,7 +169,11 @@ class Certificate:
             "counts": self.counts,
             "participants": [vars(participant) for participant in self.participants],
             "settings": self.settings,
-            "digests": {"data": self.data_digest, "model": self.model_digest, "settings": _seal(self.settings)},
+            "digests": {
+                "data": self.data_digest,
+                "model": self.model_digest,
+                "settings": _seal(self.settings),
+            },
             "witness": [_encode(v) for v in self.witness],
             "signatures": {name: dict(signed) for name, signed in self.signatures.items()},
         }
@@ -160,11 +189,14 @@ class Certificate:
             seal = content.pop("seal")
             if content["coterie_certificate"] != KIND:
                 raise CorruptFile(
-                    f"{path} has format {content['coterie_certificate']!r}, but this version reads format {KIND} only. "
+                    f"{path} has format {content['coterie_certificate']!r}, but this version "
+                    f"reads format {KIND} only. "
                     "Fit again, or read it with the version that wrote it."
                 )
             if seal != _seal(content):
-                raise CorruptFile(f"{path} was changed after it was written: its seal does not match its content.")
+                raise CorruptFile(
+                    f"{path} was changed after it was written: its seal does not match its content."
+                )
             content.pop("coterie_certificate")
             claimed, proves = content.pop("digests"), content.pop("proves")
             certificate = Certificate(
@@ -172,18 +204,30 @@ class Certificate:
                     **content,
                     "participants": tuple(Participant(**p) for p in content["participants"]),
                     "witness": tuple(_decode(v) for v in content["witness"]),
-                    "counts": None if content["counts"] is None else tuple(map(float, content["counts"])),
+                    "counts": None
+                    if content["counts"] is None
+                    else tuple(map(float, content["counts"])),
                 },
                 model_digest=claimed["model"],
             )
             written = {"data": certificate.data_digest, "settings": _seal(certificate.settings)}
-            consistent = certificate.proves == proves and {**written, "model": claimed["model"]} == claimed
+            consistent = (
+                certificate.proves == proves and {**written, "model": claimed["model"]} == claimed
+            )
         if not consistent:
-            raise CorruptFile(f"{path} contradicts itself: its digests do not belong to its content.")
+            raise CorruptFile(
+                f"{path} contradicts itself: its digests do not belong to its content."
+            )
         return certificate
 
 
-def sentence(primal: float, gap: float, relative_gap: float, radius: float | None, settings: Mapping[str, Any]) -> str:
+def sentence(
+    primal: float,
+    gap: float,
+    relative_gap: float,
+    radius: float | None,
+    settings: Mapping[str, Any],
+) -> str:
     """What a gap means, in one sentence."""
     against = unit_of(settings)
     claim = (
@@ -199,7 +243,11 @@ def sentence(primal: float, gap: float, relative_gap: float, radius: float | Non
 
 def unit_of(settings: Mapping[str, Any]) -> str:
     """What a relative gap is a share of: the best constant's loss, if there is an intercept."""
-    return "what the best constant loses" if settings["problem"].get("intercept") else "its value at w = 0"
+    return (
+        "what the best constant loses"
+        if settings["problem"].get("intercept")
+        else "its value at w = 0"
+    )
 
 
 def _seal(content: Mapping[str, Any]) -> str:
@@ -212,7 +260,11 @@ def _canonical(content: Mapping[str, Any]) -> str:
 
 def _encode(v: FloatArray) -> dict[str, Any]:
     little = np.ascontiguousarray(v, v.dtype.newbyteorder("<"))
-    return {"dtype": little.dtype.str, "size": v.size, "base64": base64.b64encode(little.tobytes()).decode()}
+    return {
+        "dtype": little.dtype.str,
+        "size": v.size,
+        "base64": base64.b64encode(little.tobytes()).decode(),
+    }
 
 
 def _decode(coded: Mapping[str, Any]) -> FloatArray:
@@ -232,4 +284,7 @@ def participants(agents: Sequence[Site]) -> tuple[Participant, ...]:
         return agent.data.digest()
 
     digests = spread(counting(hashed, "hashing", len(agents), rows), agents, numbers_held(agents))
-    return tuple(Participant(a.data.name, a.data.n, a.data.d, own) for a, own in zip(agents, digests, strict=True))
+    return tuple(
+        Participant(a.data.name, a.data.n, a.data.d, own)
+        for a, own in zip(agents, digests, strict=True)
+    )

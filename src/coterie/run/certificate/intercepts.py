@@ -1,15 +1,19 @@
-"""Intercepts of low-rank models: as people know them, beside centred columns, and where they are best.
+"""Intercepts of low-rank models: as people know them, beside centred columns, and where they are
+best.
 
     X W + 1bᵀ = (X − 1x̄ᵀ) W + 1βᵀ,     β = b + Wᵀx̄
 
-For least squares the best β is the mean of the labels, known once the parties have introduced themselves. For classes β
-follows W. Its best value is found by Newton's method, each step by conjugate gradients, for which messages of one or
+For least squares the best β is the mean of the labels, known once the parties have introduced
+themselves. For classes β follows W. Its best value is found by Newton's method, each step by
+conjugate gradients, for which messages of one or
 two numbers per class are added up:
 
     g = Σ_i s_i (p_i − h_i),     H x = Σ_i s_i p_i∘(x − ⟨p_i, x⟩) ≼ D = diag(Σ_i s_i p_i)
-    β ← β − log(1 + t)/t · x,    x ≈ H⁻¹g,   t = max x − min x                 a step that long always lowers the loss
+    β ← β − log(1 + t)/t · x,    x ≈ H⁻¹g,   t = max x − min x                 a step that long
+                                 always lowers the loss
 
-A completed matrix has a β of every row and column, which follows W likewise, by whole steps: its loss is a quadratic.
+A completed matrix has a β of every row and column, which follows W likewise, by whole steps: its
+loss is a quadratic.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ STEPS = 60
 PRODUCTS = 50
 """Conjugate gradients of one of them at most."""
 NEAR, EXACT = 1e-20, 1e-26
-"""Up to which share of n (or of the loss of a quadratic) gᵀD⁻¹g is brought, between rounds and for a proof."""
+"""Up to which share of n (or of the loss of a quadratic) gᵀD⁻¹g is brought, between rounds and for
+a proof.
+"""
 
 
 def information_of(agent: Agent[Problem[Task]], kind: str) -> Information:
@@ -44,7 +50,9 @@ def as_array(beta: FloatArray | None) -> FloatArray:
     return np.zeros(0) if beta is None else beta.astype(float)
 
 
-def taken_apart(agent: Agent[Problem[Task]], w: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+def taken_apart(
+    agent: Agent[Problem[Task]], w: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
     """Both factors, and β or the means of rows and columns, of a model as people know it."""
     (d, m), means = agent.problem.loss.size(agent.data), agent.known.means
     if means is None:
@@ -71,7 +79,9 @@ def put_together(
 
 
 def adjusted(agent: Agent[Problem[Task]], information: Information) -> Protocol[FloatArray | None]:
-    """The best β beside the W where that information is, which is moved there; None if β does not follow W."""
+    """The best β beside the W where that information is, which is moved there; None if β does not
+    follow W.
+    """
     if information.b is None:
         return None
 
@@ -80,7 +90,11 @@ def adjusted(agent: Agent[Problem[Task]], information: Information) -> Protocol[
         return information.gradient_of_intercept()
 
     enough = max(NEAR, (10.0 * float(np.finfo(information.dtype).eps)) ** 2)
-    return (yield from best_intercept(agent, look, information.curvature_of_intercept, information.b, enough))[0]
+    return (
+        yield from best_intercept(
+            agent, look, information.curvature_of_intercept, information.b, enough
+        )
+    )[0]
 
 
 def best_intercept(
@@ -90,7 +104,8 @@ def best_intercept(
     beta: FloatArray,
     enough: float,
 ) -> Protocol[tuple[FloatArray, FloatArray]]:
-    """The best β, from one that is near, and its g: gᵀD⁻¹g is at most `enough` of n, or what rounding leaves.
+    """The best β, from one that is near, and its g: gᵀD⁻¹g is at most `enough` of n, or what
+    rounding leaves.
 
     `look` says g and D at a β, and `bend` H x for the β of the last look.
     """

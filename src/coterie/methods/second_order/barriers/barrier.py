@@ -16,23 +16,38 @@ from coterie.numerics.tuning import Tuning, tuned
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    least_room: float = tuned(1e-14, "Room of duals when the path is reached.", "rounding: what float64 sees")
+    least_room: float = tuned(
+        1e-14, "Room of duals when the path is reached.", "rounding: what float64 sees"
+    )
     depth: float = tuned(
         0.25,
-        "Bounds are kept off by this share of their distance at the start, or by the length that is given.",
+        (
+            "Bounds are kept off by this share of their distance at the start, or by the length "
+            "that "
+            "is given."
+        ),
         "measured: digits and diabetes in boxes",
         below=0.5,
     )
     far: float = tuned(
         100.0,
-        "How far from a lonely bound a model may go for nothing, in units of the lengths that are given.",
+        (
+            "How far from a lonely bound a model may go for nothing, in units of the lengths that "
+            "are "
+            "given."
+        ),
         "measured: digits and diabetes with one-sided bounds",
     )
     least_product: float = tuned(
-        0.1, "What the product of a bound is at least after a step, in units of β μ.", "paper: Gondzio 1996", below=1
+        0.1,
+        "What the product of a bound is at least after a step, in units of β μ.",
+        "paper: Gondzio 1996",
+        below=1,
     )
     ball_steps: int = tuned(
-        100, "Newton steps for the one number τ of a ball.", "theorem: from below they converge, and end by themselves"
+        100,
+        "Newton steps for the one number τ of a ball.",
+        "theorem: from below they converge, and end by themselves",
     )
 
 
@@ -63,7 +78,9 @@ class Barrier:
         self.stuck = np.zeros(width, bool)
         """Which entries of w cannot move, or need not."""
         self.tilt: FloatArray = np.zeros(width)
-        """A force on w in units of μ, which goes to 0: where g has no growth, logarithms alone have no minimum."""
+        """A force on w in units of μ, which goes to 0: where g has no growth, logarithms alone have
+        no minimum.
+        """
 
     def inside(self, w: FloatArray) -> FloatArray:
         """A point near w at which the barrier is finite."""
@@ -84,13 +101,24 @@ class Barrier:
         pass
 
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
-        """What to aim at for that μ; corrected for the second-order term of a last direction (Mehrotra)."""
+        """What to aim at for that μ; corrected for the second-order term of a last direction
+        (Mehrotra).
+        """
         return np.empty(0)
 
     def recentred(
-        self, aims: FloatArray, w: FloatArray, x: FloatArray, step: Step, share: float, least: float, most: float
+        self,
+        aims: FloatArray,
+        w: FloatArray,
+        x: FloatArray,
+        step: Step,
+        share: float,
+        least: float,
+        most: float,
     ) -> FloatArray:
-        """Aims that bring products after that share of a step to between `least` and `most` times μ (Gondzio)."""
+        """Aims that bring products after that share of a step to between `least` and `most` times μ
+        (Gondzio).
+        """
         after = self.products(w + share * step.dw, x + share * step.dx)
         least = self.beta * least
         most = self.beta * most
@@ -98,7 +126,9 @@ class Barrier:
         aims[len(aims) - len(after) :] += np.maximum(np.clip(after, least, most) - after, -most)
         return aims
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
+    def direction(
+        self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray
+    ) -> FloatArray:
         return np.empty(0)
 
     def shift(self, w: FloatArray, x: FloatArray, aims: FloatArray) -> FloatArray:
@@ -110,7 +140,9 @@ class Barrier:
         return LONGEST
 
     def kept(self, w: FloatArray, x: FloatArray, mu: float) -> FloatArray:
-        """x, or what it has to be for no product to be far below β μ: what vanishes early no longer holds w."""
+        """x, or what it has to be for no product to be far below β μ: what vanishes early no longer
+        holds w.
+        """
         return x
 
     def products(self, w: FloatArray, x: FloatArray) -> FloatArray:

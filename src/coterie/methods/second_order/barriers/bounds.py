@@ -22,9 +22,13 @@ from coterie.numerics.arrays import FloatArray
 
 
 class Bounds(Barrier):
-    """lower ≤ w ≤ upper:  z_k p_k = β μ for every finite bound, p = ±(b − w) the room, force = Σ ± z;  x = z."""
+    """lower ≤ w ≤ upper:  z_k p_k = β μ for every finite bound, p = ±(b − w) the room, force = Σ ±
+    z;  x = z.
+    """
 
-    def __init__(self, width: int, lower: FloatArray, upper: FloatArray, lengths: FloatArray, beta: float):
+    def __init__(
+        self, width: int, lower: FloatArray, upper: FloatArray, lengths: FloatArray, beta: float
+    ):
         super().__init__(width)
         moves = (lower < upper) & (lengths[: len(lower)] > 0)
         lengths = lengths[: len(lower)]
@@ -47,7 +51,9 @@ class Bounds(Barrier):
         return np.append(np.clip(w[:d], *self.start), w[d:])
 
     def _room(self, w: FloatArray) -> FloatArray:
-        room: FloatArray = np.maximum(self.sign * (self.bound - w[self.at]), EPS * np.abs(self.bound) + TINY)
+        room: FloatArray = np.maximum(
+            self.sign * (self.bound - w[self.at]), EPS * np.abs(self.bound) + TINY
+        )
         return room
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
@@ -68,7 +74,9 @@ class Bounds(Barrier):
             aims += self.sign * last.dw[self.at] * last.dx
         return aims
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
+    def direction(
+        self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray
+    ) -> FloatArray:
         p = self._room(w)
         dp = -self.sign * dw[self.at]
         # z p + p Δz + z Δp = aim
@@ -87,7 +95,9 @@ class Bounds(Barrier):
 
 
 class Ball(Barrier):
-    """‖w‖₁ ≤ R as |w_j| ≤ e_j, Σ e_j ≤ R:  s (e − w) = t (e + w) = τ (R − Σ e) = β μ,  s + t = τ;  x = (e, s, t, τ)."""
+    """‖w‖₁ ≤ R as |w_j| ≤ e_j, Σ e_j ≤ R:  s (e − w) = t (e + w) = τ (R − Σ e) = β μ,  s + t = τ;
+    x = (e, s, t, τ).
+    """
 
     def __init__(self, width: int, count: int, radius: float, beta: float):
         super().__init__(width)
@@ -99,11 +109,15 @@ class Ball(Barrier):
     def inside(self, w: FloatArray) -> FloatArray:
         size = float(np.abs(w[: self.count]).sum())
         return np.append(
-            w[: self.count] * min(1.0, (1 - barrier.TUNING.depth) * self.radius / max(size, 1e-300)), w[self.count :]
+            w[: self.count]
+            * min(1.0, (1 - barrier.TUNING.depth) * self.radius / max(size, 1e-300)),
+            w[self.count :],
         )
 
     def _tau(self, w: FloatArray, mu: float) -> float:
-        """τ for which Σ e = R − β μ / τ, where e = (β μ + √((β μ)² + (τ w)²)) / τ is best: Newton, from below."""
+        """τ for which Σ e = R − β μ / τ, where e = (β μ + √((β μ)² + (τ w)²)) / τ is best: Newton,
+        from below.
+        """
         m = self.beta * mu
         tau = m * (2 * len(w) + 1) / self.radius
         for _ in range(barrier.TUNING.ball_steps):
@@ -139,7 +153,11 @@ class Ball(Barrier):
     def _rooms(self, w: FloatArray, e: FloatArray) -> tuple[FloatArray, FloatArray, float]:
         w = w[: self.count]
         least = EPS * e + TINY
-        return np.maximum(e - w, least), np.maximum(e + w, least), max(self.radius - float(e.sum()), EPS * self.radius)
+        return (
+            np.maximum(e - w, least),
+            np.maximum(e + w, least),
+            max(self.radius - float(e.sum()), EPS * self.radius),
+        )
 
     def force(self, x: FloatArray) -> FloatArray:
         _, s, t, _ = self._split(x)
@@ -163,7 +181,9 @@ class Ball(Barrier):
             aims -= np.concatenate([ds * (de - dw), dt * (de + dw), [-dtau * de.sum()]])
         return aims
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
+    def direction(
+        self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray
+    ) -> FloatArray:
         e, s, t, tau = self._split(x)
         p, q, rest = self._rooms(w, e)
         a = s / p
@@ -177,7 +197,9 @@ class Ball(Barrier):
         r = (c + f - h + (a - b) * dw) / (a + b)
         together = float(r.sum()) / (rest / tau + float((1 / (a + b)).sum()))
         de: FloatArray = r - together / (a + b)
-        return np.concatenate([de, c - s - a * (de - dw), f - t - b * (de + dw), [h - tau + tau / rest * de.sum()]])
+        return np.concatenate(
+            [de, c - s - a * (de - dw), f - t - b * (de + dw), [h - tau + tau / rest * de.sum()]]
+        )
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
         e, s, t, tau = self._split(x)

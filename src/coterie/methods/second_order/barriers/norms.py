@@ -1,4 +1,6 @@
-"""Barriers of norms: g grows in every direction, and x holds the dual inside the ball of the dual norm."""
+"""Barriers of norms: g grows in every direction, and x holds the dual inside the ball of the dual
+norm.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,24 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.methods.second_order.barriers import barrier
-from coterie.methods.second_order.barriers.barrier import EPS, LONGEST, Barrier, Step, diagonal, longest, padded, sums
+from coterie.methods.second_order.barriers.barrier import (
+    EPS,
+    LONGEST,
+    Barrier,
+    Step,
+    diagonal,
+    longest,
+    padded,
+    sums,
+)
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels import barrier as kernel
 
 
 class Intervals(Barrier):
-    """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j:  w = s − t,  s (1 − u) = t (1 + u) = β μ;  x = (u, s, t)."""
+    """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j:  w = s − t,  s (1 − u) = t (1 + u) = β μ;  x = (u,
+    s, t).
+    """
 
     def __init__(self, width: int, count: int, threshold: float, unit: float):
         super().__init__(width)
@@ -43,7 +56,16 @@ class Intervals(Barrier):
         values = np.zeros(1)
         one = np.ones(self.count)
         smoothed: Any = kernel.smoothed
-        smoothed(w, np.zeros(self.count), self.beta * mu, -one, one, self.threshold * one, np.ones(1), values)
+        smoothed(
+            w,
+            np.zeros(self.count),
+            self.beta * mu,
+            -one,
+            one,
+            self.threshold * one,
+            np.ones(1),
+            values,
+        )
         return float(values[0])
 
     def force(self, x: FloatArray) -> FloatArray:
@@ -67,9 +89,13 @@ class Intervals(Barrier):
         u, s, t = self._split(x)
         c, e = aims.reshape(2, self.count)
         p, q = self._rooms(u)
-        return padded(self.threshold * (w[: self.count] - c / p + e / q) / (s / p + t / q), self.width)
+        return padded(
+            self.threshold * (w[: self.count] - c / p + e / q) / (s / p + t / q), self.width
+        )
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
+    def direction(
+        self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray
+    ) -> FloatArray:
         u, s, t = self._split(x)
         c, e = aims.reshape(2, self.count)
         p, q = self._rooms(u)
@@ -94,9 +120,13 @@ class Intervals(Barrier):
 
 
 class Norms(Barrier):
-    """λ_G ‖w_G‖ = max over ‖u_G‖ ≤ 1 of λ_G ⟨u, w_G⟩:  w = s_G u,  s_G π_G = β μ,  π = (1 − ‖u_G‖²)/2;  x = (u, s)."""
+    """λ_G ‖w_G‖ = max over ‖u_G‖ ≤ 1 of λ_G ⟨u, w_G⟩:  w = s_G u,  s_G π_G = β μ,  π = (1 −
+    ‖u_G‖²)/2;  x = (u, s).
+    """
 
-    def __init__(self, width: int, groups: npt.NDArray[np.intp], strengths: FloatArray, unit: float):
+    def __init__(
+        self, width: int, groups: npt.NDArray[np.intp], strengths: FloatArray, unit: float
+    ):
         super().__init__(width)
         self.groups = groups
         self.strengths = strengths
@@ -125,7 +155,9 @@ class Norms(Barrier):
     def value(self, w: FloatArray, mu: float) -> float:
         s = self._multiplier(w, mu)
         m = self.beta * mu
-        return float(self.strengths @ (self._sums(w[: self.count] ** 2) / s + m * np.log(2 * m / s)))
+        return float(
+            self.strengths @ (self._sums(w[: self.count] ** 2) / s + m * np.log(2 * m / s))
+        )
 
     def force(self, x: FloatArray) -> FloatArray:
         return padded(self.strengths[self.groups] * x[: self.count], self.width)
@@ -143,9 +175,14 @@ class Norms(Barrier):
         """What s u shall be less than w, and s π."""
         u, s = self._split(x)
         du, ds = self._split(last.dx if last else np.zeros(len(x)))
-        return np.append(ds[self.groups] * du, self.beta * mu + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du))
+        return np.append(
+            ds[self.groups] * du,
+            self.beta * mu + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du),
+        )
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
+    def direction(
+        self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray
+    ) -> FloatArray:
         u, s = self._split(x)
         less, product = self._split(aims)
         pi = self._pi(u)

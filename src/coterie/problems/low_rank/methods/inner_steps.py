@@ -1,4 +1,6 @@
-"""The inner steps of `dfw-subspace` where F is not its quadratic model: a few in every round, inside the spaces."""
+"""The inner steps of `dfw-subspace` where F is not its quadratic model: a few in every round,
+inside the spaces.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,13 @@ class Place:
 class _Inside:
     """F at matrices of the two spaces and at intercepts β, as one vector z of numbers."""
 
-    def __init__(self, agent: Agent[Problem[Task]], information: Information, basis: FloatArray, right: FloatArray):
+    def __init__(
+        self,
+        agent: Agent[Problem[Task]],
+        information: Information,
+        basis: FloatArray,
+        right: FloatArray,
+    ):
         self.agent = agent
         self.information = information
         self.basis = basis
@@ -63,7 +71,9 @@ class _Inside:
         self.information.reset(moved, self.right, image @ backend(image).here(S))
 
     def look(self, image: Any, intercept: bool) -> FloatArray:
-        """The agent's addend of the gradient in S, the loss, and the gradient and curvature in β."""
+        """The agent's addend of the gradient in S, the loss, and the gradient and curvature in
+        β.
+        """
         information = self.information
         projected = information.projected(self.basis, image, self.right).ravel().astype(float)
         told = np.append(projected, information.loss())
@@ -84,8 +94,12 @@ class _Inside:
         """The rounding of ⟨G, S⟩: what is left of two terms that cancel at the ball's edge."""
         return ROUNDING * self.mu * float(np.linalg.norm(slope[: self.cells]))
 
-    def falls(self, loss: float, slope: FloatArray, z: FloatArray, way: FloatArray, sums: FloatArray) -> bool:
-        """Whether F falls by a step, or its gradient along the step decides that, or the gap does."""
+    def falls(
+        self, loss: float, slope: FloatArray, z: FloatArray, way: FloatArray, sums: FloatArray
+    ) -> bool:
+        """Whether F falls by a step, or its gradient along the step decides that, or the gap
+        does.
+        """
         promised = float(slope @ way)
         reached = self.gradient(sums)
         if abs(promised) <= self.noise(slope):
@@ -136,7 +150,9 @@ def corrected(
     kappa, here_now, shorter = at.kappa, True, 1.0
     for _ in range(inner):
         if here_now:
-            best = shared_result(sums, _step, slope, kappa * M, inside.shape[1], kappa * ell, pairs, z, inside.mu)
+            best = shared_result(
+                sums, _step, slope, kappa * M, inside.shape[1], kappa * ell, pairs, z, inside.mu
+            )
             way = best - z
         else:
             # Between z and a trial that lies too far F falls: it is convex, and so is the ball.
@@ -167,7 +183,9 @@ def corrected(
 
 
 def _shorter(promised: float, uphill: float) -> float:
-    """The share of a step at whose end the slope would be 0, if it changed evenly: s'(0) / (s'(0) − s'(1))."""
+    """The share of a step at whose end the slope would be 0, if it changed evenly: s'(0) / (s'(0) −
+    s'(1)).
+    """
     if uphill > -promised > 0:
         return max(promised / (promised - uphill), 0.1)
     return 0.5

@@ -1,8 +1,10 @@
-"""The small problem of a subspace: the best matrix of a trace-norm ball, and numbers without one, for a quadratic.
+"""The small problem of a subspace: the best matrix of a trace-norm ball, and numbers without one,
+for a quadratic.
 
     min over ‖S‖_* ≤ μ and β of ⟨g, z − z₀⟩ + ½⟨z − z₀, B(z − z₀)⟩,     z = (S, β) as one vector
 
-B is κM on the columns of S and ℓ on β, changed by what steps have shown, so that every B s = y of the last ones holds
+B is κM on the columns of S and ℓ on β, changed by what steps have shown, so that every B s = y of
+the last ones holds
 (BFGS):  B ← B − (Bs)(Bs)ᵀ/sᵀBs + yyᵀ/sᵀy.
 """
 
@@ -27,11 +29,17 @@ class Quadratic:
     """B, from the oldest pair to the newest."""
 
     def __init__(
-        self, M: FloatArray, columns: int, ell: float = 1.0, pairs: Sequence[tuple[FloatArray, FloatArray]] = ()
+        self,
+        M: FloatArray,
+        columns: int,
+        ell: float = 1.0,
+        pairs: Sequence[tuple[FloatArray, FloatArray]] = (),
     ):
         self.M, self.columns, self.ell = M, columns, ell
         self.cells = len(M) * columns
-        self.size = max(float(np.linalg.norm(M, 2)), ell if pairs and len(pairs[0][0]) > self.cells else 0.0)
+        self.size = max(
+            float(np.linalg.norm(M, 2)), ell if pairs and len(pairs[0][0]) > self.cells else 0.0
+        )
         used = [(s, y) for s, y in pairs if s @ y > FLAT * np.sqrt((s @ s) * (y @ y))]
         self.changes: FloatArray = np.zeros((0, len(used[0][0]) if used else 0))
         self.signs: FloatArray = np.zeros(0)
@@ -56,7 +64,12 @@ class Quadratic:
 
 
 def best_in_ball(
-    slope: FloatArray, M: FloatArray, S0: FloatArray, mu: float, steps: int = 500, tolerance: float = 1e-5
+    slope: FloatArray,
+    M: FloatArray,
+    S0: FloatArray,
+    mu: float,
+    steps: int = 500,
+    tolerance: float = 1e-5,
 ) -> FloatArray:
     """argmin over ‖S‖_* ≤ μ of ⟨G, S − S₀⟩ + ½⟨S − S₀, M (S − S₀)⟩, from S₀."""
     best = least(slope.ravel(), Quadratic(M, S0.shape[1]), S0.ravel(), mu, steps, tolerance)
@@ -64,9 +77,15 @@ def best_in_ball(
 
 
 def least(
-    g: FloatArray, B: Quadratic, z0: FloatArray, mu: float, steps: int = 500, tolerance: float = 1e-5
+    g: FloatArray,
+    B: Quadratic,
+    z0: FloatArray,
+    mu: float,
+    steps: int = 500,
+    tolerance: float = 1e-5,
 ) -> FloatArray:
-    """The best (S, β), from z₀: inside the ball by conjugate gradients, else by accelerated projected gradients.
+    """The best (S, β), from z₀: inside the ball by conjugate gradients, else by accelerated
+    projected gradients.
 
     Ends when the Frank-Wolfe gap of this small problem is `tolerance` of what it was.
     """
@@ -132,7 +151,9 @@ def _onto_ball(S: FloatArray, mu: float) -> FloatArray:
     return projected
 
 
-def grown_pairs(pairs: FloatArray, old: tuple[int, int], new: tuple[int, int], M: FloatArray) -> FloatArray:
+def grown_pairs(
+    pairs: FloatArray, old: tuple[int, int], new: tuple[int, int], M: FloatArray
+) -> FloatArray:
     """Pairs on larger spaces, where the steps did not go; the slope changed there as M says."""
     cells = old[0] * old[1]
     out = np.zeros((len(pairs), 2, new[0] * new[1] + pairs.shape[2] - cells))
@@ -151,5 +172,7 @@ def turned(pairs: FloatArray, shape: tuple[int, int], P: FloatArray, Q: FloatArr
     m = pairs.shape[2] - cells
     if P.shape[1] < shape[0] or Q.shape[1] < shape[1]:
         return np.zeros((0, 2, P.shape[1] * Q.shape[1] + m))
-    turned = (P.T @ pairs[:, :, :cells].reshape(len(pairs), 2, *shape) @ Q).reshape(len(pairs), 2, cells)
+    turned = (P.T @ pairs[:, :, :cells].reshape(len(pairs), 2, *shape) @ Q).reshape(
+        len(pairs), 2, cells
+    )
     return np.concatenate([turned, pairs[:, :, cells:]], axis=2)

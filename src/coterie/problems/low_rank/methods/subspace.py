@@ -1,26 +1,35 @@
-"""Subspace fully-corrective Frank-Wolfe for matrices of low rank: beyond the paper, and what `auto` takes.
+"""Subspace fully-corrective Frank-Wolfe for matrices of low rank: beyond the paper, and what `auto`
+takes.
 
-W = U S Vᵀ with orthonormal U (d × p), V (m × q). A round adds to U and V what a (block) power iteration finds beside
-them, and then takes the best W of trace norm at most μ that the grown spaces hold, where Frank-Wolfe takes one step:
+W = U S Vᵀ with orthonormal U (d × p), V (m × q). A round adds to U and V what a (block) power
+iteration finds beside them, and then takes the best W of trace norm at most μ that the grown spaces
+hold, where Frank-Wolfe takes one step:
 
-    R = Σ_j ∇F_jᵀ U₀,   L = Σ_j ∇F_j orth(R)                                    m b and d b numbers: a power iteration
+    R = Σ_j ∇F_jᵀ U₀,   L = Σ_j ∇F_j orth(R)                                    m b and d b numbers:
+                        a power iteration
     U⁺ = [U  orth((I − UUᵀ) L)],   V⁺ = [V  orth((I − VVᵀ) R)]
-    S⁺ = argmin over ‖S⁺‖_* ≤ μ of ⟨G, S⁺ − S⟩ + ½⟨S⁺ − S, M (S⁺ − S)⟩         a small problem, the same at every agent
-    S⁺ = P diag(s) Qᵀ,   U = U⁺P,   V = V⁺Q                                      W's own directions first
+    S⁺ = argmin over ‖S⁺‖_* ≤ μ of ⟨G, S⁺ − S⟩ + ½⟨S⁺ − S, M (S⁺ − S)⟩         a small problem, the
+    same at every agent
+    S⁺ = P diag(s) Qᵀ,   U = U⁺P,   V = V⁺Q                                      W's own directions
+                         first
 
-| symbol | code    | meaning                                                                                          |
+| symbol | code    | meaning
+                   |
 |--------|---------|--------------------------------------------------------------------------------------------------|
-| U₀     | `block` | b random vectors, or, for a block, the L of the last round                                       |
-| G      | `slope` | U⁺ᵀ∇F(W)V⁺: the old corner is known, the rest travels, p b + q a + a b numbers                   |
-| M      | `M`     | Σ_j M_j, with F(U⁺S⁺V⁺ᵀ) at most the quadratic above (`tasks`): new columns travel, (p + a) a    |
+| U₀     | `block` | b random vectors, or, for a block, the L of the last round
+         |
+| G      | `slope` | U⁺ᵀ∇F(W)V⁺: the old corner is known, the rest travels, p b + q a + a b numbers
+         |
+| M      | `M`     | Σ_j M_j, with F(U⁺S⁺V⁺ᵀ) at most the quadratic above (`tasks`): new columns
+         travel, (p + a) a    |
 
-with a and b new columns: about 3r numbers per new vector beside the power vectors, for a rank of r. For least squares
-the quadratic is F itself, so one small problem a round is enough. For other tasks it is only above F: there κM, with
-κ ≤ 1 as small as the last steps allow (Barzilai and Borwein), takes the place of M, and each of a few inner steps asks
-for the slope once more, p q + 1 numbers.
+with a and b new columns: about 3r numbers per new vector beside the power vectors, for a rank of r.
+For least squares the quadratic is F itself, so one small problem a round is enough. For other tasks
+it is only above F: there κM, with κ ≤ 1 as small as the last steps allow (Barzilai and Borwein),
+takes the place of M, and each of a few inner steps asks for the slope once more, p q + 1 numbers.
 
-Where a matrix is completed in stages, all of this is about Z of W = A Z B (`tasks.weighted`). A new stage takes W as
-the matrix that weighs, and asks for M and G once more, 2r² numbers.
+Where a matrix is completed in stages, all of this is about Z of W = A Z B (`tasks.weighted`). A new
+stage takes W as the matrix that weighs, and asks for M and G once more, 2r² numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +48,13 @@ from coterie.numerics.arrays import FloatArray, shared_result, whole_number
 from coterie.numerics.backends import backend
 from coterie.numerics.factors import decomposed, orthonormal, within
 from coterie.numerics.tuning import Tuning, tuned
-from coterie.problems.low_rank.methods.frank_wolfe import Power, check_power, named, power_iterations, radius
+from coterie.problems.low_rank.methods.frank_wolfe import (
+    Power,
+    check_power,
+    named,
+    power_iterations,
+    radius,
+)
 from coterie.problems.low_rank.methods.inner_steps import Place, corrected
 from coterie.problems.low_rank.methods.small_ball import best_in_ball, grown_pairs, turned
 from coterie.problems.low_rank.tasks import Information, Task
@@ -59,13 +74,21 @@ NEGLIGIBLE = 1e-13
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    floor: float = tuned(0.1, "What the first weights give to directions that W does not have, ...", below=1)
+    floor: float = tuned(
+        0.1, "What the first weights give to directions that W does not have, ...", below=1
+    )
     fall: float = tuned(0.5, "... and how much of that every later stage leaves of it.", below=1)
     growth: float = tuned(
-        1.25, "How much larger a stage's ball is than W of the stage before, in its norm.", above=1, below=2, costs=2.0
+        1.25,
+        "How much larger a stage's ball is than W of the stage before, in its norm.",
+        above=1,
+        below=2,
+        costs=2.0,
     )
     rounds_of_stage: int = tuned(
-        4, "Rounds of every stage but the last: what they leave open, the next one mends.", costs=2.5
+        4,
+        "Rounds of every stage but the last: what they leave open, the next one mends.",
+        costs=2.5,
     )
 
 
@@ -90,9 +113,13 @@ class State:
     beta: FloatArray
     """The intercept beside centred columns, if it follows W; else empty."""
     pairs: FloatArray
-    """The last inner steps on U and V, and by how much they changed the slope: one pair of rows each."""
+    """The last inner steps on U and V, and by how much they changed the slope: one pair of rows
+    each.
+    """
     before: FloatArray
-    """The matrix of the stage before, which weighs the ball: U, s and V are then of Z (`tasks.weighted`)."""
+    """The matrix of the stage before, which weighs the ball: U, s and V are then of Z
+    (`tasks.weighted`).
+    """
     stage: int
 
 
@@ -104,10 +131,14 @@ class DfwSubspace(Method[State, Problem[Task]]):
     split: ClassVar[str] = "samples"
     family: ClassVar[str] = "low-rank"
     summary: ClassVar[str] = (
-        "fully corrective Frank-Wolfe for low rank: the best matrix in the space of all atoms so far"
+        "fully corrective Frank-Wolfe for low rank: the best matrix in the space of all atoms so "
+        "far"
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="products of your gradient with a few vectors, one number per column or class, as part of a sum",
+        sent=(
+            "products of your gradient with a few vectors, one number per column or class, as "
+            "part of a sum"
+        ),
         learned="a few combinations of weighted sums of your rows in each round",
         secure=TOTALS,
         most=lambda case: _most(case),
@@ -121,13 +152,19 @@ class DfwSubspace(Method[State, Problem[Task]]):
     block: int = 10
     """How many power vectors a round adds."""
     begin: str = "auto"
-    """Where power iterations begin: at "random", from the "previous" block, or "auto": that, if it is a block."""
+    """Where power iterations begin: at "random", from the "previous" block, or "auto": that, if it
+    is a block.
+    """
     space: int = 50
-    """Up to how many columns U and V keep directions that W does not use now; beyond, they keep only W's own."""
+    """Up to how many columns U and V keep directions that W does not use now; beyond, they keep
+    only W's own.
+    """
     inner: int = 10
     """Steps inside the spaces a round, for tasks that are not quadratic."""
     information: str = "auto"
-    """What agents keep: "dense" (d × m matrices), "implicit" (nothing larger than their data), or what costs less."""
+    """What agents keep: "dense" (d × m matrices), "implicit" (nothing larger than their data), or
+    what costs less.
+    """
     stages: int = 1
     """As many as the problem says."""
 
@@ -153,7 +190,9 @@ class DfwSubspace(Method[State, Problem[Task]]):
             raise UnknownName("beginning of dfw-subspace", self.begin, BEGINNINGS)
 
     @classmethod
-    def score(cls, problem: Problem[Task], network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
+    def score(
+        cls, problem: Problem[Task], network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str]:
         return 1.0, "corrective steps reach small gaps in few rounds"
 
     def start(self, agent: Agent[Problem[Task]]) -> Protocol[State]:
@@ -209,13 +248,18 @@ class DfwSubspace(Method[State, Problem[Task]]):
         grown = backend(image).beside(image, information.image(Qu))
         sums, M, at = yield from _enlarged(information, state, basis, grown, grown_right)
         if agent.problem.loss.exact:
-            # F is its own quadratic model: one small problem, and the new slope follows without a message.
+            # F is its own quadratic model: one small problem, and the new slope follows without a
+            # message.
             best = shared_result(sums, best_in_ball, at.slope, M, at.S, radius(agent))
             at = replace(at, S=best, slope=at.slope + M @ (best - at.S))
         else:
-            at = yield from corrected(agent, information, basis, grown, grown_right, at, M, self.inner)
+            at = yield from corrected(
+                agent, information, basis, grown, grown_right, at, M, self.inner
+            )
         kept = block if self._goes_on else np.zeros((0, 0))
-        return self._turned(replace(state, block=kept), information.dtype, basis, grown_right, at, M)
+        return self._turned(
+            replace(state, block=kept), information.dtype, basis, grown_right, at, M
+        )
 
     def _stage(self, agent: Agent[Problem[Task]], state: State, t: int) -> Protocol[State]:
         """The State of this round's stage: the next one weighs the ball by the matrix before."""
@@ -230,8 +274,14 @@ class DfwSubspace(Method[State, Problem[Task]]):
     def _powers(
         self, agent: Agent[Problem[Task]], information: Information, state: State, t: int
     ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
-        """Power iterations with a block of vectors: the last products from both sides, and the block."""
-        block = agent.common_random(t).standard_normal((len(state.U), self.block)).astype(information.dtype)
+        """Power iterations with a block of vectors: the last products from both sides, and the
+        block.
+        """
+        block = (
+            agent.common_random(t)
+            .standard_normal((len(state.U), self.block))
+            .astype(information.dtype)
+        )
         if self._goes_on and state.block.size:
             block[:, : state.block.shape[1]] = state.block[:, : self.block]
         for _ in range(power_iterations(self.power, t - 1, self.log_factor)):
@@ -241,12 +291,20 @@ class DfwSubspace(Method[State, Problem[Task]]):
         return left, right, block
 
     def _turned(
-        self, state: State, dtype: np.dtype[Any], basis: FloatArray, right: FloatArray, at: Place, M: FloatArray
+        self,
+        state: State,
+        dtype: np.dtype[Any],
+        basis: FloatArray,
+        right: FloatArray,
+        at: Place,
+        M: FloatArray,
     ) -> State:
         """The State at that place, in the singular vectors of its matrix."""
         P, values, Qt = np.linalg.svd(at.S)
         values = values[values > NEGLIGIBLE * values[:1].sum()]
-        P, Q = (side if side.shape[1] <= self.space else side[:, : len(values)] for side in (P, Qt.T))
+        P, Q = (
+            side if side.shape[1] <= self.space else side[:, : len(values)] for side in (P, Qt.T)
+        )
         return State(
             (basis @ P).astype(dtype),
             values,
@@ -262,7 +320,9 @@ class DfwSubspace(Method[State, Problem[Task]]):
         )
 
     def point(self, agent: Agent[Problem[Task]], state: State) -> Point:
-        w = put_together(agent, *self._factors(agent, state), state.beta if state.beta.size else None)
+        w = put_together(
+            agent, *self._factors(agent, state), state.beta if state.beta.size else None
+        )
         return Point(w, state.before if state.before.size else None)
 
     def _factors(self, agent: Agent[Problem[Task]], state: State) -> tuple[FloatArray, FloatArray]:
@@ -320,7 +380,9 @@ def _most(case: Case) -> Counts | None:
     powers = power * block * (d + m)
     enlarged = (p + a) * a + p * b + a * (q + b) + p * q
     inside = 0 if task.exact else (1 + DfwSubspace.inner) * ((p + a) * (q + b) + 1)
-    return 2 + 2 * power + (0 if task.exact else 1 + DfwSubspace.inner), placed + powers + enlarged + inside
+    return 2 + 2 * power + (
+        0 if task.exact else 1 + DfwSubspace.inner
+    ), placed + powers + enlarged + inside
 
 
 def _enlarged(

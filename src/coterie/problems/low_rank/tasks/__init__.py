@@ -1,4 +1,5 @@
-"""Tasks: what a low-rank matrix is fitted to, one file each, found by name. A task stands where a loss does, beside a
+"""Tasks: what a low-rank matrix is fitted to, one file each, found by name. A task stands where a
+loss does, beside a
 penalty on matrices:
 
     Problem(loss="multinomial", penalty="traceball", radius=30.0)
@@ -13,11 +14,15 @@ from coterie.problems.low_rank.tasks.task import Information, Means, Task
 
 __all__ = ["TASKS", "Information", "Means", "Task", "task"]
 
-TASKS: Catalogue[Task] = Catalogue("coterie.problems.low_rank.tasks", Task, "task for a low-rank model")
+TASKS: Catalogue[Task] = Catalogue(
+    "coterie.problems.low_rank.tasks", Task, "task for a low-rank model"
+)
 
 
 def task(name: str | Task, **parameters: Any) -> Task:
-    """The task of that name with its parameters, e.g. `task("completion", shape=(100, 50))`; a `Task` stays itself."""
+    """The task of that name with its parameters, e.g. `task("completion", shape=(100, 50))`; a
+    `Task` stays itself.
+    """
     if isinstance(name, Task):
         return name
     return TASKS[name](**parameters)

@@ -1,16 +1,19 @@
-"""Matrix completion: F(W) = ½ Σ over observed entries (i, l) of (W_il − y)², given as pairs (i, l) in X, with y beside.
+"""Matrix completion: F(W) = ½ Σ over observed entries (i, l) of (W_il − y)², given as pairs (i, l)
+in X, with y beside.
 
     ∇F_j(W) has W_il − y at the observed entries and 0 elsewhere: it is kept as a sparse matrix
 
 With an intercept, numbers a of every row and b of every column are added to W, which follow it:
 
-    ∂F_j/∂a_i = Σ over the entries of row i of s (W_il + a_i + b_l − y),   ∂²F_j (x, z)_i = Σ s (x_i + z_l),   ≼ 2 Σ s
+    ∂F_j/∂a_i = Σ over the entries of row i of s (W_il + a_i + b_l − y),   ∂²F_j (x, z)_i = Σ s (x_i
+    + z_l),   ≼ 2 Σ s
 
-and columns alike. They begin with the mean of a row's entries (of all entries, if it has none), and then that of what
-is left of a column's. All parties agree on them by sums.
+and columns alike. They begin with the mean of a row's entries (of all entries, if it has none), and
+then that of what is left of a column's. All parties agree on them by sums.
 
-An entry that was observed twice counts twice. Sample weights multiply the squares. Nobody's entry is observed by many
-others, so the curvature is at most Σ_j (the most that one entry weighs at agent j).
+An entry that was observed twice counts twice. Sample weights multiply the squares. Nobody's entry
+is observed by many others, so the curvature is at most Σ_j (the most that one entry weighs at agent
+j).
 """
 
 from __future__ import annotations
@@ -42,37 +45,52 @@ class Completion(Task):
     shape: tuple[int, int] | None = None
     """(rows, columns) of the matrix."""
     stages: int = 1
-    """How many convex problems are solved one after the other; in each after the first, the trace norm is weighed by
-    the matrix before, so that large singular values are hardly shrunk (`tasks.weighted`). 4 are enough."""
+    """How many convex problems are solved one after the other; in each after the first, the trace
+    norm is weighed by the matrix before, so that large singular values are hardly shrunk
+    (`tasks.weighted`). 4 are enough.
+    """
 
     def __post_init__(self) -> None:
         whole_number("completion: stages", self.stages)
         sizes = () if self.shape is None else tuple(self.shape)
-        if len(sizes) != 2 or not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
+        if len(sizes) != 2 or not all(
+            isinstance(size, int | np.integer) and size > 0 for size in sizes
+        ):
             raise InvalidProblem(
-                f"completion needs the shape of the matrix, e.g. Problem('completion', 'traceball', radius=5.0, "
+                "completion needs the shape of the matrix, e.g. Problem('completion', "
+                "'traceball', radius=5.0, "
                 f"shape=(1000, 200)), not {self.shape!r}."
             )
         object.__setattr__(self, "shape", (int(sizes[0]), int(sizes[1])))
 
     def settings(self) -> dict[str, Any]:
         """As ever, without stages, if there is one."""
-        return {name: value for name, value in super().settings().items() if (name, value) != ("stages", 1)}
+        return {
+            name: value
+            for name, value in super().settings().items()
+            if (name, value) != ("stages", 1)
+        }
 
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
         refuse_empty(tables)
         for table in tables:
             self.places(table)
             if table.y is None or table.y.ndim != 1 or table.y.dtype.kind in "US":
-                raise InvalidData(f"party {table.name!r}: completion takes one number per observed entry as y.")
+                raise InvalidData(
+                    f"party {table.name!r}: completion takes one number per observed entry as y."
+                )
         return list(tables), None
 
     def places(self, table: Table) -> npt.NDArray[np.intp]:
-        """The pairs of a table as rows and columns of the matrix; refuses what is no place in it."""
+        """The pairs of a table as rows and columns of the matrix; refuses what is no place in
+        it.
+        """
         if is_sparse(table.X) or table.d != 2:
             raise InvalidData(
-                f"party {table.name!r}: completion takes X as pairs (row, column) of entries, but X is "
-                f"{'sparse' if is_sparse(table.X) else 'dense'} with {table.d} columns. Give a dense array of shape "
+                f"party {table.name!r}: completion takes X as pairs (row, column) of entries, but "
+                "X is "
+                f"{'sparse' if is_sparse(table.X) else 'dense'} with {table.d} columns. Give a "
+                "dense array of shape "
                 "(n, 2); the values of observed entries are y."
             )
         outside = (np.floor(table.X) != table.X) | (table.X < 0) | (np.array(self._size) <= table.X)
@@ -111,10 +129,14 @@ class Completion(Task):
     def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
         values, weights = np.split(sums, 2)
         otherwise = values.sum() / total if left is None else 0.0
-        means: FloatArray = np.divide(values, weights, out=np.full(len(values), otherwise), where=weights > 0)
+        means: FloatArray = np.divide(
+            values, weights, out=np.full(len(values), otherwise), where=weights > 0
+        )
         return means
 
-    def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
+    def stats(
+        self, table: Table, information: str = "auto", means: Means | None = None
+    ) -> Information:
         return _Entries(table, self._size, information == "dense", means)
 
     def blocks(self, table: Table) -> Iterator[Table]:
@@ -124,12 +146,15 @@ class Completion(Task):
 class _Entries(Information):
     b: FloatArray | None = None
 
-    def __init__(self, table: Table, size: tuple[int, int], dense: bool, means: Means | None = None):
+    def __init__(
+        self, table: Table, size: tuple[int, int], dense: bool, means: Means | None = None
+    ):
         assert table.y is not None
         pairs = table.X.astype(np.intp)
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         self.rows, self.columns = pairs[order].T
-        # Single precision where the pairs have it, as of any X. Given labels keep their digits beside their means.
+        # Single precision where the pairs have it, as of any X. Given labels keep their digits
+        # beside their means.
         self.given = table.y[order]
         self.dtype = np.result_type(table.X.dtype, np.float32)
         self.y = self.given.astype(self.dtype)
@@ -138,7 +163,12 @@ class _Entries(Information):
         else:
             self.s = table.weights[order].astype(self.dtype)
         self.pattern = sp.csr_array(
-            (np.zeros_like(self.y), self.columns, np.searchsorted(self.rows, np.arange(size[0] + 1))), shape=size
+            (
+                np.zeros_like(self.y),
+                self.columns,
+                np.searchsorted(self.rows, np.arange(size[0] + 1)),
+            ),
+            shape=size,
         )
         self.dense = dense
         self.values = np.zeros_like(self.y)
@@ -159,7 +189,9 @@ class _Entries(Information):
 
     def gradient_of_intercept(self) -> FloatArray:
         slope = self.s * (self.values - self.y)
-        return np.concatenate([self._by_row_and_column(slope), 2.0 * self._by_row_and_column(self.s)])
+        return np.concatenate(
+            [self._by_row_and_column(slope), 2.0 * self._by_row_and_column(self.s)]
+        )
 
     def curvature_of_intercept(self, x: FloatArray) -> FloatArray:
         a, b = apart(x, self.pattern.shape[0])
@@ -174,7 +206,9 @@ class _Entries(Information):
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         image = self.image(left) if image is None else image
-        self.values = np.einsum("ik,ik->i", image, right[self.columns]).astype(self.dtype, copy=False)
+        self.values = np.einsum("ik,ik->i", image, right[self.columns]).astype(
+            self.dtype, copy=False
+        )
         self._refresh()
 
     def times(self, v: FloatArray) -> FloatArray:

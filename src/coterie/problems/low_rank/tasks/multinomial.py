@@ -1,19 +1,24 @@
-"""Multinomial logistic regression: F(W) = Σ_i (log Σ_l exp(x_iᵀw_l) − x_iᵀw_{y_i}), one column of W per class
-(equation (5) of the paper).
+"""Multinomial logistic regression: F(W) = Σ_i (log Σ_l exp(x_iᵀw_l) − x_iᵀw_{y_i}), one column of W
+per class (equation (5) of the paper).
 
     ∇F_j(W) = X_jᵀ (P_j − H_j),   P = softmax of the rows of X W,   H the indicator of the labels
 
-| information | keeps                                         | a product        | a move               |
+| information | keeps                                         | a product        | a move
+|
 |-------------|-----------------------------------------------|------------------|----------------------|
-| dense       | as below, and the gradient, d × m             | O(d m)           | O(n_j d m)           |
-| implicit    | X_j, the scores A_j = X_j W, and P_j          | O(n_j (d + m))   | O(n_j m) and X_j u   |
+| dense       | as below, and the gradient, d × m             | O(d m)           | O(n_j d m)
+              |
+| implicit    | X_j, the scores A_j = X_j W, and P_j          | O(n_j (d + m))   | O(n_j m) and X_j
+              u   |
 
-X_j u is known from the last power iteration, so a move and a line search make no pass over the features. The second
-derivative of log Σ exp is at most ½, so ½ XᵀX bounds the curvature. Sample weights s multiply the rows of P − H.
+X_j u is known from the last power iteration, so a move and a line search make no pass over the
+features. The second derivative of log Σ exp is at most ½, so ½ XᵀX bounds the curvature. Sample
+weights s multiply the rows of P − H.
 
 With an intercept, X_j is without the means of all parties, P = softmax of the rows of A + 1bᵀ, and
 
-    ∂F_j/∂b = Σ_i s_i (p_i − h_i),   ∂²F_j/∂b² x = Σ_i s_i p_i∘(x − ⟨p_i, x⟩),   at most Σ_i s_i p_i on the diagonal
+    ∂F_j/∂b = Σ_i s_i (p_i − h_i),   ∂²F_j/∂b² x = Σ_i s_i p_i∘(x − ⟨p_i, x⟩),   at most Σ_i s_i p_i
+                                     on the diagonal
 """
 
 from __future__ import annotations
@@ -27,7 +32,14 @@ import numpy.typing as npt
 
 from coterie.data import Table, encode_classes
 from coterie.numerics.arrays import FloatArray, host
-from coterie.problems.low_rank.tasks.task import Information, Means, OnBackend, Task, column_sums, refuse_empty
+from coterie.problems.low_rank.tasks.task import (
+    Information,
+    Means,
+    OnBackend,
+    Task,
+    column_sums,
+    refuse_empty,
+)
 
 NEVER = -1000.0
 """The intercept of a class that nobody has seen: its probability is 0."""
@@ -71,7 +83,9 @@ class Multinomial(Task):
     def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
         if left is None:
             return column_sums(table)
-        return np.bincount(np.asarray(host(table.y)).astype(np.intp), table.weights, self.outputs).astype(float)
+        return np.bincount(
+            np.asarray(host(table.y)).astype(np.intp), table.weights, self.outputs
+        ).astype(float)
 
     def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
         if left is None:
@@ -79,7 +93,9 @@ class Multinomial(Task):
         logarithms: FloatArray = np.log(sums / total, out=np.full(len(sums), NEVER), where=sums > 0)
         return logarithms
 
-    def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
+    def stats(
+        self, table: Table, information: str = "auto", means: Means | None = None
+    ) -> Information:
         # A dense move costs n_j d m and saves no memory: only worth it when asked for.
         return _Softmax(table, self.size(table)[1], information == "dense", means)
 
@@ -153,7 +169,9 @@ class _Softmax(OnBackend):
             return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
         x = self.image(u)
         x = self.backend.scaled_rows(x, self.weights) if self.weighted else x
-        return self.backend.to_numpy(self.backend.adjoint(self.P, x) - self.backend.count(self.labels, x, self.classes))
+        return self.backend.to_numpy(
+            self.backend.adjoint(self.P, x) - self.backend.count(self.labels, x, self.classes)
+        )
 
     def _residual(self) -> Any:
         """s∘(P − H)."""
@@ -172,12 +190,16 @@ class _Softmax(OnBackend):
         return self._gram_square(self._residual())
 
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
-        self.backend.softmax(self.A, self.P, gamma, scale, self.image(u), self.backend.here(v), self._b)
+        self.backend.softmax(
+            self.A, self.P, gamma, scale, self.image(u), self.backend.here(v), self._b
+        )
         self._refresh()
 
     def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
         x, local = self.image(u), self.backend.here(v)
-        return self.backend.softmax_gradients(self.A, self.labels, self.weights, gamma, scale, x, local, self._b)
+        return self.backend.softmax_gradients(
+            self.A, self.labels, self.weights, gamma, scale, x, local, self._b
+        )
 
     def loss(self) -> float:
         return self.backend.cross_entropy(self.A, self.labels, self.weights, self._b)

@@ -1,15 +1,19 @@
-"""Multi-task least squares: F(W) = ½ ‖X W − Y‖²_F, one column of Y per task (equation (4) of the paper).
+"""Multi-task least squares: F(W) = ½ ‖X W − Y‖²_F, one column of Y per task (equation (4) of the
+paper).
 
     ∇F_j(W) = X_jᵀ (X_j W − Y_j)
 
-| information | keeps                                             | a product        | a move           |
+| information | keeps                                             | a product        | a move
+|
 |-------------|---------------------------------------------------|------------------|------------------|
-| dense       | X_jᵀX_j, X_jᵀY_j and the gradient, d × m          | O(d m)           | O(d² + d m)      |
-| implicit    | X_j, Y_j and the residual R_j = X_j W − Y_j       | O(n_j (d + m))   | O(n_j (d + m))   |
+| dense       | X_jᵀX_j, X_jᵀY_j and the gradient, d × m          | O(d m)           | O(d² + d m)
+              |
+| implicit    | X_j, Y_j and the residual R_j = X_j W − Y_j       | O(n_j (d + m))   | O(n_j (d +
+              m))   |
 
-Both follow q = ‖X_j W‖² and c = ⟨Y_j, X_j W⟩, so that a line search costs one product more and no pass over the
-features. Sample weights s scale the rows of X_j and Y_j by √s. With an intercept X_j and Y_j are without the means of
-all parties, and the best intercept beside them is 0 for every W.
+Both follow q = ‖X_j W‖² and c = ⟨Y_j, X_j W⟩, so that a line search costs one product more and no
+pass over the features. Sample weights s scale the rows of X_j and Y_j by √s. With an intercept X_j
+and Y_j are without the means of all parties, and the best intercept beside them is 0 for every W.
 """
 
 from __future__ import annotations
@@ -24,7 +28,14 @@ import numpy.typing as npt
 from coterie.data import Table
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, is_sparse
-from coterie.problems.low_rank.tasks.task import Information, Means, OnBackend, Task, column_sums, refuse_empty
+from coterie.problems.low_rank.tasks.task import (
+    Information,
+    Means,
+    OnBackend,
+    Task,
+    column_sums,
+    refuse_empty,
+)
 
 DENSE_SIZE = 1 << 24
 """Dense information is chosen only if its matrices have at most this many entries."""
@@ -46,16 +57,22 @@ class MultiTask(Task):
             if table.y is None or table.y.ndim != 2:
                 shape = None if table.y is None else tuple(table.y.shape)
                 raise InvalidData(
-                    f"party {table.name!r}: squared with traceball fits several numbers per row, but the labels have "
-                    f"shape {shape}. Give Y of shape (n, m); for one number per row use penalty='l1ball' or 'l2'."
+                    f"party {table.name!r}: squared with traceball fits several numbers per row, "
+                    "but the labels have "
+                    f"shape {shape}. Give Y of shape (n, m); for one number per row use "
+                    "penalty='l1ball' or 'l2'."
                 )
             if table.y.dtype.kind in "US":
-                raise InvalidData(f"party {table.name!r}: the labels are text. Use loss='multinomial' for classes.")
+                raise InvalidData(
+                    f"party {table.name!r}: the labels are text. Use loss='multinomial' for "
+                    "classes."
+                )
             columns[table.name] = table.y.shape[1]
             first, count = next(iter(columns.items()))
             if columns[table.name] != count:
                 raise InvalidData(
-                    f"party {table.name!r} has {columns[table.name]} columns of labels, but party {first!r} has "
+                    f"party {table.name!r} has {columns[table.name]} columns of labels, but party "
+                    f"{first!r} has "
                     f"{count}. Give every party the same ones."
                 )
         return list(tables), None
@@ -68,7 +85,9 @@ class MultiTask(Task):
             return column_sums(table)
         return column_sums(replace(table, X=table.y))
 
-    def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
+    def stats(
+        self, table: Table, information: str = "auto", means: Means | None = None
+    ) -> Information:
         d, m = self.size(table)
         if information == "auto":
             small = d * max(d, m) <= DENSE_SIZE
@@ -115,14 +134,20 @@ class _LeastSquares(OnBackend):
         square, with_scores, with_labels = self._atom(u, v)
         self._advance(gamma, scale, u, v)
         keep = 1.0 - gamma
-        self.q = keep * keep * self.q + 2.0 * gamma * keep * scale * with_scores + (gamma * scale) ** 2 * square
+        self.q = (
+            keep * keep * self.q
+            + 2.0 * gamma * keep * scale * with_scores
+            + (gamma * scale) ** 2 * square
+        )
         self.c = keep * self.c + gamma * scale * with_labels
         self._known = None
 
     _known: tuple[FloatArray, FloatArray, tuple[float, float, float]] | None = None
 
     def _atom(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
-        """‖X u vᵀ‖², ⟨X W, X u vᵀ⟩ and ⟨Y, X u vᵀ⟩; a move finds those of the line search before it."""
+        """‖X u vᵀ‖², ⟨X W, X u vᵀ⟩ and ⟨Y, X u vᵀ⟩; a move finds those of the line search before
+        it.
+        """
         if self._known is None or self._known[0] is not u or self._known[1] is not v:
             self._known = (u, v, self._measure(u, v))
         return self._known[2]
@@ -212,7 +237,9 @@ class _Dense(_LeastSquares):
         self.G = image @ local(right).T
         # q = ⟨W, X ᵀX W⟩ and c = ⟨W, XᵀY⟩ for W = left rightᵀ
         self.q = self.backend.total(local(left).T @ image, local(right).T @ local(right))
-        self.c = self.backend.total(local(left).T @ (self.C @ local(right)), local(np.eye(left.shape[1])))
+        self.c = self.backend.total(
+            local(left).T @ (self.C @ local(right)), local(np.eye(left.shape[1]))
+        )
         self.G -= self.C
         self._known = None
 
@@ -236,7 +263,8 @@ class _Dense(_LeastSquares):
         return square, with_gradient + with_labels, with_labels
 
     def _advance(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
-        # ∇F_j ← (1 − γ) ∇F_j + γ (scale·XᵀX u vᵀ − XᵀY)                                                   appendix B
+        # ∇F_j ← (1 − γ) ∇F_j + γ (scale·XᵀX u vᵀ − XᵀY)
+        # appendix B
         self.backend.blend(self.G, self.C, gamma, scale, self.image(u), self.backend.here(v))
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:

@@ -1,20 +1,29 @@
-"""What every task can do: learn a d × m matrix W from the samples of many agents, F(W) = Σ_j F_j(W).
+"""What every task can do: learn a d × m matrix W from the samples of many agents, F(W) = Σ_j
+F_j(W).
 
-The four functions that the paper asks of a task (Zheng, Bellet, Gallinari, section 3.3), in our words:
+The four functions that the paper asks of a task (Zheng, Bellet, Gallinari, section 3.3), in our
+words:
 
-| paper        | code                  | meaning                                                                       |
+| paper        | code                  | meaning
+               |
 |--------------|-----------------------|-------------------------------------------------------------------------------|
-| `stats`      | `Task.stats`          | the sufficient information of one agent, an `Information`                     |
-| `update`     | `Information.move`    | W ← (1 − γ) W + γ·scale·u vᵀ, without forming W                               |
-| `linesearch` | `Information.slopes`  | φ'(γ), φ''(γ) for φ(γ) = F_j((1 − γ) W + γ·scale·u vᵀ): summed, they give γ   |
-| `loss`       | `Information.loss`    | F_j(W): a sum over samples, never a mean                                      |
+| `stats`      | `Task.stats`          | the sufficient information of one agent, an `Information`
+               |
+| `update`     | `Information.move`    | W ← (1 − γ) W + γ·scale·u vᵀ, without forming W
+               |
+| `linesearch` | `Information.slopes`  | φ'(γ), φ''(γ) for φ(γ) = F_j((1 − γ) W + γ·scale·u vᵀ):
+                                       summed, they give γ   |
+| `loss`       | `Information.loss`    | F_j(W): a sum over samples, never a mean
+               |
 
-An `Information` also multiplies ∇F_j(W) by vectors. In its "dense" form it keeps d × m matrices, in the "implicit" form
-(the paper's "low-rank") nothing larger than the agent's own n_j × (d + m) numbers.
+An `Information` also multiplies ∇F_j(W) by vectors. In its "dense" form it keeps d × m matrices, in
+the "implicit" form (the paper's "low-rank") nothing larger than the agent's own n_j × (d + m)
+numbers.
 
-With an intercept the scores are (X − 1x̄ᵀ) W + 1bᵀ, with `Means` that all parties agree on; X is never written down
-without its means. For least squares b is the mean of the labels, whatever W is; for classes, and for entries with a
-number of every row and column, it follows W (`certificate.intercepts`).
+With an intercept the scores are (X − 1x̄ᵀ) W + 1bᵀ, with `Means` that all parties agree on; X is
+never written down without its means. For least squares b is the mean of the labels, whatever W is;
+for classes, and for entries with a number of every row and column, it follows W
+(`certificate.intercepts`).
 """
 
 from __future__ import annotations
@@ -43,13 +52,18 @@ class Means(NamedTuple):
     """What an intercept takes off at W = 0, from all parties together."""
 
     left: FloatArray
-    """x̄, the mean of every column of X; for entries, what every row of the matrix has in common."""
+    """x̄, the mean of every column of X; for entries, what every row of the matrix has in common.
+    """
     right: FloatArray
-    """b at W = 0: the mean of every label, or the logarithm of every class's share; for entries, of every column."""
+    """b at W = 0: the mean of every label, or the logarithm of every class's share; for entries, of
+    every column.
+    """
 
 
 class Information(ABC):
-    """What one agent keeps of its samples and of the current W. Vectors may be blocks: (m,) or (m, k)."""
+    """What one agent keeps of its samples and of the current W. Vectors may be blocks: (m,) or (m,
+    k).
+    """
 
     dtype: np.dtype[Any]
     """The precision of its messages."""
@@ -106,7 +120,9 @@ class Information(ABC):
 
     @abstractmethod
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        """The last `new` columns of a matrix M_j with F_j(U S Vᵀ) − its linear part ≤ ½⟨S, M_j S⟩, U = `basis`."""
+        """The last `new` columns of a matrix M_j with F_j(U S Vᵀ) − its linear part ≤ ½⟨S, M_j S⟩,
+        U = `basis`.
+        """
 
     @abstractmethod
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
@@ -126,9 +142,11 @@ class Information(ABC):
 
 
 class OnBackend(Information):
-    """An `Information` whose large arrays are where those of the data are; it knows the last image that it computed.
+    """An `Information` whose large arrays are where those of the data are; it knows the last image
+    that it computed.
 
-    Where columns are centred, the linear map is X̃ = X − 1x̄ᵀ, as a product with X and one of a single column.
+    Where columns are centred, the linear map is X̃ = X − 1x̄ᵀ, as a product with X and one of a
+    single column.
     """
 
     X: Any
@@ -186,7 +204,8 @@ class Task(Fit):
 
     name: ClassVar[str]
     kind: ClassVar[str]
-    """"numbers" (rows of them), "classes" (one label per row) or "entries" (of the matrix itself)."""
+    """"numbers" (rows of them), "classes" (one label per row) or "entries" (of the matrix itself).
+    """
     exact: ClassVar[bool]
     """Whether F is the quadratic that `curvature` says, and not only below it."""
     quadratic: ClassVar[bool]
@@ -194,13 +213,17 @@ class Task(Fit):
     smooth: ClassVar[bool] = True
     """Whether there is no kink, as of a `Loss`."""
     stages = 1
-    """How many problems are solved one after the other, each in a ball that the matrix before weighs."""
+    """How many problems are solved one after the other, each in a ball that the matrix before
+    weighs.
+    """
     block_rows: ClassVar[int] = 8192
     """How many samples a certificate looks at together."""
 
     @abstractmethod
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
-        """The tables checked (errors name the party), with labels as `stats` takes them, and the classes, if any."""
+        """The tables checked (errors name the party), with labels as `stats` takes them, and the
+        classes, if any.
+        """
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Task:
         """This task with what all tables together said."""
@@ -221,30 +244,41 @@ class Task(Fit):
         """The same, of rows with so many columns and labels."""
 
     @abstractmethod
-    def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
-        """The sufficient information of one agent, at W = 0; "dense", "implicit", or what costs less.
+    def stats(
+        self, table: Table, information: str = "auto", means: Means | None = None
+    ) -> Information:
+        """The sufficient information of one agent, at W = 0; "dense", "implicit", or what costs
+        less.
 
         With `means` there is an intercept.
         """
 
     def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
-        """What the means follow from: Σ s x of every column; then, as these are known, Σ s y of every column of W."""
+        """What the means follow from: Σ s x of every column; then, as these are known, Σ s y of
+        every column of W.
+        """
         raise NotImplementedError
 
     def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
-        """The left means, and then the right ones, from the `sums` of all parties and the weight of their rows."""
+        """The left means, and then the right ones, from the `sums` of all parties and the weight of
+        their rows.
+        """
         return sums / total
 
     def blocks(self, table: Table) -> Iterator[Table]:
         """The table a few rows at a time."""
         rows = (
-            max(self.block_rows, DEVICE_NUMBERS // sum(self.size(table))) if backend(table.X).fast else self.block_rows
+            max(self.block_rows, DEVICE_NUMBERS // sum(self.size(table)))
+            if backend(table.X).fast
+            else self.block_rows
         )
         for start in range(0, table.n, rows):
             yield table.take_rows(np.arange(start, min(start + rows, table.n)))
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters as plain values: what `task(**settings)` needs to make this task again."""
+        """Name and parameters as plain values: what `task(**settings)` needs to make this task
+        again.
+        """
         return {"name": self.name, **asdict(self)}
 
 
@@ -259,4 +293,6 @@ def refuse_empty(tables: Sequence[Table]) -> None:
     """Every party of a low-rank problem needs rows: its gradient has directions of its own."""
     for table in tables:
         if table.n == 0:
-            raise InvalidData(f"party {table.name!r} has no rows. Leave it out, or split over fewer agents.")
+            raise InvalidData(
+                f"party {table.name!r} has no rows. Leave it out, or split over fewer agents."
+            )

@@ -1,12 +1,15 @@
-"""A trace norm that is weighed by a matrix known before, so that what that matrix has large is hardly shrunk again.
+"""A trace norm that is weighed by a matrix known before, so that what that matrix has large is
+hardly shrunk again.
 
-    W = A Z B,   ‖Z‖_* ≤ r,   A = τ (U diag(s/s₁) Uᵀ + εI)^½,   B = τ (V diag(s/s₁) Vᵀ + εI)^½,   W₀ = U diag(s) Vᵀ
+    W = A Z B,   ‖Z‖_* ≤ r,   A = τ (U diag(s/s₁) Uᵀ + εI)^½,   B = τ (V diag(s/s₁) Vᵀ + εI)^½,   W₀
+                 = U diag(s) Vᵀ
 
-For given W₀, ε and τ this is a convex problem in Z, or in W; one after the other they are the steps by which Mohan and
-Fazel (2012) minimise a smooth rank. τ² = c Σ_k s_k / (s_k/s₁ + ε) / r makes W₀ a c-th part of the way to the edge.
+For given W₀, ε and τ this is a convex problem in Z, or in W; one after the other they are the steps
+by which Mohan and Fazel (2012) minimise a smooth rank. τ² = c Σ_k s_k / (s_k/s₁ + ε) / r makes W₀ a
+c-th part of the way to the edge.
 
-A and B are a multiple of the identity and a matrix of low rank. An agent multiplies by them: messages are as large as
-without weights.
+A and B are a multiple of the identity and a matrix of low rank. An agent multiplies by them:
+messages are as large as without weights.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from coterie.numerics.factors import apart, decomposed, stacked
 from coterie.problems.low_rank.tasks.task import Information
 
 NEGLIGIBLE = 1e-2
-"""Singular values of W₀ below this part of the largest weigh nothing: beside ε they are hardly seen."""
+"""Singular values of W₀ below this part of the largest weigh nothing: beside ε they are hardly
+seen.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,13 @@ class Weights:
         if before is None or before.size <= 2:
             return None
         floor, unit = before[:2].astype(float)
-        if (before.size - 2) % sum(shape) or not (np.isfinite(before).all() and floor > 0 and unit > 0):
-            raise InvalidInput("that is no matrix of the stage before; use the certificate of a run on this problem.")
+        if (before.size - 2) % sum(shape) or not (
+            np.isfinite(before).all() and floor > 0 and unit > 0
+        ):
+            raise InvalidInput(
+                "that is no matrix of the stage before; use the certificate of a run on this "
+                "problem."
+            )
         U, s, V = decomposed(*apart(before[2:].astype(float).reshape(sum(shape), -1), shape[0]))
         if s[0] > 0:
             squares = unit * (s / s[0] + floor)
@@ -65,7 +75,9 @@ class Weights:
         return image.astype(X.dtype, copy=False)
 
 
-def weighing(left: FloatArray, right: FloatArray, radius: float, floor: float, growth: float) -> FloatArray:
+def weighing(
+    left: FloatArray, right: FloatArray, radius: float, floor: float, growth: float
+) -> FloatArray:
     """ε, τ² and W₀ = left rightᵀ as one vector: what of W₀ weighs something, and nothing else."""
     U, s, V = decomposed(left.astype(float), right.astype(float), NEGLIGIBLE)
     if not s.sum() > 0:
@@ -118,10 +130,16 @@ class Weighted(Information):
         E = w.size**2 - square
         GV, GU = self.of.times(w.V), self.of.times_transposed(w.U)
         sides = float((E * np.square(GV)).sum() + (E * np.square(GU)).sum())
-        return square**2 * self.of.squared_norm() + square * sides + float(E @ np.square(w.U.T @ GV) @ E)
+        return (
+            square**2 * self.of.squared_norm()
+            + square * sides
+            + float(E @ np.square(w.U.T @ GV) @ E)
+        )
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        return float(self.weights.size[0]) ** 2 * self.of.curvature(self.weights.left(basis), image, new)
+        return float(self.weights.size[0]) ** 2 * self.of.curvature(
+            self.weights.left(basis), image, new
+        )
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
         return self.of.projected(self.weights.left(basis), image, self.weights.right(right))

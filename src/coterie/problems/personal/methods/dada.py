@@ -1,26 +1,38 @@
-"""Dada, "Communication-Efficient and Decentralized Multi-Task Boosting while Learning the Collaboration Graph"
-(Zantedeschi, Bellet, Tommasi): a boosted classifier for every user, and the graph of who learns from whom.
+"""Dada, "Communication-Efficient and Decentralized Multi-Task Boosting while Learning the
+Collaboration Graph" (Zantedeschi, Bellet, Tommasi): a boosted classifier for every user, and the
+graph of who learns from whom.
 
-| paper     | code                    | meaning                                                                        |
+| paper     | code                    | meaning
+            |
 |-----------|-------------------------|--------------------------------------------------------------------------------|
-| K, κ      | `agent.count`, `sample` | users; peers that are sampled in a graph step                                  |
-| α_k       | `x[HEAD:]`              | its own model: a weight for each base predictor                                |
-| d_k, w_kl | `x[0]`, `weights`       | its own degree; the weights of its neighbours `peers`                          |
-| L_k, c_k  | `x[1]` = c_k L_k        | the log-sum loss on its own rows; confidence                                   |
-| A_k       | `margins(agent)`        | y_i h_j(x_i)                                                                   |
-| γ⁽ᵗ⁾      | `gamma`                 | 2K/(t + 2K), with t the wake-ups of all                                        |
-| p, Δ      | `price`                 | the linear part of h, divided by μ                                             |
-| L_κ       | `smoothness`            | 2μ((κ + 1)/δ² + λ)                                                             |
+| K, κ      | `agent.count`, `sample` | users; peers that are sampled in a graph step
+            |
+| α_k       | `x[HEAD:]`              | its own model: a weight for each base predictor
+            |
+| d_k, w_kl | `x[0]`, `weights`       | its own degree; the weights of its neighbours `peers`
+                                      |
+| L_k, c_k  | `x[1]` = c_k L_k        | the log-sum loss on its own rows; confidence
+            |
+| A_k       | `margins(agent)`        | y_i h_j(x_i)
+            |
+| γ⁽ᵗ⁾      | `gamma`                 | 2K/(t + 2K), with t the wake-ups of all
+            |
+| p, Δ      | `price`                 | the linear part of h, divided by μ
+            |
+| L_κ       | `smoothness`            | 2μ((κ + 1)/δ² + λ)
+            |
 
-Given the graph, a user that wakes up takes one step on its own block of (1): the published Frank-Wolfe step, or by
-default a *pairwise* step, which moves weight from the worst base predictor in use to the best one by exact line search.
-Given the models, it minimises
+Given the graph, a user that wakes up takes one step on its own block of (1): the published
+Frank-Wolfe step, or by default a *pairwise* step, which moves weight from the worst base predictor
+in use to the best one by exact line search. Given the models, it minimises
 
-    h(w) = Σ_k d_k c_k L_k + μ (½ Σ_{k<l} w_kl ‖α_k − α_l‖² − Σ_k log(d_k + δ) + λ ‖w‖²)                         (3)
+    h(w) = Σ_k d_k c_k L_k + μ (½ Σ_{k<l} w_kl ‖α_k − α_l‖² − Σ_k log(d_k + δ) + λ ‖w‖²)
+    (3)
 
-over its weights to κ sampled peers: by the published gradient step (5), or by default exactly. `likeness="models"` is
-(3) as it stands. The default, `likeness="trials"`, replaces its linear part by how often the models of the two users
-are wrong on each other's rows: user k tries the model of l, which it is sent anyway, on its own rows and tells l.
+over its weights to κ sampled peers: by the published gradient step (5), or by default exactly.
+`likeness="models"` is (3) as it stands. The default, `likeness="trials"`, replaces its linear part
+by how often the models of the two users are wrong on each other's rows: user k tries the model of
+l, which it is sent anyway, on its own rows and tells l.
 """
 
 from __future__ import annotations
@@ -59,9 +71,13 @@ HEAD = 2
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    trials: float = tuned(10.0, "What a wrong answer in a trial costs, on the scale of the logarithms in h.")
+    trials: float = tuned(
+        10.0, "What a wrong answer in a trial costs, on the scale of the logarithms in h."
+    )
     remembered: int = tuned(512, "Peers of which a user remembers how its model did there.")
-    revisited: int = tuned(20, "Neighbours that a graph step asks again, at most.", "measured: Moons, two seeds")
+    revisited: int = tuned(
+        20, "Neighbours that a graph step asks again, at most.", "measured: Moons, two seeds"
+    )
     common_steps: int = tuned(30, "Steps on everybody's rows that models may begin with.")
     inner_steps: int = tuned(20, "Descent steps of a dense model in one wake-up.")
 
@@ -86,7 +102,9 @@ class State:
     changed: int = 0
     """How many entries of the model changed in the last wake-up."""
     told: FloatArray | None = None
-    """What the last wake-up tells single peers: their numbers, weights, trials, and whether the edge is new."""
+    """What the last wake-up tells single peers: their numbers, weights, trials, and whether the
+    edge is new.
+    """
     together: bool = False
     """Whether the user has begun to learn with its neighbours."""
 
@@ -101,10 +119,14 @@ class Dada(Method[State, Personal]):
     summary: ClassVar[str] = "a boosted model for every user, near those of similar users"
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
-            "your model, your loss and degree, to each neighbour, and to each party that asks to learn the graph; "
+            "your model, your loss and degree, to each neighbour, and to each party that asks to "
+            "learn the graph; "
             "and to those that you asked, how often their models are wrong on your rows"
         ),
-        learned=f"{LABELS_OF_MODEL}; with few rows, you may be recognised by the predictors that you chose",
+        learned=(
+            f"{LABELS_OF_MODEL}; with few rows, you may be recognised by the predictors that you "
+            "chose"
+        ),
         secure=NO_SUMS,
     )
     tells_labels: ClassVar[bool] = False
@@ -116,26 +138,36 @@ class Dada(Method[State, Personal]):
     graph_step: str = "exact"
     """How a row of the graph moves: "exact", or "gradient"."""
     graph_factor: float | None = None
-    """Gradient steps are this number times 1/L_κ, 1 as published; None: 1/L for the curvature L where the row is."""
+    """Gradient steps are this number times 1/L_κ, 1 as published; None: 1/L for the curvature L
+    where the row is.
+    """
     likeness: str = "trials"
     """What makes two users alike: "trials" on each other's rows, or their "models" as published."""
     schedule: str = "auto"
-    """"auto", or "paper": models start from zero again, then 20 rounds of models to 10 of the graph."""
+    """"auto", or "paper": models start from zero again, then 20 rounds of models to 10 of the
+    graph.
+    """
     sample: int = 10
     """κ: how many peers are asked in a graph step."""
     nearest: int | None = None
     """At most so many neighbours: those most alike (Remark 1); None: as many as h wants."""
     revisit: bool = True
-    """Whether a graph step also sets the weights of neighbours again, of 20 at most: two numbers more for each."""
+    """Whether a graph step also sets the weights of neighbours again, of 20 at most: two numbers
+    more for each.
+    """
     begin: str = "zeros"
-    """Where boosted models begin: at "zeros" as published, or near the "global" one, by steps on everybody's rows."""
+    """Where boosted models begin: at "zeros" as published, or near the "global" one, by steps on
+    everybody's rows.
+    """
     cache: bool = True
     """Whether users keep the models that they were sent in graph steps (Appendix C)."""
     alternations: int = 5
     """How often the graph is learned before the models are finished."""
     alone: int | None = None
     graph_rounds: int | None = None
-    """Rounds alone at first (None: 10, 2 near "global", 30 as published), and of the graph each time (20; 10)."""
+    """Rounds alone at first (None: 10, 2 near "global", 30 as published), and of the graph each
+    time (20; 10).
+    """
     learn: bool = False
     """Whether the graph is learned; `solve` sets it."""
 
@@ -153,30 +185,45 @@ class Dada(Method[State, Personal]):
             if getattr(self, name) is not None or getattr(Dada, name) is not None:
                 whole_number(f"{self.name}: {name}", getattr(self, name))
         if self.graph_factor is not None and not as_number(self.graph_factor) > 0:
-            raise InvalidProblem(f"{self.name}: graph_factor is above 0 (1: as published), not {self.graph_factor!r}.")
+            raise InvalidProblem(
+                f"{self.name}: graph_factor is above 0 (1: as published), not "
+                f"{self.graph_factor!r}."
+            )
 
     @classmethod
-    def score(cls, problem: Personal, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(
+        cls, problem: Personal, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str] | None:
         if cls is Dada:
             return (1.0, "users learn from similar users")
         return None
 
     def check(self, problem: Personal, network: Network) -> None:
         if problem.hinge != (self.name == "perso-linear"):
-            raise InvalidProblem(f"{self.name} needs a personal problem as it is, e.g. co.Personal(beta=10, mu=1).")
+            raise InvalidProblem(
+                f"{self.name} needs a personal problem as it is, e.g. co.Personal(beta=10, mu=1)."
+            )
         if self.learn and self.likeness == "models" and problem.mu == 0:
-            raise InvalidProblem("with mu=0 there is nothing to learn a graph from. Use method='local', or mu > 0.")
+            raise InvalidProblem(
+                "with mu=0 there is nothing to learn a graph from. Use method='local', or mu > 0."
+            )
 
     def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
         learn = problem.learned
         return replace(self, learn=learn), problem
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters; newer ones are named where they are given, so that older files stay what they were."""
+        """Name and parameters; newer ones are named where they are given, so that older files stay
+        what they were.
+        """
         usual = {"graph_factor": None, "begin": "zeros", "alone": None, "graph_rounds": None}
-        return {name: x for name, x in super().settings().items() if name not in usual or x != usual[name]}
+        return {
+            name: x
+            for name, x in super().settings().items()
+            if name not in usual or x != usual[name]
+        }
 
-    # -- when what is done --------------------------------------------------------------------------------------------
+    # -- when what is done -------------------------------------------------------------------------
 
     @property
     def asynchronous(self) -> bool:
@@ -185,7 +232,11 @@ class Dada(Method[State, Personal]):
     @property
     def rhythm(self) -> tuple[int, int, int]:
         """Rounds of learning alone, then in turns of the graph and of the models."""
-        usual = (2 if self.begin == "global" else 10, 20, 10)  # a good beginning is lost when alone for long
+        usual = (
+            2 if self.begin == "global" else 10,
+            20,
+            10,
+        )  # a good beginning is lost when alone for long
         if self.schedule == "paper":
             alone, graph, models = (30, 10, 20)
         else:
@@ -224,7 +275,7 @@ class Dada(Method[State, Personal]):
             round = turns * models + into + (0 if self.schedule == "paper" else alone)
         return 2 * K / (round * K + place + 2 * K)
 
-    # -- the life of a user -------------------------------------------------------------------------------------------
+    # -- the life of a user ------------------------------------------------------------------------
 
     def start(self, agent: Agent[Personal]) -> Protocol[State]:
         yield from ()
@@ -257,16 +308,21 @@ class Dada(Method[State, Personal]):
         changed = self._stepped(agent, state, alpha, objective, t)
         if self.learn:
             x[1] = confidence(agent) * log_sum(margins(agent), alpha)
-        return State(x, state.peers, state.weights, state.received, state.views, changed, None, together)
+        return State(
+            x, state.peers, state.weights, state.received, state.views, changed, None, together
+        )
 
-    def _stepped(self, agent: Agent[Personal], state: State, alpha: FloatArray, objective: Objective, t: int) -> int:
+    def _stepped(
+        self, agent: Agent[Personal], state: State, alpha: FloatArray, objective: Objective, t: int
+    ) -> int:
         """Take a step on the user's model, in place; how many coefficients changed."""
         problem, A = agent.problem, margins(agent)
         if problem.norm == "l2":
             descent_step(A, alpha, *objective, problem.beta, curvature(agent), TUNING.inner_steps)
             return alpha.size
         if self.step != "pairwise":
-            # α_k ← (1 − γ) α_k + γ s_k                                                                      (2)
+            # α_k ← (1 − γ) α_k + γ s_k
+            # (2)
             frank_wolfe_step(A, alpha, *objective, problem.beta, self.gamma(agent.count, t))
             return 1
         changed = pairwise_step(A, alpha, *objective, problem.beta)
@@ -300,7 +356,9 @@ class Dada(Method[State, Personal]):
         price, trials = self.price(agent, state, peers, messages)
         lam, delta = problem.lam, problem.delta
         if self.graph_step == "exact":
-            w = graph_block(price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam)
+            w = graph_block(
+                price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam
+            )
         else:
             degrees = messages[:, 0] + delta, state.x[0] + delta
             w = graph_gradient_step(price, *degrees, lam, now, delta, self.graph_factor)
@@ -313,15 +371,24 @@ class Dada(Method[State, Personal]):
         return State(x, keys, values, state.received, state.views, 0, told, state.together)
 
     def price(
-        self, agent: Agent[Personal], state: State, peers: npt.NDArray[np.intp], messages: FloatArray
+        self,
+        agent: Agent[Personal],
+        state: State,
+        peers: npt.NDArray[np.intp],
+        messages: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """The linear part of h divided by μ, for each of these peers, and how their models did on its own rows."""
+        """The linear part of h divided by μ, for each of these peers, and how their models did on
+        its own rows.
+        """
         problem = agent.problem
         models = messages[:, HEAD:]
         if self.likeness == "models":
             apart = models - state.x[HEAD:]
-            # p/μ + ½Δ,   p_kl = c_k L_k + c_l L_l,   Δ_kl = ‖α_k − α_l‖²                                     (4)
-            unlike = (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart)
+            # p/μ + ½Δ,   p_kl = c_k L_k + c_l L_l,   Δ_kl = ‖α_k − α_l‖²
+            # (4)
+            unlike = (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum(
+                "ij,ij->i", apart, apart
+            )
             return unlike, np.zeros(len(peers))
         wrong = shares_wrong(models @ margins(agent).T)
         return TUNING.trials * (wrong + entries(state.received, state.views, peers, wrong)), wrong
@@ -329,14 +396,18 @@ class Dada(Method[State, Personal]):
     def too_far(
         self, state: State, peers: npt.NDArray[np.intp], price: FloatArray, w: FloatArray
     ) -> npt.NDArray[np.bool_]:
-        """Who of these would be one neighbour too many: those least alike, as far as others hold the places."""
+        """Who of these would be one neighbour too many: those least alike, as far as others hold
+        the places.
+        """
         assert self.nearest is not None
         places = self.nearest - int(np.isin(state.peers, peers, invert=True).sum())
         far = np.ones(len(peers), bool)
         far[np.argsort(np.where(w > 0, price, np.inf), kind="stable")[: max(places, 0)]] = False
         return far
 
-    def receive(self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]) -> State:
+    def receive(
+        self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]
+    ) -> State:
         received, views = state.received, state.views
         if self.likeness == "trials":
             received, views = with_entry(received, views, sender, note[1], True)
@@ -344,7 +415,9 @@ class Dada(Method[State, Personal]):
             received, views = without_largest(received, views)
         if note[0] == 0.0 and not entry(state.peers, state.weights, sender, 0.0):
             # Most who ask are no neighbours, and do not become any.
-            return State(state.x, state.peers, state.weights, received, views, together=state.together)
+            return State(
+                state.x, state.peers, state.weights, received, views, together=state.together
+            )
         keys, values = with_entry(state.peers, state.weights, sender, note[0], False)
         x = state.x.copy()
         x[0] = values.sum()
@@ -356,8 +429,13 @@ class Dada(Method[State, Personal]):
             return Publication(state.x, HEAD, sparse, state.changed, state.peers)
         peers, weights, trials, new = state.told
         numbers = (weights, trials) if self.likeness == "trials" else (weights,)
-        notes = {int(peer): tuple(note) for peer, note in zip(peers, np.transpose(numbers).tolist(), strict=True)}
-        return Publication(state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0]))
+        notes = {
+            int(peer): tuple(note)
+            for peer, note in zip(peers, np.transpose(numbers).tolist(), strict=True)
+        }
+        return Publication(
+            state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0])
+        )
 
     def point(self, agent: Agent[Personal], state: State) -> Point:
         return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))

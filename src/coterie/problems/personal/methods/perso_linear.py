@@ -1,20 +1,28 @@
-"""Perso-linear, what paper 001 compares Dada with: linear models of users who learn by gossip on a collaboration graph
-("Decentralized Collaborative Learning of Personalized Models over Networks", Vanhaesebrouck, Bellet, Tommasi).
+"""Perso-linear, what paper 001 compares Dada with: linear models of users who learn by gossip on a
+collaboration graph ("Decentralized Collaborative Learning of Personalized Models over Networks",
+Vanhaesebrouck, Bellet, Tommasi).
 
     f(θ) = Σ_k d_k c_k (1/m_k) Σ_i max(0, 1 − y_i⟨x_i, θ_k⟩) + (μ/2) Σ_{k<l} w_kl ‖θ_k − θ_l‖²
 
-| paper     | code              | meaning                                                                              |
+| paper     | code              | meaning
+            |
 |-----------|-------------------|--------------------------------------------------------------------------------------|
-| θ_k       | `x[self.head:]`   | its own model: one number a column, without an intercept                             |
-| θ̃_k^l     | `copies`          | the models of its neighbours as it was sent them last                                |
-| c_k       | `confidence`      | m_k / max m_l                                                                        |
-| W, d_k    | `weights`         | the weights of its neighbours `peers`, and their sum                                 |
-| 2DZ       |                   | bits of one iteration: two models                                                    |
+| θ_k       | `x[self.head:]`   | its own model: one number a column, without an intercept
+            |
+| θ̃_k^l     | `copies`          | the models of its neighbours as it was sent them last
+             |
+| c_k       | `confidence`      | m_k / max m_l
+            |
+| W, d_k    | `weights`         | the weights of its neighbours `peers`, and their sum
+            |
+| 2DZ       |                   | bits of one iteration: two models
+            |
 
-A user that wakes up draws one of its neighbours. The two exchange their models, and each then takes the minimiser of
+A user that wakes up draws one of its neighbours. The two exchange their models, and each then takes
+the minimiser of
 its own part of f, given the models of its neighbours that it knows:
-`numerics/kernels/hinge_block.py`. The paper bounds no norm; β is there for the proof, and should be large. On a
-learned graph, degree and loss ride along with a model.
+`numerics/kernels/hinge_block.py`. The paper bounds no norm; β is there for the proof, and should be
+large. On a learned graph, degree and loss ride along with a model.
 `dada-linear` is ours: the loss of Dada, an intercept, and a model goes to all neighbours.
 """
 
@@ -41,7 +49,11 @@ from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, Disclosure
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     sweeps: int = tuned(
-        200, "Passes over its own rows in which a user solves its part; the next one goes on from there."
+        200,
+        (
+            "Passes over its own rows in which a user solves its part; the next one goes on from "
+            "there."
+        ),
     )
 
 
@@ -67,10 +79,13 @@ class PersoLinear(Dada):
 
     name: ClassVar[str] = "perso-linear"
     state: ClassVar[type[Any]] = Acquaintance
-    summary: ClassVar[str] = "a linear model for every user as published: hinge loss, models exchanged in pairs"
+    summary: ClassVar[str] = (
+        "a linear model for every user as published: hinge loss, models exchanged in pairs"
+    )
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
-            "your model, one number per column, to one neighbour at a time; on a learned graph with your loss and "
+            "your model, one number per column, to one neighbour at a time; on a learned graph "
+            "with your loss and "
             "degree, and to who asks"
         ),
         learned=LABELS_OF_MODEL,
@@ -79,7 +94,9 @@ class PersoLinear(Dada):
 
     @property
     def head(self) -> int:
-        """How many numbers stand before the model in a message: those that a graph is learned from."""
+        """How many numbers stand before the model in a message: those that a graph is learned
+        from.
+        """
         return HEAD if self.learn else 0
 
     def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
@@ -87,7 +104,7 @@ class PersoLinear(Dada):
             problem = problem.but(predictors="linear", norm="l2", hinge=True)
         return super().adapted(problem)
 
-    # -- the life of a user -------------------------------------------------------------------------------------------
+    # -- the life of a user ------------------------------------------------------------------------
 
     def start(self, agent: Agent[Personal]) -> Protocol[State]:
         yield from ()
@@ -99,7 +116,9 @@ class PersoLinear(Dada):
         # Everybody begins at zero, and everybody knows that.
         copies = np.zeros((len(peers), columns))
         ties = np.array(agent.ties, float)
-        return Acquaintance(x, peers, ties, nobody, np.empty(0), copies=copies, multipliers=np.zeros(agent.data.n))
+        return Acquaintance(
+            x, peers, ties, nobody, np.empty(0), copies=copies, multipliers=np.zeros(agent.data.n)
+        )
 
     def warmed(self, agent: Agent[Personal], state: State, point: Point) -> State:
         assert isinstance(state, Acquaintance)
@@ -121,7 +140,9 @@ class PersoLinear(Dada):
             return replace(state, changed=0, told=None, met=-1, shown=None)
         return self._moved(agent, state, self._with_copy(state, peer, theirs[peer]), met=peer)
 
-    def receive(self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]) -> State:
+    def receive(
+        self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]
+    ) -> State:
         assert isinstance(state, Acquaintance)
         if self.learn and len(note) <= HEAD:
             return _aligned(state, super().receive(agent, state, sender, note), {})
@@ -152,9 +173,11 @@ class PersoLinear(Dada):
         return Publication(state.x, self.head, False, state.changed, (), notes)
 
     def point(self, agent: Agent[Personal], state: State) -> Point:
-        return Point(state.x[self.head :], np.concatenate([state.peers.astype(float), state.weights]))
+        return Point(
+            state.x[self.head :], np.concatenate([state.peers.astype(float), state.weights])
+        )
 
-    # -- its own model ------------------------------------------------------------------------------------------------
+    # -- its own model -----------------------------------------------------------------------------
 
     def _begun(self, state: Acquaintance) -> Acquaintance:
         """As published, everybody begins at zero again when the first graph is there."""
@@ -172,9 +195,17 @@ class PersoLinear(Dada):
         return copies
 
     def _moved(
-        self, agent: Agent[Personal], state: Acquaintance, copies: FloatArray, *, alone: bool = False, met: int = -1
+        self,
+        agent: Agent[Personal],
+        state: Acquaintance,
+        copies: FloatArray,
+        *,
+        alone: bool = False,
+        met: int = -1,
     ) -> Acquaintance:
-        """Its own part of f at its minimum, given the others; alone, a proximal step of length 1 on c_k L_k."""
+        """Its own part of f at its minimum, given the others; alone, a proximal step of length 1 on
+        c_k L_k.
+        """
         problem, x, u = agent.problem, state.x.copy(), state.multipliers.copy()
         known = ~np.isnan(copies).any(axis=1)
         degree = float(state.weights[known].sum())
@@ -182,7 +213,9 @@ class PersoLinear(Dada):
         if not alone and degree * problem.mu > 0:
             # Σ_l w_kl θ̃_k^l / d_k, and all divided by d_k
             q, centre = problem.mu, state.weights[known] @ copies[known] / degree
-        x[self.head :] = hinge_block(margins(agent), np.ascontiguousarray(centre), s, q, problem.beta, u, TUNING.sweeps)
+        x[self.head :] = hinge_block(
+            margins(agent), np.ascontiguousarray(centre), s, q, problem.beta, u, TUNING.sweeps
+        )
         return self._now(agent, state, x, copies, u, met, state.x if met >= 0 else None)
 
     def _now(
@@ -198,12 +231,19 @@ class PersoLinear(Dada):
         if self.learn:
             x[1] = confidence(agent) * mean_hinge(margins(agent), x[HEAD:])
         changed = int(np.count_nonzero(x[self.head :] != state.x[self.head :]))
-        parts: dict[str, Any] = {"copies": copies, "multipliers": multipliers, "met": met, "shown": shown}
+        parts: dict[str, Any] = {
+            "copies": copies,
+            "multipliers": multipliers,
+            "met": met,
+            "shown": shown,
+        }
         return replace(state, x=x, changed=changed, told=None, **parts)
 
 
 def _aligned(before: Acquaintance, after: State, theirs: dict[int, FloatArray]) -> Acquaintance:
-    """The State after the graph changed: models that are known stay, and those that were sent come."""
+    """The State after the graph changed: models that are known stay, and those that were sent
+    come.
+    """
     copies = np.full((len(after.peers), before.copies.shape[1]), np.nan)
     places: npt.NDArray[np.intp] = np.searchsorted(before.peers, after.peers)
     for row, (peer, place) in enumerate(zip(after.peers.tolist(), places.tolist(), strict=True)):
@@ -211,5 +251,8 @@ def _aligned(before: Acquaintance, after: State, theirs: dict[int, FloatArray]) 
             copies[row] = theirs[peer]
         elif place < len(before.peers) and before.peers[place] == peer:
             copies[row] = before.copies[place]
-    parts = {name: getattr(after, name) for name in ("x", "peers", "weights", "received", "views", "told", "together")}
+    parts = {
+        name: getattr(after, name)
+        for name in ("x", "peers", "weights", "received", "views", "told", "together")
+    }
     return replace(before, **parts, copies=copies, changed=0, met=-1, shown=None)

@@ -1,4 +1,6 @@
-"""What `dada` is compared with: one model for all users, everybody alone, and personal linear models."""
+"""What `dada` is compared with: one model for all users, everybody alone, and personal linear
+models.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class DadaLinear(Dada):
     name: ClassVar[str] = "dada-linear"
     summary: ClassVar[str] = "a linear model for every user, near those of similar users"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="your model, one number per column, with your loss and degree, to each neighbour and to who asks",
+        sent=(
+            "your model, one number per column, with your loss and degree, to each neighbour and "
+            "to who asks"
+        ),
         learned=LABELS_OF_MODEL,
         secure=NO_SUMS,
     )
@@ -79,14 +84,19 @@ class GlobalState:
 
 @dataclass(frozen=True)
 class Global(Method[GlobalState, Personal]):
-    """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a server."""
+    """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a
+    server.
+    """
 
     name: ClassVar[str] = "global"
     split: ClassVar[str] = "users"
     family: ClassVar[str] = "personal"
     summary: ClassVar[str] = "one boosted model for all users, of everybody's rows"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient of your loss, one number per base predictor, and losses along a line, as parts of sums",
+        sent=(
+            "the gradient of your loss, one number per base predictor, and losses along a line, "
+            "as parts of sums"
+        ),
         learned="a weighted sum of the predictions for your rows, another one each round",
         secure=TOTALS,
         most=_numbers_of_global,
@@ -96,7 +106,9 @@ class Global(Method[GlobalState, Personal]):
 
     def check(self, problem: Personal, network: Network) -> None:
         if problem.norm != "l1":
-            raise InvalidProblem("global needs a personal problem with norm='l1', e.g. co.Personal(beta=10).")
+            raise InvalidProblem(
+                "global needs a personal problem with norm='l1', e.g. co.Personal(beta=10)."
+            )
 
     def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
         return self, problem.but(pooled=True, learned=False)

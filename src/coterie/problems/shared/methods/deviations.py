@@ -1,12 +1,15 @@
-"""The users' own parts of a common model with deviations: for each of them, given the scores u that the
-common model gives its rows,
+"""The users' own parts of a common model with deviations: for each of them, given the scores u that
+the common model gives its rows,
 
-    o = argmin  (1/N) Σ_i s_i ℓ(u_i + [A o]_i)  +  ½ oᵀMo           A = [X, 1],  M = diag(μ, …, μ, ν)
+    o = argmin  (1/N) Σ_i s_i ℓ(u_i + [A o]_i)  +  ½ oᵀMo           A = [X, 1],  M = diag(μ, …, μ,
+                ν)
 
-by Newton's method, computed alone and as exactly as float64 allows. Columns with an infinite M are not in A. Where the
+by Newton's method, computed alone and as exactly as float64 allows. Columns with an infinite M are
+not in A. Where the
 user has fewer rows than columns, equations are solved in the rows:
 
-    (AᵀDA + M)⁻¹ = M⁻¹ − M⁻¹Aᵀ D^½ (I + D^½ K D^½)⁻¹ D^½ A M⁻¹,       K = A M⁻¹ Aᵀ,  D = diag(s ℓ'')/N
+    (AᵀDA + M)⁻¹ = M⁻¹ − M⁻¹Aᵀ D^½ (I + D^½ K D^½)⁻¹ D^½ A M⁻¹,       K = A M⁻¹ Aᵀ,  D = diag(s
+    ℓ'')/N
 """
 
 from __future__ import annotations
@@ -33,13 +36,27 @@ from coterie.stats.moments import second_moment
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     steps: int = tuned(100, "Newton's steps at most.", "measured: 12 suffice on har and school")
-    solved: float = tuned(1e-22, "Share of the loss of a last squared decrement.", "rounding: the slopes' ε, squared")
-    solved_far: float = tuned(1e-17, "... where columns have large means.", "rounding: scores of means of 1e6, squared")
-    far: float = tuned(100.0, "Means of columns are large if they are this many times their spread.")
-    passes: int = tuned(3, "How often what a dual lacks is looked for.", "rounding: each gives some digits")
-    flattest: float = tuned(1e-12, "The least curvature of a score that all rows share.", "rounding: straight losses")
-    enough: float = tuned(1e-4, "Share of the linear decrease that a step needs.", "paper: Armijo 1966")
-    halvings: int = tuned(40, "How often a step is halved.", "rounding: 2⁻⁴⁰ of a step changes nothing")
+    solved: float = tuned(
+        1e-22, "Share of the loss of a last squared decrement.", "rounding: the slopes' ε, squared"
+    )
+    solved_far: float = tuned(
+        1e-17, "... where columns have large means.", "rounding: scores of means of 1e6, squared"
+    )
+    far: float = tuned(
+        100.0, "Means of columns are large if they are this many times their spread."
+    )
+    passes: int = tuned(
+        3, "How often what a dual lacks is looked for.", "rounding: each gives some digits"
+    )
+    flattest: float = tuned(
+        1e-12, "The least curvature of a score that all rows share.", "rounding: straight losses"
+    )
+    enough: float = tuned(
+        1e-4, "Share of the linear decrease that a step needs.", "paper: Armijo 1966"
+    )
+    halvings: int = tuned(
+        40, "How often a step is halved.", "rounding: 2⁻⁴⁰ of a step changes nothing"
+    )
 
 
 TUNING = _Tuning()
@@ -51,7 +68,9 @@ Some = slice | npt.NDArray[np.intp]
 
 
 class Own(NamedTuple):
-    """Where a user stands beside a common model; of several users, all have an axis for them in front."""
+    """Where a user stands beside a common model; of several users, all have an axis for them in
+    front.
+    """
 
     own: FloatArray
     """Its deviation, a number for each column of its design; 0 where it has none."""
@@ -63,8 +82,9 @@ class Own(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """The columns in which users may deviate: dense arrays have an axis for the users in front, of which a sparse one
-    has one only."""
+    """The columns in which users may deviate: dense arrays have an axis for the users in front, of
+    which a sparse one has one only.
+    """
 
     X: Matrix
     own: FloatArray
@@ -83,7 +103,9 @@ class _Columns(NamedTuple):
         """Those of some of the users."""
         if is_sparse(self.X) or len(users) == len(self.X):
             return self
-        K, full, centred = (None if part is None else part[users] for part in (self.K, self.full, self.centred))
+        K, full, centred = (
+            None if part is None else part[users] for part in (self.K, self.full, self.centred)
+        )
         return _Columns(self.X[users], self.own, self.places, K, full, centred, self.centre)
 
     def forward(self, o: FloatArray) -> FloatArray:
@@ -171,7 +193,9 @@ def _about_means(agent: Agent, columns: _Columns) -> _Columns | None:
 
 
 def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
-    """The best deviation beside a common model that gives these scores, from another one; or those of a crowd."""
+    """The best deviation beside a common model that gives these scores, from another one; or those
+    of a crowd.
+    """
     if common.ndim == 2:
         return _deviations(agent, common, start)
     found = _deviations(agent, common[None], start[None])
@@ -190,7 +214,9 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
     if not common.shape[1]:
         return Own(own, common, np.zeros(common.shape), np.zeros(len(common)))
 
-    def of_rows(formula: Callable[[FloatArray, FloatArray], FloatArray], scores: FloatArray, some: Some) -> FloatArray:
+    def of_rows(
+        formula: Callable[[FloatArray, FloatArray], FloatArray], scores: FloatArray, some: Some
+    ) -> FloatArray:
         return formula(scores.reshape(-1), y[some].reshape(-1)).reshape(scores.shape)
 
     def at(A: _Columns, o: FloatArray, some: Some) -> tuple[FloatArray, FloatArray]:
@@ -211,7 +237,9 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
             break
         B, u = A.of(live), scores[live]
         curvatures = agent.weighted(of_rows(loss.curvature, u, live))
-        way, down = _way(agent, B, agent.weighted(of_rows(loss.gradient, u, live)), curvatures, o[live])
+        way, down = _way(
+            agent, B, agent.weighted(of_rows(loss.gradient, u, live)), curvatures, o[live]
+        )
         if not (down < 0).all():
             live, way, down = live[down < 0], way[down < 0], down[down < 0]
             if not live.size:
@@ -222,7 +250,9 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
         short = np.arange(len(live))
         for _ in range(TUNING.halvings):
             who = live[short]
-            there[short], after[short] = at(A.of(who), o[who] + share[short, None] * way[short], who)
+            there[short], after[short] = at(
+                A.of(who), o[who] + share[short, None] * way[short], who
+            )
             enough = after[short] - value[who] <= TUNING.enough * share[short] * down[short]
             # What is left below the rounding of the value: a full step of Newton's is right.
             short = short[~(enough | (-down[short] <= 1e-10 * scale[who]))]
@@ -235,22 +265,30 @@ def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
         way = way[moved]
         down = down[moved]
         share = share[moved]
-        o[live], scores[live], value[live] = o[live] + share[:, None] * way, there[moved], after[moved]
+        o[live], scores[live], value[live] = (
+            o[live] + share[:, None] * way,
+            there[moved],
+            after[moved],
+        )
         live = live[(share < 1.0) | (-down > solved * scale[live])]
     own[:, A.places] = o
     return Own(own, scores, of_rows(loss.gradient, scores, slice(None)), value)
 
 
 def best_dual(agent: Agent, local: Own) -> FloatArray:
-    """The slopes at that deviation as they would be without the rounding of scores, where columns have large means.
+    """The slopes at that deviation as they would be without the rounding of scores, where columns
+    have large means.
 
-    There a score is known to few digits. What its slope lacks for q = −M o is found as the next step, unrounded.
+    There a score is known to few digits. What its slope lacks for q = −M o is found as the next
+    step, unrounded.
     """
     A = columns_of(agent)
     if A.centred is None or not local.scores.size:
         return local.gradients
     alone = local.own.ndim == 1
-    own, scores, v = (part[None] if alone else part for part in (local.own, local.scores, local.gradients))
+    own, scores, v = (
+        part[None] if alone else part for part in (local.own, local.scores, local.gradients)
+    )
     y = np.broadcast_to(agent.exact_labels, scores.shape)
     curvature = agent.loss.curvature(scores.reshape(-1), y.reshape(-1)).reshape(scores.shape)
     for _ in range(TUNING.passes):
@@ -262,7 +300,9 @@ def best_dual(agent: Agent, local: Own) -> FloatArray:
 def _way(
     agent: Agent, A: _Columns, v: FloatArray, curvatures: FloatArray, o: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Newton's step from that deviation, where s ∘ ℓ' is v and s ∘ ℓ'' is bends; and how steeply the value falls."""
+    """Newton's step from that deviation, where s ∘ ℓ' is v and s ∘ ℓ'' is bends; and how steeply
+    the value falls.
+    """
     n = agent.total
     if A.centred is not None:
         return _way_about_means(A, v, curvatures, n, o)
@@ -276,7 +316,8 @@ def _way_about_means(
 ) -> tuple[FloatArray, FloatArray]:
     """The same in the coordinates δ and γ = β + ⟨c, δ⟩, in which only the price of β is steep:
 
-    (Z̃ᵀDZ̃ + diag(μ, 0) + ν a aᵀ)⁻¹ b = p − r ν ⟨a, p⟩ / (1 + ν ⟨a, r⟩)       a = (−c, 1),  p = (…)⁻¹ b,  r = (…)⁻¹ a
+    (Z̃ᵀDZ̃ + diag(μ, 0) + ν a aᵀ)⁻¹ b = p − r ν ⟨a, p⟩ / (1 + ν ⟨a, r⟩)       a = (−c, 1),  p =
+    (…)⁻¹ b,  r = (…)⁻¹ a
     """
     assert A.centred is not None
     assert A.centre is not None
@@ -315,17 +356,21 @@ def _positive(H: FloatArray, b: FloatArray) -> FloatArray:
         x, solve = b.copy(), cast(Any, solve_positive)
         failed = solve(np.ascontiguousarray(H), x) >= 0
     else:
-        found = [scipy.linalg.lapack.dposv(one, right, lower=0) for one, right in zip(H, b, strict=True)]
+        found = [
+            scipy.linalg.lapack.dposv(one, right, lower=0) for one, right in zip(H, b, strict=True)
+        ]
         x = np.array([solution for _, solution, _ in found])
         failed = any(code for _, _, code in found)
     if failed:
-        raise NumericalError("the equations of a user's deviation are singular. Scale the columns, or raise mu.")
+        raise NumericalError(
+            "the equations of a user's deviation are singular. Scale the columns, or raise mu."
+        )
     return x
 
 
 def reduced(agent: Agent, curvatures: FloatArray) -> FloatArray:
-    """N times the Hessian of the best value as a function of the common model, in centred coordinates: its own block is
-    eliminated.
+    """N times the Hessian of the best value as a function of the common model, in centred
+    coordinates: its own block is eliminated.
 
         ZᵀDZ − ZᵀDA (AᵀDA + M)⁻¹ AᵀDZ,     Z the centred design, D = diag(s ℓ'')/N
     """

@@ -1,9 +1,10 @@
 """Newton's method for a common model and deviations of every user: `shared-newton`.
 
-    F_u(w) = min over δ of Σ_i s_i ℓ(⟨x_i, w + δ⟩) + N (μ/2) ‖δ‖²,   ∇²F_u: the arrow's Schur complement, `reduced`
+    F_u(w) = min over δ of Σ_i s_i ℓ(⟨x_i, w + δ⟩) + N (μ/2) ‖δ‖²,   ∇²F_u: the arrow's Schur
+    complement, `reduced`
 
-A user with few rows would disclose them in that form. The method refuses users with no more rows than columns, unless
-`few_rows` allows them.
+A user with few rows would disclose them in that form. The method refuses users with no more rows
+than columns, unless `few_rows` allows them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.quasi_newton.searched_rows import curvatures_of
-from coterie.methods.second_order.newton import ProximalNewton, State, most_of_newtons_search, most_with_losses
+from coterie.methods.second_order.newton import (
+    ProximalNewton,
+    State,
+    most_of_newtons_search,
+    most_with_losses,
+)
 from coterie.methods.second_order.oracle import Aim, Oracle
 from coterie.methods.second_order.quadratic_models import most_from_hessian
 from coterie.networks import Network
@@ -30,7 +36,9 @@ from coterie.run.disclosure import TOTALS, Disclosure
 
 
 class UserOracle(Oracle):
-    """The least loss of a user, over its deviations from the common model; `own` is the deviation."""
+    """The least loss of a user, over its deviations from the common model; `own` is the
+    deviation.
+    """
 
     def __init__(self, agent: Agent, state: State):
         super().__init__(agent, state.w)
@@ -72,11 +80,17 @@ class SharedNewton(ProximalNewton):
     name: ClassVar[str] = "shared-newton"
     split: ClassVar[str] = "users"
     family: ClassVar[str] = "shared"
-    summary: ClassVar[str] = "a common linear model and deviations of every user: few rounds, a number per two columns"
+    summary: ClassVar[str] = (
+        "a common linear model and deviations of every user: few rounds, a number per two columns"
+    )
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient and the Hessian of your loss, one number per column and one per pair of columns, as part "
+        sent="the gradient and the Hessian of your loss, one number per column and one per pair "
+        "of columns, as part "
         "of a sum",
-        learned="second moments of your rows, with new weights in each round: of a few rows the rows themselves",
+        learned=(
+            "second moments of your rows, with new weights in each round: of a few rows the rows "
+            "themselves"
+        ),
         secure=TOTALS,
         most=lambda case: most_with_losses(most_from_hessian(case.width)),
         sometimes=most_of_newtons_search,
@@ -96,8 +110,10 @@ class SharedNewton(ProximalNewton):
             few = yield Sum(np.full((*users, 1), float(agent.data.n <= agent.data.d)))
             if few[0] > 0:
                 raise InvalidProblem(
-                    f"{self.name}: {int(few[0])} of {agent.count} users have no more rows than columns, and their "
-                    "matrices would tell these rows. Use method='shared', or few_rows=True if they may be told."
+                    f"{self.name}: {int(few[0])} of {agent.count} users have no more rows than "
+                    "columns, and their "
+                    "matrices would tell these rows. Use method='shared', or few_rows=True if "
+                    "they may be told."
                 )
         state = yield from super().start(agent)
         return replace(state, own=np.zeros((*users, len(state.w))))

@@ -1,13 +1,15 @@
-"""A common model and deviations of every user: each user eliminates its own part, and what is left is a problem of the
-common model alone.
+"""A common model and deviations of every user: each user eliminates its own part, and what is left
+is a problem of the common model alone.
 
-    F(w, b) = g(w) + Σ_u F_u(w, b),    F_u(w, b) = min over δ, β of  (1/N) Σ_i s_i ℓ(⟨x_i, w + δ⟩ + b + β)
-                                                                     + (μ/2) ‖δ‖² + (ν/2) β²
-    ∇F_u = (1/N) X̃ᵀ(s∘ℓ')   at the minimum,    ∇²F_u = the arrow's Schur complement (`deviations.py`)
+    F(w, b) = g(w) + Σ_u F_u(w, b),    F_u(w, b) = min over δ, β of  (1/N) Σ_i s_i ℓ(⟨x_i, w + δ⟩ +
+                                                                     b + β) + (μ/2) ‖δ‖² + (ν/2) β²
+    ∇F_u = (1/N) X̃ᵀ(s∘ℓ')   at the minimum,    ∇²F_u = the arrow's Schur complement
+                             (`deviations.py`)
 
-`shared` takes the steps of `lbfgs-rows` on F: a `Sum` of d + 1 numbers, the gradient and the value, in most rounds.
-`shared-newton` sends ∇²F_u, too, d × d numbers, and needs a handful of rounds. What a user with few rows sends in that
-form tells them, so it is refused where a user has no more rows than columns, unless `few_rows` allows it.
+`shared` takes the steps of `lbfgs-rows` on F: a `Sum` of d + 1 numbers, the gradient and the value,
+in most rounds. `shared-newton` sends ∇²F_u, too, d × d numbers, and needs a handful of rounds. What
+a user with few rows sends in that form tells them, so it is refused where a user has no more rows
+than columns, unless `few_rows` allows it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.stats.moments import diagonal
 
 STEPS = searched_rows.TRIALS[2:13:2]
-"""Steps at whose values to look: fewer than for rows alone, because a value here is a problem solved."""
+"""Steps at whose values to look: fewer than for rows alone, because a value here is a problem
+solved.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,9 @@ class SharedQuasiNewton(QuasiNewton[State]):
     name: ClassVar[str] = "shared"
     split: ClassVar[str] = "users"
     family: ClassVar[str] = "shared"
-    summary: ClassVar[str] = "a common linear model and deviations of every user: one number per column and round"
+    summary: ClassVar[str] = (
+        "a common linear model and deviations of every user: one number per column and round"
+    )
     instead: ClassVar[str] = "one of these"
     disclosure: ClassVar[Disclosure] = replace(
         WEIGHTED_ROWS,
@@ -65,7 +71,9 @@ class SharedQuasiNewton(QuasiNewton[State]):
     uses_network: ClassVar[bool] = False
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(
+        cls, problem: Problem, network: Network, sizes: Sizes | None = None
+    ) -> tuple[float, str] | None:
         return 1.0, "its messages are one number per column"
 
     def check(self, problem: Problem, network: Network) -> None:
@@ -86,15 +94,25 @@ class SharedQuasiNewton(QuasiNewton[State]):
             common, own = np.split(plain, 2)[::-1]
         w = sealed(agent.centred.inner(common))
         scores = agent.centred.forward(w)
-        local = deviation(agent, scores, np.zeros((*scores.shape[:-1], width)) if own is None else own)
-        # Of every column alone, h is left with h m / (h + m) where the user deviates at a price of m.
+        local = deviation(
+            agent, scores, np.zeros((*scores.shape[:-1], width)) if own is None else own
+        )
+        # Of every column alone, h is left with h m / (h + m) where the user deviates at a price of
+        # m.
         curvatures = diagonal(
-            agent.centred, searched_rows.curvatures_of(agent, agent.loss.curvature(local.scores, agent.exact_labels))
+            agent.centred,
+            searched_rows.curvatures_of(
+                agent, agent.loss.curvature(local.scores, agent.exact_labels)
+            ),
         )
         price = agent.total * _prices(agent)
-        curvatures = np.where(np.isfinite(price), curvatures * (1.0 / (1.0 + curvatures / price)), curvatures)
+        curvatures = np.where(
+            np.isfinite(price), curvatures * (1.0 / (1.0 + curvatures / price)), curvatures
+        )
         adjoint = agent.centred.adjoint(agent.weighted(best_dual(agent, local)))
-        received = yield Sum(np.concatenate([curvatures, adjoint, np.array([local.value]).T], axis=-1))
+        received = yield Sum(
+            np.concatenate([curvatures, adjoint, np.array([local.value]).T], axis=-1)
+        )
         first = shared_result(received, searched_rows.started, agent, w, received)
         return State(w, first.gradient, first.memory, first.base, first.objective, own=local.own)
 
@@ -115,14 +133,17 @@ class _User(Along):
         self.agent, self.before, self.own = agent, state.own, state.own
         self.scores = agent.centred.forward(state.w)
         self.image = agent.centred.forward(p)
-        # What all scores of a user have in common, its deviation takes back: so it begins where its rows stand.
+        # What all scores of a user have in common, its deviation takes back: so it begins where its
+        # rows stand.
         common = self.image.sum(axis=-1) / max(self.image.shape[-1], 1)
         self.back = np.multiply.outer(common, _raised(agent)[0])
 
     def _at(self, step: float) -> Own | None:
         """Its own part at its best; None after a step so long that it cannot be found."""
         try:
-            return deviation(self.agent, self.scores + step * self.image, self.before - step * self.back)
+            return deviation(
+                self.agent, self.scores + step * self.image, self.before - step * self.back
+            )
         except NumericalError:
             return None
 
@@ -141,15 +162,21 @@ class _User(Along):
 
     def values(self, steps: FloatArray) -> FloatArray:
         nothing = np.full(self.scores.shape[:-1], np.inf)
-        return np.array([nothing if (local := self._at(step)) is None else local.value for step in steps]).T
+        return np.array(
+            [nothing if (local := self._at(step)) is None else local.value for step in steps]
+        ).T
 
 
 def check_shared(name: str, problem: Problem) -> None:
     if not isinstance(problem, Shared):
-        raise InvalidProblem(f"{name} needs a common model with deviations, e.g. co.Shared(loss='logistic', mu=0.01).")
+        raise InvalidProblem(
+            f"{name} needs a common model with deviations, e.g. co.Shared(loss='logistic', "
+            "mu=0.01)."
+        )
     if type(problem.loss).curvature is Loss.curvature:
         raise InvalidProblem(
-            f"{name} needs a loss with a second derivative, and {problem.loss.name} has none. Use a smooth relative: "
+            f"{name} needs a loss with a second derivative, and {problem.loss.name} has none. Use "
+            "a smooth relative: "
             "huber for absolute, squared_hinge or logistic for hinge."
         )
 
@@ -165,7 +192,8 @@ def _prices(agent: Agent) -> FloatArray:
 
 
 def _raised(agent: Agent) -> tuple[FloatArray, float]:
-    """The cheapest deviation that raises scores by 1, and its price; where columns have large means c, it is in them.
+    """The cheapest deviation that raises scores by 1, and its price; where columns have large means
+    c, it is in them.
 
     Its price is then 1 / (1/ν + ‖c‖²/μ).
     """
@@ -180,9 +208,13 @@ def _raised(agent: Agent) -> tuple[FloatArray, float]:
 
 
 def shared_point(agent: Agent, w: FloatArray, own: FloatArray) -> Point:
-    """The user's deviation, and then the common model as people know it; with a dual, where scores round too much."""
+    """The user's deviation, and then the common model as people know it; with a dual, where scores
+    round too much.
+    """
     v = None
     if columns_of(agent).centre is not None:
         local = deviation(agent, agent.centred.forward(w), own)
         own, v = local.own, best_dual(agent, local)
-    return Point(np.concatenate([own, np.broadcast_to(agent.centred.plain(w), own.shape)], axis=-1), v)
+    return Point(
+        np.concatenate([own, np.broadcast_to(agent.centred.plain(w), own.shape)], axis=-1), v
+    )
