@@ -18,7 +18,7 @@ from scipy.sparse.linalg import aslinearoperator
 from coterie.errors import InvalidProblem
 from coterie.numerics.penalties import PENALTIES, Penalty, penalty
 from coterie.numerics.penalties.ball import Ball
-from coterie.numerics.penalties.box import Box
+from coterie.numerics.penalties.box import Bounds, Box
 
 # The parameters a penalty is tested with, for six coefficients (a 3 × 2 matrix for those in
 # MATRICES).
@@ -224,7 +224,7 @@ def test_prox_is_nonexpansive(law, a, b, step):
 @laws
 @given(w=vectors, scale=st.sampled_from([1e-3, 1.0, 1e8]))
 def test_projections_are_feasible_and_idempotent(law, w, scale, dtype):
-    if not isinstance(law, Ball | Box):
+    if not isinstance(law, Ball | Bounds):
         return
     w = shaped(law, (scale * w).astype(dtype))
     p = law.prox(w, 3.0)

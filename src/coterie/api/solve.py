@@ -140,7 +140,7 @@ def solve(
 
 
 # The last overload states all keywords and their defaults, for people as for type checkers.
-solve.__signature__ = inspect.signature(get_overloads(solve)[-1])  # type: ignore[attr-defined]
+vars(solve)["__signature__"] = inspect.signature(get_overloads(solve)[-1])
 
 
 def fit(

@@ -160,7 +160,7 @@ def taking_question(
             command(question_of(flags), **given)
 
         together = [files, *(one for one in shared if one.name not in hidden), *own]
-        wrapped.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
+        vars(wrapped)["__signature__"] = inspect.Signature(together)
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
         del wrapped.__wrapped__
         return wrapped

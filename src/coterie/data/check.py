@@ -146,10 +146,10 @@ class ClassCounts(NamedTuple):
         labels, places = np.unique(
             np.concatenate([labels for labels, _ in held.values()]), return_inverse=True
         )
-        counts = [count for _, count in held.values()]
-        if any(count is None for count in counts):
+        counts = [count for _, count in held.values() if count is not None]
+        if len(counts) < len(held):
             return ClassCounts([*held], labels, None)
-        rows = np.bincount(places, np.concatenate(counts), len(labels))  # type: ignore[arg-type]
+        rows = np.bincount(places, np.concatenate(counts), len(labels))
         return ClassCounts([*held], labels, rows.astype(np.intp))
 
     def two(self) -> npt.NDArray[Any]:

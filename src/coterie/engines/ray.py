@@ -315,6 +315,7 @@ class _Worker:
 def _own_address() -> str:
     import ray
 
+    # ray has no types.
     address: Any = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     return str(address)
 

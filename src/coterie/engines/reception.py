@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from coterie.data.remote import keeping
 from coterie.engines.parcels import order, pack, seal, unpack
@@ -40,6 +40,8 @@ from coterie.engines.supervisor import Event, report
 from coterie.errors import CoterieError, InvalidInput
 
 T = TypeVar("T")
+News = Literal["hello", "answers", "gone", "address", "kept", "end", "error"]
+"""The kinds of news of a worker."""
 Why = Callable[[int, Exception | None], Exception]
 """What to say of a worker that is gone, or of all (−1), and of the reason where it is known."""
 
@@ -74,7 +76,7 @@ class Reception:
         self._lines: dict[int, Connection] = {}
         self._seen: set[int] = set()
         self._left: set[int] = set()
-        self._news: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[tuple[int, News, Any]] = queue.SimpleQueue()
         self._porter = threading.Thread(target=self._welcome, name="reception", daemon=True)
         self._porter.start()
 
@@ -144,7 +146,7 @@ class Reception:
                 if kind == "gone" and (process in talking or process < 0):
                     yield max(process, 0), "lost", self._why(process, thing)
                 elif kind in ("address", "kept", "end", "error"):
-                    yield process, kind, thing  # type: ignore[misc]
+                    yield process, kind, thing
                 process, kind, thing = self._news.get_nowait()
 
     def introduce(self, addresses: Sequence[str]) -> None:

@@ -7,22 +7,27 @@ best model so far.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from coterie.api.sinks import Sink
 
-try:
+
+class _NoSupport:
+    """Nothing to support."""
+
+
+def _unchanged(method: Any) -> Any:
+    """The method as it is."""
+    return method
+
+
+CallbackSupport: Any = _NoSupport
+with_callbacks: Any = _unchanged
+with suppress(ImportError):  # scikit-learn before 1.9 has no callbacks
     from sklearn import callback
 
     CallbackSupport, with_callbacks = callback.CallbackSupportMixin, callback.with_callbacks
-except ImportError:  # scikit-learn before 1.9
-
-    class CallbackSupport:  # type: ignore[no-redef]
-        """Nothing to support."""
-
-    def with_callbacks(method: Any) -> Any:
-        """The method as it is."""
-        return method
 
 
 def each_certificate(estimator: Any, task: Any) -> Sink:

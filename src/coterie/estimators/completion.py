@@ -37,7 +37,7 @@ STEPS = 3
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
-class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
+class MatrixCompleter(RegressorMixin, Distributed):
     """A matrix of low rank that fits the entries that are known: min of (1/n) Σ sᵢ ½(W + a1ᵀ + 1bᵀ
     − y)² over all W of trace norm at most `radius`, in stages that hardly shrink what is large.
 

@@ -83,7 +83,7 @@ def _told(cls: type) -> dict[str, str]:
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
-class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
+class Distributed(CallbackSupport, BaseEstimator):
     """An estimator that is fitted by `solve`, on data that it splits over agents.
 
     Parameters
@@ -139,7 +139,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    @with_callbacks  # type: ignore[untyped-decorator]
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
         """Fit the model; rows of weight zero are left out, and offsets are added to the scores of
         linear models.

@@ -84,7 +84,7 @@ class Linear(Distributed):
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
-class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
+class LinearRegressor(RegressorMixin, Linear):
     """A certified linear model: min over w, b of (1/n) Σ sᵢ loss(xᵢ·w + b, yᵢ) + alpha ·
     penalty(w).
 
@@ -159,7 +159,7 @@ def _has_probabilities(estimator: LinearClassifier) -> bool:
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
-class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
+class LinearClassifier(ClassifierMixin, Linear):
     """A certified linear classifier: min over w, b of (1/n) Σ sᵢ loss(yᵢ(xᵢ·w + b)) + alpha ·
     penalty(w).
 
@@ -235,7 +235,7 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
         predicted: npt.NDArray[Any] = self.classes_[places]
         return predicted
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(_has_probabilities)
     def predict_proba(self, X: Any, offset: Any = None) -> FloatArray:
         """The probabilities of the classes; those of one against the rest are scaled to add up to
         1.
@@ -256,7 +256,7 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
         shares: FloatArray = np.divide(positive, totals, out=uniform, where=totals > 0)
         return shares
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any, offset: Any = None) -> FloatArray:
         """The logarithms of the probabilities."""
         with np.errstate(divide="ignore"):

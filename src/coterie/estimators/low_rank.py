@@ -66,7 +66,7 @@ class LowRank(Distributed):
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
-class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: ignore[misc]
+class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):
     """A certified multi-task model: min of (1/n) Σ sᵢ ½‖xᵢW + b − yᵢ‖² over all W of trace norm at
     most `radius`.
 
@@ -103,7 +103,7 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
-class LowRankClassifier(ClassifierMixin, LowRank):  # type: ignore[misc]
+class LowRankClassifier(ClassifierMixin, LowRank):
     """A certified multinomial model: least mean of −log softmax(xᵢW + b)[yᵢ] over all W of trace
     norm at most `radius`.
 

@@ -51,7 +51,7 @@ Parameters = dict[str, float]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _Personalized(BaseEstimator):  # type: ignore[misc]
+class _Personalized(BaseEstimator):
     """What estimators of a model for every user share."""
 
     # In scikit-learn's routing of metadata, users are wanted wherever rows are.
@@ -135,7 +135,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[misc]
+class PersonalizedClassifier(ClassifierMixin, _Personalized):
     """A classifier for each user that borrows strength from others.
 
     `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. By
@@ -298,7 +298,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc]
+class PersonalizedRegressor(RegressorMixin, _Personalized):
     """A linear model for each user that borrows strength from all: least squares with deviations,
     or another loss.
 

@@ -184,7 +184,7 @@ def discloses(
     )
 
     def declared(function: F) -> F:
-        function.disclosures = (declaration, *declared_by(function))  # type: ignore[attr-defined]
+        vars(function)["disclosures"] = (declaration, *declared_by(function))
         return function
 
     return declared

@@ -119,10 +119,16 @@ class Parties(ABC):
     bill: Bill
     sites: Sequence[Site]
     """Those whose rounds this process starts: all, or its own."""
-    apart: bool
-    """Whether they stand for organisations."""
-    in_memory: bool
-    """Whether messages cost next to nothing."""
+
+    @property
+    @abstractmethod
+    def apart(self) -> bool:
+        """Whether they stand for organisations."""
+
+    @property
+    @abstractmethod
+    def in_memory(self) -> bool:
+        """Whether messages cost next to nothing."""
 
     @abstractmethod
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
@@ -220,11 +226,11 @@ class Hosted(Parties):
     watching: Watching = field(default=_watching_nothing, repr=False, compare=False)
 
     @property
-    def apart(self) -> bool:  # type: ignore[override]
+    def apart(self) -> bool:
         return self.engine.apart
 
     @property
-    def in_memory(self) -> bool:  # type: ignore[override]
+    def in_memory(self) -> bool:
         return self.engine.in_memory
 
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:

@@ -352,6 +352,15 @@ def shared_candidate(
     return Candidate(choice, problem, {"method": "shared"}, prices)
 
 
+def _multiplied(prices: Prices, places: Sequence[int], factor: float) -> Prices:
+    """The prices, with those at these places multiplied by the factor."""
+    changed = list(prices)
+    for place in places:
+        changed[place] *= factor
+    lam, mu, nu = changed
+    return lam, mu, nu
+
+
 def linear_candidates(
     contest: Contest, loss: Any, penalty: Mapping[str, Any], wanted: Sequence[str]
 ) -> Tried:
@@ -381,7 +390,7 @@ def linear_candidates(
                 moved = 0
                 while moved < STEPS:
                     before = prices
-                    prices = tuple(x * factor if k in places else x for k, x in enumerate(prices))  # type: ignore[assignment]
+                    prices = _multiplied(prices, places, factor)
                     one = enter()
                     if not better(one):
                         prices = before

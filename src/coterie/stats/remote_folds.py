@@ -110,6 +110,7 @@ def _agents(
     tables = [
         RemoteTable(
             Elsewhere((len(part.rows), columns)),
+            # An `Elsewhere` refuses whoever reads a number of it.
             y=Elsewhere((len(part.rows),)),  # type: ignore[arg-type]
             name=f"party {part.index}",
             fetch=partial(_encoded, part, problem, classes),

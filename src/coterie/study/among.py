@@ -5,9 +5,11 @@ policy allows.
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, runtime_checkable
 
 from coterie.api.describe import RAW
 from coterie.data import Table, read
@@ -37,6 +39,14 @@ from coterie.study.study import PartyFile, Study
 T = TypeVar("T")
 
 
+@runtime_checkable
+class _Saved(typing.Protocol):
+    """A result that can be written to a file."""
+
+    def save(self, path: Path) -> Path:
+        """Write it."""
+
+
 @dataclass(frozen=True)
 class Among(Parties):
     """All parties, seen from one of them."""
@@ -52,8 +62,14 @@ class Among(Parties):
     account: Account
     """Counts what this party says, and ends its part before it is more than its policy allows."""
     reports: Reports = field(default_factory=Reports)
-    apart: ClassVar[bool] = True  # type: ignore[misc]
-    in_memory: ClassVar[bool] = False  # type: ignore[misc]
+
+    @property
+    def apart(self) -> bool:
+        return True
+
+    @property
+    def in_memory(self) -> bool:
+        return False
 
     @property
     def site(self) -> Site:
@@ -177,11 +193,12 @@ class Part:
 
         def work(session: Session) -> T:
             before(session)
-            found: Any = operation.together(Among.begin(session, operation, table, held))
+            found = operation.together(Among.begin(session, operation, table, held))
             if operation.file and found is not None:
+                assert isinstance(found, _Saved), "what has a file can be saved"
                 own.output.mkdir(parents=True, exist_ok=True)
                 found.save(own.output / f"{operation.file}.json")
             session.all_gather(True, DONE, bool)
-            return found  # type: ignore[no-any-return]
+            return found
 
         return in_session(own, self.study, operation.name, work, self.say)

@@ -64,9 +64,14 @@ def path_together(fits: Fits) -> Path:
         fits.say(f"fold {fold + 1} of {asked.cv}")
         before = None
         for place, problem in enumerate(problems):
-            how = {"before": before, "called": f"fold {fold} of {asked.cv}"}
-            kept = without(fits.table, folds, fold)
-            before = whole(fits.fit(problem, table=kept, method=methods[place], **how))  # type: ignore[arg-type]
+            fitted = fits.fit(
+                problem,
+                table=without(fits.table, folds, fold),
+                method=methods[place],
+                before=before,
+                called=f"fold {fold} of {asked.cv}",
+            )
+            before = whole(fitted)
             scores[fold, place], cost = _score(fits, problem, before, folds, fold)
             sent += before.bill.total + cost
     return Path(strengths, tuple(results), scores, sent, asked.rule)
@@ -84,10 +89,11 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
     study, me = fits.session.study, fits.session.me
     assert study.path is not None
     cv, rows = study.path.cv, [part.rows for part in fits.parties.cards]
-    if fits.ready.classes is None:
+    classes = fits.ready.classes
+    if classes is None:
         return deal(rows, study.split, cv, study.seed)[me], Cost()
-    problem = study.make_problem().with_classes(fits.ready.classes)
-    labels = problem.kind.data.codes(fits.ready.classes)
+    problem = study.make_problem().with_classes(classes)
+    labels = problem.kind.data.codes(classes)
     transport, y = fits.transport(), fits.table.y
 
     def usable(attempt: int) -> list[Indices] | None:
@@ -97,7 +103,7 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
         )
         if study.split == "features":
             if y is not None:
-                refuse_lonely(counts, fits.ready.classes)  # type: ignore[arg-type]
+                refuse_lonely(counts, classes)
             refused = y is not None and not is_usable(counts)
             return (
                 None

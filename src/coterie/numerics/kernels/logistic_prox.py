@@ -68,6 +68,7 @@ def scalar_root(q: float, alpha: float, beta: float) -> float:
     return _nonpositive_root(q, alpha, beta)
 
 
+# numba has no types.
 @numba.vectorize(cache=True)  # type: ignore[no-untyped-call, untyped-decorator]
 def _root(q: float, alpha: float, beta: float) -> float:
     return scalar_root(q, alpha, beta)

@@ -5,6 +5,7 @@ u_i), where 0·∞ = 0.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,57 +19,19 @@ from coterie.numerics.arrays import FloatArray, as_number
 from coterie.numerics.penalties.penalty import FEASIBILITY_TOLERANCE, ROUNDING, Penalty, Step, norm
 from coterie.numerics.penalties.pieces import Pieces
 
+Sides = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
 
 @dataclass(frozen=True)
-class Box(Penalty):
-    """Bounds on the coefficients: one number for all of them, or one per column; infinite where
-    there is none.
-    """
+class Bounds(Penalty):
+    """Bounds on the coefficients, wherever they come from."""
 
-    name: ClassVar[str] = "box"
     separable: ClassVar[bool] = True
-    lower: float | tuple[float, ...]
-    upper: float | tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lower", self._side(self.lower))
-        object.__setattr__(self, "upper", self._side(self.upper))
-        lower, upper = self._sides
-        if lower.ndim and upper.ndim and lower.shape != upper.shape:
-            raise InvalidProblem(
-                f"the {self.name} has {lower.size} lower and {upper.size} upper bounds; give one "
-                "of each per column."
-            )
-        lower, upper = np.broadcast_arrays(lower, upper)
-        valid = (lower <= upper) & (lower < np.inf) & (upper > -np.inf)
-        invalid = np.flatnonzero(~valid)
-        if invalid.size:
-            first = invalid[0]
-            where = f" at column {first}" if lower.ndim else ""
-            raise InvalidProblem(
-                f"the {self.name} is empty{where}: lower is {lower.flat[first]}, upper is "
-                f"{upper.flat[first]}. "
-                "Every lower bound must be at most its upper bound, with a finite number between "
-                "them."
-            )
-
-    def _side(self, bound: object) -> float | tuple[float, ...]:
-        if isinstance(bound, Iterable):
-            numbers = [as_number(b) for b in bound]
-        else:
-            numbers = [as_number(bound)]
-        if np.isnan(numbers).any():
-            raise InvalidProblem(
-                f"a bound of the {self.name} must be a number, or one number per column, not "
-                f"{bound!r}."
-            )
-        if isinstance(bound, Iterable):
-            return tuple(numbers)
-        return numbers[0]
-
-    @cached_property
-    def _sides(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        return np.array(self.lower, np.float64), np.array(self.upper, np.float64)
+    @property
+    @abstractmethod
+    def _sides(self) -> Sides:
+        """The lower and the upper bounds: one number for all columns, or one per column."""
 
     def repeated(self, columns: int, times: int) -> Box:
         lower, upper = self._sides
@@ -190,6 +153,57 @@ class Box(Penalty):
                 f"{w.shape}. "
                 "Give one bound per column, or one number for all."
             )
+
+
+@dataclass(frozen=True)
+class Box(Bounds):
+    """Bounds on the coefficients: one number for all of them, or one per column; infinite where
+    there is none.
+    """
+
+    name: ClassVar[str] = "box"
+    lower: float | tuple[float, ...]
+    upper: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lower", self._side(self.lower))
+        object.__setattr__(self, "upper", self._side(self.upper))
+        lower, upper = self._sides
+        if lower.ndim and upper.ndim and lower.shape != upper.shape:
+            raise InvalidProblem(
+                f"the {self.name} has {lower.size} lower and {upper.size} upper bounds; give one "
+                "of each per column."
+            )
+        lower, upper = np.broadcast_arrays(lower, upper)
+        valid = (lower <= upper) & (lower < np.inf) & (upper > -np.inf)
+        invalid = np.flatnonzero(~valid)
+        if invalid.size:
+            first = invalid[0]
+            where = f" at column {first}" if lower.ndim else ""
+            raise InvalidProblem(
+                f"the {self.name} is empty{where}: lower is {lower.flat[first]}, upper is "
+                f"{upper.flat[first]}. "
+                "Every lower bound must be at most its upper bound, with a finite number between "
+                "them."
+            )
+
+    def _side(self, bound: object) -> float | tuple[float, ...]:
+        if isinstance(bound, Iterable):
+            numbers = [as_number(b) for b in bound]
+        else:
+            numbers = [as_number(bound)]
+        if np.isnan(numbers).any():
+            raise InvalidProblem(
+                f"a bound of the {self.name} must be a number, or one number per column, not "
+                f"{bound!r}."
+            )
+        if isinstance(bound, Iterable):
+            return tuple(numbers)
+        return numbers[0]
+
+    @cached_property
+    def _sides(self) -> Sides:
+        return np.array(self.lower, np.float64), np.array(self.upper, np.float64)
 
 
 def _repeated(side: npt.NDArray[np.float64], times: int) -> float | tuple[float, ...]:

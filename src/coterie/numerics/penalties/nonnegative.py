@@ -9,16 +9,15 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.numerics.penalties.box import Box
+from coterie.numerics.penalties.box import Bounds, Sides
 
 
 @dataclass(frozen=True)
-class NonNegative(Box):
+class NonNegative(Bounds):
     """No negative coefficients: the box from 0 to +∞."""
 
     name: ClassVar[str] = "nonnegative"
-    lower: ClassVar[float] = 0.0  # type: ignore[misc]
-    upper: ClassVar[float] = math.inf  # type: ignore[misc]
+    _sides: ClassVar[Sides] = np.array(0.0), np.array(math.inf)
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> NonNegative:
         return self
