@@ -59,6 +59,8 @@ class Organisation(Parties):
     site: Site
     point: MeetingPoint
     transport: InProcess
+    apart = True
+    in_memory = False
 
     def ask(self, query, kind):
         name = self.declared(query).__name__
