@@ -30,6 +30,7 @@ from coterie.methods import METHODS
 from coterie.methods.auto.costs import Sizes
 from coterie.methods.columns.column_costs import numbers_sent
 from coterie.numerics.arrays import is_sparse, whole_number
+from coterie.problems.problem import AnyProblem
 from coterie.run.settings import Algorithm, Limits, Placement, Settings
 from coterie.run.setup import make_link
 from coterie.run.tables import attach_offset, count_rows, gather
@@ -75,7 +76,7 @@ class Plan:
 
 
 def plan(
-    problem: Any,
+    problem: AnyProblem,
     data: Any,
     *,
     offset: Any = None,
@@ -107,7 +108,7 @@ def plan(
     return plan_of(problem, data, asked.but(seed=seed, link=link), offset)
 
 
-def plan_of(problem: Any, data: Any, settings: Settings, offset: Any = None) -> Plan:
+def plan_of(problem: AnyProblem, data: Any, settings: Settings, offset: Any = None) -> Plan:
     """What `plan` does, with settings that are made already."""
     placement, method = settings.placement, settings.algorithm.method
     split, agents = placement.split, placement.agents
@@ -250,7 +251,7 @@ def _imagined_rows(data: Any) -> int | None:
     return whole_number("rows", data[0])
 
 
-def _made_up(problem: Any, data: Any, seed: int) -> Any:
+def _made_up(problem: AnyProblem, data: Any, seed: int) -> Any:
     """Gaussian data of that shape, or its first rows, with labels that follow a model and some
     noise.
     """

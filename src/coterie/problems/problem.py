@@ -89,6 +89,14 @@ class AnyProblem(ABC):
         found: Self = self.kind.problems.flattened(self, columns)
         return found
 
+    def with_offset(self) -> Self:
+        """The same problem with a number of every row added to its score."""
+        raise InvalidProblem(f"a {self.kind.called} takes no offset. Leave it out.")
+
+    def restrict(self, columns: npt.NDArray[np.intp]) -> Self:
+        """The same problem with the part of the penalty that acts on those columns."""
+        raise InvalidProblem(f"a {self.kind.called} has no parts by columns.")
+
     # -- values, from sums over samples that somebody else has collected ---------------------------
 
     def primal(self, losses: float, total: float, penalty_value: float) -> float:
@@ -195,15 +203,21 @@ class Problem(AnyProblem, Generic[F]):
         """
         return self._kind
 
-    def changed(self, **parts: Any) -> Problem[F]:
+    def changed(self, **parts: Any) -> Self:
         """The same problem with another loss, penalty, intercept or offset."""
-        same = {
+        return type(self)(**{**self._parameters(), **parts})
+
+    def _parameters(self) -> dict[str, Any]:
+        """The arguments that make this problem again."""
+        return {
             "loss": self.loss,
             "penalty": self.penalty,
             "intercept": self.intercept,
             "offset": self.offset,
         }
-        return Problem(**{**same, **parts})
+
+    def with_offset(self) -> Self:
+        return self.changed(offset=True)
 
     # -- the penalty on vectors that may end with an intercept -------------------------------------
 
@@ -239,8 +253,7 @@ class Problem(AnyProblem, Generic[F]):
 
     # -- for data split by features ----------------------------------------------------------------
 
-    def restrict(self, columns: npt.NDArray[np.intp]) -> Problem[F]:
-        """The same problem with the part of the penalty that acts on those columns."""
+    def restrict(self, columns: npt.NDArray[np.intp]) -> Self:
         return self.changed(penalty=self.penalty.restrict(columns))
 
     def settings(self) -> dict[str, Any]:

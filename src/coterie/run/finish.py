@@ -14,6 +14,7 @@ from coterie.api.result import History, Result
 from coterie.data.keys import shortened
 from coterie.data.table import Indices
 from coterie.networks import star
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
 from coterie.run.collectives import Protocol
@@ -60,7 +61,7 @@ def finish(
 
 def agent_at(
     site: Site,
-    problem: Any,
+    problem: AnyProblem,
     split: str,
     *,
     columns: Indices | None = None,
@@ -74,7 +75,7 @@ def agent_at(
 
 
 @discloses("the first sums of a fit, once more")
-def introduced_again(problem: Any, split: str, site: Site) -> Protocol[SummaryStatistics]:
+def introduced_again(problem: AnyProblem, split: str, site: Site) -> Protocol[SummaryStatistics]:
     """What all agree on before a fit, from the data as it is now."""
     return (yield from introduce(agent_at(site, problem, split)))
 

@@ -16,6 +16,7 @@ from coterie.methods.auto.costs import Sizes, expected
 from coterie.networks import Network
 from coterie.numerics.acceleration import accelerated
 from coterie.problems.parts.data import Classes
+from coterie.problems.problem import AnyProblem
 from coterie.run.settings import KEYWORDS, Algorithm
 from coterie.run.steps import Steps
 from coterie.run.switching import Candidate, Switching
@@ -62,7 +63,7 @@ class Auto:
 class MethodChoice:
     """A method to choose for this problem, split in this way, among these parties."""
 
-    problem: Any
+    problem: AnyProblem
     split: str
     known: Circumstances
     algorithm: Algorithm

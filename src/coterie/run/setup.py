@@ -25,6 +25,7 @@ from coterie.networks import network as find_network
 from coterie.numerics.acceleration import accelerated
 from coterie.numerics.arrays import as_number, digest, whole_number
 from coterie.problems.personal.problem import LEARNED
+from coterie.problems.problem import AnyProblem, K
 from coterie.run.agent import Agent
 from coterie.run.method_choice import AUTO, Auto, Circumstances, MethodChoice
 from coterie.run.settings import Limits, Settings
@@ -36,7 +37,7 @@ from coterie.run.switching import Change, Switching
 class Setup:
     """All that is decided before the agents meet."""
 
-    problem: Any
+    problem: AnyProblem
     wanted: Settings
     known: Circumstances
     method: Method[Any, Any]
@@ -139,7 +140,10 @@ class Setup:
 
 
 def set_up(
-    problem: Any, settings: Settings, known: Circumstances, for_data: Callable[[Any], Any]
+    problem: AnyProblem,
+    settings: Settings,
+    known: Circumstances,
+    for_data: Callable[[AnyProblem], AnyProblem],
 ) -> Setup:
     """Choose and check the method, and fit problem and network to it and to the data.
 
@@ -170,15 +174,17 @@ def set_up(
     return Setup(problem, settings, known, chosen, steps, explanation, auto)
 
 
-def with_offset(problem: Any, parties: Sequence[TableSummary]) -> Any:
+def with_offset(problem: K, parties: Sequence[TableSummary]) -> K:
     """The problem, saying whether there is an offset: that is, whether the data has one."""
     found = any("offset" in party.beside for party in parties)
     if problem.offset:
         check_offset(problem, found)
-    return problem.changed(offset=True) if found and not problem.offset else problem
+    if found and not problem.offset:
+        return problem.with_offset()
+    return problem
 
 
-def check_offset(problem: Any, found: bool) -> None:
+def check_offset(problem: AnyProblem, found: bool) -> None:
     """Refuse data without an offset for a model that has one, and the other way round."""
     if problem.offset and not found:
         raise InvalidData(
@@ -244,7 +250,7 @@ def make_link(link: tuple[float, float] | None, in_memory: bool = False) -> Link
 
 def make_agents(
     tables: Sequence[Table],
-    problem: Any,
+    problem: AnyProblem,
     split: str,
     graph: Network,
     seed: int,
@@ -262,7 +268,7 @@ def make_agent(
     index: int,
     table: Table,
     columns: Indices,
-    problem: Any,
+    problem: AnyProblem,
     split: str,
     graph: Network,
     seed: int,

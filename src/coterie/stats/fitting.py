@@ -161,7 +161,7 @@ def _set_up(ready: Ready, problem: AnyProblem, settings: Settings) -> Setup:
     )
 
 
-def _for_tables(parties: Parties, problem: AnyProblem) -> Any:
+def _for_tables(parties: Parties, problem: AnyProblem) -> AnyProblem:
     """The problem, once the data is known: some problems need the ranges of all parties'
     columns.
     """
@@ -174,7 +174,9 @@ def _for_tables(parties: Parties, problem: AnyProblem) -> Any:
         tables = [
             Table(np.array(ends).reshape(-1, card.columns), name=card.name) for card, ends in told
         ]
-    return family.for_tables(problem, tables)  # which refuses weights where there can be none
+    # It refuses weights where there can be none.
+    known: AnyProblem = family.for_tables(problem, tables)
+    return known
 
 
 def _partition(parties: Parties) -> list[list[int]] | None:

@@ -53,7 +53,8 @@ from coterie.api.inference import Inference
 from coterie.choices import CORRECTIONS, KINDS, WEIGHTS
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.numerics.arrays import FloatArray, as_number
-from coterie.problems.problem import Problem
+from coterie.problems.parts.stats import has_standard_errors
+from coterie.problems.problem import AnyProblem, Problem
 from coterie.run.agent import SummaryStatistics
 from coterie.stats.information import Asking, Totals
 
@@ -255,11 +256,11 @@ def _distance(
 # -- what cannot be asked --------------------------------------------------------------------------
 
 
-def check_problem(problem: Any, split: str, kind: str = "model") -> None:
+def check_problem(problem: AnyProblem, split: str, kind: str = "model") -> None:
     """Refuse, with the reason, a problem whose coefficients have no standard errors of that
     kind.
     """
-    if not problem.kind.stats.has_errors:
+    if not has_standard_errors(problem):
         raise InvalidProblem(
             f"there are no standard errors for a {problem.kind.called}: only for models of rows."
         )

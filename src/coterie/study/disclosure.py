@@ -23,6 +23,7 @@ from coterie.errors import InvalidInput, InvalidProblem
 from coterie.methods import METHODS, Method
 from coterie.methods.auto.costs import LINK, Link, Sizes
 from coterie.numerics.acceleration import ADVANCES
+from coterie.problems.problem import AnyProblem
 from coterie.run.disclosure import (
     Case,
     Counts,
@@ -176,7 +177,7 @@ def candidates(study: Study) -> dict[str, type[Method]]:
     } or fitting
 
 
-def _may_be_chosen(method: type[Method], problem: Any, study: Study) -> bool:
+def _may_be_chosen(method: type[Method[Any, Any]], problem: AnyProblem, study: Study) -> bool:
     """Whether "auto" would choose the method for data of some size, or go on with it when another
     one stalls.
     """
@@ -277,7 +278,7 @@ def case_of(study: Study, table: Table) -> Case:
     return Case(problem, study.split, card, len(study.party), secure, steps, correction)
 
 
-def _needs_classes(problem: Any) -> bool:
+def _needs_classes(problem: AnyProblem) -> bool:
     """Whether the lengths of messages depend on classes that the study does not list."""
     return getattr(getattr(problem, "loss", None), "classes", ()) is None
 

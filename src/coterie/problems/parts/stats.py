@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie.data import Table
 from coterie.numerics.arrays import FloatArray
-from coterie.problems.problem import Q
+from coterie.numerics.losses import Fit
+from coterie.problems.problem import AnyProblem, Problem, Q
 from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol
 
@@ -94,6 +95,11 @@ class Stats(Generic[Q]):
         else:
             counted = []
         return [*model.notes(), *counted]
+
+
+def has_standard_errors(problem: AnyProblem) -> TypeGuard[Problem[Fit]]:
+    """Whether the coefficients of a problem have standard errors: only models of rows have."""
+    return problem.kind.stats.has_errors
 
 
 def named_columns(model: Any) -> tuple[str, ...]:

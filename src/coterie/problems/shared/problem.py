@@ -90,8 +90,10 @@ class Shared(Problem[Loss]):
 
     def but(self, **changes: Any) -> Shared:
         """The same problem with some parameters changed."""
-        known = {name: getattr(self, name) for name in ("loss", "penalty", "mu", "nu", "intercept")}
-        return Shared(**{**known, **changes})
+        return self.changed(**changes)
+
+    def _parameters(self) -> dict[str, Any]:
+        return {**super()._parameters(), **self._own()}
 
     def settings(self) -> dict[str, Any]:
         """Everything that defines the problem, as plain values."""
