@@ -126,15 +126,6 @@ FITTED_WITHOUT = Broadcast(
     _by_features,
 )
 
-CLAIMS = Broadcast(
-    "claims",
-    "the numbers of your certificate, a digest of it, and what is wrong with your files",
-    ("verify",),
-)
-STANDARD_ERRORS = Broadcast(
-    "standard errors", "what is wrong with your standard errors", ("verify",)
-)
-
 BROADCASTS = (
     POLICIES,
     NAME_KEYS,
@@ -148,8 +139,6 @@ BROADCASTS = (
     COMMITMENTS,
     CHECKPOINTS,
     FITTED_WITHOUT,
-    CLAIMS,
-    STANDARD_ERRORS,
     TOTALS,
     PARTS,
     SIGNATURES,

@@ -17,6 +17,7 @@ import numpy as np
 from coterie.api.crosstab import CrossTabulate
 from coterie.api.describe import Describe
 from coterie.api.evaluate import Evaluate
+from coterie.api.verify import claimed, wrong_errors
 from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput, InvalidProblem
@@ -225,7 +226,8 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
         yield from _of_fit(study)
     elif operation == "verify":
         title = "Sent to verify, by `coterie verify`"
-        yield Section(title, lines=(*_ids(study), *sent_to_all(study, operation)))
+        listed = (*_ids(study), *sent_to_all(study, operation))
+        yield Section(title, (claimed, wrong_errors), listed)
         yield Section("Sent to verify, once more", (*kind.proof.introduces, *kind.proof.proves))
     else:
         used = [
