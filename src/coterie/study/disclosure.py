@@ -17,7 +17,7 @@ import numpy as np
 from coterie.api.crosstab import CrossTabulate
 from coterie.api.describe import Describe
 from coterie.api.evaluate import Evaluate
-from coterie.api.verify import claimed, wrong_errors
+from coterie.api.verify import Verify
 from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput, InvalidProblem
@@ -56,8 +56,9 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     Evaluate,
     Predict,
     ObjectiveOfParts,
+    Verify,
 )
-"""What parties can do together besides a fit and a verification; each declares what it sends."""
+"""What parties can do together besides a fit; each declares what it sends."""
 KEPT = {
     "features": "rows, column names, ids in the clear, the coefficients of your own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
@@ -224,11 +225,6 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
     kind = study.make_problem().kind
     if operation == "fit":
         yield from _of_fit(study)
-    elif operation == "verify":
-        title = "Sent to verify, by `coterie verify`"
-        listed = (*_ids(study), *sent_to_all(study, operation))
-        yield Section(title, (claimed, wrong_errors), listed)
-        yield Section("Sent to verify, once more", (*kind.proof.introduces, *kind.proof.proves))
     else:
         used = [
             one
@@ -239,6 +235,8 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
             matching = _ids(study) if one.matches else []
             title = f"Sent to {one.name}, by `coterie {one.name}`"
             yield Section(title, one.discloses, (*matching, *sent_to_all(study, operation)))
+    if operation == Verify.name:
+        yield Section("Sent to verify, once more", (*kind.proof.introduces, *kind.proof.proves))
 
 
 def _of_fit(study: Study) -> Iterator[Section]:
@@ -294,7 +292,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     # How long messages are follows from the columns after the preparation, and from the classes of
     # all parties.
     counted = study.prepare is None and not _needs_classes(problem)
-    for operation in ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS), "verify"):
+    for operation in ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS)):
         text = [
             line for section in sections(study, operation) for line in section.text(case, counted)
         ]
