@@ -162,8 +162,7 @@ def check_totals(session: Session, transport: Driver) -> None:
     if others:
         raise ProtocolError(
             f"{', '.join(others)} received other sums than {session.study.names[0]}: a party "
-            "changed what it passed "
-            "on. Do not use the result."
+            "changed what it passed on. Do not use the result."
         )
 
 
