@@ -70,8 +70,8 @@ HASHES = Broadcast(
 ENCRYPTED = Broadcast(
     "psi response",
     "your ids, encrypted for a private set intersection. Parents learn the ids that they share "
-    "with you, children how many ids you have. A parent can test a suspected id by adding it to its "
-    "own. In the end all parties know the ids that all have",
+    "with you, children how many ids you have. A parent can test a suspected id by adding it to "
+    "its own. In the end all parties know the ids that all have",
     MATCHED,
     _by_psi,
     also=("psi request", "psi setup", "common"),
