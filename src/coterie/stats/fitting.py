@@ -40,7 +40,11 @@ def _wants_ranges(case: Case) -> bool:
     return bool(case.problem.kind.problems.wants_ranges(case.problem))
 
 
-@discloses("the least and the largest value of each column", applies=_wants_ranges)
+@discloses(
+    "the least and the largest value of each column",
+    "values of your rows; of one row, the row",
+    applies=_wants_ranges,
+)
 def ranges_of(site: Site) -> list[list[float]]:
     """The ends of each column; nothing of a table without rows."""
     X = site.data.X

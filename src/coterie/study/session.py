@@ -28,6 +28,7 @@ from coterie.networks import Network
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
+from coterie.run.disclosure import Undeclared
 from coterie.run.setup import make_agent
 from coterie.run.statuses import Status
 from coterie.run.tables import classes_of, encoded
@@ -75,8 +76,8 @@ class Session:
         """What everybody has to tell, in the order of the agents; what is not declared for this
         purpose is refused.
         """
-        if self.purpose not in message.operations or not message.applies(self.study):
-            raise AssertionError(
+        if not message.is_sent(self.study, self.purpose):
+            raise Undeclared(
                 f"{self.purpose}: {message.about!r} is not on the page that the parties agreed to"
             )
         parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), message.about)
@@ -113,6 +114,7 @@ def in_session(
         patience=own.patience,
         dials=study.dialled_by(me, neighbours),
     )
+    links.check = guard_of(study, purpose).check_tag
     try:
         links.connect([party.address or "" for party in study.party])
         waiting = ", ".join(study.names[j] for j in neighbours)
@@ -145,6 +147,7 @@ def transport_of(session: Session, bill: Bill | None = None) -> Driver:
         collectives.sums = meet(session.broadcast)
     driver = Driver(bill or Bill(network), collectives, pace)
     driver.guard = guard_of(session.study, session.purpose)
+    session.links.check = driver.guard.check_tag
     return driver
 
 
