@@ -47,8 +47,10 @@ ORDER = {
     ],
     "Extend": [
         "add-a-loss.md",
+        "add-a-kind.md",
         "add-a-method.md",
         "add-an-engine.md",
+        "add-an-operation.md",
         "add-a-report-section.md",
         "contributing.md",
         "changelog.md",
