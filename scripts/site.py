@@ -50,6 +50,7 @@ ORDER = {
         "add-a-method.md",
         "add-an-engine.md",
         "add-a-report-section.md",
+        "call-graphs.md",
         "contributing.md",
         "changelog.md",
     ],

@@ -56,13 +56,15 @@ from coterie.problems.models import load_model
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Bound, Certificate, Point
 from coterie.run.finish import proven_again
-from coterie.run.setup import no_network, with_offset
+from coterie.run.network import no_network
+from coterie.run.setup import with_offset
 from coterie.stats.standard_errors import Received, questions_of
 from coterie.stats.strengths import knob
 from coterie.study.answer import BILL, CHOICE, INFERENCE, PATH
 from coterie.study.broadcasts import CLAIMS, DONE, STANDARD_ERRORS
 from coterie.study.consent import Consent, require_for_study
 from coterie.study.disclosure import disclosure
+from coterie.study.meeting import in_session
 from coterie.study.nonce import commitment
 from coterie.study.party import read_own
 from coterie.study.preparing import prepare_again
@@ -71,7 +73,6 @@ from coterie.study.session import (
     Say,
     Session,
     check_totals,
-    in_session,
     matched,
     member,
     transport_of,
