@@ -209,7 +209,9 @@ def visited_again(calls: Sequence[Call]) -> set[str]:
     for call in calls:
         module = call.to.module
         on_the_way = {frame.module for frame in call.above}
-        if is_step(module) and not on_the_way & {module, *VALUES}:
+        if not on_the_way.isdisjoint(VALUES):
+            continue
+        if is_step(module) and module not in on_the_way:
             since = entries[left_at.get(module, len(entries)) :]
             if any(other != module for other in since):
                 found.add(module)

@@ -11,13 +11,14 @@ from coterie.numerics.acceleration import ADVANCES
 from coterie.problems import kinds
 from coterie.run.disclosure import SPLITS, Disclosure, declared_by
 from coterie.stats.choosing import sums_of_choice
+from coterie.stats.fitting import Fit
 from coterie.stats.folds import mean_loss, rows_outside_folds
 from coterie.stats.inferring import Infer
 from coterie.stats.preparing import Prepare
-from coterie.study.broadcasts import BROADCASTS
-from coterie.study.disclosure import OPERATIONS
+from coterie.study.disclosure import MESSAGES, OPERATIONS
 
 STEPS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
+    "ranges": lambda kind: Fit.discloses if kind.name == "personal" else (),
     "introduction": lambda kind: kind.proof.introduces,
     "preparation": lambda kind: Prepare.discloses,
     "acceleration": lambda kind: ADVANCES,
@@ -56,9 +57,12 @@ def methods() -> str:
 
 
 def broadcasts() -> str:
-    """One line for every message that is told to all, in the order in which they are sent."""
-    lines = ["| message | sent by | what it says |", "|---|---|---|"]
-    lines += [f"| {one.about} | {', '.join(one.operations)} | {one.sent} |" for one in BROADCASTS]
+    """One line for every message outside of sums, about in the order in which they are sent."""
+    lines = ["| message | sent by | to | what it says |", "|---|---|---|---|"]
+    lines += [
+        f"| {one.about} | {', '.join(one.operations)} | {one.to or 'all'} | {one.sent} |"
+        for one in MESSAGES
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -254,6 +254,14 @@ def test_tables_name_only_what_exists(page):
         assert not unknown, f"{page.name}: there is no {kind} called {', '.join(unknown)}"
 
 
+def test_the_page_on_methods_names_what_an_agent_has():
+    text = (DOCS / "add-a-method.md").read_text()
+    names = set(re.findall(r"`agent\.(\w+)", text))
+    named_fields = {field.name for field in fields(co.Agent)}
+    assert {"design", "known", "total"} <= names
+    assert not [name for name in names if name not in named_fields and not hasattr(co.Agent, name)]
+
+
 @pytest.mark.parametrize("kind", CATALOGUES)
 def test_concepts_names_everything_once(kind):
     assert of_concepts(kind), f"docs/concepts.md has no table whose first column is {kind!r}"

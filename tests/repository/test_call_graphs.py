@@ -7,8 +7,9 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from coterie.engines import ENGINES
 from scripts.call_graphs import PAGE, WAYS, middle, section, upward, visited_again
+
+from coterie.engines import ENGINES
 
 MISSING = ENGINES["spark"].missing()
 pytestmark = [

@@ -4,25 +4,34 @@ sent.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import pytest
 
-from coterie.study import broadcasts
-from coterie.study.broadcasts import BROADCASTS, COMMITMENTS, FITTED_WITHOUT, TOTALS, Broadcast
+from coterie.run.disclosure import Guard, Undeclared
+from coterie.run.finish import introduced_again
+from coterie.study import align, broadcasts
+from coterie.study.broadcasts import (
+    CLAIMS,
+    COMMITMENTS,
+    FITTED_WITHOUT,
+    HELLO,
+    LEAVING,
+    ROUND,
+    TOTALS,
+    Broadcast,
+)
 from coterie.study.description import describe_together
-from coterie.study.disclosure import OPERATIONS, disclosure
+from coterie.study.disclosure import MESSAGES, OPERATIONS, disclosure, messages
+from coterie.study.fits import Fits
+from coterie.study.party import fit_together
 from coterie.study.proof import verify_together
 from coterie.study.scores import evaluate_together, predict_together
 from coterie.study.session import Session
 from coterie.study.study import load_study
-from coterie.transport.broadcast import SignedBroadcast
 from tests.harness.parties import ANYTHING, NAMES, data, together, write_data, write_study
+from tests.harness.wire import Wire
 
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.1, "intercept": True}
-MATCHING = {"ids", "order"}
-MASKING = {"masks", "seeds", "check keys"}
 STUDIES = {
     "samples": {"split": "samples", "problem": RIDGE, "prepare": 'numbers = "standardise"'},
     "features": {"split": "features", "problem": RIDGE, "labels-shared": True},
@@ -30,9 +39,11 @@ STUDIES = {
 
 
 def test_every_broadcast_is_listed_once():
-    declared = [one for one in vars(broadcasts).values() if isinstance(one, Broadcast)]
-    assert sorted(one.about for one in declared) == sorted(one.about for one in BROADCASTS)
-    assert len({one.about for one in BROADCASTS}) == len(BROADCASTS)
+    found = [*vars(broadcasts).values(), *vars(align).values()]
+    declared = [one for one in found if isinstance(one, Broadcast)]
+    assert sorted(one.about for one in declared) == sorted(one.about for one in MESSAGES)
+    labels = [label for one in MESSAGES for label in one.labels]
+    assert len({*labels}) == len(labels)
 
 
 def test_a_message_that_is_not_on_the_page_of_an_operation_is_refused(tmp_path):
@@ -56,20 +67,11 @@ def wanted(tmp_path, split):
 
 
 @pytest.mark.parametrize("split", STUDIES)
-def test_what_is_sent_is_what_the_page_says(tmp_path, split, monkeypatch):
+def test_what_is_sent_is_what_the_page_says(tmp_path, split):
     tables = wanted(tmp_path, split)
     study = load_study(tmp_path / "study.toml")
-    sent = defaultdict(set)
-    operation = "fit"
-    plain = SignedBroadcast.all_gather
-
-    def recorded(self, mine, about):
-        sent[operation].add(about)
-        return plain(self, mine, about)
-
-    monkeypatch.setattr(SignedBroadcast, "all_gather", recorded)
-    together(tmp_path)
-    works = {"describe": describe_together, "verify": verify_together}
+    wire = Wire()
+    works = {"fit": fit_together, "describe": describe_together, "verify": verify_together}
     file = {name: tmp_path / name / "data.csv" for name in NAMES}
     works["evaluate"] = lambda own, study: evaluate_together(
         own, study, file[own.party], consent=True
@@ -78,25 +80,79 @@ def test_what_is_sent_is_what_the_page_says(tmp_path, split, monkeypatch):
         works["predict"] = lambda own, study: predict_together(
             own, study, file[own.party], consent=True
         )
-    for operation, work in works.items():
-        for found in together(tmp_path, work=work):
-            assert not isinstance(found, BaseException), (operation, found)
+    with wire.recorded():
+        for operation, work in works.items():
+            for found in together(tmp_path, work=work):
+                assert not isinstance(found, BaseException), (operation, found)
     page = disclosure(study, NAMES[0], tables[0])
     queries = {one.name: {query.__name__ for query in one.discloses} for one in OPERATIONS}
-    for operation, labels in sent.items():
-        declared = {
-            one.about: one.sent
-            for one in BROADCASTS
-            if operation in one.operations and one.applies(study)
-        }
-        assert all(text in page for text in declared.values())
-        said = (
-            labels
-            - MATCHING
-            - (MASKING if "masks" in declared else set())
-            - queries.get(operation, set())
-        )
-        assert said <= declared.keys(), operation
-        unsaid = declared.keys() - labels - {FITTED_WITHOUT.about, TOTALS.about}
-        assert not unsaid, operation
-    assert np.sum([len(one) for one in sent.values()]) > 20
+    for operation, labels in wire.labels.items():
+        declared = messages(study, operation)
+        assert all(one.sentence in page for one in declared)
+        known = {label for one in declared for label in one.labels}
+        assert labels.keys() <= known | queries.get(operation, set()), operation
+        unsaid = [one for one in declared if not labels.keys() & {*one.labels}]
+        assert not {*unsaid} - RARE, operation
+    assert len(wire.labels) == len(works)
+
+
+RARE = {HELLO, LEAVING, FITTED_WITHOUT, TOTALS, ROUND}
+"""Sent when parties connect or leave, with an option, or by some methods."""
+
+
+# -- what is not declared --------------------------------------------------------------------------
+
+
+class Curious(Fits):
+    """Sends something that no declaration is about, when the rounds are over."""
+
+    message = None
+
+    def fit(self, problem, **more):
+        found = super().fit(problem, **more)
+        type(self).message(self)
+        return found
+
+
+def sum_without_a_check(fits):
+    """A sum that goes around the driver."""
+    collectives = fits.transport().collectives
+    collectives.total([np.zeros(3)], collectives.tag("rounds", "Sum"))
+
+
+def row_of_numbers(fits):
+    """A message of the engine that nobody declared."""
+    fits.transport().collectives.of_all([[1.0]], "ages")
+
+
+def plain_bytes(fits):
+    """Bytes under a label of their own."""
+    fits.session.broadcast.all_gather(b"ages", "ages")
+
+
+def digest_under_another_name(fits):
+    """A declared message of another operation."""
+    fits.session.broadcast.all_gather(b"ages", CLAIMS.about)
+
+
+def publication(fits):
+    """What others can ask for, of an operation without a method."""
+    Guard("describe", [introduced_again]).publish(3)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (sum_without_a_check, r"Sum \(step \d+, rounds\) is neither a declared message"),
+        (row_of_numbers, "ages .* is neither"),
+        (plain_bytes, "ages .* is neither"),
+        (digest_under_another_name, "claims .* is neither"),
+        (publication, "no declaration is about a publication"),
+    ],
+)
+def test_nothing_undeclared_leaves_a_party(tmp_path, monkeypatch, message, words):
+    write_study(tmp_path, policy=ANYTHING, tol=1e-3, split="samples", problem=RIDGE)
+    monkeypatch.setattr(Curious, "message", message)
+    monkeypatch.setattr("coterie.study.party.Fits", Curious)
+    with pytest.raises(Undeclared, match=words):
+        together(tmp_path, data("samples"))

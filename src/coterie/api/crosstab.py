@@ -271,10 +271,10 @@ def bounds(found: TwoWay) -> tuple[FloatArray, FloatArray]:
     """What each count is at least and at most: rows that are withheld are in some cell of their row
     and column.
     """
-    rest_of_rows = np.array(_totals(found.rows)) - found.told.sum(axis=1)
-    rest_of_columns = np.array(_totals(found.columns)) - found.told.sum(axis=0)
+    rest_of_rows = np.array(_totals(found.rows)) - found.shown.sum(axis=1)
+    rest_of_columns = np.array(_totals(found.columns)) - found.shown.sum(axis=0)
     most = np.minimum(rest_of_rows[:, None], rest_of_columns)
-    return found.told, np.where(found.withheld, found.told + most, found.told)
+    return found.shown, np.where(found.withheld, found.shown + most, found.shown)
 
 
 def _names(margin: Margin) -> tuple[str, ...]:

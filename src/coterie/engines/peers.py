@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from coterie.engines.engine import Run
 from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
 from coterie.engines.supervisor import Event, Supervised, report, supervise
-from coterie.errors import MissingExtra, PartyLost
+from coterie.errors import InvalidInput, MissingExtra, PartyLost
 from coterie.run.rounds import Outcome
 
 LAST_SECONDS = 2.0
@@ -44,10 +44,22 @@ class Peers(Supervised):
     def run(self, run: Run) -> Outcome:
         if self.missing():
             raise MissingExtra("the peers engine", "peers")
+        _refuse_repeated_script()
         spec = RunSpec.of(run, len(run.agents), pace_of(self.clock, self.pace))
         own = spec.shared_out(run)
         return supervise(
             spec, run.watch, self.restarts, lambda: _Children(spec, own, self.deadline)
+        )
+
+
+def _refuse_repeated_script() -> None:
+    """Refuse to start processes in a process that is being started: it imports the user's script,
+    and a script without a guard begins the same fit again.
+    """
+    if getattr(mp.current_process(), "_inheriting", False):
+        raise InvalidInput(
+            "the peers engine starts processes, and each of them imports your script. Put the "
+            "calls of the script below a line: if __name__ == '__main__':"
         )
 
 
@@ -64,6 +76,7 @@ class _Children:
         context = mp.get_context("spawn")
         run_id = uuid.uuid4().hex
         self._pipes: list[Connection] = []
+        self._heard: set[int] = set()
         self._children = []
         for own, key in zip(specs, keys, strict=True):
             local, there = context.Pipe()
@@ -93,14 +106,18 @@ class _Children:
             assert isinstance(pipe, Connection)
             process = by_pipe[pipe]
             try:
-                yield (process, *pipe.recv())
+                event = pipe.recv()
             except (EOFError, OSError):
-                name = self._spec.names[process]
-                yield (
-                    process,
-                    "lost",
-                    PartyLost(f"{name} stopped answering: its process died.", name),
-                )
+                yield process, "lost", self._lost(process)
+            else:
+                self._heard.add(process)
+                yield (process, *event)
+
+    def _lost(self, process: int) -> PartyLost:
+        name = self._spec.names[process]
+        if process in self._heard:
+            return PartyLost(f"{name} stopped answering: its process died.", name)
+        return PartyLost(f"the process of {name} did not start: see its error above.", name)
 
     def introduce(self, addresses: Sequence[str]) -> None:
         for pipe in self._pipes:

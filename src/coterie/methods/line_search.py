@@ -72,7 +72,8 @@ class Line(NamedTuple):
         """Whether a whole step is taken after which P is that: it falls by that share of the linear
         decrease.
         """
-        share = TUNING.enough if share is None else share
+        if share is None:
+            share = TUNING.enough
         return objective - self.objective <= share * self.linear + self.rounding
 
     def is_some(self, objective: float) -> bool:
@@ -141,7 +142,10 @@ def best_step(
     while step_size == 0.0 and min(tried[0], 1.0) * -line.linear > line.rounding:
         own = values(tried)
         losses = yield Sum(np.where(np.isfinite(own), own, hopeless(agent, line)))
-        choose = _between if between else _longest
+        if between:
+            choose = _between
+        else:
+            choose = _longest
         objectives = shared_result(losses, objectives_at, agent, line, tried, losses)
         step_size = shared_result(losses, choose, agent, line, whole, tried, objectives)
         tried = tried * step_sizes[-1]

@@ -49,7 +49,10 @@ def is_sparse(X: object) -> bool:
 
 def is_tensor(x: object) -> bool:
     """Whether x is a torch tensor; never imports torch."""
-    torch = None if type(x) is np.ndarray else sys.modules.get("torch")
+    if type(x) is np.ndarray:
+        torch = None
+    else:
+        torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
@@ -180,10 +183,16 @@ def digest(*things: object) -> str:
     h = hashlib.sha256()
     for thing in things:
         if thing is None or isinstance(thing, str):
-            text = b"none" if thing is None else b"text:" + thing.encode()
+            if thing is None:
+                text = b"none"
+            else:
+                text = b"text:" + thing.encode()
             h.update(len(text).to_bytes(8, "little") + text)
         elif is_sparse(thing):
-            csr = thing if isinstance(thing, sp.csr_array) else sp.csr_array(thing)
+            if isinstance(thing, sp.csr_array):
+                csr = thing
+            else:
+                csr = sp.csr_array(thing)
             if not csr.has_canonical_format:
                 csr = csr.copy()
                 csr.sum_duplicates()
@@ -317,7 +326,11 @@ class Design:
         result: FloatArray = np.zeros(
             length, self.dtype if same else np.result_type(self.dtype, vector.dtype)
         )
-        add: Any = add_by_rows if by_rows else add_by_columns
+        add: Any
+        if by_rows:
+            add = add_by_rows
+        else:
+            add = add_by_columns
         add(*self._parts, vector, result)
         return result
 
@@ -393,7 +406,10 @@ class Design:
                     np.bincount(self.X.indices, minlength=1).max(),
                     np.diff(self.X.indptr).max(initial=0),
                 ]
-                rows, columns = counts[::-1] if self.X.format == "csr" else counts
+                if self.X.format == "csr":
+                    rows, columns = counts[::-1]
+                else:
+                    rows, columns = counts
                 self._roundings = int(rows) + 2, int(columns) + 2
         return self._roundings
 
@@ -413,7 +429,10 @@ class Design:
 
     def dense(self, rows: slice) -> FloatArray:
         """Some rows of X̃ as they are, in double precision."""
-        X = self.X[rows].toarray() if is_sparse(self.X) else host(self.X[rows])
+        if is_sparse(self.X):
+            X = self.X[rows].toarray()
+        else:
+            X = host(self.X[rows])
         stored = np.ones((X.shape[0], self.shape[1]))
         stored[:, : X.shape[1]] = X
         return stored
@@ -426,7 +445,10 @@ class Design:
         elif is_sparse(self.X):
             squares = np.square(self.X.data, dtype=float)
             rows, columns = self._places()
-            terms = squares if weights is None else squares * weights[rows]
+            if weights is None:
+                terms = squares
+            else:
+                terms = squares * weights[rows]
             result = np.bincount(columns, terms, self.X.shape[1]).astype(float, copy=False)
         elif weights is None and self.dtype == np.float32 and self.X.flags.c_contiguous:
             result = np.zeros(self.X.shape[1])
@@ -464,7 +486,11 @@ class Design:
         n, d = self.shape
         if n == 0 or d == 0:
             return 0.0
-        weight = np.ones(n) if scale is None else scale
+        weight: FloatArray
+        if scale is None:
+            weight = np.ones(n)
+        else:
+            weight = scale
         vector = np.random.default_rng(0).standard_normal(d)
         vector /= np.linalg.norm(vector)
         previous = np.zeros(d)

@@ -241,7 +241,11 @@ class TorchBackend:
         self.torch: Any = torch
         self.device = X.device
         self.stored = X.dtype
-        self.summed: Any = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
+        self.summed: Any
+        if X.dtype in (torch.bfloat16, torch.float16):
+            self.summed = torch.float32
+        else:
+            self.summed = X.dtype
         self.dtype: np.dtype[Any] = np.dtype(
             np.float64 if self.summed == torch.float64 else np.float32
         )
@@ -261,11 +265,17 @@ class TorchBackend:
         return array
 
     def labels(self, y: Any) -> Any:
-        tensor = y if is_tensor(y) else self.torch.from_numpy(np.asarray(y).astype(np.int64))
+        if is_tensor(y):
+            tensor = y
+        else:
+            tensor = self.torch.from_numpy(np.asarray(y).astype(np.int64))
         return tensor.to(self.device, self.torch.int64)
 
     def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
-        kind = self.stored if stored else self.summed
+        if stored:
+            kind = self.stored
+        else:
+            kind = self.summed
         return self.torch.zeros((rows, columns), dtype=kind, device=self.device)
 
     def ones(self, rows: int) -> Any:
@@ -306,17 +316,15 @@ class TorchBackend:
         for _ in range(SQUARINGS):
             G = G @ G / (G * G).sum().sqrt().clamp_min(self.torch.finfo(M.dtype).tiny)
         v = G[:, G.diagonal().argmax()]
-        v = (
-            v / v.norm()
-            if bool(v.any())
-            else self.torch.eye(1, len(v), dtype=v.dtype, device=self.device)[0]
-        )
+        if bool(v.any()):
+            v = v / v.norm()
+        else:
+            v = self.torch.eye(1, len(v), dtype=v.dtype, device=self.device)[0]
         u = tall @ v
-        u = (
-            u / u.norm()
-            if bool(u.any())
-            else self.torch.eye(1, len(u), dtype=u.dtype, device=self.device)[0]
-        )
+        if bool(u.any()):
+            u = u / u.norm()
+        else:
+            u = self.torch.eye(1, len(u), dtype=u.dtype, device=self.device)[0]
         if wide:
             return self.to_numpy(v), self.to_numpy(u)
         return self.to_numpy(u), self.to_numpy(v)

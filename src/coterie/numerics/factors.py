@@ -92,7 +92,10 @@ def orthonormal(block: FloatArray, beside: FloatArray | None = None) -> FloatArr
     if not size > 0:
         return block[:, :0].astype(dtype)
     block = block / size
-    others = np.zeros((len(block), 0)) if beside is None else beside.astype(np.float64)
+    if beside is None:
+        others = np.zeros((len(block), 0))
+    else:
+        others = beside.astype(np.float64)
     block = block - others @ (others.T @ block)
     q, s, _ = np.linalg.svd(block, full_matrices=False)
     most = len(block) - others.shape[1]

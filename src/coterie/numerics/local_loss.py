@@ -31,7 +31,10 @@ ALL = 1 << 24
 
 def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
     """√(Σ s x²), along the last axis; infinite, without a warning, where squares are too large."""
-    other = values if weights is None else values * weights
+    if weights is None:
+        other = values
+    else:
+        other = values * weights
     if values.ndim == 1:
         return math.sqrt(
             values.dot(other) if is_tensor(values) else np.vdot(values, other)
@@ -42,9 +45,9 @@ def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
 
 def side_by_side(numbers: Sequence[Any], of_several: bool) -> FloatArray:
     """The numbers of one agent, or a row of them for each of several."""
-    return (
-        np.stack(np.broadcast_arrays(*numbers), axis=-1) if of_several else np.array(numbers, float)
-    )
+    if of_several:
+        return np.stack(np.broadcast_arrays(*numbers), axis=-1)
+    return np.array(numbers, float)
 
 
 class LocalLoss:
@@ -61,8 +64,12 @@ class LocalLoss:
         weights: FloatArray | None,
         scores: FloatArray | None = None,
     ):
-        self.w, self.y, self._scores = w, y, design.forward(w) if scores is None else scores
-        self._design, self._loss, self._weights = design, loss, weights
+        self.w = w
+        self.y = y
+        self._scores = design.forward(w) if scores is None else scores
+        self._design = design
+        self._loss = loss
+        self._weights = weights
         self._losses: float | None = None
         self._gradients: FloatArray | None = None
         self._adjoint: FloatArray | None = None
@@ -137,7 +144,9 @@ class TensorLocalLoss(LocalLoss):
     """
 
     def __init__(self, y: FloatArray, beside: LocalLoss):
-        self.w, self.y, self._beside = beside.w, y, beside
+        self.w = beside.w
+        self.y = y
+        self._beside = beside
 
     @cached_property
     def scores(self) -> FloatArray:
@@ -184,7 +193,8 @@ class BatchDesign(Design):
     def __init__(self, stack: FloatArray, base: Design):
         """`base`: the design of one of them, in whose coordinates models are."""
         super().__init__(base.X, base.intercept)
-        self.stack, self.base = stack, base
+        self.stack = stack
+        self.base = base
 
     def forward(self, w: FloatArray) -> FloatArray:
         d = self.stack.shape[2]
@@ -192,8 +202,13 @@ class BatchDesign(Design):
         if w.ndim == 2:
             # A model for each of them, in the coordinates that people know.
             scores = (self.stack @ w[:, :d, None])[:, :, 0]
-            return scores + w[:, d:] if self.intercept else scores
-        inner = np.append(w[:d], self.base.offset(w)) if isinstance(self.base, CentredDesign) else w
+            if self.intercept:
+                return scores + w[:, d:]
+            return scores
+        if isinstance(self.base, CentredDesign):
+            inner = np.append(w[:d], self.base.offset(w))
+        else:
+            inner = w
         scores = self.stack @ inner[:d]
         if self.intercept:
             scores += inner[-1]
@@ -209,7 +224,8 @@ class BatchDesign(Design):
         return self.base.inner(w)
 
     def adjoint(self, v: FloatArray) -> FloatArray:
-        X, d = self.stack, self.stack.shape[2]
+        X = self.stack
+        d = self.stack.shape[2]
         adjoints: FloatArray = np.empty((len(X), self.shape[1]))
         adjoints[:, :d] = (X.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0]
         if self.intercept:
@@ -232,7 +248,9 @@ class Batch:
     """Agents with equally many dense rows in double precision, without weights."""
 
     def __init__(self, X: Sequence[FloatArray], y: Sequence[FloatArray], loss: Loss):
-        self.X, self.y, self.loss = np.stack(X), np.stack(y), loss
+        self.X = np.stack(X)
+        self.y = np.stack(y)
+        self.loss = loss
         self._known: dict[bool, Together] = {}
         self._asked: dict[bool, FloatArray] = {}
         self._lock = Lock()
@@ -240,7 +258,8 @@ class Batch:
     @staticmethod
     def fits(X: Sequence[Any]) -> bool:
         """Whether agents with such data are alike, small and many."""
-        shape, size = X[0].shape, math.prod(X[0].shape)
+        shape = X[0].shape
+        size = math.prod(X[0].shape)
         if not (len(X) >= LEAST and 0 < size <= SMALL and len(X) * size <= ALL):
             return False
         return all(
@@ -274,12 +293,10 @@ class Together:
     def __init__(
         self, batch: Batch, w: FloatArray, design: BatchDesign, scores: FloatArray | None = None
     ):
-        self.w, self.y, self.batch, self.scores = (
-            w,
-            batch.y,
-            batch,
-            design.forward(w) if scores is None else scores,
-        )
+        self.w = w
+        self.y = batch.y
+        self.batch = batch
+        self.scores = design.forward(w) if scores is None else scores
         self._design = design
 
     @cached_property
@@ -347,8 +364,11 @@ class _Member(LocalLoss):
     def __init__(self, together: Together, place: int, design: Design):
         batch, (scores, losses, gradients, adjoints) = together.batch, together.of_each
         super().__init__(together.w, design, batch.loss, batch.y[place], None, scores[place])
-        self._losses, self._gradients = losses[place], gradients[place]
-        self._adjoint, self._together, self._place = adjoints[place], together, place
+        self._losses = losses[place]
+        self._gradients = gradients[place]
+        self._adjoint = adjoints[place]
+        self._together = together
+        self._place = place
 
     @property
     def curvature(self) -> FloatArray:

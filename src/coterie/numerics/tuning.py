@@ -61,9 +61,16 @@ class Tuning:
         """
         for name, origin in self.origins().items():
             value = getattr(self, name)
-            half = max(value // 2, 1) if isinstance(value, int) else value / 2
-            half = half if half > origin.above else (value + origin.above) / 2
-            double = 2 * value if 2 * value < origin.below else (value + origin.below) / 2
+            if isinstance(value, int):
+                half = max(value // 2, 1)
+            else:
+                half = value / 2
+            if not half > origin.above:
+                half = (value + origin.above) / 2
+            if 2 * value < origin.below:
+                double = 2 * value
+            else:
+                double = (value + origin.below) / 2
             for word, new in (("halved", half), ("doubled", double)):
                 if new != value:
                     yield f"{name} {word}", replace(self, **{name: new})

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    F, P, Q, K = TypeVar("F"), TypeVar("P"), TypeVar("Q"), TypeVar("K")
+    F = TypeVar("F")
+    P = TypeVar("P")
+    Q = TypeVar("Q")
+    K = TypeVar("K")
 
 
 class AnyProblem(ABC):
@@ -262,7 +265,10 @@ class Problem(AnyProblem, Generic[F]):
         """
         loss_settings = _spelt_out(self.loss.settings())
         penalty_settings = _spelt_out(self.penalty.settings())
-        beside = {"offset": True} if self.offset else {}
+        if self.offset:
+            beside = {"offset": True}
+        else:
+            beside = {}
         return {
             "loss": loss_settings,
             "penalty": penalty_settings,
@@ -297,7 +303,10 @@ def _kind_for(given: str | Fit, for_matrices: bool) -> Kind[Any, Any]:
     for kind in kinds():
         if kind.for_matrices == for_matrices and _takes(kind, given):
             return kind
-    name = given.name if isinstance(given, Fit) else given
+    if isinstance(given, Fit):
+        name = given.name
+    else:
+        name = given
     fitting = _losses_of_kinds(for_matrices)
     others = _losses_of_kinds(not for_matrices)
     if for_matrices and name in others:
@@ -343,7 +352,10 @@ def _make_penalty(given: str | Penalty, parameters: dict[str, Any]) -> Penalty:
     for name in required:
         if name not in own:
             meant = [other for other in parameters if did_you_mean(other, [name])]
-            spelt = f" You gave {meant[0]}, which is not its name." if meant else ""
+            if meant:
+                spelt = f" You gave {meant[0]}, which is not its name."
+            else:
+                spelt = ""
             raise InvalidProblem(
                 f"penalty {given!r} needs {name}, e.g. Problem(penalty={given!r}, "
                 f"{name}=...).{spelt}"

@@ -124,7 +124,8 @@ def certify_rows(
     problem = agent.problem
     if problem.intercept:
         yield from terms.balance()
-    adjoint, length = terms.adjoint, terms.length
+    adjoint = terms.adjoint
+    length = terms.length
     own = [*terms.losses(), terms.at_zero, *terms.gaps(1.0), length * length]
     own += terms.left() if problem.intercept else ()
     d = adjoint.shape[-1] - problem.free()
@@ -133,7 +134,10 @@ def certify_rows(
     )
     # Where all agents of this process stand at one and the same w, one of them computes what
     # follows from the sums.
-    place = id(w) if terms.beside is None else None
+    if terms.beside is None:
+        place = id(w)
+    else:
+        place = None
     slope = shared_result(sums, _slope, agent, terms, sums, d, key=place)
     shrunk = sums[d + 3 : d + 5]
     if slope[2] < 1.0:
@@ -204,7 +208,8 @@ def _room(agent: Agent[Problem[Any]], w: FloatArray, terms: Terms) -> float:
     """How far the intercepts may be, from those about the means of columns, that the claim is
     about.
     """
-    centre, outputs = agent.known.centre, agent.problem.outputs
+    centre = agent.known.centre
+    outputs = agent.problem.outputs
     if centre is None:
         return terms.room(np.zeros(outputs))
     coefficients = agent.problem.coefficients(w)
@@ -250,9 +255,14 @@ def slope_with_error(
     """−q, how far its entries may be off for duals of that length, and what must shrink it into the
     domain of g*.
     """
-    known, cut = agent.known, agent.cut
+    known = agent.known
+    cut = agent.cut
     assert known.lengths is not None
-    centre = 0.0 if known.centre is None or centred else np.abs(known.centre)
+    centre: FloatArray | float
+    if known.centre is None or centred:
+        centre = 0.0
+    else:
+        centre = np.abs(known.centre)
     squares = known.lengths
     if centred:
         squares = _about_means(agent, squares)
@@ -308,7 +318,10 @@ def bound_of(agent: Agent[Problem[Any]], t: Totals, target: float, radius: float
     if not bounded or radius is None or whole[0] <= target:
         return Bound.of(primal, *whole, None, t.room, primal_error)
     fits = [k for k, gap in enumerate(bounded) if gap <= target * SPENT_ON_RADIUS]
-    k = fits[-1] if fits else 0
+    if fits:
+        k = fits[-1]
+    else:
+        k = 0
     if radius == ANY and bounded[k] > target and whole[0] <= bounded[k]:
         return Bound.of(primal, *whole, None, t.room, primal_error)
     rounding = t.gaps_error / total + beside + t.bounded_errors[k]
@@ -320,5 +333,8 @@ def radii_for(agent: Agent[Problem[Any]], norm: float, given: float | None) -> t
     least = max(RADIUS * norm, agent.known.span)
     if not given or not least:
         return tuple((least * RADII).tolist())
-    times = round(math.log10(given / least)) if given > 0 else 0
+    if given > 0:
+        times = round(math.log10(given / least))
+    else:
+        times = 0
     return (least * RADIUS ** min(max(times, 0), len(RADII) - 1),)

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    R, L = TypeVar("R"), TypeVar("L")
+    R = TypeVar("R")
+    L = TypeVar("L")
 
 
 class RowProblems(Problems[R], Generic[R]):
@@ -101,7 +102,8 @@ class RowReport(Report[R, M], Generic[R, M]):
         )
 
     def call(self, problem: R) -> tuple[str, dict[str, Any]]:
-        loss, penalty = problem.loss.settings(), problem.penalty.settings()
+        loss = problem.loss.settings()
+        penalty = problem.penalty.settings()
         named = {"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}
         named["intercept"] = problem.intercept
         if problem.offset:
@@ -109,7 +111,10 @@ class RowReport(Report[R, M], Generic[R, M]):
         return "Problem", named
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        intercept = "yes, without penalty" if settings["intercept"] else "no"
+        if settings["intercept"]:
+            intercept = "yes, without penalty"
+        else:
+            intercept = "no"
         found = [
             ("Loss", settings["loss"]),
             ("Penalty", settings["penalty"]),
@@ -125,7 +130,8 @@ class VectorReport(RowReport[R, L], Generic[R, L]):
 
     def shown(self, model: L, participants: Sequence[Participant]) -> Shown:
         """The largest coefficients."""
-        coef, columns = model.in_raw_units()[0], model.columns
+        coef = model.in_raw_units()[0]
+        columns = model.columns
         order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN]
         order = order[(coef[order] != 0) & np.isfinite(coef[order])]
         bars = [
@@ -221,7 +227,10 @@ class VectorModels(Models[R, L], Generic[R, L]):
         points = []
         blocks = columns_of([agent.data for agent in members])
         for index, (agent, block) in enumerate(zip(members, blocks, strict=True)):
-            w = model.coef_[block] if by_columns else model.coef_.copy()
+            if by_columns:
+                w = model.coef_[block]
+            else:
+                w = model.coef_.copy()
             if agent.has_intercept:
                 w = np.append(w, model.intercept_)
             points.append(Point(w, dual_of(witness, index)))
@@ -245,7 +254,10 @@ class VectorModels(Models[R, L], Generic[R, L]):
             return self._assemble_columns(outcome, members, problem, classes)
         data = members[0].data
         w: FloatArray = outcome.points[0].w
-        intercept = float(w[-1]) if problem.intercept else 0.0
+        if problem.intercept:
+            intercept = float(w[-1])
+        else:
+            intercept = 0.0
         coef = stored(problem.coefficients(w), precision_of(data.X))
         model: L = problem.kind.model_class(coef, intercept, problem, classes, data.columns)
         return model

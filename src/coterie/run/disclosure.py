@@ -25,6 +25,7 @@ from coterie.data.summary import TableSummary
 if TYPE_CHECKING:
     from coterie.run.agent import Agent
     from coterie.run.collectives import Collective, Protocol
+    from coterie.transport.links import Tag
 
 F = TypeVar("F", bound=Callable[..., Any])
 Protocols: TypeAlias = tuple[Callable[..., Any], ...]
@@ -257,17 +258,34 @@ class Undeclared(AssertionError):
 
 
 class Guard:
-    """Refuses collectives that the operation does not declare, and counts the others."""
+    """Refuses what the operation does not declare, and counts the rest.
+
+    A collective is checked first. Only then its messages get a tag, and what leaves without that
+    tag is refused at the links (`check_tag`), unless its label is declared.
+    """
 
     def __init__(
-        self, operation: str, protocols: Iterable[Callable[..., Any]], methods: Iterable[type] = ()
+        self,
+        operation: str,
+        protocols: Iterable[Callable[..., Any]],
+        methods: Iterable[type] = (),
+        labels: Iterable[str] = (),
     ):
+        """With the labels of declared messages outside of sums; those of queries are their
+        names.
+        """
+        protocols = list(protocols)
         self.operation = operation
+        self._labels = {*labels, *(_code(one).co_name for one in protocols)}
         self._known = {_code(one): name_of(one) for one in protocols}
-        self._known |= {code: METHOD for one in methods for code in _codes(one)}
+        self._of_methods = {code: METHOD for one in methods for code in _codes(one)}
+        self._known |= self._of_methods
         self.sent: Counter[str] = Counter()
         """Collectives by the name of the declared protocol."""
         self.numbers: Counter[str] = Counter()
+        self._checked = ""
+        """The kind of collective that may have the next tag."""
+        self._tag: object = None
 
     def check(self, protocol: Protocol[Any], collective: Collective) -> None:
         """Refuse the collective that this protocol is about to send, unless one of its generators
@@ -288,8 +306,38 @@ class Guard:
                 "operation in "
                 "`discloses`."
             )
+        self.count(name, size_of(collective))
+        self._checked = type(collective).__name__
+
+    def count(self, name: str, numbers: int) -> None:
+        """Count a message of one agent."""
         self.sent[name] += 1
-        self.numbers[name] += size_of(collective)
+        self.numbers[name] += numbers
+
+    def publish(self, numbers: int) -> None:
+        """Count what a method publishes; refuse it if the operation has no method."""
+        if not self._of_methods:
+            raise Undeclared(f"{self.operation}: no declaration is about a publication.")
+        self.count(METHOD, numbers)
+
+    def begin(self, tag: Tag) -> None:
+        """Let messages with this tag pass: they are those of the collective that was checked."""
+        if tag.collective != self._checked:
+            raise Undeclared(
+                f"{self.operation}: a {tag.collective} was not checked before it is sent."
+            )
+        self._checked = ""
+        self._tag = tag
+
+    def check_tag(self, tag: Tag) -> None:
+        """Refuse a message that has no declared label, and is not part of the collective that was
+        checked last.
+        """
+        if tag.collective not in self._labels and tag != self._tag:
+            raise Undeclared(
+                f"{self.operation}: {tag} is neither a declared message nor part of a declared "
+                "collective."
+            )
 
 
 def name_of(protocol: Any) -> str:

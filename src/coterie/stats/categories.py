@@ -83,24 +83,24 @@ def category_counts(
     frequent = rows >= least
     if frequent.sum() > MOST_COLUMNS:
         raise InvalidData(
-            f"column {name!r} has {int(frequent.sum())} categories, more than {MOST_COLUMNS}. "
-            "Pool rare ones, with "
-            "one-hot(100), say, or leave it out."
+            f"column {name!r} has {int(frequent.sum())} categories, more than {MOST_COLUMNS}. Pool "
+            "rare ones, with one-hot(100), say, or leave it out."
         )
     mine = owners[first][frequent] == site.index
     names = yield from _names_of_all(own, known[frequent], mine)
-    rows_of = {
-        _read(one, text): int(count)
-        for one, count in zip(names, rows[frequent].tolist(), strict=True)
-    }
-    return {one: rows_of[one] for one in sorted(rows_of, key=_order)}, int(
-        rows[~frequent].sum()
-    ) + others
+    rows_of = {}
+    for one, count in zip(names, rows[frequent].tolist(), strict=True):
+        rows_of[_read(one, text)] = int(count)
+    ascending = sorted(rows_of, key=_order)
+    rare = int(rows[~frequent].sum()) + others
+    return {one: rows_of[one] for one in ascending}, rare
 
 
 def _order(category: Category) -> tuple[bool, str | float]:
     """Categories in ascending order, a missing value last."""
-    return category is None, 0 if category is None else category
+    if category is None:
+        return True, 0
+    return False, category
 
 
 def _own_categories(column: str, cells: Cells, text: bool, minimum: float) -> _Categories:
@@ -161,12 +161,14 @@ def _names_of_all(
     """
     name_of = dict(zip(own.hashes.tolist(), own.written, strict=True))
     keys = hashes.tolist()
-    names_here = [
-        name_of[key] if sent else b"" for key, sent in zip(keys, mine.tolist(), strict=True)
-    ]
+    names_here = [b""] * len(keys)
+    for place in np.flatnonzero(mine).tolist():
+        names_here[place] = name_of[keys[place]]
     lengths_here = np.array([len(name) for name in names_here], float)
-    lengths = _whole_numbers((yield Sum(lengths_here)), LONGEST)
-    if (lengths_here[lengths_here > 0] != lengths[lengths_here > 0]).any():
+    total = yield Sum(lengths_here)
+    lengths = _whole_numbers(total, LONGEST)
+    sent = lengths_here > 0
+    if (lengths_here[sent] != lengths[sent]).any():
         raise own.disagreement
     packed = yield Sum(_packed(names_here, lengths))
     names = _unpacked(packed, lengths)
@@ -190,23 +192,22 @@ def _read(written: bytes, text: bool) -> Category:
         return None
     try:
         content = written[1:].decode()
-        return content if text else float(content)
+        if text:
+            return content
+        return float(content)
     except ValueError as error:
         raise ProtocolError(f"a party sent a category that cannot be read ({error}).") from error
 
 
 def _hash(column: str, written: bytes) -> float:
-    found = hashlib.sha256(column.encode() + b"\0" + written).digest()[:HASH_BYTES]
-    return float(int.from_bytes(found, "big"))
+    digest = hashlib.sha256(column.encode() + b"\0" + written).digest()
+    return float(int.from_bytes(digest[:HASH_BYTES], "big"))
 
 
 def _whole_numbers(total: FloatArray, most: int) -> npt.NDArray[np.intp]:
-    if (
-        not np.isfinite(total).all()
-        or (total != np.round(total)).any()
-        or (total < 0).any()
-        or (total > most).any()
-    ):
+    whole = np.isfinite(total) & (total == np.round(total))
+    possible = whole & (total >= 0) & (total <= most)
+    if not possible.all():
         raise ProtocolError("a party sent impossible sizes of categories.")
     return total.astype(np.intp)
 
@@ -216,10 +217,9 @@ def _packed(names: Sequence[bytes], lengths: npt.NDArray[np.intp]) -> FloatArray
     numbers: list[float] = []
     for name, length in zip(names, lengths.tolist(), strict=True):
         whole = name.ljust(_chunks(length) * HASH_BYTES, b"\0")
-        numbers += [
-            float(int.from_bytes(whole[k : k + HASH_BYTES], "big"))
-            for k in range(0, len(whole), HASH_BYTES)
-        ]
+        for start in range(0, len(whole), HASH_BYTES):
+            chunk = whole[start : start + HASH_BYTES]
+            numbers.append(float(int.from_bytes(chunk, "big")))
     return np.array(numbers)
 
 

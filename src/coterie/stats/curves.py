@@ -85,17 +85,21 @@ class Curve:
         enough = (self.positives + self.negatives)[chosen] >= minimum
         return [int(k) for k in chosen[enough & (shares[chosen] > 0)]]
 
-    def refined(self, parts: dict[int, tuple[FloatArray, FloatArray, FloatArray]]) -> Curve:
-        """The curve with those bins replaced by edges, positives and negatives of their parts."""
-        edges, positives, negatives = [self.edges[:1]], [], []
+    def part(self, k: int) -> Curve:
+        """One bin as a curve."""
+        place = slice(k, k + 1)
+        return Curve(self.edges[k : k + 2], self.positives[place], self.negatives[place])
+
+    def refined(self, parts: dict[int, Curve]) -> Curve:
+        """The curve with those bins replaced by their parts."""
+        edges = [self.edges[:1]]
+        positives = []
+        negatives = []
         for k in range(len(self.positives)):
-            local = slice(k, k + 1)
-            inner = parts.get(
-                k, (self.edges[k : k + 2], self.positives[local], self.negatives[local])
-            )
-            edges.append(inner[0][1:])
-            positives.append(inner[1])
-            negatives.append(inner[2])
+            part = parts.get(k) or self.part(k)
+            edges.append(part.edges[1:])
+            positives.append(part.positives)
+            negatives.append(part.negatives)
         return Curve(np.concatenate(edges), np.concatenate(positives), np.concatenate(negatives))
 
 
@@ -126,26 +130,20 @@ def curves(
     room : float, default=inf
         Most numbers that an agent may send; with less room, bounds are larger, or curves unknown.
     """
-    known = [_unknown() for _ in scores] if start is None else list(start)
+    unknown = [_unknown() for _ in scores]
+    known = unknown if start is None else list(start)
     rows = _Rows(scores, positive, weights)
     wanted = [_first_parts(curve) for curve in known]
     if _cost(wanted, minimum) > room:
-        return [_unknown() for _ in scores]
+        return unknown
+    room -= _cost(wanted, minimum)
+    agreed = yield from _agreed(rows, wanted, minimum)
+    if start is not None:
+        # A bin that stays whole was counted before.
+        agreed = _divided(agreed)
+    known = yield from _counted(rows, known, agreed)
     closed: list[set[float]] = [set() for _ in scores]
-    counted_before = start is not None
-    cutting = False
     while True:
-        room -= _cost(wanted, minimum)
-        agreed = yield from _agreed(rows, wanted, minimum)
-        if cutting:
-            _close(known, agreed, closed)
-        if counted_before:
-            # A bin that stays whole was counted before.
-            agreed = [_divided(parts) for parts in agreed]
-        if any(agreed):
-            total = yield Sum(np.concatenate(rows.counted(agreed)))
-            known = _refined(known, agreed, total)
-        counted_before = cutting = True
         most = _affordable_bins(room, minimum, len(scores))
         wanted = []
         for curve, shut in zip(known, closed, strict=True):
@@ -153,12 +151,16 @@ def curves(
             wanted.append({k: cut(*curve.edges[k : k + 2]) for k in bins[:most]})
         if not any(wanted):
             return known
+        room -= _cost(wanted, minimum)
+        agreed = yield from _agreed(rows, wanted, minimum)
+        _close(known, agreed, closed)
+        known = yield from _counted(rows, known, _divided(agreed))
 
 
 def _affordable_bins(room: float, minimum: float, curves: int) -> int:
     """The number of bins of each curve that can be cut."""
-    numbers_of_a_bin = PARTS * (2 if minimum <= 1 else 3)
-    return int(min(room, 2**40)) // (numbers_of_a_bin * curves)
+    numbers_of_a_part = 2 if minimum <= 1 else 3
+    return int(min(room, 2**40)) // (PARTS * numbers_of_a_part * curves)
 
 
 Parts = dict[int, FloatArray]
@@ -190,12 +192,13 @@ def _unknown() -> Curve:
 def _first_parts(curve: Curve) -> Parts:
     """The bins of a curve that contain some of the first edges."""
     parts = {k: _within(*ends) for k, ends in enumerate(pairwise(curve.edges.tolist()))}
-    return _divided(parts)
+    (divided,) = _divided([parts])
+    return divided
 
 
-def _divided(parts: Parts) -> Parts:
-    """The parts without bins that stay whole."""
-    return {k: edges for k, edges in parts.items() if len(edges) > 2}
+def _divided(bins: Sequence[Parts]) -> list[Parts]:
+    """The parts of each curve without bins that stay whole."""
+    return [{k: edges for k, edges in parts.items() if len(edges) > 2} for parts in bins]
 
 
 def _close(known: Sequence[Curve], agreed: Sequence[Parts], closed: Sequence[set[float]]) -> None:
@@ -206,22 +209,27 @@ def _close(known: Sequence[Curve], agreed: Sequence[Parts], closed: Sequence[set
 
 def _agreed(rows: _Rows, wanted: Sequence[Parts], minimum: float) -> Protocol[list[Parts]]:
     """The parts on which all parties agree."""
-    local = [one.reshape(2, -1).T.astype(np.intp) for one in rows.counted(wanted, weighted=False)]
+    counted = rows.counted(wanted, weighted=False)
+    local = [one.reshape(2, -1).T.astype(np.intp) for one in counted]
     proposed = [edges for parts in wanted for edges in parts.values()]
     agreed = iter((yield from agree_on_edges(proposed, local, minimum)))
     return [{k: next(agreed) for k in parts} for parts in wanted]
 
 
-def _refined(known: Sequence[Curve], agreed: Sequence[Parts], total: FloatArray) -> list[Curve]:
-    """The curves with those bins replaced by their parts."""
+def _counted(rows: _Rows, known: list[Curve], agreed: Sequence[Parts]) -> Protocol[list[Curve]]:
+    """The curves with bins replaced by their parts, which all parties count."""
+    if not any(agreed):
+        return known
+    total = yield Sum(np.concatenate(rows.counted(agreed)))
     found = []
-    at = 0
+    start = 0
     for curve, parts in zip(known, agreed, strict=True):
         inner = {}
         for k, edges in parts.items():
-            size = len(edges) - 1
-            inner[k] = edges, total[at : at + size], total[at + size : at + 2 * size]
-            at += 2 * size
+            middle = start + len(edges) - 1
+            end = middle + len(edges) - 1
+            inner[k] = Curve(edges, total[start:middle], total[middle:end])
+            start = end
         found.append(curve.refined(inner))
     return found
 
@@ -229,7 +237,8 @@ def _refined(known: Sequence[Curve], agreed: Sequence[Parts], total: FloatArray)
 def _within(low: float, high: float) -> FloatArray:
     """The first edges between these two, and both."""
     first = first_edges()
-    return np.concatenate([[low], first[(first > low) & (first < high)], [high]])
+    inner = first[(first > low) & (first < high)]
+    return np.concatenate([[low], inner, [high]])
 
 
 def _cost(wanted: Sequence[Parts], minimum: float) -> int:

@@ -37,8 +37,8 @@ from coterie.stats.quantiles import Quantiles, quantiles
 T = TypeVar("T")
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MOST_CATEGORIES = 50
-"""Most different values of a text at a party; of a text with more, only the rows with a value are
-sent.
+"""Largest number of different values of a text column whose categories are sent. Of a column with
+more, only the number of rows with a value is sent.
 """
 NAME_BYTES = 40
 """Guess of the numbers that the name of a category takes, to check whether the room suffices."""
@@ -113,27 +113,27 @@ def described(wish: Wish, site: Site) -> Protocol[Description]:
     columns = []
     for k, name in enumerate(names):
         present = totals.present[k]
-        missing = totals.rows - present
-        of_number = _of_number(numbers, k, found)
-        columns.append(
-            ColumnSummary(
-                name,
-                present,
-                missing,
-                categories=categories.get(k),
-                text=totals.text[k],
-                **of_number,
-            )
+        summary = ColumnSummary(
+            name,
+            present,
+            totals.rows - present,
+            categories=categories.get(k),
+            text=totals.text[k],
+            **_of_number(numbers, k, found),
         )
-    probabilities = () if found is None else wish.probabilities
-    target = wish.target if wish.target in names else None
-    correlated = () if correlation is None else tuple(names[k] for k in numbers_at)
+        columns.append(summary)
+    probabilities: tuple[float, ...] = ()
+    if found is not None:
+        probabilities = wish.probabilities
+    correlated: tuple[str, ...] = ()
+    if correlation is not None:
+        correlated = tuple(names[k] for k in numbers_at)
     return Description(
         "",
         totals.rows,
         tuple(columns),
         probabilities,
-        target,
+        wish.target if wish.target in names else None,
         correlated,
         correlation,
         tuple(room.notes),
@@ -144,7 +144,8 @@ def _with_enough(cells: Cells, minimum: int) -> Cells:
     """The column with further values missing, so that its values and its missing values are not
     few.
     """
-    return Cells(np.where(without_few(cells.missing, minimum), np.nan, cells.values), cells.texts)
+    missing = without_few(cells.missing, minimum)
+    return Cells(np.where(missing, np.nan, cells.values), cells.texts)
 
 
 def _present(cells: Cells) -> FloatArray:
@@ -194,14 +195,21 @@ def _totals(
 ) -> Protocol[_Totals]:
     local: FloatArray = np.zeros((len(names), 4))
     for k, (name, own) in enumerate(zip(names, cells, strict=True)):
-        local[k, :2] = (~own.missing).sum(), bool(own.texts)
+        present = (~own.missing).sum()
+        different = 0
         if own.texts or name == wish.target:
             different = len(own.texts or np.unique(_present(own)))
-            local[k, 2:] = min(different, MOST_CATEGORIES + 1), different > MOST_CATEGORIES
+        many = different > MOST_CATEGORIES
+        local[k] = present, bool(own.texts), min(different, MOST_CATEGORIES + 1), many
     total = yield Sum(np.append(local.ravel(), rows))
-    present, text, different_here, many = total[:-1].reshape(len(names), 4).T.astype(int).tolist()
+    by_column = total[:-1].reshape(len(names), 4).T.astype(int)
+    present_of, text_of, different_of, many_of = by_column.tolist()
     return _Totals(
-        int(total[-1]), list(map(bool, text)), list(map(bool, many)), different_here, present
+        rows=int(total[-1]),
+        text=[bool(parties) for parties in text_of],
+        many=[bool(parties) for parties in many_of],
+        different=different_of,
+        present=present_of,
     )
 
 
@@ -213,9 +221,8 @@ def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Protocol
     counts = np.array([totals.present[k] for k in places], float)
     total = yield Sum(np.array([float(x.sum()) for x in values]))
     means = total / counts
-    squares = yield Sum(
-        np.array([float(((x - mean) ** 2).sum()) for x, mean in zip(values, means, strict=True)])
-    )
+    from_means = [x - mean for x, mean in zip(values, means, strict=True)]
+    squares = yield Sum(np.array([float((x**2).sum()) for x in from_means]))
     with np.errstate(invalid="ignore", divide="ignore"):
         deviations: FloatArray = np.where(counts > 1, np.sqrt(squares / (counts - 1)), np.nan)
     return _Numbers(places, cells, means, deviations)
@@ -245,7 +252,8 @@ def _categories(
     columns: Sequence[tuple[int, str, Cells]], totals: _Totals, wish: Wish, site: Site, room: _Room
 ) -> Protocol[dict[int, dict[str, int]]]:
     """The rows of each category, by the places of the columns."""
-    guess = sum(site.count + (3 + NAME_BYTES) * totals.different[k] for k, _, _ in columns)
+    different = sum(totals.different[k] for k, _, _ in columns)
+    guess = site.count * len(columns) + (3 + NAME_BYTES) * different
     note = f"Categories were left out: they take about {guess} numbers, more than a policy allows."
     if not columns or not room.has(guess, note):
         return {}
@@ -254,7 +262,10 @@ def _categories(
         for k, name, own in columns
     ]
     counted = yield from _within(room, combined(protocols))
-    return {k: _written(*one) for (k, *_), one in zip(columns, counted, strict=True)}
+    found = {}
+    for (k, _, _), (rows_of, rare) in zip(columns, counted, strict=True):
+        found[k] = _written(rows_of, rare)
+    return found
 
 
 def _within(room: _Room, protocol: Protocol[T]) -> Protocol[T]:
@@ -262,13 +273,13 @@ def _within(room: _Room, protocol: Protocol[T]) -> Protocol[T]:
     reply: FloatArray | None = None
     while True:
         try:
-            word = protocol.send(reply)
+            collective = protocol.send(reply)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        assert isinstance(word, Sum)
-        room.left -= word.x.size
-        reply = yield word
+        assert isinstance(collective, Sum)
+        room.left -= collective.x.size
+        reply = yield collective
 
 
 def _written(counted: dict[Category, int], rare: int) -> dict[str, int]:
@@ -305,9 +316,8 @@ def _correlation(
     if not wish.correlation or len(numbers.places) < 2:
         return None
     size = _size(len(numbers.places), totals, numbers.places)
-    if not room.has(
-        size, "Correlations were left out: they take more numbers than a policy allows."
-    ):
+    note = "Correlations were left out: they take more numbers than a policy allows."
+    if not room.has(size, note):
         return None
     X = np.column_stack([cells.values for cells in numbers.cells])
     missing = np.isnan(X)
@@ -332,8 +342,9 @@ def _of_whole_columns(Z: FloatArray) -> Protocol[FloatArray]:
 
 
 def _of_pairs(Z: FloatArray, there: npt.NDArray[np.bool_], minimum: int) -> Protocol[FloatArray]:
-    """Correlations of columns, each over the rows that have values in both; missing values of Z are
-    0.
+    """Correlations of columns, each over the rows that have values in both.
+
+    Missing values of Z are 0.
     """
     d = Z.shape[1]
     triangle = d * (d + 1) // 2

@@ -1,4 +1,4 @@
-"""Fit a model: what parties do when their tables are checked and prepared, wherever the tables are.
+"""Fit a model, when the tables of the parties are checked and prepared, wherever they are.
 
 tables, classes ─→ set-up: problem, network, method ─→ agents ─→ rounds ─→ model, certificate
 """
@@ -39,7 +39,11 @@ def _wants_ranges(case: Case) -> bool:
     return bool(case.problem.kind.problems.wants_ranges(case.problem))
 
 
-@discloses("the least and the largest value of each column", applies=_wants_ranges)
+@discloses(
+    "the least and the largest value of each column",
+    "values of your rows; of one row, the row",
+    applies=_wants_ranges,
+)
 def ranges_of(site: Site) -> list[list[float]]:
     """The ends of each column; nothing of a table without rows."""
     X = site.data.X
@@ -70,7 +74,7 @@ class Ready:
 
     parties: Parties
     graph: Network
-    """Who talks to whom; split by users, who is alike."""
+    """The edges along which agents send messages; split by users, who is alike."""
     classes: Classes
     find_people: Callable[[], tuple[Participant, ...]]
     """Computes the digests of the tables, or has them."""
@@ -87,7 +91,7 @@ class Ready:
 
     @cached_property
     def participants(self) -> tuple[Participant, ...]:
-        """Who takes part, with how much, and the digests of the tables."""
+        """The parties, their numbers of rows, and the digests of their tables."""
         return self.find_people()
 
     def map(self, step: Callable[[Site], Table]) -> Ready:
@@ -123,14 +127,14 @@ def fit(
     setup = _set_up(ready, problem, settings)
     places = _columns(parties)
     agents = [_agent(setup, places, site) for site in parties.sites]
-    origin, warm = None, None
+    origin = None
+    warm = None
     if before is not None:
         origin = before.certificate.model_digest
         warm = _points(before, ready, agents)
     digests = [participant.digest for participant in ready.participants]
-    outcome = parties.run_rounds(
-        agents, Rounds(setup, (origin, *digests), warm, ready.sent, called)
-    )
+    rounds = Rounds(setup, (origin, *digests), warm, ready.sent, called)
+    outcome = parties.run_rounds(agents, rounds)
     model = _model(ready, setup, agents, outcome)
     for agent in agents:
         agent.release()
@@ -155,9 +159,8 @@ def _set_up(ready: Ready, problem: AnyProblem, settings: Settings) -> Setup:
         allowed=ready.allowed,
         allowed_later=_on_tensors(tables) or ready.allowed_later,
     )
-    return set_up(
-        with_offset(problem, parties.cards), settings, known, partial(_for_tables, parties)
-    )
+    problem = with_offset(problem, parties.cards)
+    return set_up(problem, settings, known, partial(_for_tables, parties))
 
 
 def _for_tables(parties: Parties, problem: AnyProblem) -> AnyProblem:
@@ -168,11 +171,11 @@ def _for_tables(parties: Parties, problem: AnyProblem) -> AnyProblem:
     tables = [site.data for site in parties.sites]
     weighted = any(table.weights is not None for table in tables)
     if not weighted and family.wants_ranges(problem):
-        asked = parties.ask(ranges_of, list[list[float]])
-        told = zip(parties.cards, asked, strict=True)
-        tables = [
-            Table(np.array(ends).reshape(-1, card.columns), name=card.name) for card, ends in told
-        ]
+        ranges = parties.ask(ranges_of, list[list[float]])
+        tables = []
+        for card, ends in zip(parties.cards, ranges, strict=True):
+            X = np.array(ends).reshape(-1, card.columns)
+            tables.append(Table(X, name=card.name))
     # It refuses weights where there can be none.
     known: AnyProblem = family.for_tables(problem, tables)
     return known
@@ -185,9 +188,10 @@ def _partition(parties: Parties) -> list[list[int]] | None:
     by_columns = parties.split == "features"
     held = [site.data.cols if by_columns else site.data.rows for site in parties.sites]
     known = [part for part in held if part is not None]
-    if len(known) < len(parties.cards) or np.array_equal(
-        np.concatenate(known), np.arange(sum(map(len, known)))
-    ):
+    if len(known) < len(parties.cards):
+        return None
+    places = np.concatenate(known)
+    if np.array_equal(places, np.arange(len(places))):
         return None
     return [part.tolist() for part in known]
 
@@ -257,11 +261,13 @@ def _same_data(
     before: Certificate, participants: Sequence[Participant], problem: AnyProblem
 ) -> bool:
     """Whether that certificate is about the same rows, the same loss and the same columns."""
-    then, now = before.settings["problem"], problem.settings()
-    alike = then.get("loss") == now.get("loss") and then["intercept"] == now["intercept"]
-    return alike and [participant.digest for participant in before.participants] == [
-        participant.digest for participant in participants
-    ]
+    then = before.settings["problem"]
+    now = problem.settings()
+    if then.get("loss") != now.get("loss") or then["intercept"] != now["intercept"]:
+        return False
+    digests_then = [participant.digest for participant in before.participants]
+    digests_now = [participant.digest for participant in participants]
+    return digests_then == digests_now
 
 
 # -- after the rounds ------------------------------------------------------------------------------

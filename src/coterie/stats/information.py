@@ -1,7 +1,7 @@
-"""What the agents add up for standard errors, at a fitted model: information, scores, residuals.
+"""Add up what standard errors need, at a fitted model: information, scores, residuals.
 
     J  upper triangle of Σ s ℓ'' x xᵀ      g  Σ s ℓ' x      Σ s ℓ'²          in centred coordinates
-       (see `facts.centre`)
+       (see `SummaryStatistics.centre`)
     G  upper triangle of Σ s ℓ'² x xᵀ ("robust"), or of Σ_c g_c g_cᵀ over the clusters at one party
        ("clustered")
     g_c of each cluster at several parties ("clustered")
@@ -13,7 +13,7 @@ For weights that are no counts ("sampling", "precision"), G is Σ s² ℓ'² x x
 Then two numbers about one direction d of the model: the null vector of J if it has one, else the
 Newton step −J⁻¹g:
 
-    Σ (x·d)²      0 where columns are collinear; more where the curvature vanishes instead, as for
+    Σ (x·d)²      0 where columns are collinear; more where the Hessian vanishes instead, as for
                   separable classes
     rows with |x·d| > FAR      none near a minimum; where the minimum is at infinity, a Newton step
                                never gets shorter
@@ -56,26 +56,26 @@ OfRows: TypeAlias = Callable[[npt.NDArray[np.bool_]], FloatArray]
 SINGULAR = 1e-12
 """The least eigenvalue of the information, with a diagonal of 1, that is not taken for 0."""
 FAR = 0.5
-"""A Newton step that changes a score by more than this has no end in sight: where classes are
-separable, it is 1.
+"""Largest change of a score by a Newton step near a minimum. Where classes are separable, it is 1
+in every step.
 """
 EXHAUSTED = 1e-9
 """The least eigenvalue of 1 − H that is not taken for 0: there a cluster alone determines a
 coefficient.
 """
 COUNTS = 3
-"""How many counts come before those of events."""
+"""Number of counts that come before those of events."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """What one agent has to say."""
+    """What one agent sends, and functions of its rows."""
 
     message: FloatArray
     width: int
-    """How many coefficients have standard errors."""
+    """Number of coefficients with standard errors."""
     move: Move
-    """How far a direction of the model moves its scores, a row for each of its rows."""
+    """Computes how far a direction of the model moves the scores of the agent's rows."""
     score: OfRows
     hessian: OfRows
 
@@ -101,22 +101,22 @@ class Asking:
     def of_clusters(
         self, agent: Agent[Any], score: OfRows, hessian: OfRows, width: int
     ) -> list[FloatArray]:
-        """Σ_c g_c g_cᵀ over the clusters that are only here, and what is said of the others."""
+        """Σ_c g_c g_cᵀ over the clusters of this agent alone, and the parts of shared clusters."""
         if self.clusters is None:
             return []
         mine = self.clusters
-        apart, curvatures = (
-            np.zeros((len(self.shared), width)),
-            np.zeros((len(self.shared), _triangle(width))),
-        )
+        count = len(self.shared)
+        apart = np.zeros((count, width))
+        hessians = np.zeros((count, _triangle(width)))
         for k, cluster in enumerate(self.shared):
             rows = mine == cluster
-            if rows.any():
-                apart[k] = score(rows)
-                if self.adjusted:
-                    curvatures[k] = packed(hessian(rows))
+            if not rows.any():
+                continue
+            apart[k] = score(rows)
+            if self.adjusted:
+                hessians[k] = packed(hessian(rows))
         if self.adjusted:
-            return [apart.ravel(), curvatures.ravel()]
+            return [apart.ravel(), hessians.ravel()]
         own = np.zeros((width, width))
         for cluster in self._alone(mine):
             g = score(mine == cluster)
@@ -130,7 +130,7 @@ class Asking:
     def adjustment(
         self, agent: Agent[Any], own: Own, half: FloatArray | None, width: int
     ) -> FloatArray:
-        """The sums of CR2 over the clusters that are only here."""
+        """The sums of CR2 over the clusters of this agent alone."""
         sums = Adjustment.nothing(width)
         if half is None or self.clusters is None:
             return sums.packed()
@@ -144,18 +144,22 @@ class Asking:
         """Rows, rows with a weight other than 1, with one that is no whole number, and the rows
         with each event.
         """
-        n, weights = agent.data.n, agent.data.weights
-        ones = np.ones(n) if weights is None else weights.astype(float)
-        other, fractional = float((ones != 1.0).sum()), float((ones != np.round(ones)).sum())
-        counted = ones if self.counted else np.ones(n)
-        events: FloatArray = np.zeros(agent.problem.kind.stats.events(agent.problem))
+        n = agent.data.n
+        weights = np.ones(n)
+        if agent.data.weights is not None:
+            weights = agent.data.weights.astype(float)
+        other = float((weights != 1.0).sum())
+        fractional = float((weights != np.round(weights)).sum())
+        counted = weights if self.counted else np.ones(n)
+        stats_of = agent.problem.kind.stats
+        events: FloatArray = np.zeros(stats_of.events(agent.problem))
         if events.size and n:
-            events = agent.problem.kind.stats.count_events(agent, counted)
+            events = stats_of.count_events(agent, counted)
         return np.concatenate([[float(n), other, fractional], events])
 
 
 def add_information(agent: Agent[Any], w: FloatArray, asking: Asking) -> Protocol[FloatArray]:
-    """Add up information, scores and residuals at this model, then what they say of a Newton
+    """Add up information, scores and residuals at this model, then two numbers about a Newton
     step.
     """
     own: Own = agent.problem.kind.stats.information(agent, w, asking)
@@ -163,11 +167,12 @@ def add_information(agent: Agent[Any], w: FloatArray, asking: Asking) -> Protoco
     total = yield Sum(own.message)
     step, half = shared_result(total, lambda: direction(total, width))
     moved = own.move(step)
-    about = np.array([float(np.sum(moved**2)), float((np.abs(moved) > FAR).any(axis=1).sum())])
+    far = (np.abs(moved) > FAR).any(axis=1)
+    about = np.array([float(np.sum(moved**2)), float(far.sum())])
     if asking.adjusted:
         about = np.concatenate([about, asking.adjustment(agent, own, half, width)])
-    told = yield Sum(about)
-    return sealed(np.concatenate([total, told]))
+    total_about = yield Sum(about)
+    return sealed(np.concatenate([total, total_about]))
 
 
 def of_rows(
@@ -177,8 +182,20 @@ def of_rows(
     gradients: FloatArray,
     curvature: Callable[[int, int], FloatArray],
 ) -> Own:
-    """What an agent says where the loss is a sum over rows, of several scores each: `slopes` has a
-    column for each.
+    """What an agent sends where the loss is a sum over rows, of one or several scores each.
+
+    Parameters
+    ----------
+    agent : Agent
+        The agent.
+    asking : Asking
+        What the agents add up.
+    design : Design
+        The centred columns.
+    gradients : array
+        The derivative of the loss by each score: a row for each row, a column for each score.
+    curvature : callable
+        Computes, for two scores, the second derivatives of all rows.
     """
     count = gradients.shape[1]
 
@@ -195,7 +212,9 @@ def of_rows(
         return np.column_stack([design.forward(part) for part in d.reshape(count, -1)])
 
     J = _moment(design, curved, count)
-    scores = gradients if agent.data.weights is None else gradients * agent.data.weights[:, None]
+    scores = gradients
+    if agent.data.weights is not None:
+        scores = gradients * agent.data.weights[:, None]
     more = [_scores(design, scores), np.array([float(np.sum(scores * gradients))])]
     if asking.kind == "robust":
         squares = gradients if asking.counted else scores
@@ -206,7 +225,7 @@ def of_rows(
 
 
 def numbers_of_adjustment(k: int) -> int:
-    """How many numbers CR2 takes for k coefficients, in place of the products of the scores of
+    """The numbers that CR2 takes for k coefficients, in place of the products of the scores of
     clusters.
     """
     return (k + 1) * _triangle(k) + 2 * k
@@ -218,20 +237,20 @@ def _triangle(width: int) -> int:
 
 def _moment(design: Design, weights: Any, classes: int) -> FloatArray:
     """The blocks Σ weights(a, b) x xᵀ for every pair of classes."""
-    D = design.shape[1]
-    result = np.zeros((D * classes, D * classes))
+    d = design.shape[1]
+    result = np.zeros((d * classes, d * classes))
+    places = [slice(k * d, (k + 1) * d) for k in range(classes)]
     for a in range(classes):
         for b in range(a, classes):
             block = symmetric(second_moment(design, weights(a, b)))
-            result[a * D : (a + 1) * D, b * D : (b + 1) * D] = block
-            result[b * D : (b + 1) * D, a * D : (a + 1) * D] = block
+            result[places[a], places[b]] = block
+            result[places[b], places[a]] = block
     return result
 
 
 def _scores(design: Design, scores: FloatArray) -> FloatArray:
-    return np.concatenate(
-        [design.adjoint(scores[:, a]).astype(float) for a in range(scores.shape[1])]
-    )
+    parts = [design.adjoint(column).astype(float) for column in scores.T]
+    return np.concatenate(parts)
 
 
 # -- CR2 -------------------------------------------------------------------------------------------
@@ -288,17 +307,11 @@ class Adjustment:
     @staticmethod
     def unpacked(message: FloatArray, k: int) -> Adjustment:
         triangle = _triangle(k)
-        lengths, squares = (
-            message[triangle : triangle + k],
-            message[triangle + k : triangle + 2 * k],
+        middle, lengths, squares, rest = np.split(
+            message, [triangle, triangle + k, triangle + 2 * k]
         )
-        products = message[triangle + 2 * k :].reshape(k, triangle)
-        return Adjustment(
-            unpacked(message, k),
-            lengths.copy(),
-            squares.copy(),
-            np.stack([unpacked(one, k) for one in products]),
-        )
+        products = [unpacked(one, k) for one in rest.reshape(k, triangle)]
+        return Adjustment(unpacked(middle, k), lengths.copy(), squares.copy(), np.stack(products))
 
 
 def whitened_contrasts(half: FloatArray, coefficients: FloatArray) -> FloatArray:
@@ -315,10 +328,13 @@ def coordinates(
     plain: FloatArray = np.eye(k)
     if statistics.centre is not None:
         d = len(statistics.centre)
-        one = np.eye(d + 1)
-        one[d, :d], one[d, d] = -statistics.centre, statistics.unit
-        plain = np.kron(np.eye(k // (d + 1)), one)
-    return plain if units is None else units @ plain
+        block = np.eye(d + 1)
+        block[d, :d] = -statistics.centre
+        block[d, d] = statistics.unit
+        plain = np.kron(np.eye(k // (d + 1)), block)
+    if units is None:
+        return plain
+    return units @ plain
 
 
 def direction(total: FloatArray, width: int) -> tuple[FloatArray, FloatArray | None]:
@@ -331,7 +347,8 @@ def direction(total: FloatArray, width: int) -> tuple[FloatArray, FloatArray | N
         return vectors[:, 0] / lengths, None
     half = vectors / np.sqrt(values) / lengths[:, None]
     triangle = _triangle(width)
-    return -half @ (half.T @ total[triangle : triangle + width]), half
+    score = total[triangle : triangle + width]
+    return -half @ (half.T @ score), half
 
 
 class Totals:
@@ -345,27 +362,35 @@ class Totals:
         asking: Asking,
         events: int,
     ):
-        self.k, self.statistics, self.asking, self._heard = k, statistics, asking, received
-        triangle, shared = _triangle(k), len(asking.shared)
-        squared = asking.kind != "model" and not asking.adjusted
+        self.k = k
+        self.statistics = statistics
+        self.asking = asking
+        self._received = received
+        triangle = _triangle(k)
+        shared = len(asking.shared)
         sizes = {
             "information": triangle,
             "score": k,
             "residuals": 1,
-            "middle": triangle if squared else 0,
+            "middle": triangle,
             "apart": shared * k,
-            "bends": shared * triangle if asking.adjusted else 0,
+            "hessians": shared * triangle,
             "counts": COUNTS + events,
             "direction": 2,
-            "adjustment": numbers_of_adjustment(k) if asking.adjusted else 0,
+            "adjustment": numbers_of_adjustment(k),
         }
+        if asking.kind == "model" or asking.adjusted:
+            sizes["middle"] = 0
+        if not asking.adjusted:
+            sizes["hessians"] = 0
+            sizes["adjustment"] = 0
         ends = np.cumsum(list(sizes.values()))
         assert ends[-1] == len(received)
         self._parts = dict(zip(sizes, np.split(received, ends[:-1]), strict=True))
 
     @property
     def plain(self) -> FloatArray:
-        """The matrix that leads from centred coordinates to those that people know."""
+        """The matrix from centred coordinates to the coefficients that are reported."""
         return coordinates(self.statistics, self.k, self.asking.units)
 
     @property
@@ -375,7 +400,7 @@ class Totals:
 
     @property
     def rows(self) -> float:
-        """How many rows there are."""
+        """The number of rows."""
         return float(self._parts["counts"][0])
 
     @property
@@ -385,57 +410,62 @@ class Totals:
 
     @property
     def fractional(self) -> int:
-        """How many rows have a weight that is no whole number."""
+        """The number of rows with a weight that is no whole number."""
         return int(self._parts["counts"][2])
 
     @property
     def events(self) -> FloatArray:
-        """How many rows have each kind of event."""
+        """The number of rows with each kind of event."""
         return self._parts["counts"][COUNTS:]
 
     def step(self) -> FloatArray:
         """How far a Newton step would move the coefficients."""
-        return self.plain @ direction(self._heard, self.k)[0]
+        return self.plain @ direction(self._received, self.k)[0]
 
     def half(self, names: tuple[str, ...], steep: bool, curved: str = "") -> FloatArray:
-        """L with J⁻¹ = L Lᵀ; refused in words if there is none.
+        """L with J⁻¹ = L Lᵀ; an error says why there is none.
 
         steep   whether the loss can have its minimum at infinity
         curved  where the loss has a second derivative, if not everywhere
         """
-        d, half = direction(self._heard, self.k)
+        d, half = direction(self._received, self.k)
         spread, far = self._parts["direction"]
         if half is None and (not steep or spread <= SINGULAR * self.k):
-            shares = np.abs(d * np.sqrt(np.maximum(unpacked(self._heard, self.k).diagonal(), 0.0)))
-            if not shares.any():
-                shares = np.abs(d)
-            involved = [
-                name
-                for name, share in zip(names, shares, strict=True)
-                if share > 1e-3 * shares.max()
-            ]
-            few = f", or too few rows are {curved}" if curved else ""
-            raise InvalidData(
-                "the information is singular: "
-                f"{', '.join(involved[:6])}{' ...' if len(involved) > 6 else ''} cannot "
-                f"be told apart (collinear or constant columns{few}). {_fix(involved)}"
-            )
+            raise self._singular(names, d, curved)
         if steep and (half is None or far):
             raise InvalidData(
                 "the best coefficients are infinite: some columns separate the labels (for "
-                "counts, rows that are all "
-                "0; for survival, a monotone likelihood), so there are no standard errors. Leave "
-                "those columns out, or "
-                "fit with a penalty. If the data is not separable, fit with a smaller tol."
+                "counts, rows that are all 0; for survival, a monotone likelihood), so there are "
+                "no standard errors. Leave those columns out, or fit with a penalty. If the data "
+                "is not separable, fit with a smaller tol."
             )
         assert half is not None
         return half
+
+    def _singular(self, names: tuple[str, ...], null: FloatArray, curved: str) -> InvalidData:
+        """The error that names the columns in a null vector of the information."""
+        lengths = np.maximum(unpacked(self._received, self.k).diagonal(), 0.0)
+        shares = np.abs(null * np.sqrt(lengths))
+        if not shares.any():
+            shares = np.abs(null)
+        least = 1e-3 * shares.max()
+        involved = [name for name, share in zip(names, shares, strict=True) if share > least]
+        listed = ", ".join(involved[:6])
+        if len(involved) > 6:
+            listed += " ..."
+        few = ""
+        if curved:
+            few = f", or too few rows are {curved}"
+        return InvalidData(
+            f"the information is singular: {listed} cannot be told apart (collinear or constant "
+            f"columns{few}). {_fix(involved)}"
+        )
 
     def usual_errors(self) -> FloatArray:
         """Standard errors as if rows were independent and equally uncertain: a scale to compare
         others with.
         """
-        half = direction(self._heard, self.k)[1]
+        half = direction(self._received, self.k)[1]
         assert half is not None
         spread = self.residuals / self.statistics.total or 1.0
         errors: FloatArray = np.sqrt(spread) * np.linalg.norm(self.plain @ half, axis=1)
@@ -454,7 +484,7 @@ class Totals:
         sums = Adjustment.unpacked(self._parts["adjustment"], self.k)
         contrasts = whitened_contrasts(half, self.plain)
         scores = self._parts["apart"].reshape(-1, self.k)
-        hessians = self._parts["bends"].reshape(len(scores), _triangle(self.k))
+        hessians = self._parts["hessians"].reshape(len(scores), _triangle(self.k))
         for score, hessian in zip(scores, hessians, strict=True):
             sums.add(score, unpacked(hessian, self.k), half, contrasts)
         return half @ sums.middle @ half.T, sums.degrees_of_freedom()

@@ -1,9 +1,12 @@
-"""Second moments of the columns, X̃ᵀ diag(s) X̃, as agents compute and say them: whole, some
-columns, or the diagonal.
+"""Compute second moments of columns, X̃ᵀ diag(s) X̃, and pack them into messages.
+
+A moment is of all columns, of some of them, or the diagonal only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -39,65 +42,111 @@ FEW = 1 << 14
 LEAST_SINGLE = 1e-30
 """Squares that are smaller lose digits in single precision."""
 NOISE = 1e-12
-"""What is left of a column beside its mean, below this share of it, is rounding: the column is
-constant.
+"""A column that differs from its mean by less than this share of the mean is constant: the
+difference is rounding.
 """
+
+Places = npt.NDArray[np.intp]
 
 
 def second_moment(
     design: Design,
     weights: FloatArray | None,
-    columns: npt.NDArray[np.intp] | None = None,
+    columns: Places | None = None,
     single: bool = False,
 ) -> FloatArray:
-    """The upper triangle of X̃ᵀ diag(weights) X̃ in float64, or only that of those columns of X̃,
-    in ascending order.
+    """Compute the upper triangle of X̃ᵀ diag(weights) X̃ in float64.
 
-    What is below it does not count: see `symmetric`. X̃ may be centred. Weights may be negative:
-    differences of curvatures are. Where single precision is enough, dense rows are multiplied out
-    in half the time.
+    The entries below the diagonal have no meaning: see `symmetric`.
+
+    Parameters
+    ----------
+    design : Design
+        X̃, which may be centred.
+    weights : array, optional
+        May be negative, as differences of Hessians are. None: all are 1.
+    columns : array, optional
+        Only these columns of X̃, in ascending order.
+    single : bool, default=False
+        Whether single precision is enough: dense rows are then multiplied out in half the time.
     """
     n, width = design.shape
     chosen = np.arange(width) if columns is None else columns
-    scale = np.ones(n) if weights is None else weights.astype(float, copy=False)
-    local = chosen[:-1] if design.intercept and len(chosen) and chosen[-1] == width - 1 else chosen
-    d, centre = len(local), design.centre[local] if isinstance(design, CentredDesign) else None
-    sums = design.adjoint(scale)[local] if d < len(chosen) or centre is not None else np.empty(0)
+    scale: FloatArray = np.ones(n)
+    if weights is not None:
+        scale = weights.astype(float, copy=False)
+    local = _without_intercept(design, chosen)
+    d = len(local)
+    with_intercept = d < len(chosen)
+    centre = None
+    if isinstance(design, CentredDesign):
+        centre = design.centre[local]
+    wanted = None if columns is None else local
     sparse = is_sparse(design.X)
     if not sparse:
-        dense = _dense_moment(design.X, None if columns is None else local, scale, centre, single)
-        if d == len(chosen):
+        dense = _dense_moment(design.X, wanted, scale, centre, single)
+        if not with_intercept:
             return dense
     moment = np.zeros((len(chosen), len(chosen)))
+    inner = moment[:d, :d]
+    sums: FloatArray = np.empty(0)
+    if with_intercept or centre is not None:
+        sums = design.adjoint(scale)[local]
     if sparse:
-        X, place = design.X.tocsr(), local
-        if columns is not None:
-            place = np.full(design.X.shape[1], -1)
-            place[local] = np.arange(d)
-        add: Any = add_second_moment
-        add(X.data, X.indices, X.indptr, scale, place, moment)
+        _add_sparse_moment(design.X, wanted, scale, moment)
         if centre is not None:
-            # Σ s (x − c)(x − c)ᵀ = Σ s x xᵀ − Σ s (x − c) cᵀ − c (Σ s (x − c))ᵀ − (Σ s) c cᵀ
-            half, before = (
-                np.outer(sums + 0.5 * scale.sum() * centre, centre),
-                np.abs(moment.diagonal()[:d]),
-            )
-            moment[:d, :d] -= np.triu(half + half.T)
-            constant = np.flatnonzero(np.abs(moment.diagonal()[:d]) <= NOISE * before)
-            moment[constant, :] = moment[:, constant] = 0.0
+            _centre(inner, sums, scale, centre)
     else:
-        moment[:d, :d] = dense
-    if d < len(chosen):
+        inner[:] = dense
+    if with_intercept:
         # The column of the intercept: sums of the others, and of the weights.
-        unit = design.unit if isinstance(design, CentredDesign) else 1.0
+        _, unit = _centre_and_unit(design)
         moment[:d, d] = unit * sums
         moment[d, d] = unit**2 * scale.sum()
     return moment
 
 
+def _without_intercept(design: Design, chosen: Places) -> Places:
+    """The chosen columns without that of the intercept, which is the last one of the design."""
+    last = design.shape[1] - 1
+    if design.intercept and len(chosen) and chosen[-1] == last:
+        return chosen[:-1]
+    return chosen
+
+
+def _centre_and_unit(design: Design) -> tuple[FloatArray, float]:
+    """The centre of each column, and the entry of the intercept's column."""
+    if isinstance(design, CentredDesign):
+        return design.centre, design.unit
+    return np.zeros(design.X.shape[1]), 1.0
+
+
+def _add_sparse_moment(
+    X: Any, columns: Places | None, scale: FloatArray, moment: FloatArray
+) -> None:
+    csr = X.tocsr()
+    place = np.arange(X.shape[1])
+    if columns is not None:
+        place = np.full(X.shape[1], -1)
+        place[columns] = np.arange(len(columns))
+    add: Any = add_second_moment
+    add(csr.data, csr.indices, csr.indptr, scale, place, moment)
+
+
+def _centre(moment: FloatArray, sums: FloatArray, scale: FloatArray, centre: FloatArray) -> None:
+    """Turn Σ s x xᵀ into Σ s (x − c)(x − c)ᵀ; `sums` are Σ s (x − c)."""
+    # Σ s (x − c)(x − c)ᵀ = Σ s x xᵀ − Σ s (x − c) cᵀ − c (Σ s (x − c))ᵀ − (Σ s) c cᵀ
+    half = np.outer(sums + 0.5 * scale.sum() * centre, centre)
+    before = np.abs(moment.diagonal())
+    moment -= np.triu(half + half.T)
+    constant = np.flatnonzero(np.abs(moment.diagonal()) <= NOISE * before)
+    moment[constant, :] = 0.0
+    moment[:, constant] = 0.0
+
+
 def _dense_moment(
     X: FloatArray,
-    columns: npt.NDArray[np.intp] | None,
+    columns: Places | None,
     scale: FloatArray,
     centre: FloatArray | None,
     single: bool,
@@ -105,66 +154,105 @@ def _dense_moment(
     if is_tensor(X):
         moment = tensors.moment(X, columns, scale, centre, NOISE, single)
     else:
+        rows = _DenseRows(X, columns, scale, centre, np.float32 if single else float)
         with np.errstate(over="ignore", invalid="ignore"):
-            moment = _moment_of_rows(X, columns, scale, centre, np.float32 if single else float)
+            moment = rows.moment()
+    if not single:
+        return moment
     lengths = moment.diagonal()
-    if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
-        return _dense_moment(X, columns, scale, centre, single=False)
-    return moment
+    finite = np.isfinite(lengths).all()
+    if finite and (lengths[lengths > 0] > LEAST_SINGLE).all():
+        return moment
+    return _dense_moment(X, columns, scale, centre, single=False)
 
 
-def _moment_of_rows(
-    X: FloatArray,
-    columns: npt.NDArray[np.intp] | None,
-    scale: FloatArray,
-    centre: FloatArray | None,
-    kind: Any,
-) -> FloatArray:
-    d = X.shape[1] if columns is None else len(columns)
+@dataclass(frozen=True)
+class _DenseRows:
+    """Dense rows to multiply out: Σ s (x − c)(x − c)ᵀ."""
 
-    def added(
-        rows: npt.NDArray[np.intp], sign: float, total: FloatArray | None = None
-    ) -> FloatArray:
-        total = np.zeros((d, d)) if total is None else total
-        height = max(BLOCK // d, 2 * d)
-        for part in np.array_split(rows, -(-len(rows) // height)) if len(rows) > height else [rows]:
-            # Rows that do not count are left out; where all do, a slice spares a copy.
-            some: Any = (
-                slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
-            )
-            A = X[some] if columns is None else X[some][:, columns]
-            if centre is not None:
-                A = A - centre
-                A[np.abs(A) <= NOISE * np.abs(centre)] = 0.0
-            shares = sign * scale[some]
-            if (shares == 1).all():
-                A = A.astype(kind, copy=False)
-            else:
-                A = np.multiply(A, np.sqrt(shares).astype(kind)[:, None], dtype=kind)
-            if kind is float:
-                add_gram(A, sign, total)
-            else:
-                rounded = np.zeros((d, d), kind)
-                add_gram(A, sign, rounded)
-                total += rounded
+    X: FloatArray
+    columns: Places | None
+    """The columns that are wanted; None: all."""
+    scale: FloatArray
+    centre: FloatArray | None
+    kind: Any
+    """The type of numbers in which products are computed."""
+
+    @property
+    def width(self) -> int:
+        """The number of columns that are wanted."""
+        if self.columns is None:
+            return int(self.X.shape[1])
+        return len(self.columns)
+
+    def moment(self) -> FloatArray:
+        """The sum over all rows."""
+        d = self.width
+        moment = np.zeros((d, d))
+        for sign in (1.0, -1.0):
+            rows = np.flatnonzero(sign * self.scale > 0)
+            count = self._pieces(len(rows))
+            if count == 1:
+                self._add(rows, sign, moment)
+            elif count:
+                pieces = np.array_split(rows, count)
+                work = len(rows) * d / count
+                for part in spread(partial(self._moment_of, sign=sign), pieces, work):
+                    moment += part
+        return moment
+
+    def _pieces(self, rows: int) -> int:
+        """The number of pieces for several threads, each longer than wide: their sums are matrices,
+        too.
+        """
+        d = self.width
+        if not rows or not d:
+            return 0
+        by_size = max(rows * d // PIECE, 1)
+        by_shape = max(rows // (2 * d), 1)
+        return min(by_size, by_shape, PIECES)
+
+    def _moment_of(self, rows: Places, sign: float) -> FloatArray:
+        total = np.zeros((self.width, self.width))
+        self._add(rows, sign, total)
         return total
 
-    moment = np.zeros((d, d))
-    for sign in (1.0, -1.0):
-        rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
-        # Pieces for several threads, each longer than wide: their sums are matrices, too.
-        count = (
-            min(max(len(rows) * d // PIECE, 1), max(len(rows) // (2 * d), 1), PIECES)
-            if rows.size and d
-            else 0
-        )
-        if count == 1:
-            added(rows, sign, moment)
-        elif count:
-            pieces = np.array_split(rows, count)
-            for part in spread(partial(added, sign=sign), pieces, len(rows) * d / count):
-                moment += part
-    return moment
+    def _add(self, rows: Places, sign: float, total: FloatArray) -> None:
+        """Add the products of these rows, whose weights have that sign, to the total."""
+        d = self.width
+        height = max(BLOCK // d, 2 * d)
+        blocks = [rows]
+        if len(rows) > height:
+            blocks = np.array_split(rows, -(-len(rows) // height))
+        for block in blocks:
+            A = self._weighted(block, sign)
+            if self.kind is float:
+                add_gram(A, sign, total)
+            else:
+                rounded = np.zeros((d, d), self.kind)
+                add_gram(A, sign, rounded)
+                total += rounded
+
+    def _weighted(self, rows: Places, sign: float) -> FloatArray:
+        """These rows, centred, times the square roots of their weights."""
+        # Rows that do not count are left out; where all do, a slice spares a copy.
+        some: Any = rows
+        if rows[-1] - rows[0] + 1 == len(rows):
+            some = slice(rows[0], rows[-1] + 1)
+        A = self.X[some]
+        if self.columns is not None:
+            A = A[:, self.columns]
+        if self.centre is not None:
+            A = A - self.centre
+            A[np.abs(A) <= NOISE * np.abs(self.centre)] = 0.0
+        shares = sign * self.scale[some]
+        weighted: FloatArray
+        if (shares == 1).all():
+            weighted = A.astype(self.kind, copy=False)
+        else:
+            roots = np.sqrt(shares).astype(self.kind)
+            weighted = np.multiply(A, roots[:, None], dtype=self.kind)
+        return weighted
 
 
 def symmetric(moment: FloatArray) -> FloatArray:
@@ -174,31 +262,43 @@ def symmetric(moment: FloatArray) -> FloatArray:
 
 def diagonal(design: Design, weights: FloatArray) -> FloatArray:
     """The diagonal of X̃ᵀ diag(weights) X̃."""
-    X, squares = design.X, np.zeros((*weights.shape[:-1], design.shape[1]))
-    d, base = X.shape[1], design
-    if isinstance(design, BatchDesign):
-        base = design.base
-        squares[:, :d] = (np.square(design.stack).transpose(0, 2, 1) @ weights[:, :, None])[:, :, 0]
-    elif is_sparse(X):
-        csr = X.tocsr()
-        add: Any = add_squares
-        add(csr.data, csr.indices, csr.indptr, weights, squares)
-    elif is_tensor(X):
-        squares[:d] = tensors.squares(X, weights)
-    else:
-        rows = max(1, BLOCK // max(d, 1))
-        for start in range(0, len(weights), rows):
-            squares[:d] += (
-                np.square(X[start : start + rows], dtype=float).T @ weights[start : start + rows]
-            )
-    own, weight = squares[..., :d], weights.sum(axis=-1, keepdims=True)
+    base = design.base if isinstance(design, BatchDesign) else design
+    d = design.X.shape[1]
+    squares = np.zeros((*weights.shape[:-1], design.shape[1]))
+    squares[..., :d] = _squares(design, weights)
+    own = squares[..., :d]
+    weight = weights.sum(axis=-1, keepdims=True)
     if isinstance(base, CentredDesign):
         # Σ s (x − c)² = Σ s x² − c (2 Σ s (x − c) + c Σ s)
         before = own.copy()
-        own -= base.centre * (2 * design.adjoint(weights)[..., :d] + base.centre * weight)
+        sums = design.adjoint(weights)[..., :d]
+        own -= base.centre * (2 * sums + base.centre * weight)
         own[own <= NOISE * before] = 0.0
     if design.intercept:
-        squares[..., d:] = weight * (base.unit**2 if isinstance(base, CentredDesign) else 1.0)
+        _, unit = _centre_and_unit(base)
+        squares[..., d:] = weight * unit**2
+    return squares
+
+
+def _squares(design: Design, weights: FloatArray) -> FloatArray:
+    """Σ s x² of each column that is not centred."""
+    if isinstance(design, BatchDesign):
+        products: FloatArray = np.square(design.stack).transpose(0, 2, 1) @ weights[:, :, None]
+        return products[:, :, 0]
+    X = design.X
+    squares: FloatArray = np.zeros(X.shape[1])
+    if is_tensor(X):
+        squares[:] = tensors.squares(X, weights)
+        return squares
+    if is_sparse(X):
+        csr = X.tocsr()
+        add: Any = add_squares
+        add(csr.data, csr.indices, csr.indptr, weights, squares)
+        return squares
+    height = max(1, BLOCK // max(len(squares), 1))
+    for start in range(0, len(weights), height):
+        rows = slice(start, start + height)
+        squares += np.square(X[rows], dtype=float).T @ weights[rows]
     return squares
 
 
@@ -208,46 +308,44 @@ def moment_message(
     """A message: the upper triangle of `second_moment`, row by row, and then more numbers."""
     if isinstance(design, BatchDesign):
         return _moment_messages(design, weights, single, *more)
-    (n, width), X = design.shape, design.X
-    if (
-        n * width * width > FEW
-        or type(X) is not np.ndarray
-        or type(design) not in (Design, CentredDesign)
-    ):
+    n, width = design.shape
+    X = design.X
+    few = n * width * width <= FEW
+    plain = type(X) is np.ndarray and type(design) in (Design, CentredDesign)
+    if not few or not plain:
         return packed(second_moment(design, weights, single=single), *more)
-    centre, unit = np.zeros(X.shape[1]), 1.0
-    if isinstance(design, CentredDesign):
-        centre, unit = design.centre, design.unit
+    centre, unit = _centre_and_unit(design)
     triangle = width * (width + 1) // 2
     message = np.zeros(triangle + sum(part.size for part in more))
     add: Any = add_dense_moment
     add(X, centre, NOISE, unit, design.intercept, weights, message)
-    for part in more:
-        message[triangle : triangle + part.size] = part
-        triangle += part.size
+    _append(message, triangle, more)
     return message
+
+
+def _append(message: FloatArray, start: int, more: Sequence[FloatArray]) -> None:
+    """Write more numbers into the message, one part after the other."""
+    for part in more:
+        end = start + part.size
+        message[start:end] = part
+        start = end
 
 
 def _moment_messages(
     design: BatchDesign, weights: FloatArray, single: bool, *more: FloatArray
 ) -> FloatArray:
-    """The same for each agent of a cohort."""
-    (n, width), base, unit = design.shape, design.base, 1.0
-    centre: FloatArray = np.zeros(design.stack.shape[2])
+    """The messages of all agents of a batch."""
+    n, width = design.shape
     if n * width * width > FEW:
-        parts = zip(weights, *more, strict=True)
-        return np.array(
-            [moment_message(design.member(k), s, single, *own) for k, (s, *own) in enumerate(parts)]
-        )
-    centre, unit = (
-        (base.centre, base.unit)
-        if isinstance(base, CentredDesign)
-        else (np.zeros(design.stack.shape[2]), 1.0)
-    )
-    messages = np.zeros((len(weights), width * (width + 1) // 2))
+        messages = []
+        for k, (own_weights, *own_more) in enumerate(zip(weights, *more, strict=True)):
+            messages.append(moment_message(design.member(k), own_weights, single, *own_more))
+        return np.array(messages)
+    centre, unit = _centre_and_unit(design.base)
+    triangles = np.zeros((len(weights), width * (width + 1) // 2))
     add: Any = add_dense_moments
-    add(design.stack, centre, NOISE, unit, design.intercept, weights, messages)
-    return np.concatenate([messages, *more], axis=1)
+    add(design.stack, centre, NOISE, unit, design.intercept, weights, triangles)
+    return np.concatenate([triangles, *more], axis=1)
 
 
 def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
@@ -256,9 +354,7 @@ def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
     message = np.empty(triangle + sum(part.size for part in more))
     write: Any = pack
     write(moment, message)
-    for part in more:
-        message[triangle : triangle + part.size] = part
-        triangle += part.size
+    _append(message, triangle, more)
     return message
 
 

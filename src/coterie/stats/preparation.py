@@ -1,18 +1,15 @@
-"""Fits a preparation: parties send sums over the values of their raw columns, with `Sum` alone.
+"""Fit a preparation: parties send sums over the values of their raw columns, with `Sum` alone.
 
-| step            | sent, for each column
-                  |
-|-----------------|----------------------------------------------------------------------------------------------|
-| every step      | whether it is text, rows with and without a value, the sum, then the squares
-                  about the mean   |
-| standardise     | nothing more; after polynomial or spline, sums and squares of the new columns
-                  |
-| min-max         | the smallest and the largest value of each party; with secure sums those of all
-                  parties only  |
-| spline          | counts of values in agreed bins
-                  |
-| one-hot         | hashes of this party's categories, rows of each, and then the names of those
-                  that are not rare |
+For each column they send
+
+    every step      whether it is text, rows with and without a value, the sum, then the squares
+                    about the mean
+    standardise     nothing more; after polynomial or spline, sums and squares of the new columns
+    min-max         the smallest and the largest value of each party; with secure sums those of all
+                    parties only
+    spline          counts of values in agreed bins
+    one-hot         hashes of this party's categories, rows of each, and then the names of those
+                    that are not rare
 
 The columns are prepared at the same time: the next numbers of all columns travel in one message.
 Labels, weights and offsets are not used. Split by features, every party prepares its own columns
@@ -64,10 +61,8 @@ LEAST_DISTANCE = 1e-9
 
 
 @discloses(
-    (
-        "for each column: whether it is text; and, as part of sums: rows with a value, missing "
-        "values, sum and squares"
-    ),
+    "for each column: whether it is text; and, as part of sums: rows with a value, missing values, "
+    "sum and squares",
     "the mean and the variance of each of your columns, and how many values are missing",
     TOTALS,
     splits=("samples",),
@@ -79,20 +74,14 @@ LEAST_DISTANCE = 1e-9
     applies=lambda case: "min-max" in case.steps and not case.secure_sums,
 )
 @discloses(
-    (
-        "the bits of the smallest and the largest value of each column, as parts of sums: only "
-        "those "
-        "of all are learned"
-    ),
+    "the bits of the smallest and the largest value of each column, as parts of sums: only those "
+    "of all are learned",
     splits=("samples",),
     applies=lambda case: "min-max" in case.steps and case.secure_sums,
 )
 @discloses(
-    (
-        "for each column: counts of its values in bins with at least minimum-count rows, as part "
-        "of "
-        "sums"
-    ),
+    "for each column: counts of its values in bins with at least minimum-count rows, as part of "
+    "sums",
     "quantiles of your columns, to about one percent; exact ones where rows are many",
     TOTALS,
     splits=("samples",),
@@ -100,8 +89,7 @@ LEAST_DISTANCE = 1e-9
 )
 @discloses(
     "a hash of each category with at least minimum-count of your rows; how many rows it has, as "
-    "part of a sum; and the "
-    "names of those that are not rare",
+    "part of a sum; and the names of those that are not rare",
     "whether you have a category that the recipient guesses",
     splits=("samples",),
     applies=lambda case: "one-hot" in case.steps,
@@ -112,10 +100,8 @@ def fitted(preparation: Preparation, rules: Rules, site: Site) -> Protocol[Prepa
     """
     table = site.data
     site = replace(site, rules=rules)
-    protocols = [
-        _column(name, cells, preparation, site)
-        for name, cells in zip(column_names(table), cells_of(table), strict=True)
-    ]
+    raw = zip(column_names(table), cells_of(table), strict=True)
+    protocols = [_column(name, cells, preparation, site) for name, cells in raw]
     columns = yield from combined(protocols)
     return Prepared(columns, table.columns is not None)
 
@@ -159,10 +145,9 @@ def _column(name: str, cells: Cells, preparation: Preparation, site: Site) -> Pr
 
 def _summary(values: FloatArray, missing: int, text: bool) -> Protocol[_Summary]:
     total_here = 0.0 if text else values.sum()
-    texts, present, missing_rows, total = yield Sum(
-        np.array([text, len(values), missing, total_here])
-    )
-    return _Summary(bool(texts), float(present), float(missing_rows), float(total))
+    sums = yield Sum(np.array([text, len(values), missing, total_here]))
+    texts, present, missing_rows, total = sums.tolist()
+    return _Summary(bool(texts), present, missing_rows, total)
 
 
 _ENCODE = "Use one-hot for it, or leave it out."
@@ -184,13 +169,15 @@ def _check_recipe(
         )
     if summary.missing and steps[0].name != "impute":
         # With a minimum, the number of missing values is not exact.
-        about = "" if site.rules.minimum <= 1 else "about "
-        plural = "s" * (summary.missing > 1)
+        count = f"{summary.missing:.0f} missing value"
+        if site.rules.minimum > 1:
+            count = f"about {count}"
+        if summary.missing > 1:
+            count += "s"
         raise InvalidData(
-            f"column {name!r} has {about}{summary.missing:.0f} missing value{plural} at all "
-            "parties together, "
-            f"and its recipe is {recipe!r}. Begin it with impute, or leave those rows or the "
-            "column out."
+            f"column {name!r} has {count} at all "
+            f"parties together, and its recipe is {recipe!r}. Begin it with impute, or leave those "
+            "rows or the column out."
         )
 
 
@@ -206,16 +193,17 @@ def _fitted_steps(
     for step in steps:
         if step.name == "keep":
             continue
-        before, moments = moments, None
+        before = moments
+        moments = None
         if step.name == "impute":
             assert before is not None
-            value = summary.mean if step.number is None else step.number
-            fit = Filled(value, bool(step.flag and summary.missing))
+            fit = _filled(step, summary)
             moments = before.filled(fit, summary)
         elif step.name == "polynomial":
             fit = Powers(int(step.number or 0))
         elif step.name == "spline":
-            fit = yield from _spline(name, _after(done, cells)[:, 0], step, site.rules.minimum)
+            values = _after(done, cells)[:, 0]
+            fit = yield from _spline(name, values, step, site.rules.minimum)
         elif step.name == "standardise":
             if before is None:
                 before = yield from _moments(_after(done, cells))
@@ -224,6 +212,13 @@ def _fitted_steps(
             fit = yield from _min_max(_after(done, cells), site)
         done.append(fit)
     return done
+
+
+def _filled(step: Step, summary: _Summary) -> Filled:
+    value = summary.mean
+    if step.number is not None:
+        value = step.number
+    return Filled(value, bool(step.flag and summary.missing))
 
 
 def _after(steps: Sequence[Fitted], cells: Cells) -> FloatArray:
@@ -255,8 +250,10 @@ class _Moments:
         shifted.
         """
         eps = float(np.finfo(float).eps)
-        constant = self.variance <= self.n * eps * self.variance + (self.n * self.mean * eps) ** 2
-        return Scaled(self.mean.tolist(), np.where(constant, 1.0, np.sqrt(self.variance)).tolist())
+        rounding = self.n * eps * self.variance + (self.n * self.mean * eps) ** 2
+        constant = self.variance <= rounding
+        scale = np.where(constant, 1.0, np.sqrt(self.variance))
+        return Scaled(self.mean.tolist(), scale.tolist())
 
 
 def _moments(values: FloatArray) -> Protocol[_Moments]:
@@ -269,19 +266,20 @@ def _moments(values: FloatArray) -> Protocol[_Moments]:
 
 def _min_max(values: FloatArray, site: Site) -> Protocol[Scaled]:
     low, high = yield from extremes(values, site)
-    return Scaled(low.tolist(), np.where(high > low, high - low, 1.0).tolist())
+    scale = np.where(high > low, high - low, 1.0)
+    return Scaled(low.tolist(), scale.tolist())
 
 
 def _spline(name: str, values: FloatArray, step: Step, minimum: int) -> Protocol[Splines]:
     levels = np.linspace(0, 1, int(step.number or 0)).tolist()
     found = yield from quantiles([values], levels, precision=PRECISION, minimum=minimum)
     # The first and the last knot enclose all values.
-    knots = [float(found.low[0, 0]), *found.values[0, 1:-1].tolist(), float(found.high[0, -1])]
+    first, last = float(found.low[0, 0]), float(found.high[0, -1])
+    knots = [first, *found.values[0, 1:-1].tolist(), last]
     if not np.isfinite(knots).all():
         raise InvalidData(
             f"column {name!r}: its smallest or largest values lie in a bin with too few rows of a "
-            "party. "
-            "Scale it with standardise before spline, or leave it out."
+            "party. Scale it with standardise before spline, or leave it out."
         )
     apart = _knots_apart(knots)
     if len(apart) < 2:
@@ -313,12 +311,15 @@ def extremes(values: FloatArray, site: Site) -> Protocol[tuple[FloatArray, Float
     its own value begins with the bits found so far and a 0.
     """
     both = np.hstack([values, -values])
-    local = both.min(axis=0) if len(both) else np.zeros(both.shape[1])
+    present = len(both) > 0
+    local = np.zeros(both.shape[1])
+    if present:
+        local = both.min(axis=0)
     if site.secure_sums:
-        found = yield from _smallest(local, bool(len(both)))
+        found = yield from _smallest(local, present)
     else:
         message = np.zeros((site.count, 1 + len(local)))
-        if len(both):
+        if present:
             message[site.index, 0] = 1.0
             message[site.index, 1:] = local
         total = yield Sum(message)
@@ -353,4 +354,5 @@ def _categories(
     least = 1 if step.number is None else step.number
     counted, rare = yield from category_counts(name, cells, least, text, site)
     others = rare > 0
-    return Categories(text, list(counted), others, step.flag and len(counted) + others > 1)
+    several = len(counted) + others > 1
+    return Categories(text, list(counted), others, step.flag and several)

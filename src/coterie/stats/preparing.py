@@ -1,4 +1,4 @@
-"""Prepares the columns of all parties: split by features each party alone, split by rows
+"""Prepare the columns of all parties: split by features each party alone, split by samples
 together.
 """
 
@@ -87,18 +87,16 @@ class Prepare(Operation[Preparing[Any]]):
         dealt = parties.look(dealt_columns)
         parts: Sequence[Prepared | None]
         if isinstance(self.recipes, Prepared):
-            parts = self.recipes.parts(
-                columns_in_turn([card.columns for card in parties.cards], dealt)
-            )
+            widths = [card.columns for card in parties.cards]
+            parts = self.recipes.parts(columns_in_turn(widths, dealt))
         else:
             _refuse_unknown(parties.look(names_here), self.recipes)
             parts = parties.look(partial(_prepared_alone, self.recipes))
         known = {index: part for index, part in enumerate(parts) if part is not None}
         whole, places = pooled([dealt[index] for index in known], list(known.values()))
         cols = dict(zip(known, places, strict=True))
-        return Preparing(
-            whole, parties.map(partial(_applied_part, known, cols), _prepared_cards(parties, known))
-        )
+        cards = _prepared_cards(parties, known)
+        return Preparing(whole, parties.map(partial(_applied_part, known, cols), cards))
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,8 @@ def prepare_here(
     workers.
     """
     asked = Prepare(settings.prepare, settings.placement.split)
-    parties = meet_here(asked, engine, data, Meeting.of(settings, problem.kind.data.pieces))
+    meeting = Meeting.of(settings, problem.kind.data.pieces)
+    parties = meet_here(asked, engine, data, meeting)
     return asked.together(replace(parties, engine=find_engine("local")))
 
 
@@ -127,7 +126,8 @@ def prepare_remotely(
 ) -> Preparing[Hosted]:
     """Prepare tables that stay where they are, at the workers of that engine."""
     asked = Prepare(settings.prepare, settings.placement.split)
-    return asked.together(meet_elsewhere(asked, engine, sources, Meeting.of(settings)))
+    parties = meet_elsewhere(asked, engine, sources, Meeting.of(settings))
+    return asked.together(parties)
 
 
 def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> bool:
@@ -148,22 +148,20 @@ def check_alone(table: Table, preparation: Preparation, split: str = "samples") 
     if split == "samples" and table.d:
         for column in preparation.columns:
             if column not in names:
-                raise party_error(table.name, f"prepare: {UnknownName('column', column, names)}")
+                unknown = UnknownName("column", column, names)
+                raise party_error(table.name, f"prepare: {unknown}")
     for name, cells in zip(names, cells_of(table), strict=True):
         steps = preparation.recipe(name, bool(cells.texts))
         if steps and steps[0].name == "one-hot":
             _check_categories(table.name, name, cells)
         elif cells.texts:
-            recipe = (
-                f"its recipe is {', '.join(map(str, steps))!r}"
-                if steps
-                else "there is no recipe for it"
-            )
+            recipe = "there is no recipe for it"
+            if steps:
+                recipe = f"its recipe is {', '.join(map(str, steps))!r}"
             raise party_error(
                 table.name,
                 f"column {name!r} holds text, e.g. {cells.texts[0]!r}, and {recipe}. Encode it "
-                "with one-hot, "
-                "or leave it out.",
+                "with one-hot, or leave it out.",
             )
 
 
@@ -172,11 +170,8 @@ def _check_categories(party: str, column: str, cells: Cells) -> None:
     if different > MOST_HERE:
         raise party_error(
             party,
-            (
-                f"column {column!r} has {different} different values, too many for one-hot. Leave "
-                "it "
-                "out."
-            ),
+            f"column {column!r} has {different} different values, too many for one-hot. Leave it "
+            "out.",
         )
 
 
@@ -208,7 +203,8 @@ def _applied(prepared: Prepared, site: Site) -> Table:
 
 
 def _applied_part(parts: dict[int, Prepared], cols: dict[int, Indices | None], site: Site) -> Table:
-    return replace(parts[site.index].apply(site.data), cols=cols[site.index])
+    table = parts[site.index].apply(site.data)
+    return replace(table, cols=cols[site.index])
 
 
 def _prepared_cards(parties: Parties, parts: dict[int, Prepared]) -> list[TableSummary]:
@@ -235,7 +231,7 @@ def _refuse_unknown(names: Sequence[Sequence[str] | None], preparation: Preparat
     """Refuse a recipe for a column that no party has, where all columns are known."""
     if None in names:
         return
-    everything = [name for own in names for name in own or ()]
+    everything = [name for own in names if own is not None for name in own]
     for column in preparation.columns:
         if column not in everything:
             raise UnknownName("column", column, everything)

@@ -62,30 +62,32 @@ class _Column:
 
     def narrow(self, bins: Sequence[int], precision: float) -> npt.NDArray[np.bool_]:
         """Which of these bins need not be cut. Where half of the values are one number, only a bin
-        of one number is.
+        of one number is narrow.
         """
         first, last = (self.order_statistic(_targets(self.n, p)[0]) for p in QUARTILES)
-        low, high = self.edges[bins], self.edges[np.add(bins, 1)]
+        low = self.edges[bins]
+        high = self.edges[np.add(bins, 1)]
         with np.errstate(invalid="ignore", over="ignore"):
             # From the bin to the farther one of the quartiles.
             spread = np.maximum(high - self.edges[first], self.edges[last + 1] - low)
-            width = precision * np.minimum(np.maximum(np.abs(low), np.abs(high)), spread)
-            narrow: npt.NDArray[np.bool_] = (
-                high - low <= np.minimum(width, FINITE)
-            ) | is_one_number(low, high)
+            size = np.maximum(np.abs(low), np.abs(high))
+            width = precision * np.minimum(size, spread)
+            narrow: npt.NDArray[np.bool_] = high - low <= np.minimum(width, FINITE)
+            narrow |= is_one_number(low, high)
         return narrow
 
     def to_cut(self, probabilities: Sequence[float], minimum: float, precision: float) -> Parts:
         """The parts of the bins that hold a quantile, or a quartile, and are too wide."""
         if not self.n:
             return {}
-        ranks = {k for p in (*QUARTILES, *probabilities) for k in _targets(self.n, p)[:2]}
+        ranks: set[int] = set()
+        for p in (*QUARTILES, *probabilities):
+            first, second, _ = _targets(self.n, p)
+            ranks |= {first, second}
         bins = sorted({self.order_statistic(k) for k in ranks})
         wide = ~self.narrow(bins, precision) & (self.counts[bins] >= minimum)
-        chosen = [
-            k for k, yes in zip(bins, wide, strict=True) if yes and self.edges[k] not in self.closed
-        ]
-        return {k: cut(*self.edges[k : k + 2]) for k in chosen}
+        chosen = [k for k, yes in zip(bins, wide, strict=True) if yes]
+        return {k: cut(*self.edges[k : k + 2]) for k in chosen if self.edges[k] not in self.closed}
 
     def refined(self, parts: Parts, counted: FloatArray) -> _Column:
         """The column with bins replaced by their parts, whose counts these are."""
@@ -154,14 +156,14 @@ def _counted(
     """For each column the parts on which all parties agree, and the counts of all values in
     them.
     """
-    proposed = [edges for parts in wanted for edges in parts.values()]
-    local = [
-        counts(x, e).astype(np.intp)
-        for x, parts in zip(values, wanted, strict=True)
-        for e in parts.values()
-    ]
-    edges = iter((yield from agree_on_edges(proposed, local, minimum)))
-    agreed = [{k: next(edges) for k in parts} for parts in wanted]
+    proposed = []
+    local = []
+    for x, parts in zip(values, wanted, strict=True):
+        for edges in parts.values():
+            proposed.append(edges)
+            local.append(counts(x, edges).astype(np.intp))
+    found = iter((yield from agree_on_edges(proposed, local, minimum)))
+    agreed = [{k: next(found) for k in parts} for parts in wanted]
     messages = [_counts_in(x, parts) for x, parts in zip(values, agreed, strict=True)]
     total = yield Sum(np.concatenate([np.empty(0), *messages]))
     ends = np.cumsum([len(message) for message in messages], dtype=np.intp)
@@ -186,7 +188,8 @@ def _targets(n: int, probability: float) -> tuple[int, int, float]:
     theirs.
     """
     place = probability * (n - 1)
-    return math.floor(place), math.ceil(place), place - math.floor(place)
+    first = math.floor(place)
+    return first, math.ceil(place), place - first
 
 
 def _quantile(column: _Column, probability: float, precision: float) -> tuple[float, float, float]:
@@ -198,9 +201,8 @@ def _quantile(column: _Column, probability: float, precision: float) -> tuple[fl
     if not share:
         return first
     second = _statistic(column, after, precision)
-    value, low, high = (
-        _between(one, other, share) for one, other in zip(first, second, strict=True)
-    )
+    ends = zip(first, second, strict=True)
+    value, low, high = (_between(one, other, share) for one, other in ends)
     return value, low, high
 
 
@@ -219,8 +221,11 @@ def _statistic(column: _Column, k: int, precision: float) -> tuple[float, float,
     if column.narrow([place], precision)[0]:
         return roundest(low, high), low, high
     if high - low > FINITE:
-        finite = [end for end in (high, low) if math.isfinite(end)]
-        return finite[0] if finite else math.nan, low, high
+        for end in (high, low):
+            if math.isfinite(end):
+                return end, low, high
+        return math.nan, low, high
     # The values of a wide bin are taken to lie at equal distances.
     before = column.counts[:place].sum()
-    return low + (high - low) * (k - before + 0.5) / column.counts[place], low, high
+    value = low + (high - low) * (k - before + 0.5) / column.counts[place]
+    return value, low, high

@@ -1,18 +1,19 @@
-"""How well a model predicts, from sums over the rows of all parties: no row and no prediction is
-told.
+"""Evaluate how well a model predicts, from sums over the rows of all parties.
+
+No row and no prediction is sent.
 
     Sum  rows, weights, losses and errors of all rows
     Sum  of classes: counts of each in fixed bins of probability, of which a confusion matrix
          follows
-    Sum  of numbers: what the best constant, which needs the mean label, leaves
+    Sum  of numbers: the loss of the best constant, which needs the mean label
     Sum  counts of the classes in parts of these bins, cut where it matters (`curves`); of numbers,
          in tenths
 
-No group of rows that is told has fewer rows of a party than a minimum, unless it has none
-(`groups`): bins are pooled, and scores that would need smaller groups are NaN.
+Every group of rows that is sent has at least a minimum number of rows of a party, or none
+(`groups`). Bins are pooled, and scores that would need smaller groups are NaN.
 
-Deviance is 2 Σ s (ℓ(u; y) − min ℓ), and min ℓ = −ℓ*(0; y), so each term is a Fenchel–Young term at
-         0: none cancels.
+Deviance is 2 Σ s (ℓ(u; y) − min ℓ). As min ℓ = −ℓ*(0; y), each term is a Fenchel–Young term at 0,
+and none cancels.
 """
 
 from __future__ import annotations
@@ -45,8 +46,12 @@ BINS = 10
 def raw_scores(model: Any, table: Table) -> FloatArray:
     """The scores of these rows, or this party's part of them, without the intercept."""
     scores = product(table.X, model.coef_.T).astype(float)
-    if table.offset is not None:
-        scores += table.offset if scores.ndim == 1 else table.offset[:, None]
+    offset = table.offset
+    if offset is None:
+        return scores
+    if scores.ndim > 1:
+        offset = offset[:, None]
+    scores += offset
     return scores
 
 
@@ -55,8 +60,7 @@ def check_problem(problem: Problem) -> None:
     if not problem.kind.stats.evaluates:
         raise InvalidProblem(
             f"evaluate is for models of rows, and a {problem.kind.called} is of another kind. "
-            "Score what its `predict` "
-            "says."
+            "Score the output of its `predict`."
         )
 
 
@@ -75,8 +79,10 @@ def measured(
 def labels_and_weights(table: Table) -> tuple[FloatArray, FloatArray]:
     """Labels and weights in double precision."""
     assert table.y is not None
-    weights = np.ones(table.n) if table.weights is None else table.weights.astype(float)
-    return table.y.astype(float), weights
+    labels = table.y.astype(float)
+    if table.weights is None:
+        return labels, np.ones(table.n)
+    return labels, table.weights.astype(float)
 
 
 # -- two classes -----------------------------------------------------------------------------------
@@ -88,26 +94,33 @@ def of_two(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> P
     loss = model.problem.loss
     yes = y > 0
     likely = type(loss).probability is not Loss.probability
-    p = loss.probability(u, 1.0) if likely else None
-    distance = (0.0 if p is None else p) - yes
-    brier = float((s * distance**2).sum())
+    p: FloatArray | None = None
+    errors = 0.0 - yes
+    if likely:
+        p = loss.probability(u, 1.0)
+        errors = p - yes
+    brier = float((s * errors**2).sum())
     has_offset = float(table.offset is not None)
     mine = np.array([float(len(y)), has_offset, float(s.sum()), loss.value(u, y, s), brier])
-    rows, shifted, n, lost, squares = (yield Sum(mine)).tolist()
+    total = yield Sum(mine)
+    rows, shifted, n, lost, squares = total.tolist()
     n = _some(n)
     classes = tuple(model.classes_.tolist())
     known = yield from _first_bins(u, yes, p, s, limits["minimum"])
     limits = _less(limits, len(mine) + known.size)
+    curve = _UNKNOWN
+    if known.has_classes:
+        (curve,) = yield from curves([u], [yes], s, start=[known.curve], **limits)
     found = {"mean_loss": lost / n}
     if likely:
-        null = math.nan if shifted else _null_deviance_of_two(known, n)
-        found = deviances(2 * lost, null) | {"log_loss": lost / n}
-    curve = _UNKNOWN
-    if known.classes_told:
-        curve = (yield from curves([u], [yes], s, start=[known.curve], **limits))[0]
+        null = math.nan
+        if not shifted:
+            null = _null_deviance_of_two(known, n)
+        found = deviances(2 * lost, null)
+        found["log_loss"] = lost / n
+        found["brier"] = squares / n
+        found["calibration_error"] = _calibration_error(known.calibration)
     found |= _of_confusion(known.confusion, n, curve)
-    if likely:
-        found |= {"brier": squares / n, "calibration_error": _calibration_error(known.calibration)}
     return Evaluation(
         "",
         int(rows),
@@ -118,7 +131,7 @@ def of_two(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> P
         known.confusion,
         known.calibration,
         {str(classes[1]): curve.points()},
-        notes=notes_on(_left_out(known.classes_told, known.confusion is not None)),
+        notes=notes_on(_left_out(known.has_classes, known.confusion is not None)),
     )
 
 
@@ -145,18 +158,17 @@ _UNKNOWN = Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1))
 
 def _null_deviance_of_two(known: _Known, n: float) -> float:
     """The deviance of the share of positives, for all rows."""
-    if not known.classes_told:
+    if not known.has_classes:
         return math.nan
     share = float(known.curve.positives.sum()) / n
     return -2 * n * float(xlogy(share, share) + xlogy(1 - share, 1 - share))
 
 
 def _of_confusion(confusion: FloatArray | None, n: float, curve: Curve) -> dict[str, float]:
-    """What follows from the counts of both classes and both predictions, and the area under the
-    curve.
-    """
-    cells = np.full((2, 2), math.nan) if confusion is None else confusion
-    (true_no, false_yes), (false_no, true_yes) = cells.tolist()
+    """The scores that follow from a confusion matrix, and the area under the curve."""
+    if confusion is None:
+        confusion = np.full((2, 2), math.nan)
+    (true_no, false_yes), (false_no, true_yes) = confusion.tolist()
     sensitivity = ratio(true_yes, true_yes + false_no)
     specificity = ratio(true_no, true_no + false_yes)
     return {
@@ -170,11 +182,11 @@ def _of_confusion(confusion: FloatArray | None, n: float, curve: Curve) -> dict[
     }
 
 
-def _left_out(classes_told: bool, cells_told: bool) -> list[str]:
+def _left_out(has_classes: bool, has_confusion: bool) -> list[str]:
     """What a minimum of rows leaves out: classes, or only how they are confused."""
-    if not classes_told:
+    if not has_classes:
         return ["classes"]
-    if not cells_told:
+    if not has_confusion:
         return ["confusion"]
     return []
 
@@ -184,11 +196,12 @@ class _Known:
     """Two classes in the first bins of their scores."""
 
     curve: Curve
-    classes_told: bool
+    has_classes: bool
+    """Whether the rows of each class may be sent."""
     confusion: FloatArray | None
     calibration: tuple[Bin, ...]
     size: int
-    """How many numbers were told for it."""
+    """The numbers that a party sent for it."""
 
 
 def _first_bins(
@@ -197,46 +210,59 @@ def _first_bins(
     """Counts of both classes where the prediction changes and, if there are probabilities, in
     tenths of these.
     """
-    tenths = np.empty(0) if p is None else logit(np.arange(1, BINS) / BINS)
-    edges = np.concatenate([[-np.inf], np.sort(np.append(tenths, CHANGE)), [np.inf]])
+    tenths = np.empty(0)
+    if p is not None:
+        tenths = logit(np.arange(1, BINS) / BINS)
+    inner = np.sort(np.append(tenths, CHANGE))
+    edges = np.concatenate([[-np.inf], inner, [np.inf]])
     last = len(edges) - 2
     first = int(np.searchsorted(edges, CHANGE)) - 1
     order = [first, *(k for k in halving(last) if k != first)]
-    local = np.column_stack([counts(u[rows], edges) for rows in (yes, ~yes)]).astype(np.intp)
-    (told_apart,) = yield from allowed([local.sum(axis=0)], minimum)
-    size = (1 + last) * (minimum > 1)
-    if not told_apart:
+    classes = (yes, ~yes)
+    local = np.column_stack([counts(u[rows], edges) for rows in classes]).astype(np.intp)
+    (has_classes,) = yield from allowed([local.sum(axis=0)], minimum)
+    size = 0
+    if minimum > 1:
+        size = 1 + last
+    if not has_classes:
         return _Known(_UNKNOWN, False, None, (), size)
     (edges,) = yield from agree_on_edges([edges], [local], minimum, order)
-    parts = [counts(u[rows], edges, s[rows]) for rows in (yes, ~yes)]
+    parts = [counts(u[rows], edges, s[rows]) for rows in classes]
     if p is not None:
         parts.append(counts(u, edges, s * p))
-    told = (yield Sum(np.concatenate(parts))).reshape(len(parts), -1)
-    positives, negatives = told[:2]
-    confusion = None
-    if CHANGE in edges:
-        above = edges[:-1] >= CHANGE
-        confusion = np.array(
-            [[one[~above].sum(), one[above].sum()] for one in (negatives, positives)]
-        )
-    calibration = () if p is None else _calibrated(edges, told)
-    return _Known(
-        Curve(edges, positives, negatives), True, confusion, calibration, size + told.size
-    )
+    total = yield Sum(np.concatenate(parts))
+    in_bins = total.reshape(len(parts), -1)
+    positives, negatives = in_bins[:2]
+    curve = Curve(edges, positives, negatives)
+    calibration: tuple[Bin, ...] = ()
+    if p is not None:
+        calibration = _calibrated(edges, in_bins)
+    return _Known(curve, True, _confusion_of_two(curve), calibration, size + total.size)
+
+
+def _confusion_of_two(curve: Curve) -> FloatArray | None:
+    """The confusion matrix, if an edge of the bins is where the prediction changes."""
+    if CHANGE not in curve.edges:
+        return None
+    above = curve.edges[:-1] >= CHANGE
+    rows = []
+    for weights in (curve.negatives, curve.positives):
+        rows.append([weights[~above].sum(), weights[above].sum()])
+    return np.array(rows)
 
 
 CHANGE = float(np.nextafter(0.0, 1.0))
 """Scores above 0 are predicted as the second class."""
 
 
-def _calibrated(edges: FloatArray, told: FloatArray) -> tuple[Bin, ...]:
+def _calibrated(edges: FloatArray, in_bins: FloatArray) -> tuple[Bin, ...]:
     """Bins of probability, from positives, negatives and probabilities in bins of the score."""
-    positives, negatives, predicted = told
+    positives, negatives, predicted = in_bins
     ends = np.array([k for k, edge in enumerate(edges) if edge != CHANGE])
-    pooled = [
-        np.add.reduceat(one, ends[:-1]) for one in (positives + negatives, predicted, positives)
-    ]
-    shown = np.concatenate([[0.0], np.round(expit(edges[ends[1:-1]]) * BINS) / BINS, [1.0]])
+    weights = positives + negatives
+    pooled = [np.add.reduceat(one, ends[:-1]) for one in (weights, predicted, positives)]
+    tenths = np.round(expit(edges[ends[1:-1]]) * BINS) / BINS
+    shown = np.concatenate([[0.0], tenths, [1.0]])
     return _bins(shown, np.concatenate(pooled))
 
 
@@ -251,43 +277,61 @@ def of_classes(
     y = labels.astype(np.intp)
     classes = tuple(model.classes_.tolist())
     logs = log_softmax(u, axis=1)
-    told = yield from _answers(logs, y, s, len(classes), limits["minimum"])
-    n, held = told.n, told.held
+    answers = yield from _answers(logs, y, s, len(classes), limits["minimum"])
+    n = answers.n
+    held = answers.held
     known = [_UNKNOWN] * len(classes)
+    null = math.nan
     if held is not None:
-        starts = [
-            Curve(_UNKNOWN.edges, held[k : k + 1], n - held[k : k + 1]) for k in range(len(classes))
-        ]
-        among = [y == k for k in range(len(classes))]
-        p = np.exp(logs)
-        known = yield from curves(list(p.T), among, s, start=starts, **_less(limits, told.size))
-    accuracy, recalls = told.accuracy, np.full(1, math.nan)
-    if told.confusion is not None:
-        rows_of_class = told.confusion.sum(axis=1)
-        accuracy = float(told.confusion.trace()) / n
-        recalls = told.confusion.diagonal()[rows_of_class > 0] / rows_of_class[rows_of_class > 0]
-    null = math.nan if held is None else -2 * float(xlogy(held, held / n).sum())
+        null = -2 * float(xlogy(held, held / n).sum())
+        limits = _less(limits, answers.size)
+        known = yield from _curves_of_classes(np.exp(logs), y, s, held, n, limits)
     areas = np.array([curve.auc for curve in known])
-    found = deviances(2 * told.lost, null) | {
-        "log_loss": told.lost / n,
-        "accuracy": accuracy,
-        "balanced_accuracy": float(recalls.mean()),
+    found = deviances(2 * answers.lost, null) | {
+        "log_loss": answers.lost / n,
+        "accuracy": answers.accuracy,
+        "balanced_accuracy": _balanced_accuracy(answers.confusion),
         "auc": float(areas.mean()),
-        "brier": told.squares / n,
-        "calibration_error": _calibration_error(told.calibration),
+        "brier": answers.squares / n,
+        "calibration_error": _calibration_error(answers.calibration),
     }
+    points = {str(label): curve.points() for label, curve in zip(classes, known, strict=True)}
     return Evaluation(
         "",
-        told.rows,
+        answers.rows,
         n,
         found,
         max(curve.bound for curve in known),
         classes,
-        told.confusion,
-        told.calibration,
-        {str(label): curve.points() for label, curve in zip(classes, known, strict=True)},
-        notes=notes_on(_left_out(held is not None, told.confusion is not None)),
+        answers.confusion,
+        answers.calibration,
+        points,
+        notes=notes_on(_left_out(held is not None, answers.confusion is not None)),
     )
+
+
+def _curves_of_classes(
+    p: FloatArray, y: Any, s: FloatArray, held: FloatArray, n: float, limits: dict[str, Any]
+) -> Protocol[list[Curve]]:
+    """The curve of each class against all others."""
+    starts = []
+    members = []
+    for k in range(len(held)):
+        in_class = held[k : k + 1]
+        starts.append(Curve(_UNKNOWN.edges, in_class, n - in_class))
+        members.append(y == k)
+    found = yield from curves(list(p.T), members, s, start=starts, **limits)
+    return found
+
+
+def _balanced_accuracy(confusion: FloatArray | None) -> float:
+    """The mean recall of the classes that have rows."""
+    if confusion is None:
+        return math.nan
+    rows_of_class = confusion.sum(axis=1)
+    filled = rows_of_class > 0
+    recalls = confusion.diagonal()[filled] / rows_of_class[filled]
+    return float(recalls.mean())
 
 
 @dataclass(frozen=True)
@@ -305,7 +349,7 @@ class _Answers:
     """The weights of each class."""
     confusion: FloatArray | None
     size: int
-    """How many numbers were told for it."""
+    """The numbers that a party sent for it."""
 
 
 def _answers(
@@ -316,49 +360,54 @@ def _answers(
     """
     local = np.arange(len(y))
     p = np.exp(logs)
-    best = p.argmax(axis=1) if len(y) else y
+    best = y
+    if len(y):
+        best = p.argmax(axis=1)
     errors = p.copy()
     errors[local, y] -= 1
     right = best == y
     chosen = p[local, best]
-    cells = _confusion(y, best, np.ones(len(y)), classes)
+    ones = np.ones(len(y))
+    cells = _confusion(y, best, ones, classes)
     bins = _fixed_edges()
-    answers = np.column_stack([counts(chosen[rows], bins) for rows in (right, ~right)]).astype(
-        np.intp
-    )
+    by_answer = np.column_stack([counts(chosen[rows], bins) for rows in (right, ~right)])
+    answers = by_answer.astype(np.intp)
     groupings = [cells, cells.sum(axis=1), answers.sum(axis=0)]
-    told_cells, told_classes, told_answers = yield from allowed(groupings, minimum)
+    has_cells, has_classes, has_answers = yield from allowed(groupings, minimum)
     lost = -float((s * logs[local, y]).sum())
     squares = float((s * (errors**2).sum(axis=1)).sum())
-    said = [np.array([float(len(y)), float(s.sum()), lost, squares])]
-    if told_answers:
+    message = [np.array([float(len(y)), float(s.sum()), lost, squares])]
+    if has_answers:
         (bins,) = yield from agree_on_edges([bins], [answers], minimum)
-        said += [
-            counts(chosen, bins, s * part)
-            for part in (np.ones(len(y)), chosen, right.astype(float))
-        ]
-    if told_classes:
-        whole = _confusion(y, best, s, classes)
-        said.append(whole.ravel() if told_cells else whole.sum(axis=1))
-    told = yield Sum(np.concatenate(said))
-    rows, n, lost, squares = told[:4].tolist()
+        for part in (ones, chosen, right.astype(float)):
+            message.append(counts(chosen, bins, s * part))
+    if has_cells and has_classes:
+        message.append(_confusion(y, best, s, classes).ravel())
+    elif has_classes:
+        message.append(_confusion(y, best, s, classes).sum(axis=1))
+    total = yield Sum(np.concatenate(message))
+    rows, n, lost, squares = total[:4].tolist()
     n = _some(n)
-    by_class = told[4:]
+    by_class = total[4:]
     calibration: tuple[Bin, ...] = ()
     accuracy = math.nan
-    if told_answers:
-        size = 3 * (len(bins) - 1)
-        in_bins, by_class = np.split(by_class, [size])
+    if has_answers:
+        in_bins, by_class = np.split(by_class, [3 * (len(bins) - 1)])
         calibration = _bins(np.append(bins[:-1], 1.0), in_bins)
         accuracy = float(in_bins.reshape(3, -1)[2].sum()) / n
-    held = by_class if told_classes else None
-    confusion = by_class.reshape(classes, classes) if told_cells else None
-    if confusion is not None:
+    held = None
+    confusion = None
+    if has_classes:
+        held = by_class
+    if has_cells:
+        confusion = by_class.reshape(classes, classes)
         held = confusion.sum(axis=1)
-    asked = 3 + len(answers) if minimum > 1 else 0
-    return _Answers(
-        int(rows), n, lost, squares, accuracy, calibration, held, confusion, told.size + asked
-    )
+        accuracy = float(confusion.trace()) / n
+    asked = 0
+    if minimum > 1:
+        asked = 3 + len(answers)
+    size = total.size + asked
+    return _Answers(int(rows), n, lost, squares, accuracy, calibration, held, confusion, size)
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -371,27 +420,32 @@ def of_numbers(
     y, s = labels_and_weights(table)
     loss = model.problem.loss
     m = loss.response(u)
-    offset = np.zeros(len(y)) if table.offset is None else table.offset
+    zeros = np.zeros(len(y))
+    offset = zeros if table.offset is None else table.offset
     likelihood = loss.dispersion is not None
-    excess = loss.fenchel_young(u, np.zeros(len(u)), y, s) if likelihood else loss.value(u, y, s)
-    sums = [
-        s,
-        s * y,
-        s * m,
-        s * (y - m) ** 2,
-        s * np.abs(y - m),
-        *_for_constant(loss, y, s, offset),
-    ]
-    told = yield Sum(np.array([float(len(y)), excess, *(float(part.sum()) for part in sums)]))
-    rows, lost, n, labels, predicted, squares, errors, *mean = told.tolist()
+    if likelihood:
+        excess = loss.fenchel_young(u, zeros, y, s)
+    else:
+        excess = loss.value(u, y, s)
+    numerator, denominator = _for_constant(loss, y, s, offset)
+    by_row = [s, s * y, s * m, s * (y - m) ** 2, s * np.abs(y - m), numerator, denominator]
+    sums = [float(part.sum()) for part in by_row]
+    total = yield Sum(np.array([float(len(y)), excess, *sums]))
+    rows, lost, n, labels, predicted, squares, errors, *mean = total.tolist()
     n = _some(n)
-    constant = loss.constant(ratio(*mean)) if likelihood else None
-    left = (
-        0.0 if constant is None else loss.fenchel_young(offset + constant, np.zeros(len(y)), y, s)
-    )
-    nulls = yield Sum(np.array([left, float((s * (y - labels / n) ** 2).sum())]))
-    found = deviances(2 * lost, 2 * float(nulls[0])) if likelihood else {"mean_loss": lost / n}
-    found["r2"] = 1 - ratio(squares, float(nulls[1]))
+    left = 0.0
+    if likelihood:
+        constant = loss.constant(ratio(*mean))
+        if constant is not None:
+            left = loss.fenchel_young(offset + constant, zeros, y, s)
+    spread = float((s * (y - labels / n) ** 2).sum())
+    nulls = yield Sum(np.array([left, spread]))
+    null, total_spread = nulls.tolist()
+    if likelihood:
+        found = deviances(2 * lost, 2 * null)
+    else:
+        found = {"mean_loss": lost / n}
+    found["r2"] = 1 - ratio(squares, total_spread)
     found["rmse"] = math.sqrt(squares / n)
     found["mae"] = errors / n
     found["mean_observed"] = labels / n
@@ -400,7 +454,7 @@ def of_numbers(
         found["events"] = labels
     if loss.name == "quantile" and not likelihood:
         found["share_below"] = yield from _share_below(y <= m, s, n, limits["minimum"])
-    limits = _less(limits, told.size + nulls.size + 3 * BINS + 2)
+    limits = _less(limits, total.size + nulls.size + 3 * BINS + 2)
     if limits["room"] < len(first_edges()):
         return Evaluation("", int(rows), n, found)
     edges = yield from _tenths(m, limits)
@@ -411,8 +465,8 @@ def of_numbers(
 
 def _share_below(below: Any, s: FloatArray, n: float, minimum: float) -> Protocol[float]:
     """The share of labels up to their prediction; NaN if few rows of a party are on one side."""
-    (told,) = yield from allowed([[below.sum(), (~below).sum()]], minimum)
-    if not told:
+    (enough,) = yield from allowed([[below.sum(), (~below).sum()]], minimum)
+    if not enough:
         return math.nan
     weight = yield Sum(np.array([float((s * below).sum())]))
     return float(weight[0]) / n
@@ -425,7 +479,9 @@ def _tenths(m: FloatArray, limits: dict[str, Any]) -> Protocol[FloatArray]:
     if limits["minimum"] > 1:
         # Of the bins that were counted, so that no difference of counts is about a part of one.
         counted = tenths.edges[0][1:-1]
-        nearest = [np.abs(counted - value).argmin() for value in inner] if len(counted) else []
+        nearest = []
+        if len(counted):
+            nearest = [np.abs(counted - value).argmin() for value in inner]
         inner = counted[np.array(nearest, np.intp)]
     return np.unique(np.concatenate([[-np.inf], inner, [np.inf]]))
 
@@ -448,8 +504,8 @@ def _for_constant(
 def explained_deviance(
     loss: Loss, u: FloatArray, y: FloatArray, s: FloatArray, offset: FloatArray
 ) -> float:
-    """D² of scores u: the share of the null deviance, that of the best constant with the same
-    offset, which is gone.
+    """D² of scores u: the share of the null deviance that the model explains. The null deviance is
+    that of the best constant with the same offset.
     """
     at_zero = np.zeros(len(y))
     numerator, denominator = _for_constant(loss, y, s, offset)
@@ -471,10 +527,8 @@ _LEFT_OUT = {
 
 
 def notes_on(left_out: Sequence[str]) -> tuple[str, ...]:
-    """Why some scores are not there."""
-    return tuple(
-        f"Not told are {_LEFT_OUT[what]} at a party than minimum-count." for what in left_out
-    )
+    """Why some scores are missing."""
+    return tuple(f"Left out: {_LEFT_OUT[what]} at a party than minimum-count." for what in left_out)
 
 
 def _some(n: float) -> float:
@@ -483,17 +537,19 @@ def _some(n: float) -> float:
     return float(n)
 
 
-def _less(limits: dict[str, Any], told: int) -> dict[str, Any]:
-    return {**limits, "room": limits["room"] - told}
+def _less(limits: dict[str, Any], sent: int) -> dict[str, Any]:
+    return {**limits, "room": limits["room"] - sent}
 
 
 def ratio(part: float, whole: float) -> float:
-    """A share; NaN of nothing."""
-    return part / whole if whole else math.nan
+    """A share; NaN if the whole is 0."""
+    if not whole:
+        return math.nan
+    return part / whole
 
 
 def deviances(deviance: float, null: float) -> dict[str, float]:
-    """The deviance and, where that of a constant is known, the share of it that is gone."""
+    """The deviance and, where that of a constant is known, the share of it that is explained."""
     if math.isnan(null):
         return {"deviance": deviance}
     return {
@@ -513,21 +569,21 @@ def _fixed_edges() -> FloatArray:
     return np.append(np.arange(BINS) / BINS, np.inf)
 
 
-def _bins(edges: FloatArray, told: FloatArray) -> tuple[Bin, ...]:
+def _bins(edges: FloatArray, in_bins: FloatArray) -> tuple[Bin, ...]:
     """Bins, from weights, predictions and labels in each."""
+    sums = in_bins.reshape(3, -1).T.tolist()
     bins = []
     for (low, high), (weight, predicted, observed) in zip(
-        pairwise(edges.tolist()), told.reshape(3, -1).T.tolist(), strict=True
+        pairwise(edges.tolist()), sums, strict=True
     ):
         bins.append(Bin(low, high, weight, ratio(predicted, weight), ratio(observed, weight)))
     return tuple(bins)
 
 
 def _calibration_error(bins: tuple[Bin, ...]) -> float:
-    """How far predictions are from what came true, over the bins, in the mean."""
+    """The mean distance of predictions and observed shares, weighted by rows."""
     filled = [one for one in bins if one.weight]
     if not filled:
         return math.nan
-    return sum(one.weight * abs(one.predicted - one.observed) for one in filled) / sum(
-        one.weight for one in filled
-    )
+    distance = sum(one.weight * abs(one.predicted - one.observed) for one in filled)
+    return distance / sum(one.weight for one in filled)

@@ -1,5 +1,5 @@
-"""Standard errors, tests and intervals of the coefficients, from one more round at the fitted
-model.
+"""Compute standard errors, tests and intervals of the coefficients, from one more round at the
+fitted model.
 
     J = Σ s ℓ'' x xᵀ       information; gamma, model-based: the expected one, Σ s x xᵀ, as
                            statsmodels has it
@@ -14,18 +14,16 @@ Weights s have one of three meanings, as in Stata:
     frequency  [fw]  a row counts s times: n = Σ s
     precision  [aw]  s is an inverse variance up to a factor: s is scaled to a sum of n rows
     sampling   [pw]  s is an inverse probability of selection: Σ s² ℓ'² x xᵀ in the middle, and
-               never φ J⁻¹
+                     never φ J⁻¹
 
 The last two do not depend on the scale of s. Corrections c, for n rows, k coefficients and C
 clusters:
 
-    HC0, CR0   1                                            z
-    HC1        n/(n − k)                                    z; squared: t with n − k degrees of
-               freedom
-    CR1        C/(C − 1), squared: · (n − 1)/(n − k)         t with C − 1 (Stata's)
-    CR1S       C/(C − 1) · (n − 1)/(n − k)                  z (the default of statsmodels)
-    CR2        adjusted scores (see `information`)          t with Satterthwaite's degrees of
-               freedom
+    HC0, CR0   1                                  z
+    HC1        n/(n − k)                          z; squared: t with n − k degrees of freedom
+    CR1        C/(C − 1), squared: · (n − 1)/(n − k)   t with C − 1 (Stata's)
+    CR1S       C/(C − 1) · (n − 1)/(n − k)        z (the default of statsmodels)
+    CR2        adjusted scores (see `information`)     t with Satterthwaite's degrees of freedom
 
 Without a choice: HC0; for sampling weights Stata's n/(n − k) for squared and n/(n − 1) for all
 others. Clusters: CR1S (cox: CR0; sampling weights: CR1), and below 30 of them CR2, or CR1 where
@@ -35,10 +33,10 @@ For cox J is the Hessian of the partial likelihood, and a row's score is that of
 Losses that are no likelihood but have a second derivative (huber) are M-estimators: they have a
 sandwich, and no model-based errors.
 
-The agents of the run say it, where they live: each adds up its own rows. A cluster at one party is
-squared there, and of a cluster at several parties the sum of its scores is told. Softmax has one
-class too many: the coefficients are differences from the first class. After a preparation,
-coefficients are given in the raw units of the columns.
+Each agent adds up its own rows. A cluster at one party is squared there. Of a cluster at several
+parties the sum of its scores is sent. Softmax has one class more than it needs: the coefficients
+are differences from the first class. After a preparation, coefficients are given in the raw units
+of the columns.
 """
 
 from __future__ import annotations
@@ -59,20 +57,20 @@ from coterie.run.agent import SummaryStatistics
 from coterie.stats.information import Asking, Totals
 
 CLOSE = 0.1
-"""How many standard errors a coefficient may be from the best model's."""
+"""Largest distance of a coefficient from the best model's, in standard errors."""
 NOTHING, ALMOST_NOTHING = 1e-6, 1e-2
 """Clustered errors below this share of those of independent rows are rounding; the second is for
 rough fits.
 """
 FEW = 30
-"""Clusters below this number are few: z and uncorrected standard errors then promise too much."""
+"""With fewer clusters, z and uncorrected standard errors are too small."""
 STATA = "HC0 · n/(n − 1)"
 """The correction of Stata's robust errors for all models but least squares."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """Which standard errors are asked for."""
+    """The standard errors that a user asks for."""
 
     kind: str = "model"
     weights: str | None = None
@@ -87,7 +85,7 @@ class Question:
     def of(
         kind: str, weights: str | None = None, correction: str | None = None, level: float = 0.95
     ) -> Question:
-        """The same, checked. Sampling weights have robust errors in place of model-based ones, as
+        """Check the question. Sampling weights have robust errors in place of model-based ones, as
         in Stata.
         """
         if kind not in KINDS:
@@ -108,8 +106,8 @@ class Question:
         return self.weights in (None, "frequency")
 
     def settled(self, problem: Problem, clusters: int, local: bool) -> Question:
-        """The same with a correction; `local`: whether what CR2 needs of each cluster can be
-        had.
+        """The same question with a correction; `local`: whether CR2 can have the sums that it
+        needs of each cluster.
         """
         adjustable = problem.kind.stats.adjustable
         if self.correction == "CR2" and not adjustable:
@@ -118,25 +116,28 @@ class Question:
             )
         if self.correction is not None:
             return self
-        second_best = self.kind == "clustered" and clusters < FEW and adjustable and not local
-        return replace(
-            self, correction=self._usual(problem, clusters, local), second_best=second_best
-        )
+        few = self.kind == "clustered" and clusters < FEW
+        correction = self._usual(problem, clusters, local)
+        return replace(self, correction=correction, second_best=few and adjustable and not local)
 
     def _usual(self, problem: Problem, clusters: int, local: bool) -> str:
+        stats_of = problem.kind.stats
         if self.kind == "model":
             return ""
         if self.kind == "robust":
-            stata = "HC1" if problem.kind.stats.is_least_squares(problem) else STATA
-            return stata if self.weights == "sampling" else "HC0"
-        if clusters < FEW:
-            return "CR2" if local and problem.kind.stats.adjustable else "CR1"
-        if self.weights == "sampling":
+            if self.weights != "sampling":
+                return "HC0"
+            if stats_of.is_least_squares(problem):
+                return "HC1"
+            return STATA
+        if clusters < FEW and local and stats_of.adjustable:
+            return "CR2"
+        if clusters < FEW or self.weights == "sampling":
             return "CR1"
-        return problem.kind.stats.usual_correction
+        return stats_of.usual_correction
 
     def asking(self, model: Any, shared: tuple[int, ...] = ()) -> Asking:
-        """What the agents add up for it."""
+        """What the agents add up for this question."""
         adjusted = self.correction == "CR2"
         return Asking(self.kind, shared, self.counted, adjusted, units_of(model))
 
@@ -155,19 +156,24 @@ def _check_correction(kind: str, correction: str) -> None:
 
 def check_clusters(kind: str, clusters: Any) -> None:
     """Refuse clusters for another kind than "clustered", and this one without clusters."""
-    if (kind == "clustered") != (clusters is not None):
-        fix = (
-            "give clusters=, the cluster of each row" if clusters is None else "leave clusters out"
-        )
-        raise InvalidProblem(f"kind={kind!r}: {fix}, or use another kind.")
+    if kind == "clustered" and clusters is None:
+        fix = "give clusters=, the cluster of each row"
+    elif kind != "clustered" and clusters is not None:
+        fix = "leave clusters out"
+    else:
+        return
+    raise InvalidProblem(f"kind={kind!r}: {fix}, or use another kind.")
 
 
 def questions_of(written: Inference) -> list[Question]:
-    """The questions that can have had this answer: what weights mean was said, or is usual; so is a
-    correction.
+    """The questions that can have this answer.
+
+    The meaning of weights and the correction were either given or chosen.
     """
-    said = written.weights or None
-    meanings = [None] if said is None else [said, None] if said == "frequency" else [said]
+    weights = written.weights or None
+    meanings = [weights]
+    if weights == "frequency":
+        meanings.append(None)
     return [
         Question(written.kind, meaning, written.correction, written.level, second_best)
         for meaning in meanings
@@ -184,29 +190,37 @@ class Received:
     statistics: SummaryStatistics
     parties: int
     clusters: int
-    """How many clusters there are."""
+    """The number of clusters."""
 
 
 def summarised(model: Any, tolerance: float, asked: Question, received: Received) -> Inference:
-    """What the sums of all agents say of a model that was fitted to that tolerance."""
-    problem, stats_of = model.problem, model.problem.kind.stats
+    """The answer for a model that was fitted to that tolerance."""
+    problem = model.problem
+    stats_of = problem.kind.stats
+    clusters = received.clusters
     names, fitted = stats_of.coefficients(model)
-    totals = Totals(
-        received.sums, len(names), received.statistics, received.asking, stats_of.events(problem)
-    )
+    events = stats_of.events(problem)
+    totals = Totals(received.sums, len(names), received.statistics, received.asking, events)
     refuse_fractional(asked.weights, totals.fractional)
     n = received.statistics.total if asked.counted else totals.rows
-    found = _covariance(problem, totals, names, asked, n, received.clusters)
-    units = received.asking.units
-    estimates = fitted if units is None else units @ fitted
+    found = _covariance(problem, totals, names, asked, n, clusters)
+    estimates = fitted
+    if received.asking.units is not None:
+        estimates = received.asking.units @ fitted
     errors = np.sqrt(np.maximum(np.diag(found.covariance), 0.0))
     distance = _distance(asked.kind, names, errors, totals, tolerance)
-    degrees = _degrees(problem, asked, n, len(names), received.clusters, found.degrees)
-    law = stats.norm() if degrees is None else stats.t(degrees)
+    degrees = _degrees(problem, asked, n, len(names), clusters, found.degrees)
+    statistic = "z"
+    law = stats.norm()
+    if degrees is not None:
+        statistic = "t"
+        law = stats.t(degrees)
     statistics = estimates / errors
     reach = law.ppf((1 + asked.level) / 2) * errors
+    meaning = ""
+    if totals.weighted:
+        meaning = asked.weights or "frequency"
     standardised = model.preparation is not None and model.preparation.standardised
-    meaning = asked.weights or "frequency"
     return Inference(
         kind=asked.kind,
         names=names,
@@ -217,19 +231,19 @@ def summarised(model: Any, tolerance: float, asked: Question, received: Received
         intervals=np.column_stack([estimates - reach, estimates + reach]),
         covariance=found.covariance,
         level=float(asked.level),
-        statistic="z" if degrees is None else "t",
+        statistic=statistic,
         rows=n,
         dispersion=found.dispersion,
         distance=distance,
         ratios=stats_of.ratios,
-        about=_about(model, asked, n, received.clusters),
-        weights=meaning if totals.weighted else "",
+        about=_about(model, asked, n, clusters),
+        weights=meaning,
         correction=asked.correction or "",
         degrees=degrees,
         notes=tuple(_notes(model, asked, totals, n, received.parties)),
-        warnings=tuple(_warnings(asked, totals, received.clusters, degrees)),
+        warnings=tuple(_warnings(asked, totals, clusters, degrees)),
         fitted=fitted if standardised else None,
-        clusters=received.clusters,
+        clusters=clusters,
         clusters_shared=len(received.asking.shared),
         sums=received.sums,
     )
@@ -238,8 +252,8 @@ def summarised(model: Any, tolerance: float, asked: Question, received: Received
 def _distance(
     kind: str, names: tuple[str, ...], errors: FloatArray, totals: Totals, tolerance: float
 ) -> float:
-    """How many standard errors the coefficients are from the best ones; refused where there is no
-    telling.
+    """The distance of the coefficients from the best ones, in standard errors. Refused for models
+    that fit all rows or clusters exactly, or whose fit is rough.
     """
     steps = np.abs(totals.step())
     if kind == "clustered":
@@ -280,14 +294,12 @@ def check_problem(problem: AnyProblem, split: str, kind: str = "model") -> None:
     if not problem.penalty.is_zero:
         raise InvalidProblem(
             f"the {problem.penalty.name} penalty biases the coefficients, so that standard errors "
-            "and intervals would "
-            "not hold. Fit again with penalty 'none'."
+            "and intervals would not hold. Fit again with penalty 'none'."
         )
     if split != "samples":
         raise InvalidProblem(
-            f"inference is for data split by samples; this is split by {split}, where products of "
-            "columns at "
-            "different parties would have to be told."
+            f"inference is for data split by samples; this is split by {split}, where parties "
+            "would have to send products of their columns with those of others."
         )
 
 
@@ -316,7 +328,7 @@ def refuse_few_clusters(model: Any, count: int) -> None:
 
 
 def count_coefficients(model: Any) -> int:
-    """How many coefficients have standard errors."""
+    """The number of coefficients with standard errors."""
     return len(model.problem.kind.stats.coefficients(model)[0])
 
 
@@ -325,10 +337,8 @@ def refuse_fractional(weights: str | None, fractional: int) -> None:
     if weights is None and fractional:
         raise InvalidData(
             f"{fractional} of the rows have weights that are no whole numbers, so the weights are "
-            "no counts. Say what "
-            "they are: weights='sampling' (inverse probabilities of selection), "
-            "weights='precision' (inverse "
-            "variances), or weights='frequency'."
+            "no counts. State their meaning: weights='sampling' (inverse probabilities of "
+            "selection), weights='precision' (inverse variances), or weights='frequency'."
         )
 
 
@@ -344,10 +354,8 @@ def _refuse_exhausted(
         involved = ", ".join(name for name, gone in zip(names, nothing, strict=True) if gone)
         raise InvalidData(
             f"the clusters cannot tell how uncertain the coefficients of {involved} are: every "
-            "cluster is fitted "
-            "exactly, because as many columns are constant within clusters as there are clusters. "
-            "Leave columns out, "
-            "or use kind='robust'."
+            "cluster is fitted exactly, because as many columns are constant within clusters as "
+            "there are clusters. Leave columns out, or use kind='robust'."
         )
 
 
@@ -355,9 +363,8 @@ def _refuse_unfinished(tolerance: float, distance: float) -> None:
     if distance > CLOSE:
         tol = tolerance * (0.1 * CLOSE / distance) ** 2
         raise InvalidData(
-            f"the model is not exact enough: a coefficient is about {distance:.2g} standard "
-            "errors from the best "
-            f"one. Fit again with tol={tol:.0e}."
+            f"the model is not exact enough: a coefficient is about {distance:.2g} standard errors "
+            f"from the best one. Fit again with tol={tol:.0e}."
         )
 
 
@@ -374,16 +381,16 @@ def units_of(model: Any) -> FloatArray | None:
     d = len(A)
     if np.array_equal(A, np.eye(d)) and not constants.any():
         return None
-    one = np.eye(d + model.problem.intercept)
-    one[:d, :d] = A.T
+    block = np.eye(d + model.problem.intercept)
+    block[:d, :d] = A.T
     if model.problem.intercept:
-        one[d, :d] = constants
-    return np.kron(np.eye(model.problem.kind.stats.blocks(model)), one)
+        block[d, :d] = constants
+    return np.kron(np.eye(model.problem.kind.stats.blocks(model)), block)
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """How uncertain the coefficients are, as people know them."""
+    """How uncertain the reported coefficients are."""
 
     covariance: FloatArray
     dispersion: float
@@ -399,18 +406,24 @@ def _covariance(
     n: float,
     clusters: int,
 ) -> Uncertainty:
-    """The covariance of the coefficients as people know them."""
+    """The covariance of the reported coefficients."""
     k = totals.k
     if n <= k:
         raise InvalidData(
             f"{n:g} rows cannot tell how uncertain {k} coefficients are. There must be more rows "
             "than coefficients; a weight counts as that many rows."
         )
-    curved = "within the threshold" if problem.loss.name == "huber" else ""
+    curved = ""
+    if problem.loss.name == "huber":
+        curved = "within the threshold"
     half = totals.half(names, problem.kind.stats.may_be_infinite(problem), curved)
-    # Weights that are no counts are scaled so that their sum is the number of rows.
-    scale = 1.0 if asked.counted else n / totals.statistics.total
-    dispersion = scale * totals.residuals / (n - k) if problem.loss.dispersion else 1.0
+    scale = 1.0
+    if not asked.counted:
+        # Weights that are no counts are scaled so that their sum is the number of rows.
+        scale = n / totals.statistics.total
+    dispersion = 1.0
+    if problem.loss.dispersion:
+        dispersion = scale * totals.residuals / (n - k)
     degrees = None
     inner: FloatArray
     if asked.kind == "model":
@@ -425,16 +438,19 @@ def _covariance(
 
 
 def _correction(problem: Problem, asked: Question, n: float, k: int, clusters: int) -> float:
-    """What the sandwich is multiplied by."""
-    factors = {"HC0": 1.0, "CR0": 1.0, "HC1": n / (n - k), STATA: n / (n - 1)}
-    if asked.kind == "clustered":
-        several = clusters / (clusters - 1)
-        whole = several * (n - 1) / (n - k)
-        factors |= {
-            "CR1S": whole,
-            "CR1": whole if problem.kind.stats.is_least_squares(problem) else several,
-        }
-    return factors[str(asked.correction)]
+    """The factor of the sandwich."""
+    correction = asked.correction
+    if correction in ("HC0", "CR0"):
+        return 1.0
+    if correction == "HC1":
+        return n / (n - k)
+    if correction == STATA:
+        return n / (n - 1)
+    assert correction in ("CR1", "CR1S")
+    factor = clusters / (clusters - 1)
+    if correction == "CR1S" or problem.kind.stats.is_least_squares(problem):
+        return factor * (n - 1) / (n - k)
+    return factor
 
 
 def _degrees(
@@ -445,9 +461,8 @@ def _degrees(
         return adjusted
     if asked.correction == "CR1":
         return np.full(k, clusters - 1.0)
-    if problem.kind.stats.is_least_squares(problem) and (
-        asked.kind == "model" or asked.correction == "HC1"
-    ):
+    exact = asked.kind == "model" or asked.correction == "HC1"
+    if exact and problem.kind.stats.is_least_squares(problem):
         return np.full(k, n - k)
     return None
 
@@ -459,16 +474,16 @@ def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
     """Loss, kind and clusters, in words."""
     problem = model.problem
     reference = problem.kind.stats.reference(model)
-    named = "" if asked.correction in ("", "CR1S", "CR0") else f" ({asked.correction})"
-    several = f" by {clusters} clusters" if asked.kind == "clustered" else ""
-    return (
-        f"{problem.loss.name}{reference}: {asked.kind} standard errors{named}{several}, n = "
-        f"{n:.10g}"
-    )
+    text = f"{problem.loss.name}{reference}: {asked.kind} standard errors"
+    if asked.correction not in ("", "CR1S", "CR0"):
+        text += f" ({asked.correction})"
+    if asked.kind == "clustered":
+        text += f" by {clusters} clusters"
+    return f"{text}, n = {n:.10g}"
 
 
 def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) -> list[str]:
-    """What is modelled, in which units, and how weights are taken."""
+    """Notes on events, units and the meaning of weights."""
     problem = model.problem
     notes: list[str] = problem.kind.stats.notes(model, totals.events, n)
     if strata := problem.kind.report.note(problem, parties):
@@ -488,9 +503,8 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
 
 
 _MEANINGS = {
-    None: "frequency, because all are whole numbers (a row counts as that many rows; say if they "
-    "are sampling or "
-    "precision weights)",
+    None: "frequency, because all are whole numbers (a row counts as that many rows; state it if "
+    "they are sampling or precision weights)",
     "frequency": "frequency (a row counts as that many rows)",
     "sampling": "sampling (inverse probabilities of selection; their scale does not matter)",
     "precision": "precision (inverse variances; their scale does not matter)",
@@ -505,23 +519,26 @@ def _warnings(
     if asked.weights == "frequency" and totals.fractional:
         found.append(
             f"{totals.fractional} of the frequency weights are no whole numbers, but they count "
-            "equal rows. If they "
-            "are no counts, use weights='sampling' or weights='precision'."
+            "equal rows. If they are no counts, use weights='sampling' or weights='precision'."
         )
     if asked.kind == "clustered" and clusters < FEW:
-        used = f"{asked.correction}, z"
-        if degrees is not None:
-            least, most = degrees.min(), degrees.max()
-            span = (
-                f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
-            )
-            used = f"{asked.correction}, t with {span} degrees of freedom"
+        used = f"{asked.correction}, {_tests(degrees)}"
         text = f"there are only {clusters} clusters ({used}). Intervals may still be too short."
         if asked.second_best:
             text += (
                 " CR2 is more reliable. It needs each cluster within one party, and between "
-                "organisations budgets with "
-                "room for its sums."
+                "organisations budgets with room for its sums."
             )
         found.append(text)
     return found
+
+
+def _tests(degrees: FloatArray | None) -> str:
+    """The statistic of the tests, in words."""
+    if degrees is None:
+        return "z"
+    span = f"{degrees.min():.3g}"
+    most = f"{degrees.max():.3g}"
+    if most != span:
+        span += f" to {most}"
+    return f"t with {span} degrees of freedom"

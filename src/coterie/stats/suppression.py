@@ -1,11 +1,11 @@
-"""Which cells of a table of counts a party withholds, so that the totals of rows and columns tell
-no small cell.
+"""Choose the cells of a table of counts that a party withholds, so that the totals of rows and
+columns reveal no small cell.
 
 A cell is small if it has some rows, but fewer than `minimum`. Without more, a total less the other
 cells would be its count. So for every small cell, find another table of whole numbers that
 
     has the same totals of all rows and columns,
-    is equal in all cells that are told, and
+    is equal in all cells that are sent, and
     has at least `minimum` rows in the small cell.
 
 All cells in which that table differs are withheld, too. Whoever sees the totals and the other cells
@@ -14,7 +14,7 @@ cell may be one that is not small.
 
 Such a table comes from paths. To have more rows in (i, j), lower a cell of row i, raise another one
 of the same column, lower one of that row, and so on, until a cell of column j is lowered. A path
-costs the rows of the cells that it withholds and that were told so far; the cheapest is taken. A
+costs the rows of the cells that it withholds and that were sent so far; the cheapest is taken. A
 cell without rows costs more than all others together.
 """
 

@@ -53,7 +53,7 @@ class TwoWay:
 
     rows: Margin
     columns: Margin
-    told: FloatArray
+    shown: FloatArray
     """The rows of each cell that parties do not withhold."""
     withheld: Bools
     """Whether a party withholds rows of a cell."""
@@ -61,11 +61,9 @@ class TwoWay:
 
 @discloses(
     "of each value of the two columns with at least minimum-count rows here a hash, by which a "
-    "guess can be confirmed, "
-    "its rows, added up, and its name; for every two values, the rows that have both, added up, "
-    "without those that it "
-    "withholds: fewer than minimum-count, or what totals need to hide these; and which ones it "
-    "withholds, added up",
+    "guess can be confirmed, its rows, added up, and its name; for every two values, the rows that "
+    "have both, added up, without those that it withholds: fewer than minimum-count, or what "
+    "totals need to hide these; and which ones it withholds, added up",
     splits=("samples",),
 )
 def two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
@@ -80,10 +78,8 @@ def two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
     counted = yield from combined(protocols)
     rows, columns = [_margin(rows_of, others) for rows_of, others in counted]
     table = np.zeros((rows.size, columns.size), np.intp)
-    places = [
-        _places(own, margin, rules.minimum)
-        for own, margin in zip(cells, (rows, columns), strict=True)
-    ]
+    margins = zip(cells, (rows, columns), strict=True)
+    places = [_places(own, margin, rules.minimum) for own, margin in margins]
     np.add.at(table, tuple(places), 1)
     hidden = withheld(table, rules.minimum)
     shown = np.where(hidden, 0, table)
@@ -103,7 +99,9 @@ def _margin(rows_of: dict[Category, int], others: int) -> Margin:
 
 
 def _as_text(value: Category) -> Value:
-    return None if value is None else str(value)
+    if value is None:
+        return None
+    return str(value)
 
 
 def _order(value: Value, *, numbers: bool) -> tuple[bool, float, str]:
@@ -124,7 +122,8 @@ def _are_numbers(values: Sequence[Value]) -> bool:
 def _places(cells: Cells, margin: Margin, minimum: int) -> npt.NDArray[np.intp]:
     """The place of every row's value in a margin: the last, if the row counts among the others."""
     values, which = cells.counted(text=True)
-    sent_rows, _ = pooled(np.bincount(which, minlength=len(values)), minimum)
+    rows = np.bincount(which, minlength=len(values))
+    sent_rows, _ = pooled(rows, minimum)
     known: dict[Category, int] = {value: place for place, value in enumerate(margin.values)}
     others = len(known)
     place_of = np.array([known.get(value, others) for value in values], np.intp)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -27,11 +27,59 @@ import numpy.typing as npt
 
 from coterie.data import Table, align
 from coterie.errors import InvalidData, MissingExtra, ProtocolError
+from coterie.study.broadcasts import Broadcast
 from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.links import Tag
 
+if TYPE_CHECKING:
+    from coterie.study.study import Study
+
 HASH_BYTES = 16
+MATCHED = ("fit", "evaluate", "predict", "verify")
+"""The operations that match rows."""
+
+
+def _matches(study: Study) -> bool:
+    return study.id is not None and study.split == "features"
+
+
+def _by_hash(study: Study) -> bool:
+    return _matches(study) and not study.psi
+
+
+def _by_psi(study: Study) -> bool:
+    return _matches(study) and study.psi
+
+
+IDS = Broadcast(
+    "ids",
+    "how many ids you have, whether they are integers or text, and a random number, of which a key "
+    "is made",
+    MATCHED,
+    _matches,
+)
+HASHES = Broadcast(
+    "hashes",
+    "keyed hashes of your ids that are also below you in the tree. Parties can test guesses, "
+    "outsiders cannot. In the end all parties know the ids that all have",
+    MATCHED,
+    _by_hash,
+    to="the parent in the tree; what all have in common: all",
+)
+ENCRYPTED = Broadcast(
+    "psi response",
+    "your ids, encrypted for a private set intersection. Parents learn the ids that they share "
+    "with you, children how many ids you have. A parent can test a suspected id by adding it to "
+    "its own. In the end all parties know the ids that all have",
+    MATCHED,
+    _by_psi,
+    also=("psi request", "psi setup", "common"),
+    to="the parent and the children in the tree; what all have in common: all",
+)
+ORDER = Broadcast("order", "a keyed digest of the order of your matched rows", MATCHED, _matches)
+MATCHING = (IDS, HASHES, ENCRYPTED, ORDER)
+"""What matching sends, in that order."""
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +106,7 @@ def aligned(
     ids = table.ids
     assert ids is not None
     mine = Card("text" if ids.dtype.kind == "U" else "integers", len(ids), nonce)
-    cards = [_card(part) for part in broadcast.all_gather(msgspec.msgpack.encode(mine), "ids")]
+    cards = [_card(part) for part in broadcast.all_gather(msgspec.msgpack.encode(mine), IDS.about)]
     counts = "; ".join(
         f"{name} has {card.rows} ({card.kind})" for name, card in zip(names, cards, strict=True)
     )
@@ -78,7 +126,7 @@ def aligned(
         )
     table = table.take_rows(np.flatnonzero(local))
     order = hmac.digest(key, b"order" + _hashes(table.ids, key).tobytes(), "sha256")
-    orders = broadcast.all_gather(order, "order")
+    orders = broadcast.all_gather(order, ORDER.about)
     different = [name for name, theirs in zip(names, orders, strict=True) if theirs != orders[0]]
     if different:
         raise ProtocolError(
@@ -116,7 +164,7 @@ def _common_by_hash(hashes: npt.NDArray[Any], broadcast: SignedBroadcast) -> npt
         # Sorted by hash: the order tells nothing about the rows.
         return b"".join(sorted(common))
 
-    common = {*_cut(broadcast.gathered(hashes.tobytes(), "hashes", merge))}
+    common = {*_cut(broadcast.gathered(hashes.tobytes(), HASHES.about, merge))}
     return np.array([one in common for one in _cut(hashes.tobytes())], bool)
 
 

@@ -1,9 +1,9 @@
-"""What parties tell all others outside of sums: every such message is declared here, or refused
-when it is to be sent.
+"""What parties send outside of sums: every such message is declared, or refused when it is to be
+sent.
 
 The page that a party agrees to lists the sentences of all that apply to its study, operation by
-operation. The queries of an `Operation` are declared where they are written, and come on the page
-in the same way.
+operation. The queries of an `Operation` and the matching of ids (`study.align`) are declared where
+they are written, and come on the page in the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _always(study: Study) -> bool:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """One message of every party to all others."""
+    """One message of every party outside of sums."""
 
     about: str
     """What the messages are labelled with, on their way."""
@@ -34,6 +34,24 @@ class Broadcast:
     """What it may be sent for."""
     applies: Callable[[Study], bool] = _always
     """Whether it is sent in that study."""
+    also: tuple[str, ...] = ()
+    """The labels of further messages that belong to it."""
+    to: str = ""
+    """Who receives it, if not all parties."""
+
+    @property
+    def sentence(self) -> str:
+        """What it is, and who receives it."""
+        return f"{self.sent} (to {self.to})" if self.to else self.sent
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels."""
+        return (self.about, *self.also)
+
+    def is_sent(self, study: Study, operation: str) -> bool:
+        """Whether a party of that study may send it for that operation."""
+        return operation in self.operations and self.applies(study)
 
 
 def _by_features(study: Study) -> bool:
@@ -48,6 +66,10 @@ def _same_order(study: Study) -> bool:
     return study.same_order
 
 
+def _by_users(study: Study) -> bool:
+    return study.messages == "users"
+
+
 def _masks(study: Study) -> bool:
     return study.has_secure_sums
 
@@ -56,6 +78,17 @@ def _prepares_by_rows(study: Study) -> bool:
     return study.split != "features" and study.make_preparation() is not None
 
 
+HELLO = Broadcast(
+    "hello",
+    "the text of the study, the version of the program, and a number that tells a restart",
+    to="neighbours",
+)
+KEYS = Broadcast("introduction", "your TLS certificate and a random number")
+LEAVING = Broadcast(
+    "leaving",
+    "if your program ends early: the text of its error, and which party it lost",
+    to="neighbours",
+)
 POLICIES = Broadcast(
     "policies", "whether your policy allows the study", ("fit", "describe", "crosstab", "evaluate")
 )
@@ -89,8 +122,8 @@ LIMITS = Broadcast(
 MASKS = Broadcast(
     "masks",
     "public keys, confirmations and check keys, of which masks are made",
-    OPERATIONS,
-    _masks,
+    applies=_masks,
+    also=("seeds", "check keys"),
 )
 TOTALS = Broadcast("totals", "a digest of the sums that you received")
 AGREEMENT = Broadcast("agreement", "a digest of your model", ("evaluate",), _by_samples)
@@ -110,6 +143,19 @@ COMMITMENTS = Broadcast(
     ("fit",),
 )
 CHECKPOINTS = Broadcast("checkpoints", "digests of the sums in your checkpoints", ("fit",))
+ROUND = Broadcast(
+    "least",
+    "the round of your newest checkpoint, and how long your messages to single parties are",
+    ("fit", "verify"),
+    also=("published", "asked", "sizes"),
+)
+WAKE_UPS = Broadcast(
+    "wake-up",
+    "when you woke up, and how much you sent",
+    ("fit",),
+    _by_users,
+    also=("stretch", "account"),
+)
 PARTS = Broadcast("parts", "in the end a digest of your model", ("fit",))
 SIGNATURES = Broadcast("signatures", "in the end your signature of the certificate", ("fit",))
 EARLIER_RESULTS = Broadcast(
@@ -135,8 +181,9 @@ STANDARD_ERRORS = Broadcast(
     "standard errors", "what is wrong with your standard errors", ("verify",)
 )
 
+MEETING = (HELLO, KEYS, POLICIES)
+"""What parties send before rows are matched (`align.MATCHING`)."""
 BROADCASTS = (
-    POLICIES,
     NAME_KEYS,
     NAMES,
     CARDS,
@@ -147,6 +194,8 @@ BROADCASTS = (
     METHODS_ALLOWED,
     COMMITMENTS,
     CHECKPOINTS,
+    ROUND,
+    WAKE_UPS,
     FITTED_WITHOUT,
     CLAIMS,
     STANDARD_ERRORS,
@@ -156,10 +205,6 @@ BROADCASTS = (
     EARLIER_RESULTS,
     WRITTEN,
     DONE,
+    LEAVING,
 )
-"""In the order in which they are sent."""
-
-
-def sent_to_all(study: Study, operation: str) -> list[str]:
-    """What a party of that study tells all others for one operation, a sentence each."""
-    return [one.sent for one in BROADCASTS if operation in one.operations and one.applies(study)]
+"""What they send afterwards, about in that order."""

@@ -62,10 +62,8 @@ def _answer(own: PartyFile, page: str, consent: Consent) -> bool:
     if consent is None:
         raise InvalidInput(
             f"{own.party} has not agreed to what is sent in this version of the study. Read the "
-            "page, with `coterie "
-            "agent party.toml --show`, and give consent=True; or give consent= a function that is "
-            "handed the page and "
-            "returns True or False. Nothing was sent."
+            "page, with `coterie agent party.toml --show`, and give consent=True; or give consent= "
+            "a function that is handed the page and returns True or False. Nothing was sent."
         )
     return bool(consent(page)) if callable(consent) else consent
 

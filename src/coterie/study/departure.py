@@ -106,6 +106,5 @@ def _compared(gone: Sequence[str], now: float, old: float, rows: Sequence[int]) 
     other = "" if rows[0] == rows[1] else f"; of {rows[1]} rows now and {rows[0]} then"
     return (
         f"Without {', '.join(gone)} the objective is {now:.6g}, {abs(change):.3g}{share} {more} "
-        f"than the {old:.6g} "
-        f"with all columns{other}."
+        f"than the {old:.6g} with all columns{other}."
     )

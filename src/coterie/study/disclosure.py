@@ -43,7 +43,8 @@ from coterie.stats.fitting import Fit
 from coterie.stats.folds import mean_loss, rows_outside_folds
 from coterie.stats.inferring import QUERIES, SUMS, has_room
 from coterie.stats.preparing import Prepare
-from coterie.study.broadcasts import sent_to_all
+from coterie.study.align import MATCHING
+from coterie.study.broadcasts import BROADCASTS, MEETING, Broadcast
 from coterie.study.prediction import ObjectiveOfParts, Predict
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     ObjectiveOfParts,
 )
 """What parties can do together besides a fit and a verification; each declares what it sends."""
+MESSAGES = (*MEETING, *MATCHING, *BROADCASTS)
+"""All that is sent outside of sums, without the queries of operations."""
 KEPT = {
     "features": "rows, column names, ids in the clear, the coefficients of your own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
@@ -84,7 +87,9 @@ class Section:
     protocols: Protocols = ()
     """Declared protocols."""
     lines: tuple[str, ...] = ()
-    """What is declared in another way: messages to all parties, methods."""
+    """What is declared in another way: messages outside of sums."""
+    methods: tuple[type[Method[Any, Any]], ...] = ()
+    """Of the rounds: the methods that may run."""
 
     def text(self, case: Case, counted: bool) -> list[str]:
         """The lines of the page, none if nothing applies; `counted`: with the numbers of
@@ -108,7 +113,6 @@ class Section:
 class Rounds(Section):
     """The part of a page about the rounds of a fit."""
 
-    methods: tuple[type[Method[Any, Any]], ...] = ()
     max_rounds: int = 0
 
     def text(self, case: Case, counted: bool) -> list[str]:
@@ -144,18 +148,13 @@ def sentence(one: Disclosure) -> str:
     return f"{one.sent}. A recipient can compute: {one.learned}" if one.learned else one.sent
 
 
-def _ids(study: Study) -> list[str]:
-    """What is sent to match rows."""
-    if study.id is None or study.split != "features":
-        return []
-    how = "keyed hashes of your ids. Parties can test guesses, outsiders cannot"
-    if study.psi:
-        how = (
-            "your ids, encrypted for a private set intersection. Both sides learn the ids that "
-            "they share. A parent "
-            "can test a suspected id by adding it to its own"
-        )
-    return [f"{how} (column {study.id!r}). In the end all parties know the ids that all have"]
+def messages(study: Study, operation: str) -> list[Broadcast]:
+    """What a party of that study sends outside of sums for one operation."""
+    return [one for one in MESSAGES if one.is_sent(study, operation)]
+
+
+def _sentences(study: Study, operation: str) -> tuple[str, ...]:
+    return tuple(one.sentence for one in messages(study, operation))
 
 
 def candidates(study: Study) -> dict[str, type[Method]]:
@@ -225,25 +224,17 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
         yield from _of_fit(study)
     elif operation == "verify":
         title = "Sent to verify, by `coterie verify`"
-        yield Section(title, lines=(*_ids(study), *sent_to_all(study, operation)))
+        yield Section(title, lines=_sentences(study, operation))
         yield Section("Sent to verify, once more", (*kind.proof.introduces, *kind.proof.proves))
     else:
-        used = [
-            one
-            for one in OPERATIONS
-            if one.name.split()[0] == operation and study.split in one.splits
-        ]
-        for one in used:
-            matching = _ids(study) if one.matches else []
+        for one in _operations(study, operation):
             title = f"Sent to {one.name}, by `coterie {one.name}`"
-            yield Section(title, one.discloses, (*matching, *sent_to_all(study, operation)))
+            yield Section(title, one.discloses, _sentences(study, operation))
 
 
 def _of_fit(study: Study) -> Iterator[Section]:
     kind = study.make_problem().kind
-    yield Section(
-        "Sent once, to all parties", Fit.discloses, (*_ids(study), *sent_to_all(study, "fit"))
-    )
+    yield Section("Sent once, to all parties", Fit.discloses, _sentences(study, "fit"))
     yield Section("Sent once, as part of a sum", kind.proof.introduces)
     yield from _preparation(study)
     yield _rounds(study)
@@ -255,10 +246,20 @@ def _of_fit(study: Study) -> Iterator[Section]:
     yield from _inference(study)
 
 
+def _operations(study: Study, operation: str) -> list[type[Operation[Any]]]:
+    """What the parties of that study may do together under that name."""
+    return [
+        one for one in OPERATIONS if one.name.split()[0] == operation and study.split in one.splits
+    ]
+
+
 def guard_of(study: Study, operation: str) -> Guard:
-    """Refuses every collective that the page of that operation does not list."""
-    protocols = [one for section in sections(study, operation) for one in section.protocols]
-    return Guard(operation, protocols, candidates(study).values())
+    """Refuses everything that the page of that operation does not list."""
+    listed = [*sections(study, operation)]
+    protocols = [one for section in listed for one in section.protocols]
+    methods = [one for section in listed for one in section.methods]
+    labels = [label for one in messages(study, operation) for label in one.labels]
+    return Guard(operation, protocols, methods, labels)
 
 
 def case_of(study: Study, table: Table) -> Case:

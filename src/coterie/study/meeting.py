@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from coterie.errors import CoterieError, PartyLost
 from coterie.run.statuses import Status
+from coterie.study.disclosure import guard_of
 from coterie.study.session import Say, Session
 from coterie.study.study import PartyFile, Study
 from coterie.transport.broadcast import SignedBroadcast
@@ -48,6 +49,7 @@ def in_session(
         patience=own.patience,
         dials=study.dialled_by(me, neighbours),
     )
+    links.check = guard_of(study, purpose).check_tag
     try:
         links.connect([party.address or "" for party in study.party])
         waiting = ", ".join(study.names[j] for j in neighbours)

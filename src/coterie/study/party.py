@@ -257,10 +257,9 @@ def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:
         except OSError as error:
             if time.monotonic() >= until:
                 raise InvalidInput(
-                    f"the result could not be written to {own.output} for {own.patience:g} "
-                    f"seconds ({error.strerror}). "
-                    "The other parties have theirs. Make room, and run the command again at all "
-                    "parties."
+                    f"the result could not be written to {own.output} for {own.patience:g} seconds "
+                    f"({error.strerror}). The other parties have theirs. Make room, and run the "
+                    "command again at all parties."
                 ) from error
             time.sleep(RETRY_SECONDS)
         else:

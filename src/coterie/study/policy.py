@@ -184,10 +184,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         found = f"there {'is' if len(hiding) == 1 else 'are'} {len(hiding)} ({', '.join(hiding)})"
         return (
             f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} "
-            f"rows{among}, so that "
-            f"without any other one two are left; {found}. If all agree to show each other their "
-            "sums, write "
-            "`secure-sums = false` into the study"
+            f"rows{among}, so that without any other one two are left; {found}. If all agree to "
+            "show each other their sums, write `secure-sums = false` into the study"
         )
 
     def allows(
@@ -419,8 +417,7 @@ def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:
     if session.own.party in against:
         raise Refused(
             f"{session.own.party}'s policy: {mine}. Nothing of the data was sent. Change the "
-            "study, or [policy] in "
-            "party.toml.",
+            "study, or [policy] in party.toml.",
             _refusal(against),
         )
     if against:

@@ -56,8 +56,7 @@ def has_target(target: str | None, site: Site) -> bool:
 
 @discloses(
     "your partial scores, as part of a sum that only the party with the labels receives. On the "
-    "way, a party learns "
-    "the sum over each branch below it",
+    "way, a party learns the sum over each branch below it",
     splits=("features",),
 )
 def scores_at_the_labels(
@@ -70,8 +69,7 @@ def scores_at_the_labels(
 
 @discloses(
     "your partial scores of the rows that were fitted, and your penalty, as part of a sum that "
-    "only the party with the "
-    "labels receives",
+    "only the party with the labels receives",
     splits=("features",),
 )
 def scores_and_penalty_at_the_labels(

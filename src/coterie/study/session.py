@@ -25,6 +25,7 @@ from coterie.networks import Network
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
+from coterie.run.disclosure import Undeclared
 from coterie.run.setup import make_agent
 from coterie.run.tables import classes_of, encoded
 from coterie.study.align import HASH_BYTES, aligned
@@ -65,8 +66,8 @@ class Session:
         """What everybody has to tell, in the order of the agents; what is not declared for this
         purpose is refused.
         """
-        if self.purpose not in message.operations or not message.applies(self.study):
-            raise AssertionError(
+        if not message.is_sent(self.study, self.purpose):
+            raise Undeclared(
                 f"{self.purpose}: {message.about!r} is not on the page that the parties agreed to"
             )
         parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), message.about)
@@ -88,6 +89,7 @@ def transport_of(session: Session, bill: Bill | None = None) -> Driver:
         collectives.sums = meet(session.broadcast)
     driver = Driver(bill or Bill(network), collectives, pace)
     driver.guard = guard_of(session.study, session.purpose)
+    session.links.check = driver.guard.check_tag
     return driver
 
 
@@ -102,8 +104,7 @@ def check_totals(session: Session, transport: Driver) -> None:
     if others:
         raise ProtocolError(
             f"{', '.join(others)} received other sums than {session.study.names[0]}: a party "
-            "changed what it passed "
-            "on. Do not use the result."
+            "changed what it passed on. Do not use the result."
         )
 
 

@@ -472,10 +472,9 @@ def _check_rows(path: str | Path, study: Study) -> None:
         )
     if study.split == "features" and study.id is None and not study.same_order:
         raise InvalidInput(
-            f"{path}: nothing says which rows of the parties belong together. Name the column "
-            "with the row ids, e.g. "
-            "id = 'patient'; or, if all parties list the same rows in the same order, write "
-            "same-order = true."
+            f"{path}: nothing says which rows of the parties belong together. Name the column with "
+            "the row ids, e.g. id = 'patient'; or, if all parties list the same rows in the same "
+            "order, write same-order = true."
         )
 
 

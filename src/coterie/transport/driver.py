@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gc
 import math
-import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
@@ -32,8 +31,8 @@ from coterie.run.disclosure import Guard
 from coterie.run.steps import Steps
 from coterie.transport.collectives import Collectives, OneProcess
 from coterie.transport.distributed_gossip import DistributedGossip
-from coterie.transport.gossip import Gossip
-from coterie.transport.links import Stop
+from coterie.transport.gossip import Account, Gossip
+from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.real_time_gossip import RealTimeGossip
 from coterie.transport.sums import sums_of
@@ -45,22 +44,6 @@ MANY = 256
 """Agents of one process from which on steps pause garbage collection. With 2,000 agents it took a
 third of the time.
 """
-
-
-class Account(typing.Protocol):
-    """Counts the numbers that this process sends, and may refuse to send more."""
-
-    told: int
-    context: bytes
-    """A digest of the totals so far."""
-
-    def count(self, message: FloatArray) -> None:
-        """Count a message before it is sent."""
-        ...
-
-    def hear(self, total: FloatArray) -> None:
-        """Take note of a total that came back."""
-        ...
 
 
 class Driver:
@@ -156,6 +139,13 @@ class Driver:
         if self.guard is not None:
             for protocol, collective in zip(protocols, collectives, strict=True):
                 self.guard.check(protocol, collective)
+
+    def _tag(self, purpose: str, collective: str) -> Tag:
+        """A tag for the messages of the collective that was checked last."""
+        tag = self.collectives.tag(purpose, collective)
+        if self.guard is not None:
+            self.guard.begin(tag)
+        return tag
 
     def _by_agents(self, parts: Sequence[FloatArray], places: Sequence[IndexArray]) -> FloatArray:
         """A row for each agent of this process."""
@@ -260,12 +250,17 @@ class Driver:
         """Put a message where others can `Ask` for it."""
         if isinstance(message, Publication):
             self._gossiping().publish(agent, message)
-        else:
-            self.collectives.publish(agent, message)
+            return
+        if self.guard is not None:
+            self.guard.publish(message.size)
+        self._check("Ask", [message])
+        self.collectives.publish(agent, message)
 
     def _gossiping(self) -> Gossip:
         if self._gossip is None:
             self._gossip = self._new_gossip()
+            self._gossip.guard = self.guard
+            self._gossip.account = self.account
         return self._gossip
 
     def _new_gossip(self) -> Gossip:
@@ -365,7 +360,7 @@ class Driver:
             raise ProtocolError("the agents sent their parts of a sum to different agents.")
         self._check("Sum", messages)
         self._fits(messages)
-        total = self.collectives.total_at(to, messages, self.collectives.tag(purpose, "Sum"))
+        total = self.collectives.total_at(to, messages, self._tag(purpose, "Sum"))
         size = messages[0].size
         bits = 8 * size * self.collectives.sums.bytes_of(messages[0].dtype)
         for agent in range(self.network.agents):
@@ -382,7 +377,7 @@ class Driver:
         """
         self._check("Sum", messages)
         self._fits(messages)
-        total = self.collectives.total(messages, self.collectives.tag(purpose, "Sum"))
+        total = self.collectives.total(messages, self._tag(purpose, "Sum"))
         self._finite("Sum", total, messages)
         if self.account is not None:
             self.account.hear(total)
@@ -396,7 +391,7 @@ class Driver:
         rule = self._same_rule(collectives)
         self._same_shape("Mix", messages)
         self._check("Mix", messages)
-        mixed = self.collectives.mixed(rule, messages, self.collectives.tag(purpose, "Mix"))
+        mixed = self.collectives.mixed(rule, messages, self._tag(purpose, "Mix"))
         if not self.collectives.defers:
             self._finite("Mix", mixed, messages)
         self.bill.say(purpose, "Mix", first.size, first.itemsize)
@@ -415,7 +410,7 @@ class Driver:
             [[message.size, message.itemsize] for message in messages], "sizes"
         )
         own = dict(zip(self.here, messages, strict=True))
-        received = self.collectives.exchanged(own, self.collectives.tag(purpose, "Exchange"))
+        received = self.collectives.exchanged(own, self._tag(purpose, "Exchange"))
         for agent, message in received.items():
             if [message.size, message.itemsize] != sizes[agent].tolist():
                 raise ProtocolError(
@@ -432,6 +427,7 @@ class Driver:
         }
         if tells and len(tells) < len(collectives):
             raise ProtocolError("some agents sent a message with their Ask, but others did not.")
+        self._check("Ask", list(tells.values()))
         kept = dict(self.collectives.published)
         for agent, message in tells.items():
             self.collectives.publish(agent, message)

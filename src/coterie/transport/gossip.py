@@ -29,6 +29,7 @@ arrived. With `record`, every wake-up notes which version of whose publication i
 from __future__ import annotations
 
 import heapq
+import typing
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -42,6 +43,7 @@ from coterie.numerics.kernels.boosting import weighted_rows
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.collectives import Ask, Publication
+from coterie.run.disclosure import Guard
 from coterie.run.steps import Steps
 
 MEMORY = 1_000_000
@@ -73,6 +75,22 @@ class Parcel(NamedTuple):
     note: tuple[float, ...]
 
 
+class Account(typing.Protocol):
+    """Counts the numbers that this process sends, and may refuse to send more."""
+
+    told: int
+    context: bytes
+    """A digest of the totals so far."""
+
+    def count(self, message: FloatArray) -> None:
+        """Count a message before it is sent."""
+        ...
+
+    def hear(self, total: FloatArray) -> None:
+        """Take note of a total that came back."""
+        ...
+
+
 class Gossip:
     """The clocks, the publications, and what is lost or late, in one run.
 
@@ -81,6 +99,9 @@ class Gossip:
     record  whether to keep, in `sights`, what every wake-up saw
     replay  the `sights` of an earlier run: wake up and see the same again
     """
+
+    guard: Guard | None = None
+    account: Account | None = None
 
     def __init__(
         self,
@@ -181,6 +202,8 @@ class Gossip:
                     f"{agent.data.name} woke up alone and said {type(collective).__name__}; it "
                     "can only Ask."
                 )
+            if self.guard is not None:
+                self.guard.check(protocol, collective)
             reply, looked = self._answer(who, collective, tick)
             seen += looked
         if self.record:
@@ -287,11 +310,21 @@ class Gossip:
     def _put_up(self, who: int, publication: Publication) -> None:
         if self._board.shape != (self.count, publication.x.size):
             self._board = np.zeros((self.count, publication.x.size))
+        if self.guard is not None:
+            self._count(who, publication, self.guard)
         self._board[who] = publication.x
         self._publications[who] = publication
         self._versions[who] += 1
         if not self._immediate:
             self._editions[who, self._versions[who]] = sealed(np.array(publication.x))
+
+    def _count(self, who: int, publication: Publication, guard: Guard) -> None:
+        """Count the numbers that others can learn from now on."""
+        changed = publication.x[publication.x != self._board[who]]
+        message = np.concatenate([changed, *publication.notes.values()])
+        guard.publish(message.size)
+        if self.account is not None:
+            self.account.count(message)
 
     def _bill(
         self,

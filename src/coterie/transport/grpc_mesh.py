@@ -77,6 +77,10 @@ MOST_UNTRUSTED = 3
 """Number of such attempts in a row after which a neighbour that never connected is given up."""
 
 
+def _accept(tag: Tag) -> None:
+    """Accept every message."""
+
+
 class Restarted(PartyLost):
     """A neighbour restarted, or knows of a restart: all continue from the last common state."""
 
@@ -118,6 +122,8 @@ class GrpcMesh(Mesh):
         super().__init__(me, run_id, deadline, patience, largest, names)
         self.security = security
         self.agreement = agreement
+        self.check: Callable[[Tag], None] = _accept
+        """Refuses messages that may not be sent, by their tags."""
         self._wanted_epoch = 0
         self._incarnation = secrets.token_hex(8)
         self._lock = threading.RLock()
@@ -183,6 +189,7 @@ class GrpcMesh(Mesh):
 
     def send(self, to: int, message: FloatArray, tag: Tag) -> None:
         """Post a message."""
+        self.check(tag)
         if message.nbytes > self.largest:
             raise InvalidInput(
                 f"a message of {message.nbytes} bytes; at most {self.largest} are accepted: raise "

@@ -67,11 +67,9 @@ class Link:
     """Whether it is the memory of one machine, which does the work of all agents."""
 
     def __str__(self) -> str:
-        return (
-            "in memory"
-            if self.memory
-            else f"at {1e3 * self.latency:g} ms and {self.bandwidth / 1e6:g} Mbit/s"
-        )
+        if self.memory:
+            return "in memory"
+        return f"at {1e3 * self.latency:g} ms and {self.bandwidth / 1e6:g} Mbit/s"
 
 
 LINK = Link()
@@ -143,7 +141,8 @@ def root_condition(problem: Problem, sizes: Sizes) -> float:
     """
     ridge = problem.penalty.strong_convexity
     bend = getattr(problem.loss, "smoothness", math.inf)
-    bend = bend if math.isfinite(bend) else 1.0
+    if not math.isfinite(bend):
+        bend = 1.0
     condition = min(max(bend / ridge if ridge > 0 else TUNING.flat, TUNING.least), TUNING.steepest)
     if sizes.independence is not None and sizes.columns < sizes.rows:
         edge = math.sqrt(sizes.columns / sizes.rows)

@@ -136,7 +136,10 @@ class Blocks(Lbfgs):
         if _has_groups(problem) and not pooled.fits(sizes.columns):
             return None
         sent = numbers_sent(problem, network, sizes)
-        other = "tree" if _has_groups(problem) else "lbfgs"
+        if _has_groups(problem):
+            other = "tree"
+        else:
+            other = "lbfgs"
         each = per_row(sent, sizes.rows)
         taken = seconds(problem, network, sizes)
         return SCORE + cheaper(taken, "blocks", other), (
@@ -356,7 +359,10 @@ def _gathered(agent: Agent, rotation: FloatArray) -> Protocol[Sent]:
         block = np.column_stack(
             [agent.design.forward(column.astype(announced.dtype)) for column in rotation.T]
         )
-        keys = (key, public) if way.distance > 1 else None
+        if way.distance > 1:
+            keys = (key, public)
+        else:
+            keys = None
         bundle = _packed(agent.index, block, keys)
     bundle = yield from _passed_on(way, bundle)
     place = announced.place(agent)
@@ -372,7 +378,10 @@ def _gathered(agent: Agent, rotation: FloatArray) -> Protocol[Sent]:
 
 def _announced(agent: Agent, rotation: FloatArray) -> Protocol[Announced]:
     """How many columns each agent has, and whether some are rotated."""
-    own_width = 0 if agent.data.y is not None else len(rotation)
+    if agent.data.y is not None:
+        own_width = 0
+    else:
+        own_width = len(rotation)
     own = [float(agent.data.d), float(_rotates(agent))]
     told = yield Sum(np.append(agent.one_hot(own_width), own))
     dtype = agent.design.dtype
@@ -424,8 +433,14 @@ def _passed_on(way: Way, bundle: FloatArray) -> Protocol[FloatArray]:
     """
     nothing = np.empty(0, bundle.dtype)
     for distance in range(way.depth, 0, -1):
-        tells = bundle if way.distance == distance else nothing
-        asked = way.children if way.distance == distance - 1 else ()
+        if way.distance == distance:
+            tells = bundle
+        else:
+            tells = nothing
+        if way.distance == distance - 1:
+            asked = way.children
+        else:
+            asked = ()
         received = yield Ask(asked, tell=tells)
         bundle = np.concatenate([bundle, *(received[child] for child in sorted(received))])
     return bundle
@@ -440,7 +455,10 @@ def _found(agent: Agent) -> Protocol[Way]:
     if not agent.neighbours:
         return _way_by_server(agent, labels_at)
     dtype = agent.design.dtype
-    distance = 0 if has_labels else -1
+    if has_labels:
+        distance = 0
+    else:
+        distance = -1
     parent = -1
     depth = 0
     while True:

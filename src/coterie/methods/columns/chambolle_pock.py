@@ -101,7 +101,10 @@ def own_step(
     agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray, whiten: bool = True
 ) -> FloatArray:
     """`block_step`, in the metric of the block."""
-    whole = products(agent) if whiten else None
+    if whiten:
+        whole = products(agent)
+    else:
+        whole = None
     if whole is None:
         return block_step(agent, theta, lam, a)
     step = float(a[0])
@@ -123,7 +126,10 @@ def _factor(agent: Agent, step: float) -> tuple[FloatArray, bool]:
 
 def own_weight(agent: Agent, norms: FloatArray, change: FloatArray, whiten: bool = True) -> float:
     """‖N^½Δθ‖²."""
-    whole = products(agent) if whiten else None
+    if whiten:
+        whole = products(agent)
+    else:
+        whole = None
     if whole is None:
         return float(norms @ change**2)
     return float(norms[0]) * float(change @ whole @ change)
@@ -186,7 +192,9 @@ def first_dual_step(agent: Agent) -> float:
     step = agent.statistics.residual**2 / (
         agent.design.shape[0] * agent.statistics.primal_at_start or 1.0
     )
-    return step if 0 < step < math.inf else 1.0
+    if 0 < step < math.inf:
+        return step
+    return 1.0
 
 
 def block_norms(agent: Agent) -> FloatArray:
@@ -209,7 +217,10 @@ def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Protoc
     root.
     """
     design = agent.design
-    whole = products(agent) if whiten else None
+    if whiten:
+        whole = products(agent)
+    else:
+        whole = None
     if whole is None:
         root = None
     else:
@@ -253,11 +264,10 @@ def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Protoc
 
 def most_of_pooled_norm(case: Case) -> Counts:
     """The largest counts of `pooled_norm`."""
-    steps = (
-        TUNING.lanczos_steps
-        if case.all_columns is None
-        else min(TUNING.lanczos_steps, case.all_columns)
-    )
+    if case.all_columns is None:
+        steps = TUNING.lanczos_steps
+    else:
+        steps = min(TUNING.lanczos_steps, case.all_columns)
     return 1 + 2 * steps, 1 + steps * (case.rows + 1)
 
 

@@ -54,7 +54,10 @@ def numbers_sent(problem: Problem, network: Network, sizes: Sizes) -> dict[str, 
     few = 4.0 * PAIRS + (EQUATIONS * 2.0 * 100 if l1 else 0.0)
     moved = float(n) * d * (m - 1) / m * _hops(network)
     # The agent with the labels often solves alone: one message of coefficients, and a proof.
-    later = 2.0 if _alone(sizes, l1) else rounds
+    if _alone(sizes, l1):
+        later = 2.0
+    else:
+        later = rounds
     return {
         "lbfgs": rounds * (2 * n + small) * copies,
         "blocks": moved + later * (2 * d + few) * copies,
@@ -67,7 +70,10 @@ def seconds(problem: Problem, network: Network, sizes: Sizes) -> dict[str, float
     rounds, l1 = _rounds(problem)
     sent = numbers_sent(problem, network, sizes)
     alone = _alone(sizes, l1)
-    each = SUMS_L1 if l1 else SUMS["lbfgs"]
+    if l1:
+        each = SUMS_L1
+    else:
+        each = SUMS["lbfgs"]
     sums = {
         "lbfgs": rounds * each,
         "blocks": SUMS["blocks"],
@@ -110,7 +116,10 @@ def _rounds(problem: Problem) -> tuple[float, bool]:
     else:
         ridge = pieces.ridge
         l1 = pieces.threshold > 0
-    smooth = "squared" if problem.loss.quadratic else "smooth"
+    if problem.loss.quadratic:
+        smooth = "squared"
+    else:
+        smooth = "smooth"
     return PROOFS * ROUNDS[
         smooth if problem.loss.smooth else "kinks beside l2" if ridge else "kinks"
     ], l1
@@ -132,7 +141,9 @@ def per_row(sent: dict[str, float], rows: int) -> dict[str, str]:
 def cheaper(sent: dict[str, float], one: str, other: str) -> float:
     """From 0 to 1: how much less the one takes than the other."""
     both = sent[one] + sent[other]
-    return sent[other] / both if both else 0.5
+    if both:
+        return sent[other] / both
+    return 0.5
 
 
 def moves(sizes: Sizes) -> bool:

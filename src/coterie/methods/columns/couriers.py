@@ -91,7 +91,10 @@ class Blocks:
         """
         width = self.columns.shape[1]
         local = agent.data.y is not None
-        weighted = agent.weighted(v) if local else v
+        if local:
+            weighted = agent.weighted(v)
+        else:
+            weighted = v
         if local:
             said = np.append(self.columns.T @ weighted, more)
         else:

@@ -85,7 +85,9 @@ def next_width(width: float, rounds: int, cost: float, last: float) -> float:
     if rounds > TUNING.many:
         return width / TUNING.narrower
     fast = rounds < TUNING.few or cost > TUNING.slow * last
-    return width * TUNING.narrower if fast else width
+    if fast:
+        return width * TUNING.narrower
+    return width
 
 
 def step_along(
@@ -136,11 +138,13 @@ def step_along(
         if at < 0:
             low = t
             at_low = at
-            at_high = at_high / 2 if kept < 0 else at_high
+            if kept < 0:
+                at_high = at_high / 2
             kept = -1
         else:
             high = t
             at_high = at
-            at_low = at_low / 2 if kept > 0 else at_low
+            if kept > 0:
+                at_low = at_low / 2
             kept = 1
     return low

@@ -193,7 +193,10 @@ class GraphCP(Method[State | PaperState, Rows]):
         for name, constant in constants.items():
             number = isinstance(constant, (int, float)) and 0 < constant < math.inf
             if constant not in (None, words.get(name)) and not number:
-                collective = f" or {words[name]!r}" if name in words else ""
+                if name in words:
+                    collective = f" or {words[name]!r}"
+                else:
+                    collective = ""
                 raise InvalidProblem(
                     f"graph-cp: {name} must be a positive number{collective}, not {constant!r}."
                 )
@@ -294,7 +297,10 @@ class GraphCP(Method[State | PaperState, Rows]):
         else:
             v = np.empty(0, dtype)
         norms = own_norms(agent)
-        c = TUNING.first_share if agent.count > 1 else 1.0
+        if agent.count > 1:
+            c = TUNING.first_share
+        else:
+            c = 1.0
         return State(
             theta,
             zeros,
@@ -315,7 +321,10 @@ class GraphCP(Method[State | PaperState, Rows]):
         )
 
     def _round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
-        look_every = TUNING.look_every if agent.count > 1 else 1
+        if agent.count > 1:
+            look_every = TUNING.look_every
+        else:
+            look_every = 1
         if t % look_every == 0:
             state = yield from self._look(state, t)
         lam = state.lam
@@ -347,8 +356,10 @@ class GraphCP(Method[State | PaperState, Rows]):
         if local or looks:
             blend(u_ahead, 1.0, u_ahead, 1.0, u, -2.0 * b, mixed)
             blend(lam_next, 1.0, lam, s_j, u_ahead, 0.0, lam)
-            lam_after = dual_step(agent, lam_next, s_j) if local else lam_next
-            v = lam_after if local else v
+            lam_after = lam_next
+            if local:
+                lam_after = dual_step(agent, lam_next, s_j)
+                v = lam_after
             if looks:
                 weight = own_weight(agent, state.norms, theta_change)
                 shares = residual_shares(state, weight, lam_after, u_ahead, mixed)

@@ -80,7 +80,8 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
     ):
         whole = whole.made_careful()
         again, closer = _descended(whole, best)
-        best = again if closer.gap < bound.gap else best
+        if closer.gap < bound.gap:
+            best = again
     if best.v is None:
         v = whole.at(best.w.astype(float)).gradients
     else:
@@ -131,4 +132,6 @@ def _method_for(agent: Agent) -> Method[Any]:
     loss = agent.problem.loss
     if loss.quadratic and not agent.careful:
         return Gram()
-    return Newton() if loss.smooth else InteriorPoint()
+    if loss.smooth:
+        return Newton()
+    return InteriorPoint()

@@ -195,7 +195,8 @@ class Tree(Method[State, Rows]):
             # ‖z − z⁺‖²_M = ‖Δλ‖²/s + s κ Σ_j ‖N_j^½Δθ_j‖² − 2⟨Δλ, Δu⟩
             duals = float(lam_change @ lam_change)
             now = duals / s + s * blocks - 2.0 * float(lam_change @ u_change)
-            first = now if k == 0 else first
+            if k == 0:
+                first = now
             # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
             told = new * (lam + 2.0 * lam_change) + old * state.lam_0
             u = new * (u + 2.0 * u_change) + old * state.u_0

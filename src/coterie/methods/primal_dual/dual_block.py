@@ -114,7 +114,10 @@ def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArr
         change: FloatArray = r - design.forward(inner)
     else:
         p = vectors @ ((vectors.T @ (r if root is None else root * r)) / (1.0 + c * values))
-        change = p if root is None else p / root
+        if root is None:
+            change = p
+        else:
+            change = p / root
     result: FloatArray = v + change.astype(v.dtype)
     return result
 

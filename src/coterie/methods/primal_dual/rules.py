@@ -338,7 +338,9 @@ class Admm(PrimalDual):
         elif smooth:
             return state
         stretches = smooth or (t >= TUNING.whole_way and agent.count > 1)
-        return self.from_here(state) if stretches else state
+        if stretches:
+            return self.from_here(state)
+        return state
 
 
 @dataclass(frozen=True)

@@ -330,7 +330,10 @@ class _Stochastic(_Family[State]):
         J, B = state.sequence.shape
         iterations = self.iterations_per_round or -(-n // B)
         loss = agent.problem.loss
-        threshold = loss.threshold if isinstance(loss, Huber) else 0.0
+        if isinstance(loss, Huber):
+            threshold = loss.threshold
+        else:
+            threshold = 0.0
         constants = numbers(
             SLOPES[type(loss)],
             threshold,

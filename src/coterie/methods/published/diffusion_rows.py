@@ -76,7 +76,9 @@ def row_squares(design: Design, scale: FloatArray | None = None) -> FloatArray:
         squares: FloatArray = np.asarray(X.multiply(X).sum(axis=1)).ravel()
     else:
         squares = np.einsum("ij,ij->i", X, X)
-    return squares + 1.0 if design.intercept else squares
+    if design.intercept:
+        return squares + 1.0
+    return squares
 
 
 def _centred(design: Design) -> Matrix:

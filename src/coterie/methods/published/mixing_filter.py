@@ -57,9 +57,15 @@ def mixing_filter(
             left = response(*power, spectrum)
             right = response(*smooth, spectrum)
             good = left.min(initial=0.0) >= 0.0 and left.max(initial=0.0) <= right.max(initial=0.0)
-            chosen = power if good else smooth
+            if good:
+                chosen = power
+            else:
+                chosen = smooth
         else:
-            chosen = smooth if chebyshev else power
+            if chebyshev:
+                chosen = smooth
+            else:
+                chosen = power
         if np.abs(response(*chosen, spectrum)).max(initial=0.0) <= TUNING.leftover:
             break
     return chosen

@@ -234,7 +234,10 @@ def _decided(
     and stretch.
     """
     linear, quadratic, chord, steep = map(float, numbers)
-    most = 1.0 if has_threshold(agent) else math.inf
+    if has_threshold(agent):
+        most = 1.0
+    else:
+        most = math.inf
     envelope = state.centre, state.width
     step_size = step_along(agent, state.scores, image, *envelope, (linear + chord, quadratic), most)
     scores = state.scores + step_size * image

@@ -162,4 +162,6 @@ def _most(case: Case) -> Counts:
 
 def _sometimes(case: Case) -> Counts:
     """What is added in a round with a shorter step."""
-    return _most(case) if curved_pairs.suits(case.problem) else most_of_searched_step(case.width)
+    if curved_pairs.suits(case.problem):
+        return _most(case)
+    return most_of_searched_step(case.width)

@@ -30,7 +30,9 @@ class Hinge(PiecewiseLinear):
         return result
 
     def constant(self, mean: float) -> float:
-        return 1.0 if mean > 0 else -1.0
+        if mean > 0:
+            return 1.0
+        return -1.0
 
     def ends(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.minimum(-y, 0), np.maximum(-y, 0)

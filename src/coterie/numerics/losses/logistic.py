@@ -125,5 +125,9 @@ def _curvatures(u: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _sigmoid(t: FloatArray) -> FloatArray:
-    result: FloatArray = namespace(t).special.expit(t) if is_tensor(t) else expit(t)
+    result: FloatArray
+    if is_tensor(t):
+        result = namespace(t).special.expit(t)
+    else:
+        result = expit(t)
     return result

@@ -20,4 +20,6 @@ PENALTIES: Catalogue[Penalty] = Catalogue("coterie.numerics.penalties", Penalty,
 
 def penalty(name: str | Penalty, **parameters: Any) -> Penalty:
     """The penalty of that name with its parameters; a `Penalty` is returned as it is."""
-    return name if isinstance(name, Penalty) else PENALTIES[name](**parameters)
+    if isinstance(name, Penalty):
+        return name
+    return PENALTIES[name](**parameters)

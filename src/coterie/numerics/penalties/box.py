@@ -179,7 +179,10 @@ class Box(Bounds):
         invalid = np.flatnonzero(~valid)
         if invalid.size:
             first = invalid[0]
-            where = f" at column {first}" if lower.ndim else ""
+            if lower.ndim:
+                where = f" at column {first}"
+            else:
+                where = ""
             raise InvalidProblem(
                 f"the {self.name} is empty{where}: lower is {lower.flat[first]}, upper is "
                 f"{upper.flat[first]}. "

@@ -36,13 +36,19 @@ class NoPenalty(Penalty):
         return w.copy()
 
     def conjugate(self, u: FloatArray) -> float:
-        return math.inf if u.any() else 0.0
+        if u.any():
+            return math.inf
+        return 0.0
 
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
-        return math.inf if u.any() or np.any(error) else 0.0
+        if u.any() or np.any(error):
+            return math.inf
+        return 0.0
 
     def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
-        return 0.0 if u.any() or np.any(error) else 1.0
+        if u.any() or np.any(error):
+            return 0.0
+        return 1.0
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         return radius * norm(u)

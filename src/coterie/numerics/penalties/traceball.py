@@ -69,7 +69,10 @@ def leading_pair(matrix: Matrix | LinearOperator) -> tuple[FloatArray, FloatArra
     if min(rows, columns) <= SMALL:
         return _leading_pair_of_all(operator)
     start = np.random.default_rng(0).standard_normal(min(rows, columns))
-    image = operator @ start if columns <= rows else operator.T @ start
+    if columns <= rows:
+        image = operator @ start
+    else:
+        image = operator.T @ start
     size = np.abs(image).max()
     if size == 0.0:
         return np.eye(1, rows)[0], np.eye(1, columns)[0]

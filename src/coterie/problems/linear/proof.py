@@ -83,7 +83,10 @@ class LinearProof(Proof[Problem[Loss]]):
         asks for a claim about all models all the same; by default it is what the target leaves room
         for.
         """
-        certified = _by_features if agent.split == "features" else _by_samples
+        if agent.split == "features":
+            certified = _by_features
+        else:
+            certified = _by_samples
         return (yield from certified(agent, point, target, radius))
 
     def dual_at(self, agent: Agent, w: FloatArray) -> FloatArray | None:
@@ -102,7 +105,8 @@ class LinearProof(Proof[Problem[Loss]]):
 
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Protocol[Bound]:
-    w, design = point.w.astype(float, copy=False), agent.proof_design
+    w = point.w.astype(float, copy=False)
+    design = agent.proof_design
     if design is agent.design:
         local = agent.at(w)
     else:
@@ -123,13 +127,23 @@ class RowTerms(Terms):
         dual: FloatArray | None,
         beside: Beside | None = None,
     ):
-        self.agent, self.w, self.here, self.beside = agent, w, local, beside
+        self.agent = agent
+        self.w = w
+        self.here = local
+        self.beside = beside
         self.given = dual is not None
-        self.v = local.gradients if dual is None else _clipped(agent, dual)
+        if dual is None:
+            self.v = local.gradients
+        else:
+            self.v = _clipped(agent, dual)
         self.both: FloatArray = np.zeros(2)
         self.at_zero = agent.conjugate_at_zero
-        sizes = w if beside is None else beside.sizes
-        self.design = agent.proof_design if beside is None else agent.design
+        if beside is None:
+            sizes = w
+            self.design = agent.proof_design
+        else:
+            sizes = beside.sizes
+            self.design = agent.design
         self.centred = self.design is not agent.design
         self.error = _score_error(agent, self.design, sizes) + _label_error(
             agent, local.scores, sizes
@@ -148,7 +162,8 @@ class RowTerms(Terms):
 
     @cached_property
     def adjoint(self) -> FloatArray:
-        agent, local = self.agent, self.here
+        agent = self.agent
+        local = self.here
         known = not self.given and self.v is local.gradients
         if known:
             return local.adjoint
@@ -156,7 +171,8 @@ class RowTerms(Terms):
 
     @cached_property
     def length(self) -> Any:
-        agent, local = self.agent, self.here
+        agent = self.agent
+        local = self.here
         if self.v is local.gradients:
             size = local.gradients_norm
         else:
@@ -221,7 +237,8 @@ def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
 def _by_features(
     agent: Agent, point: Point, target: float, radius: float | None
 ) -> Protocol[Bound]:
-    problem, penalty = agent.problem, agent.problem.penalty
+    problem = agent.problem
+    penalty = agent.problem.penalty
     w = point.w.astype(float)
     scores = yield from _common_scores(agent, w)
     v = _dual_of_labels(agent, point, scores)
@@ -240,7 +257,8 @@ def _by_features(
     error = _score_error(agent, agent.design, w) + _rotation_error(agent, norms, rotated, length)
     own = [length, error + _stored_intercept_error(agent, w)]
     known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
-    c, norm = float(known[:-2].min()), math.sqrt(known[-2])
+    c = float(known[:-2].min())
+    norm = math.sqrt(known[-2])
     radii = radii_for(agent, norm, radius)
     mine: FloatArray = np.zeros(8)
     room = 0.0
@@ -385,7 +403,8 @@ def _curved(agent: Agent, local: LocalLoss, error: Any) -> Any:
     """What curvature adds to an error of the scores of that length; kinks are in the distance of
     the slopes.
     """
-    loss, weights = agent.loss, agent.data.weights
+    loss = agent.loss
+    weights = agent.data.weights
     if not loss.steep:
         if loss.smooth:
             return loss.smoothness * error * error

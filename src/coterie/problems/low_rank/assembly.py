@@ -67,12 +67,16 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
         classes: Classes,
     ) -> LowRankModel:
         """The factors, which all agents have, as they were certified."""
-        data, w = members[0].data, outcome.points[0].w
+        data = members[0].data
+        w = outcome.points[0].w
         d, m = problem.loss.size(data)
         a = b = None
         if problem.intercept:
             a, b = apart(w[: d + m, -1], d)
-            a = a.copy() if problem.loss.kind == "entries" else None
+            if problem.loss.kind == "entries":
+                a = a.copy()
+            else:
+                a = None
             w = w[:, :-1]
         U, V, s = (part.copy() for part in np.split(w, [d, d + m]))
         model = LowRankModel(U, s[0], V, problem, classes, data.columns)
@@ -94,7 +98,9 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
 
 
 def _or_zeros(part: FloatArray | None, size: int) -> FloatArray:
-    return np.zeros(size) if part is None else part
+    if part is None:
+        return np.zeros(size)
+    return part
 
 
 def _is_decomposition(model: LowRankModel) -> bool:

@@ -25,7 +25,9 @@ class LowRankData(Data[Problem[Task]]):
         return True
 
     def classification(self, problem: Problem[Task]) -> bool | None:
-        return True if problem.loss.kind == "classes" else None
+        if problem.loss.kind == "classes":
+            return True
+        return None
 
     def check_split(self, problem: Problem[Task], split: str) -> None:
         if split != "samples":

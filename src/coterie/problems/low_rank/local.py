@@ -22,7 +22,8 @@ class LowRankLocal(Local[Problem[Task]]):
     """Computes through the statistics of a task, without a view."""
 
     def losses(self, agent: Agent[Problem[Task]], w: FloatArray) -> float:
-        task, free = agent.problem.loss, None
+        task = agent.problem.loss
+        free = None
         d, m = task.size(agent.data)
         if agent.problem.intercept:
             free = Means(*apart(w[: d + m, -1], d))

@@ -65,14 +65,18 @@ class LowRankModel(Model[Problem[Task]]):
     @property
     def intercept_(self) -> FloatArray | float:
         """One number for each column of W; 0 without an intercept."""
-        return 0.0 if self.b is None else self.b
+        if self.b is None:
+            return 0.0
+        return self.b
 
     @property
     def mean_(self) -> float:
         """Completion: the mean of what the rows have in common, to which `row_means_` and
         `column_means_` are added.
         """
-        return 0.0 if self.a is None else float(self.a.mean())
+        if self.a is None:
+            return 0.0
+        return float(self.a.mean())
 
     @property
     def row_means_(self) -> FloatArray:

@@ -133,7 +133,9 @@ class LowRankProof(Proof[Problem[Task]]):
     )
     def introduce(self, agent: Agent[Problem[Task]]) -> Protocol[SummaryStatistics]:
         """How much data there is, means if there is an intercept, and the objective at W = 0."""
-        weights, task, means = agent.data.weights, agent.problem.loss, None
+        weights = agent.data.weights
+        task = agent.problem.loss
+        means = None
         if weights is None:
             mine = float(agent.data.n)
         else:
@@ -166,7 +168,8 @@ class LowRankProof(Proof[Problem[Task]]):
         radius: float | None = None,
     ) -> Protocol[Bound]:
         """P(W), and the lower bound that the Frank-Wolfe gap proves."""
-        problem, means = agent.problem, agent.known.means
+        problem = agent.problem
+        means = agent.known.means
         d, m = problem.loss.size(agent.data)
         r = radius_of(problem.penalty)
         left, right, free = taken_apart(agent, point.w.astype(np.float64))
@@ -176,7 +179,8 @@ class LowRankProof(Proof[Problem[Task]]):
             weights = None
         if weights is not None:
             # What follows is about Z, in place of W.
-            left, right = weights.left(left, -1.0), weights.right(right, -1.0)
+            left = weights.left(left, -1.0)
+            right = weights.right(right, -1.0)
         away = 0.0
         lost = 0.0
         room = None
@@ -194,7 +198,9 @@ class LowRankProof(Proof[Problem[Task]]):
                     known = means.right > NEVER
                 else:
                     known = np.ones(len(best), bool)
-                largest, scale, size = float(np.abs(best[known]).max()), 1.0, 1.0
+                largest = float(np.abs(best[known]).max())
+                scale = 1.0
+                size = 1.0
                 if problem.loss.kind == "entries":
                     scale = math.sqrt(2.0 * agent.known.gap_unit)
                     size = scale + largest
@@ -226,7 +232,8 @@ class LowRankProof(Proof[Problem[Task]]):
         )
         # No loss is below 0.
         if gap > primal + primal_error:
-            gap, rounding = primal + primal_error, primal_error
+            gap = primal + primal_error
+            rounding = primal_error
         if not inside:
             return Bound(math.inf, max(primal - gap, 0.0))
         return Bound.of(primal, gap, rounding, room=room, primal_rounding=primal_error)
@@ -242,7 +249,10 @@ class LowRankProof(Proof[Problem[Task]]):
 def _sums_of_means(case: Case) -> int:
     """Numbers for the means, and one for the loss."""
     task = case.problem.loss
-    each = 2 if task.kind == "entries" else 1
+    if task.kind == "entries":
+        each = 2
+    else:
+        each = 1
     numbers: int = each * sum(case.matrix) + 1
     return numbers
 
@@ -251,7 +261,10 @@ def _unit(task: Task, constant: float, at_zero: float) -> float:
     """What the best constant loses, with a floor where that is rounding because all labels are
     one.
     """
-    rounding, floor = (SAME**2, FLOOR**2) if task.quadratic else (SAME, 1.0)
+    if task.quadratic:
+        rounding, floor = (SAME**2, FLOOR**2)
+    else:
+        rounding, floor = (SAME, 1.0)
     if constant > rounding * at_zero:
         return constant
     return floor * at_zero or 1.0
@@ -261,8 +274,14 @@ def _blocks(agent: Agent[Problem[Task]]) -> Iterator[Table]:
     """A few rows after the other, in float64."""
     for block in agent.problem.loss.blocks(agent.data):
         widened = backend(block.X).widened
-        y = block.y if block.y is None else backend(block.y).widened(block.y)
-        s = None if block.weights is None else block.weights.astype(np.float64)
+        if block.y is None:
+            y = block.y
+        else:
+            y = backend(block.y).widened(block.y)
+        if block.weights is None:
+            s = None
+        else:
+            s = block.weights.astype(np.float64)
         yield replace(block, X=widened(block.X), y=y, weights=s)
 
 
@@ -324,11 +343,14 @@ def _lost_of_rows(
     loss: float,
     more: int,
 ) -> Lost:
-    task, m, root = agent.problem.loss, len(right), math.sqrt(agent.weight)
+    task = agent.problem.loss
+    m = len(right)
+    root = math.sqrt(agent.weight)
     gradients = math.sqrt(2.0 * max(loss, 0.0))
     lengths = np.linalg.norm(right, axis=0)
     rows = min(agent.data.n, task.block_rows) + agent.data.n // task.block_rows + agent.count + 4
-    columns, off_means = float(np.linalg.norm(agent.column_norms)), 0.0
+    columns = float(np.linalg.norm(agent.column_norms))
+    off_means = 0.0
     scores = float((agent.column_norms @ np.abs(left)) @ lengths)
     if means is not None:
         columns += root * float(np.linalg.norm(means.left))
@@ -360,7 +382,8 @@ def _lost_of_entries(
     more: int,
 ) -> Lost:
     rows, columns = agent.data.X.astype(np.intp).T
-    y, s = agent.data.y, agent.data.weights
+    y = agent.data.y
+    s = agent.data.weights
     assert y is not None
     sizes = np.einsum("ik,ik->i", np.abs(left[rows]), np.abs(right[columns])) + np.abs(y)
     if means is not None:
@@ -440,7 +463,8 @@ def _whole(
     means: Means | None,
     weights: Weights | None,
 ) -> Protocol[Found]:
-    d, m = len(left), len(right)
+    d = len(left)
+    m = len(right)
 
     def own() -> FloatArray:
         """The gradient and both values; in a function, so that no block is held until everybody has
@@ -483,7 +507,8 @@ def _in_blocks(
     means: Means | None,
     weights: Weights | None,
 ) -> Protocol[Found]:
-    d, m = len(left), len(right)
+    d = len(left)
+    m = len(right)
     random = agent.common_random(0).standard_normal((m, EXTRA))
 
     def products(u: FloatArray | None, v: FloatArray | None) -> FloatArray:
@@ -491,7 +516,10 @@ def _in_blocks(
         out = np.zeros((0 if v is None else d * v.shape[1]) + (0 if u is None else m * u.shape[1]))
         for part in _parts(agent, means, weights):
             part.reset(left, right)
-            images = [] if v is None else [part.times(v)]
+            if v is None:
+                images = []
+            else:
+                images = [part.times(v)]
             images += [] if u is None else [part.times_transposed(u)]
             out += np.concatenate([image.ravel() for image in images])
         return out
@@ -501,11 +529,13 @@ def _in_blocks(
     V = orthonormal((yield Sum(products(U, None))).reshape(m, -1))
 
     def own() -> FloatArray:
-        values, rest = np.zeros(2), 0.0
+        values = np.zeros(2)
+        rest = 0.0
         message = np.zeros(d * V.shape[1] + m * U.shape[1])
         for part in _parts(agent, means, weights):
             part.reset(left, right)
-            GV, GU = part.times(V), part.times_transposed(U)
+            GV = part.times(V)
+            GU = part.times_transposed(U)
             message += np.concatenate([GV.ravel(), GU.ravel()])
             values += part.loss(), part.inner()
             whole = part.squared_norm()
@@ -545,4 +575,6 @@ def _spectral_norm(G: FloatArray, X: Any) -> float:
 
 
 def _norm(M: FloatArray) -> float:
-    return float(np.linalg.norm(M, 2)) if M.size else 0.0
+    if M.size:
+        return float(np.linalg.norm(M, 2))
+    return 0.0

@@ -89,7 +89,8 @@ class UserModel(Model[P], Generic[P]):
         """For each user that has rows here the share of right answers, or for numbers minus the
         mean square error.
         """
-        labels, y = self._labels(users, len(y)), np.asarray(y)
+        labels = self._labels(users, len(y))
+        y = np.asarray(y)
         found = self.predict(X, users, **how)
         if self.classes_ is not None:
             good = found == y
@@ -119,7 +120,8 @@ class UserModel(Model[P], Generic[P]):
                 )
             users = self.users[0]
         labels = np.asarray(users).astype(str)
-        labels = np.full(rows, labels) if labels.ndim == 0 else labels
+        if labels.ndim == 0:
+            labels = np.full(rows, labels)
         if labels.shape != (rows,):
             raise InvalidData(
                 f"there are {rows} rows but users= has shape {labels.shape}. Give one label per "
@@ -128,7 +130,10 @@ class UserModel(Model[P], Generic[P]):
         return labels
 
     def _words(self) -> dict[str, Any]:
-        classes = None if self.classes_ is None else self.classes_.tolist()
+        if self.classes_ is None:
+            classes = None
+        else:
+            classes = self.classes_.tolist()
         return {"classes": classes, "users": self.users, "columns": self.columns}
 
 

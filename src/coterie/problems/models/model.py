@@ -149,7 +149,8 @@ class Model(Generic[P]):
         """Read a model; a file that was changed or truncated is refused."""
         header, arrays = read_archive(path, "model")
         with readable(path, "model"):
-            classes, columns = header["classes"], header["columns"]
+            classes = header["classes"]
+            columns = header["columns"]
             known: dict[str, Any] = {
                 "classes_": None if classes is None else np.array(classes),
                 "columns": None if columns is None else tuple(columns),

@@ -64,7 +64,8 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
     ) -> MulticlassModel:
         """The coefficients, which all agents have."""
         assert classes is not None
-        data, count = members[0].data, len(classes)
+        data = members[0].data
+        count = len(classes)
         W = outcome.points[0].w.reshape(-1, count)
         coef = np.ascontiguousarray(stored(W[: data.d].T, data.X.dtype))
         if problem.intercept:

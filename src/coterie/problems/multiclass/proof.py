@@ -64,7 +64,10 @@ class MulticlassProof(Proof[Problem[Softmax]]):
         classes = agent.problem.outputs
         ones = agent.weighted(np.ones(agent.data.n))
         counts = np.bincount(agent.exact_labels.astype(np.intp), ones, classes)
-        sums = agent.data.X.T @ ones if agent.problem.intercept else np.empty(0)
+        if agent.problem.intercept:
+            sums = agent.data.X.T @ ones
+        else:
+            sums = np.empty(0)
         said = yield Sum(np.concatenate([counts, agent.column_squares, sums]))
         return shared_result(said, _facts, agent, said)
 
@@ -97,10 +100,14 @@ class MulticlassProof(Proof[Problem[Softmax]]):
 
 
 def _facts(agent: Agent[Problem[Softmax]], said: FloatArray) -> SummaryStatistics:
-    classes, d = agent.problem.outputs, agent.data.d
+    classes = agent.problem.outputs
+    d = agent.data.d
     counts, lengths, sums = np.split(said.astype(float), [classes, classes + d])
-    total, at_zero = float(counts.sum()), math.log(classes)
-    centre, unit, spread = None, 1.0, float(lengths.sum())
+    total = float(counts.sum())
+    at_zero = math.log(classes)
+    centre = None
+    unit = 1.0
+    spread = float(lengths.sum())
     if agent.problem.intercept:
         centre = sums / total
         about = np.maximum(lengths - total * centre**2, 0.0)
@@ -139,7 +146,10 @@ class SoftmaxTerms(Terms):
         self.agent = agent
         self.here = local
         self.error = _score_error(agent, local, w)
-        self.p = local.p if dual is None else _in_the_simplex(local, dual)
+        if dual is None:
+            self.p = local.p
+        else:
+            self.p = _in_the_simplex(local, dual)
 
     @discloses(
         (
@@ -156,7 +166,8 @@ class SoftmaxTerms(Terms):
         """Every class gets the weight that it has in the labels; a class that no row has gets
         none.
         """
-        agent, local = self.agent, self.here
+        agent = self.agent
+        local = self.here
         own = np.bincount(local.y, agent.weighted(np.ones(len(local.y))), agent.problem.outputs)
         weights, counts = np.split(
             (yield Sum(np.concatenate([_sums(local.weighted(self.p)), own]))), 2
@@ -188,7 +199,10 @@ class SoftmaxTerms(Terms):
         return _losses(self.agent, self.here, self.error)
 
     def gaps(self, c: float) -> tuple[float, float]:
-        p = self.p if c == 1.0 else c * self.p + (1.0 - c) * (self.p - self.v)
+        if c == 1.0:
+            p = self.p
+        else:
+            p = c * self.p + (1.0 - c) * (self.p - self.v)
         return _gaps(self.agent, self.here, p, self.error)
 
     def left(self) -> list[float]:

@@ -38,5 +38,8 @@ class MulticlassReport(RowReport[Problem[Softmax], MulticlassModel]):
         return Shown("coefficients", explanation, ("column", "length of its coefficients"), bars)
 
     def statistics(self, model: MulticlassModel, network: Network) -> dict[str, str]:
-        intercept = "one for each class" if model.problem.intercept else "none"
+        if model.problem.intercept:
+            intercept = "one for each class"
+        else:
+            intercept = "none"
         return {"Coefficients": count_used(model.coef_), "Intercept": intercept}

@@ -26,10 +26,14 @@ class StackedDesign(Design):
 
     def __init__(self, base: Design, outputs: int):
         super().__init__(base.X, base.intercept)
-        self.base, self.outputs = base, outputs
+        self.base = base
+        self.outputs = outputs
         self.shape = (base.shape[0], base.shape[1] * outputs)
-        self._centre: FloatArray | None = base.centre if isinstance(base, CentredDesign) else None
-        self._unit = base.unit if isinstance(base, CentredDesign) else 1.0
+        self._centre: FloatArray | None = None
+        self._unit = 1.0
+        if isinstance(base, CentredDesign):
+            self._centre = base.centre
+            self._unit = base.unit
 
     def matrix(self, w: FloatArray) -> FloatArray:
         """The coefficients as a matrix, a row per column of the design."""
@@ -48,7 +52,8 @@ class StackedDesign(Design):
         return scores
 
     def adjoint(self, v: FloatArray) -> FloatArray:
-        d, dtype = self.X.shape[1], np.result_type(self.dtype, v.dtype)
+        d = self.X.shape[1]
+        dtype = np.result_type(self.dtype, v.dtype)
         result = np.zeros((self.base.shape[1], self.outputs), dtype)
         for rows, X in self._blocks(v):
             result[:d] += X.T @ v[rows]
@@ -73,9 +78,11 @@ class StackedDesign(Design):
 
     def _constants(self, W: FloatArray) -> FloatArray:
         """What W adds to every row of scores beside X W."""
-        constants: FloatArray = (
-            W[-1] if self._centre is None else self._unit * W[-1] - self._centre @ W[:-1]
-        )
+        constants: FloatArray
+        if self._centre is None:
+            constants = W[-1]
+        else:
+            constants = self._unit * W[-1] - self._centre @ W[:-1]
         return constants
 
     def _blocks(self, vector: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
@@ -96,7 +103,9 @@ class SoftmaxLocalLoss:
     def __init__(
         self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None
     ):
-        self.w, self.design, self.weights = w, design, weights
+        self.w = w
+        self.design = design
+        self.weights = weights
         self.y = y.astype(np.intp)
         self.scores = design.forward(w)
 
@@ -143,7 +152,9 @@ class SoftmaxLocalLoss:
         """The upper triangle of X̃ᵀ ∇²ℓ X̃ = Σ s x xᵀ ⊗ (diag(p) − p pᵀ): the second part is one
         product of long rows.
         """
-        base, classes, width = self.design.base, self.design.outputs, len(self.w)
+        base = self.design.base
+        classes = self.design.outputs
+        width = len(self.w)
         H = np.zeros((width, width))
         for start in range(0, len(self.y), BLOCK // width + 1):
             rows = slice(start, start + BLOCK // width + 1)
@@ -159,7 +170,8 @@ class SoftmaxLocalLoss:
 
     def diagonal(self) -> FloatArray:
         """The diagonal of the same."""
-        base, shares = self.design.base, self.weighted(self.p * (1.0 - self.p))
+        base = self.design.base
+        shares = self.weighted(self.p * (1.0 - self.p))
         if is_sparse(base.X):
             return np.column_stack(
                 [diagonal(base, np.ascontiguousarray(part)) for part in shares.T]

@@ -28,7 +28,8 @@ class Local(Generic[K]):
 
     def design(self, agent: Agent[K]) -> Design:
         """The agent's rows as a linear map."""
-        X, intercept = agent.data.X, agent.problem.intercept
+        X = agent.data.X
+        intercept = agent.problem.intercept
         if agent.split != "features" or not intercept:
             return Design(X, intercept)
         if is_sparse(X) or not X.size:

@@ -56,7 +56,8 @@ class Models(ABC, Generic[K, M]):
 
         `points_of` also settles them.
         """
-        given, wanted = model.problem.kind.name, members[0].problem.kind.name
+        given = model.problem.kind.name
+        wanted = members[0].problem.kind.name
         if given != wanted:
             raise InvalidInput(f"that model is a {given} one, but the problem asks for {wanted}.")
         known, asked = self.shapes(model, members)

@@ -42,7 +42,10 @@ class PersonalModels(Models[Personal, PersonalModel]):
     ) -> list[Point]:
         if len(members) < members[0].count:
             # One user's part: its row of the graph is in its witness.
-            row = None if witness is None else witness[0]
+            if witness is None:
+                row = None
+            else:
+                row = witness[0]
             return [Point(model.coef_[[0]].toarray()[0], row)]
         if len(model.users) != len(members):
             raise InvalidInput(
@@ -72,7 +75,8 @@ class PersonalModels(Models[Personal, PersonalModel]):
         weights = sp.csr_array((1, 1))
         if len(members) == members[0].count:
             weights = _graph([point.v for point in outcome.points])
-        users, data = tuple(agent.data.name for agent in members), members[0].data
+        users = tuple(agent.data.name for agent in members)
+        data = members[0].data
         return PersonalModel(
             coef, users, weights, confidence, losses, problem, classes, data.columns, data.d
         )

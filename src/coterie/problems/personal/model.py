@@ -70,7 +70,8 @@ class PersonalModel(UserModel[Personal]):
             return np.asarray(self.coef_[[place]].toarray()[0], float)
         if unknown == "error":
             raise self._refuse(user)
-        neighbours = None if unknown == "common" else neighbours
+        if unknown == "common":
+            neighbours = None
         if neighbours is None:
             near = list(range(len(self.users)))
         else:

@@ -56,19 +56,27 @@ class Stumps(Predictors):
 
         `constant`: and one that says 1 of every row, because no number is below its threshold.
         """
-        low, high = np.asarray(lower, float), np.asarray(upper, float)
+        low = np.asarray(lower, float)
+        high = np.asarray(upper, float)
         n = Stumps.number(low.size, count)
         of_column = [len(part) for part in np.array_split(np.arange(n), low.size)]
         columns = np.repeat(np.arange(low.size), of_column)
         place = np.concatenate([(np.arange(own) + 1) / (own + 1) for own in of_column])
         thresholds = low[columns] + place * (high - low)[columns]
-        ends = ((0,), (-float(np.finfo(float).max),)) if constant else ((), ())
-        return Stumps((*columns.tolist(), *ends[0]), (*thresholds.tolist(), *ends[1]))
+        used = columns.tolist()
+        heights = thresholds.tolist()
+        if constant:
+            used.append(0)
+            heights.append(-float(np.finfo(float).max))
+        return Stumps(tuple(used), tuple(heights))
 
     @staticmethod
     def number(columns: int, count: int | None = None, constant: bool = False) -> int:
         """How many stumps `spread` gives for that many columns."""
-        spread = 10 * columns if count is None else whole_number("count", count)
+        if count is None:
+            spread = 10 * columns
+        else:
+            spread = whole_number("count", count)
         return spread + constant
 
     @property
@@ -79,7 +87,10 @@ class Stumps(Predictors):
     def values(self, X: Matrix) -> FloatArray:
         """±1."""
         columns = np.array(self.columns)
-        used = X[:, columns].toarray() if is_sparse(X) else X[:, columns]
+        if is_sparse(X):
+            used = X[:, columns].toarray()
+        else:
+            used = X[:, columns]
         return np.where(used > np.array(self.thresholds), 1.0, -1.0)
 
     def settings(self) -> dict[str, Any]:
@@ -105,7 +116,11 @@ class Linear(Predictors):
 
     def values(self, X: Matrix) -> FloatArray:
         """The rows, with a one behind for the intercept."""
-        dense = X.toarray() if is_sparse(X) else np.asarray(X, float)
+        dense: FloatArray
+        if is_sparse(X):
+            dense = X.toarray()
+        else:
+            dense = np.asarray(X, float)
         if self.constant:
             return np.column_stack([dense, np.ones(len(dense))])
         return dense

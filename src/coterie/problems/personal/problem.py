@@ -100,7 +100,8 @@ class Personal(AnyProblem):
             raise InvalidProblem(
                 f"mu must be a number from 0, not {mu!r}; 0 lets everybody learn alone."
             )
-        count = None if count is None else whole_number("count", count)
+        if count is not None:
+            count = whole_number("count", count)
         if isinstance(predictors, str | Predictors):
             chosen = predictors
         else:
@@ -217,7 +218,10 @@ class Personal(AnyProblem):
 
 
 def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:
-    X = table.X.toarray() if hasattr(table.X, "toarray") else table.X
+    if hasattr(table.X, "toarray"):
+        X = table.X.toarray()
+    else:
+        X = table.X
     return X.min(axis=0), X.max(axis=0)
 
 
@@ -261,7 +265,10 @@ def pooled_gradient(
     taken = np.zeros(SHELVES)
     taken[shelf] = agent.data.n > 0
     shift = (float(np.flatnonzero((yield Sum(taken)))[-1]) - SHELVES // 2 + 1) * SHELF
-    scale = math.exp(loss - shift) if agent.data.n else 0.0
+    if agent.data.n:
+        scale = math.exp(loss - shift)
+    else:
+        scale = 0.0
     sums = yield Sum(np.append(scale * gradient, scale))
     if not 0.0 < float(sums[-1]) < math.inf:
         raise NumericalError(
@@ -282,21 +289,28 @@ def pooled_step(agent: Agent[Personal], alpha: FloatArray, grid: int = 24) -> Pr
     heights = np.where(alpha != 0, beta * np.sign(alpha) * g, -np.inf)
     worst = int(np.argmax(heights))
     slack = 1 - float(np.abs(alpha).sum()) / beta
-    away, largest = np.zeros(alpha.size), slack
+    away = np.zeros(alpha.size)
+    largest = slack
     if heights[worst] > 0 or slack <= 1e-12:
         away[worst] = beta * np.sign(alpha[worst])
         largest = abs(alpha[worst]) / beta
     A = margins(agent)
-    margin, change = A @ alpha, A @ (toward - away)
-    low, high = largest * 2.0 ** (1 - grid), largest
+    margin = A @ alpha
+    change = A @ (toward - away)
+    low = largest * 2.0 ** (1 - grid)
+    high = largest
     for _ in range(2):
         steps = np.geomspace(low, high, grid)
         # exp(−margins) relative to the pooled loss at γ = 0, which everybody knows
         exponents = np.minimum(-(margin[:, None] + change[:, None] * steps) - value, 700.0)
         sums = yield Sum(np.exp(exponents).sum(axis=0))
         place = int(np.argmin(sums))
-        low, high = steps[max(place - 1, 0)], steps[min(place + 1, grid - 1)]
-    step = float(steps[place]) if sums[place] < 1.0 else 0.0
+        low = steps[max(place - 1, 0)]
+        high = steps[min(place + 1, grid - 1)]
+    if sums[place] < 1.0:
+        step = float(steps[place])
+    else:
+        step = 0.0
     moved = alpha + step * (toward - away)
     if step == largest and away.any() and worst != best:
         moved[worst] = 0.0

@@ -70,12 +70,16 @@ class PersonalProof(Proof[Personal]):
         if agent.problem.hinge:
             at_zero = 1.0
         else:
-            at_zero = math.log(rows) if rows else 0.0
+            if rows:
+                at_zero = math.log(rows)
+            else:
+                at_zero = 0.0
         sums = yield Sum(np.append(lengths, [rows, degree * rows * at_zero if rows else 0.0]))
         if sums[-2] == 0:
             raise InvalidData("no user has any rows. Give at least one user data.")
         # The largest number, bit by bit from the highest: has anybody at least that many?
-        largest, top = 0, int(np.flatnonzero(sums[:BITS])[-1]) - 1
+        largest = 0
+        top = int(np.flatnonzero(sums[:BITS])[-1]) - 1
         for bit in range(top, -1, -1):
             candidate = largest + (1 << bit)
             if bit == top or (yield Sum(np.array([float(rows >= candidate)])))[0] > 0:
@@ -86,7 +90,8 @@ class PersonalProof(Proof[Personal]):
         else:
             unit = float(sums[-1]) / largest
         # Where everybody has one row only, f(0) = 0 tells no scale.
-        unit = unit if unit > 0 else 1.0
+        if not unit > 0:
+            unit = 1.0
         return SummaryStatistics(
             total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest)
         )
@@ -109,7 +114,8 @@ class PersonalProof(Proof[Personal]):
         self, agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = None
     ) -> Protocol[Bound]:
         """f(α), and f(α) less the Frank-Wolfe gap."""
-        problem, alpha = agent.problem, point.w.astype(float)
+        problem = agent.problem
+        alpha = point.w.astype(float)
         if float(np.linalg.norm(alpha, 1 if problem.norm == "l1" else 2)) > problem.beta * (
             1 + ROUNDING
         ):
@@ -128,16 +134,22 @@ class PersonalProof(Proof[Personal]):
         theirs = yield Ask(
             tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights])
         )
-        degree, apart, pull = 0.0, 0.0, np.zeros(alpha.size)
+        degree = 0.0
+        apart = 0.0
+        pull = np.zeros(alpha.size)
         for peer, mine in zip(peers.tolist(), weights.tolist(), strict=True):
             message = theirs[peer]
             own, their_peers, their_weights = _parts(message, alpha.size)
             held = their_weights[their_peers == agent.index]
-            weight = min(mine, float(held[0])) if held.size else 0.0
+            if held.size:
+                weight = min(mine, float(held[0]))
+            else:
+                weight = 0.0
             degree += weight
             pull += weight * own
             apart += weight * float((alpha - own) @ (alpha - own))
-        g, mu = np.empty(alpha.size), problem.mu
+        g = np.empty(alpha.size)
+        mu = problem.mu
         s = (degree or 1.0) * confidence(agent)
         if problem.hinge:
             loss, gap = _hinge_gap(
@@ -147,7 +159,10 @@ class PersonalProof(Proof[Personal]):
             loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
             gap = _gap(problem, alpha, g)
         held = s * loss + 0.25 * mu * apart
-        size = 1.0 if problem.norm == "l1" else math.sqrt(alpha.size)
+        if problem.norm == "l1":
+            size = 1.0
+        else:
+            size = math.sqrt(alpha.size)
         pulled = (
             size
             * mu
@@ -182,7 +197,8 @@ def _lost(
     """What rounding can have taken off s times its loss, and off its gap; `pulled` is the size of
     the rest of g_k.
     """
-    problem, A = agent.problem, margins(agent)
+    problem = agent.problem
+    A = margins(agent)
     rows, columns = A.shape
     reach = largest = 0.0
     if rows:
@@ -195,7 +211,10 @@ def _lost(
     # Exponentials of margins, and sums of them.
     margin = EPSILON * ((columns + FEW) * reach + (rows + FEW) * (1.0 + reach))
     slope = EPSILON * (2 * rows + columns + len(agent.neighbours) + FEW) * (s * largest + pulled)
-    first_order = 2.0 * s * margin if problem.hinge else s * margin * margin
+    if problem.hinge:
+        first_order = 2.0 * s * margin
+    else:
+        first_order = s * margin * margin
     return s * margin, 4.0 * problem.beta * slope + first_order
 
 
@@ -207,7 +226,9 @@ def _hinge_gap(
     """
     u = np.zeros(len(A))
     hinge_block(A, alpha - pulled / q, s, q, problem.beta, u, SWEEPS)
-    margin, loss, share = A @ alpha, mean_hinge(A, alpha), s / max(len(A), 1)
+    margin = A @ alpha
+    loss = mean_hinge(A, alpha)
+    share = s / max(len(A), 1)
     short = s * loss - share * float(u @ (1.0 - margin))
     return loss, max(short, 0.0) + _gap(problem, alpha, pulled - share * (u @ A))
 

@@ -43,8 +43,12 @@ def ordered_pairs(
     if n == 0:
         return 0.0, 0.0, 0.0
     tree = np.zeros(rank.max() + 2)
-    total, first, out = 0.0, 0, 0
-    lower, equal, every = 0.0, 0.0, 0.0
+    total = 0.0
+    first = 0
+    out = 0
+    lower = 0.0
+    equal = 0.0
+    every = 0.0
     while first < n:
         now = time[leaving[first]]
         last = first

@@ -69,7 +69,8 @@ def wrong_labels(labels: npt.NDArray[Any]) -> tuple[int, str, str] | None:
     """The first row whose label cannot be used, which of its values is wrong, and what is wrong
     with it.
     """
-    time, event = labels[:, TIME], labels[:, EVENT]
+    time = labels[:, TIME]
+    event = labels[:, EVENT]
     negative = "has the time {time:g}; times are not negative"
     checks = [("time", time < 0, negative), ("event", (event != 0) & (event != 1), EVENTS)]
     if labels.shape[1] > ENTRY:
@@ -79,7 +80,10 @@ def wrong_labels(labels: npt.NDArray[Any]) -> tuple[int, str, str] | None:
         rows = np.flatnonzero(wrong)
         if rows.size:
             i = int(rows[0])
-            entry = float(labels[i, ENTRY]) if labels.shape[1] > ENTRY else 0.0
+            if labels.shape[1] > ENTRY:
+                entry = float(labels[i, ENTRY])
+            else:
+                entry = 0.0
             return i, noun, words.format(time=float(time[i]), event=float(event[i]), entry=entry)
     return None
 

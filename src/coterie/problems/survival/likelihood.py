@@ -56,8 +56,10 @@ class RiskSets:
         weights: FloatArray | None = None,
         offset: FloatArray | None = None,
     ):
-        n, self.offset = len(labels), offset
-        self.time, self.events = labels[:, TIME], labels[:, EVENT] > 0
+        n = len(labels)
+        self.offset = offset
+        self.time = labels[:, TIME]
+        self.events = labels[:, EVENT] > 0
         if labels.shape[1] > ENTRY:
             self.entry = labels[:, ENTRY]
         else:
@@ -75,13 +77,16 @@ class RiskSets:
         pairs = np.unique(
             np.column_stack([self.stratum[self.events], self.time[self.events]]), axis=0
         )
-        self.times, owner = pairs[:, 1], pairs[:, 0].astype(np.intp)
+        self.times = pairs[:, 1]
+        owner = pairs[:, 0].astype(np.intp)
         self.count = len(pairs)
         starts = np.searchsorted(owner, np.arange(len(self.strata) + 1))
         self.opening = starts[owner]
-        self.first, self.end = np.zeros(n, np.intp), np.zeros(n, np.intp)
+        self.first = np.zeros(n, np.intp)
+        self.end = np.zeros(n, np.intp)
         for k in range(len(self.strata)):
-            rows, known = self.stratum == k, self.times[starts[k] : starts[k + 1]]
+            rows = self.stratum == k
+            known = self.times[starts[k] : starts[k + 1]]
             self.first[rows] = starts[k] + np.searchsorted(known, self.entry[rows], side="right")
             self.end[rows] = starts[k] + np.searchsorted(known, self.time[rows], side="right")
         present = np.flatnonzero(self.first < self.end)
@@ -97,7 +102,9 @@ class RiskSets:
         """How many roundings a sum over a risk set goes through; in order, what they take off is
         carried along.
         """
-        return len(self.order) + 64 if self.truncated else 4
+        if self.truncated:
+            return len(self.order) + 64
+        return 4
 
     @cached_property
     def saturated(self) -> float:
@@ -111,7 +118,11 @@ class RiskSets:
     def at_risk(self, values: FloatArray) -> FloatArray:
         """Sums of the rows at risk, one for each event time."""
         out = np.zeros(self.count)
-        sums: Any = at_risk_by_tree if self.truncated else at_risk_in_order
+        sums: Any
+        if self.truncated:
+            sums = at_risk_by_tree
+        else:
+            sums = at_risk_in_order
         if self.truncated:
             sums(values, self.order, self.first, self.end, np.empty(2 * self.count), out)
         else:
@@ -121,7 +132,11 @@ class RiskSets:
     def exposed(self, values: FloatArray) -> FloatArray:
         """Sums of the event times at which a row is at risk, one for each row."""
         out = np.zeros(len(self.end))
-        sums: Any = exposed_by_tree if self.truncated else exposed_in_order
+        sums: Any
+        if self.truncated:
+            sums = exposed_by_tree
+        else:
+            sums = exposed_in_order
         if self.truncated:
             sums(values, self.order, self.first, self.end, np.empty(2 * self.count), out)
         else:
@@ -164,7 +179,9 @@ class CoxLocalLoss:
     def __init__(
         self, w: FloatArray, design: Design, risk: RiskSets, scores: FloatArray | None = None
     ):
-        self.w, self.design, self.risk = w, design, risk
+        self.w = w
+        self.design = design
+        self.risk = risk
         if scores is None:
             if risk.offset is None:
                 scores = design.forward(w)
@@ -274,9 +291,11 @@ class CoxLocalLoss:
 
         s event (x − mean) − s e^u Σ_k (D_k / Σ s e^u) (x − mean_k)
         """
-        risk, parts = self.risk, []
+        risk = self.risk
+        parts = []
         for column in self._columns():
-            mean, own = self.mean(column), np.zeros(len(column))
+            mean = self.mean(column)
+            own = np.zeros(len(column))
             own[risk.events] = risk.weights[risk.events] * (
                 column[risk.events] - mean[risk.at_event]
             )
@@ -286,7 +305,10 @@ class CoxLocalLoss:
         return np.column_stack(parts)
 
     def _columns(self) -> Any:
-        X = self.design.X.tocsc() if is_sparse(self.design.X) else self.design.X
+        if is_sparse(self.design.X):
+            X = self.design.X.tocsc()
+        else:
+            X = self.design.X
         for j in range(X.shape[1]):
             yield (
                 X[:, [j]].toarray().ravel().astype(float)
@@ -304,10 +326,13 @@ def concordance_counts(
     In order is a pair if the event has the larger score; the rows of a pair count with their
     weights.
     """
-    risk, found = RiskSets(labels, weights), np.zeros(3)
+    risk = RiskSets(labels, weights)
+    found = np.zeros(3)
     for k in range(len(risk.strata)):
         rows = np.flatnonzero(risk.stratum == k)
-        time, event, entry = risk.time[rows], risk.events[rows], risk.entry[rows]
+        time = risk.time[rows]
+        event = risk.events[rows]
+        entry = risk.entry[rows]
         rank = np.unique(scores[rows], return_inverse=True)[1]
         count: Any = ordered_pairs
         found += count(

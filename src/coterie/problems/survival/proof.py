@@ -156,7 +156,8 @@ class StrataTerms(Terms):
     def __init__(
         self, agent: Agent[Problem[Cox]], w: FloatArray, local: CoxLocalLoss, dual: CoxLocalLoss
     ):
-        risk, error = local.risk, _score_error(agent, w)
+        risk = local.risk
+        error = _score_error(agent, w)
         events = float(risk.deaths.sum())
         self._losses = _losses(local, error, events)
         self._dual = dual
@@ -194,7 +195,10 @@ class _Gaps:
     """
 
     def __init__(self, local: CoxLocalLoss, dual: CoxLocalLoss, error: float, events: float):
-        self.here, self.dual, self.error, self.events = local, dual, error, events
+        self.here = local
+        self.dual = dual
+        self.error = error
+        self.events = events
         self.roundings = 2.0 * (_span(local) + _span(dual) + local.risk.roundings + FEW)
         self.between = self.lost = 0.0
         self.shift: FloatArray = np.zeros(local.risk.count)
@@ -204,7 +208,8 @@ class _Gaps:
 
     def _compare(self) -> None:
         """KL(p(z) ‖ p(u)) = log E e^δ − E δ with δ = u − z, E under p(z); `shift` is log E e^δ."""
-        risk, dual = self.here.risk, self.dual
+        risk = self.here.risk
+        dual = self.dual
         self.difference = risk.about_mean(self.here.scores - dual.scores)
         most = float(np.abs(self.difference).max(initial=0.0))
         size = most
@@ -220,16 +225,21 @@ class _Gaps:
 
     def at(self, c: float) -> tuple[float, float]:
         """The sum for that c, and how far it may be off."""
-        risk, dual, rest = self.here.risk, self.dual, 1.0 - c
+        risk = self.here.risk
+        dual = self.dual
+        rest = 1.0 - c
         distance = (
             c * math.sqrt(2.0 * self.events * (self.between + self.lost)) + rest * 2.0 * self.events
         )
         lost = self.error * distance + self.events * self.error**2 + self.lost
-        gaps, lean = self.between, 0.0
+        gaps = self.between
+        lean = 0.0
         if rest > 0.0:
-            places, weights = risk.at_event, risk.weights[risk.events]
+            places = risk.at_event
+            weights = risk.weights[risk.events]
             logs = np.log(weights) + dual.lowered[risk.events] - dual.logs[places]
-            p, deaths = np.exp(logs), risk.deaths[places]
+            p = np.exp(logs)
+            deaths = risk.deaths[places]
             terms = np.empty(len(p))
             compute: Any = divergences
             compute(c * p + rest * weights / deaths, logs, terms)
@@ -270,9 +280,11 @@ def _largest(agent: Agent[Problem[Cox]]) -> FloatArray:
     X = agent.design.X
     if not X.shape[0]:
         return np.zeros(X.shape[1])
-    largest: FloatArray = (
-        abs(X).max(axis=0).toarray().ravel() if is_sparse(X) else np.abs(X).max(axis=0)
-    )
+    largest: FloatArray
+    if is_sparse(X):
+        largest = abs(X).max(axis=0).toarray().ravel()
+    else:
+        largest = np.abs(X).max(axis=0)
     return largest
 
 

@@ -58,7 +58,9 @@ def strata(problem: Problem[Cox], parties: int) -> str:
     """By what the baseline hazards are stratified, in words."""
     if parties == 1:
         return "not stratified by party"
-    noun, several = "party", "parties"
+    noun = "party"
+    several = "parties"
     if problem.loss.agent_strata:
-        noun, several = "agent", "agents"
+        noun = "agent"
+        several = "agents"
     return f"stratified by {noun}: {parties} {several}, each with its own baseline hazard"

@@ -21,10 +21,13 @@ def at_risk_in_order(values: Any, order: Any, end: Any, opening: Any, out: Any) 
     """`order` sorts the rows by `end`, last first; `opening` is the first event time of each event
     time's stratum.
     """
-    place, total, lost = 0, 0.0, 0.0
+    place = 0
+    total = 0.0
+    lost = 0.0
     for k in range(out.size - 1, -1, -1):
         if k + 1 == out.size or opening[k + 1] != opening[k]:
-            total, lost = 0.0, 0.0
+            total = 0.0
+            lost = 0.0
         while place < order.size and end[order[place]] == k + 1:
             value = values[order[place]]
             new = total + value
@@ -40,10 +43,13 @@ def exposed_in_order(values: Any, order: Any, end: Any, opening: Any, out: Any) 
     """Sums from the beginning of each stratum. `out` stays unchanged for rows that are never at
     risk.
     """
-    place, total, lost = order.size - 1, 0.0, 0.0
+    place = order.size - 1
+    total = 0.0
+    lost = 0.0
     for k in range(values.size):
         if opening[k] == k:
-            total, lost = 0.0, 0.0
+            total = 0.0
+            lost = 0.0
         value = values[k]
         new = total + value
         back = new - total

@@ -42,7 +42,8 @@ class SurvivalStats(Stats[Problem[Cox]]):
         self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]
     ) -> Protocol[Evaluation]:
         y, s = labels_and_weights(table)
-        risk, design = RiskSets(y, s), Design(np.empty((len(scores), 0)))
+        risk = RiskSets(y, s)
+        design = Design(np.empty((len(scores), 0)))
         losses = [
             CoxLocalLoss(np.empty(0), design, risk, u).losses - risk.saturated
             for u in (scores, 0.0 * scores)
@@ -59,7 +60,10 @@ class SurvivalStats(Stats[Problem[Cox]]):
         events, lower, equal, every = more or [math.nan] * 4
         concordance = ratio(lower + 0.5 * equal, every)
         found = {"concordance": concordance, "events": events, **deviances(2 * lost, 2 * null)}
-        left_out = [] if counts_told else ["events"]
+        if counts_told:
+            left_out = []
+        else:
+            left_out = ["events"]
         return Evaluation("", int(rows), n, found, notes=notes_on(left_out))
 
     def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
@@ -67,13 +71,16 @@ class SurvivalStats(Stats[Problem[Cox]]):
 
     def information(self, agent: Agent[Problem[Cox]], w: FloatArray, asking: Asking) -> Own:
         local: CoxLocalLoss = agent.at(w)
-        risk, more = risk_of(agent), [local.adjoint, np.zeros(1)]
+        risk = risk_of(agent)
+        more = [local.adjoint, np.zeros(1)]
         if asking.kind != "model":
             scores = local.row_scores()
         else:
             scores = np.empty((0, len(w)))
         if asking.kind == "robust":
-            squares = scores / risk.weights[:, None] if asking.counted else scores
+            squares: FloatArray = scores
+            if asking.counted:
+                squares = scores / risk.weights[:, None]
             more.append(packed(scores.T @ squares))
 
         def score(rows: npt.NDArray[np.bool_]) -> FloatArray:

@@ -159,7 +159,10 @@ class FrankWolfe(Method[State, Problem[Task]]):
     def warmed(self, agent: Agent[Problem[Task]], state: State, point: Point) -> State:
         left, right, free = taken_apart(agent, point.w)
         U, s, V = decomposed(left.astype(state.left.dtype), right.astype(state.left.dtype))
-        room = radius(agent) / s.sum() if s.sum() > radius(agent) else 1.0
+        if s.sum() > radius(agent):
+            room = radius(agent) / s.sum()
+        else:
+            room = 1.0
         return replace(
             state,
             left=U * (room * s),
@@ -177,11 +180,14 @@ class FrankWolfe(Method[State, Problem[Task]]):
         # W^{t+1} = (1 − γ) W^t + γ S
         # algorithm 2, line 12
         information.move(gamma, scale, u, v)
-        us, vs = np.column_stack([state.u, u]), np.column_stack([state.v, v])
+        us = np.column_stack([state.u, u])
+        vs = np.column_stack([state.v, v])
         state = replace(state, u=us, v=vs, steps=np.append(state.steps, gamma), start=v)
         if t % TUNING.compress == 0:
             left, s, right = decomposed(*self._factors(agent, state), 1e-15)
-            us, vs, steps = us[:, :0], vs[:, :0], state.steps[:0]
+            us = us[:, :0]
+            vs = vs[:, :0]
+            steps = state.steps[:0]
             state = replace(state, left=left * s, right=right, u=us, v=vs, steps=steps)
             information.reset(state.left, state.right)
         if (beta := (yield from adjusted(agent, information))) is not None:
@@ -197,7 +203,10 @@ class FrankWolfe(Method[State, Problem[Task]]):
 
     def point(self, agent: Agent[Problem[Task]], state: State) -> Point:
         factors = within(*self._factors(agent, state), radius(agent))
-        intercept = state.beta if state.beta.size else None
+        if state.beta.size:
+            intercept = state.beta
+        else:
+            intercept = None
         return Point(put_together(agent, *factors, intercept))
 
     def _factors(self, agent: Agent[Problem[Task]], state: State) -> Pair:
@@ -252,7 +261,9 @@ class FrankWolfe(Method[State, Problem[Task]]):
         if task.quadratic:
             return gamma
         # Newton on φ' = 0, kept inside the interval in which it changes sign.
-        low, high, first = 0.0, 1.0, -slope
+        low = 0.0
+        high = 1.0
+        first = -slope
         for _ in range(TUNING.newton_steps):
             slope, curvature = yield from gradients(gamma)
             if abs(slope) <= TUNING.search * first or (gamma == 1.0 and slope < 0):
@@ -267,7 +278,10 @@ class FrankWolfe(Method[State, Problem[Task]]):
 
 def _inside(gamma: float, slope: float, curvature: float, low: float, high: float) -> float:
     """Newton's next γ; the middle of the interval, or its end at 1, where that lies outside."""
-    newton = gamma - slope / curvature if curvature > 0 else -1.0
+    if curvature > 0:
+        newton = gamma - slope / curvature
+    else:
+        newton = -1.0
     if low < newton < high:
         return newton
     if newton >= high == 1.0:
@@ -402,7 +416,9 @@ def _most(case: Case, collectives: int, numbers: int) -> Counts | None:
 
 def _search(case: Case) -> Counts:
     """The largest counts of a search for the step size, with losses that are not quadratic."""
-    return (0, 0) if case.problem.loss.quadratic else (TUNING.newton_steps, 2 * TUNING.newton_steps)
+    if case.problem.loss.quadratic:
+        return (0, 0)
+    return (TUNING.newton_steps, 2 * TUNING.newton_steps)
 
 
 def _most_of_products(case: Case) -> Counts | None:
@@ -446,9 +462,13 @@ def named(power: Power) -> int | str:
         ]
         return f"partial({', '.join([str(named(power.func)), *given])})"
     if callable(power):
-        known = power if hasattr(power, "__qualname__") else type(power)
+        known: Any = power
+        if not hasattr(power, "__qualname__"):
+            known = type(power)
         return f"{known.__module__}.{known.__qualname__}"
-    return power if isinstance(power, str) else int(power)
+    if isinstance(power, str):
+        return power
+    return int(power)
 
 
 def local_pair(agent: Agent[Problem[Task]], information: Information) -> Pair:
@@ -471,7 +491,10 @@ def local_pair(agent: Agent[Problem[Task]], information: Information) -> Pair:
                 dtype=information.dtype,
             )
         )
-    sign = 1.0 if u[np.abs(u).argmax()] >= 0 else -1.0
+    if u[np.abs(u).argmax()] >= 0:
+        sign = 1.0
+    else:
+        sign = -1.0
     return (sign * u).astype(information.dtype), (sign * v).astype(information.dtype)
 
 

@@ -147,7 +147,9 @@ def corrected(
     slope = np.append(at.slope.ravel(), g / unit)
     scale = np.append(np.ones(at.S.size), unit)
     pairs = [(s * scale, y / scale) for s, y in at.pairs]
-    kappa, here_now, shorter = at.kappa, True, 1.0
+    kappa = at.kappa
+    here_now = True
+    shorter = 1.0
     for _ in range(inner):
         if here_now:
             best = shared_result(
@@ -171,7 +173,9 @@ def corrected(
             kappa = min(1.0, 4.0 * kappa)
             continue
         kappa = min(1.0, max(inside.measured(M, way, reached - slope), 0.5 * kappa, 1e-8))
-        z, slope, loss = trial, reached, float(sums[inside.cells])
+        z = trial
+        slope = reached
+        loss = float(sums[inside.cells])
     beta = at.beta
     if intercept:
         if not here_now:

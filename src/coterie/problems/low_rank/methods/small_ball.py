@@ -35,7 +35,9 @@ class Quadratic:
         ell: float = 1.0,
         pairs: Sequence[tuple[FloatArray, FloatArray]] = (),
     ):
-        self.M, self.columns, self.ell = M, columns, ell
+        self.M = M
+        self.columns = columns
+        self.ell = ell
         self.cells = len(M) * columns
         self.size = max(
             float(np.linalg.norm(M, 2)), ell if pairs and len(pairs[0][0]) > self.cells else 0.0
@@ -89,7 +91,8 @@ def least(
 
     Ends when the Frank-Wolfe gap of this small problem is `tolerance` of what it was.
     """
-    L, cells = B.size, B.cells
+    L = B.size
+    cells = B.cells
     if not L > 0:
         return z0
     free = z0 + _without_ball(g, B)
@@ -117,11 +120,13 @@ def least(
             L *= 2.0  # power iterations bound the size of B from below
             continue
         if way @ (new - z) < 0 and theta > 1.0:
-            theta, ahead = 1.0, z  # the momentum points uphill: start again
+            theta = 1.0
+            ahead = z  # the momentum points uphill: start again
             continue
         grown = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * theta * theta))
         ahead = new + ((theta - 1.0) / grown) * (new - z)
-        z, theta = new, grown
+        z = new
+        theta = grown
         if step % 8 == 0 and gap(g + B.bend(z - z0), z)[0] <= goal:
             break
     return z
@@ -129,16 +134,20 @@ def least(
 
 def _without_ball(g: FloatArray, B: Quadratic) -> FloatArray:
     """−B⁻¹g: B has few different eigenvalues, so that few products are enough."""
-    x, left = np.zeros_like(g), -g
-    p, size = left, float(left @ left)
+    x = np.zeros_like(g)
+    left = -g
+    p = left
+    size = float(left @ left)
     goal = CLOSE * CLOSE * size
     for _ in range(2 * (len(B.M) + len(B.signs) + 1)):
         Bp = B.bend(p)
         along = float(p @ Bp)
         if not along > 0 or size <= goal:
             break
-        x, left = x + (size / along) * p, left - (size / along) * Bp
-        before, size = size, float(left @ left)
+        x = x + (size / along) * p
+        left = left - (size / along) * Bp
+        before = size
+        size = float(left @ left)
         p = left + (size / before) * p
     return x
 

@@ -178,7 +178,9 @@ class DfwSubspace(Method[State, Problem[Task]]):
         return replace(self, stages=problem.loss.stages), problem
 
     def expected_gap(self, agent: Agent[Problem[Task]], state: State) -> float | None:
-        return math.inf if state.stage < self.stages else None
+        if state.stage < self.stages:
+            return math.inf
+        return None
 
     def __post_init__(self) -> None:
         check_power(self.name, self.power, self.log_factor)
@@ -218,7 +220,8 @@ class DfwSubspace(Method[State, Problem[Task]]):
     ) -> Protocol[State]:
         """That State moved to W = left rightᵀ, in the ball of its stage."""
         if (weights := self._weights(agent, state.before)) is not None:
-            left, right = weights.left(left, -1.0), weights.right(right, -1.0)
+            left = weights.left(left, -1.0)
+            right = weights.right(right, -1.0)
         U, s, V = decomposed(left.astype(state.U.dtype), right.astype(state.U.dtype), NEGLIGIBLE)
         if s.size:
             s = s.astype(float) * min(1.0, radius(agent) / s.sum())
@@ -229,7 +232,8 @@ class DfwSubspace(Method[State, Problem[Task]]):
         r = len(s)
         mine = [information.curvature(U, image, r), information.projected(U, image, V)]
         sums = yield Sum(np.concatenate([part.ravel().astype(float) for part in mine]))
-        M, slope = sums[: r * r].reshape(r, r), sums[r * r :].reshape(r, r)
+        M = sums[: r * r].reshape(r, r)
+        slope = sums[r * r :].reshape(r, r)
         pairs = np.zeros((0, 2, r * r + state.beta.size))
         return replace(state, M=_symmetric(M), slope=slope, pairs=pairs)
 
@@ -244,7 +248,8 @@ class DfwSubspace(Method[State, Problem[Task]]):
         left, right, block = yield from self._powers(agent, information, state, t)
         Qu = shared_result(left, lambda: orthonormal(left, state.U))
         Qv = shared_result(right, lambda: orthonormal(right, state.V))
-        basis, grown_right = np.hstack([state.U, Qu]), np.hstack([state.V, Qv])
+        basis = np.hstack([state.U, Qu])
+        grown_right = np.hstack([state.V, Qv])
         grown = backend(image).beside(image, information.image(Qu))
         sums, M, at = yield from _enlarged(information, state, basis, grown, grown_right)
         if agent.problem.loss.exact:
@@ -256,7 +261,10 @@ class DfwSubspace(Method[State, Problem[Task]]):
             at = yield from corrected(
                 agent, information, basis, grown, grown_right, at, M, self.inner
             )
-        kept = block if self._goes_on else np.zeros((0, 0))
+        if self._goes_on:
+            kept = block
+        else:
+            kept = np.zeros((0, 0))
         return self._turned(
             replace(state, block=kept), information.dtype, basis, grown_right, at, M
         )
@@ -356,7 +364,8 @@ class DfwSubspace(Method[State, Problem[Task]]):
         U = state.U
         s = state.s
         V = state.V
-        image, r = information.image(U), len(s)
+        image = information.image(U)
+        r = len(s)
         if state.beta.size:
             information.put(state.beta)
         sizes = s.astype(information.dtype)
@@ -369,17 +378,26 @@ def _most(case: Case) -> Counts | None:
 
     None: an intercept takes more, as it is found.
     """
-    task, power, block = case.problem.loss, DfwSubspace.power, DfwSubspace.block
+    task = case.problem.loss
+    power = DfwSubspace.power
+    block = DfwSubspace.block
     if not isinstance(power, int) or (case.intercept and task.kind != "numbers"):
         return None
     d, m = case.matrix
     widest = max(DfwSubspace.space, min(d, m))
     p, q = (min(size, widest) for size in (d, m))
-    a, b = min(block, d), min(block, m)
-    placed = 0 if task.stages == 1 else p**2 + p * q
+    a = min(block, d)
+    b = min(block, m)
+    if task.stages == 1:
+        placed = 0
+    else:
+        placed = p**2 + p * q
     powers = power * block * (d + m)
     enlarged = (p + a) * a + p * b + a * (q + b) + p * q
-    inside = 0 if task.exact else (1 + DfwSubspace.inner) * ((p + a) * (q + b) + 1)
+    if task.exact:
+        inside = 0
+    else:
+        inside = (1 + DfwSubspace.inner) * ((p + a) * (q + b) + 1)
     return 2 + 2 * power + (
         0 if task.exact else 1 + DfwSubspace.inner
     ), placed + powers + enlarged + inside
@@ -390,8 +408,10 @@ def _enlarged(
 ) -> Protocol[tuple[FloatArray, FloatArray, Place]]:
     """The totals that a larger space asks for; with them the curvature in it, and W's place."""
     s = state.s
-    p, q = state.U.shape[1], state.V.shape[1]
-    a, b = basis.shape[1] - p, right.shape[1] - q
+    p = state.U.shape[1]
+    q = state.V.shape[1]
+    a = basis.shape[1] - p
+    b = right.shape[1] - q
     projected = information.projected(basis, image, right).astype(float)
     mine = [information.curvature(basis, image, a), projected[:p, q:], projected[p:]]
     if state.beta.size:

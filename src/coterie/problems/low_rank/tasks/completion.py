@@ -52,7 +52,9 @@ class Completion(Task):
 
     def __post_init__(self) -> None:
         whole_number("completion: stages", self.stages)
-        sizes = () if self.shape is None else tuple(self.shape)
+        sizes: tuple[int, ...] = ()
+        if self.shape is not None:
+            sizes = tuple(self.shape)
         if len(sizes) != 2 or not all(
             isinstance(size, int | np.integer) and size > 0 for size in sizes
         ):
@@ -118,17 +120,29 @@ class Completion(Task):
         """Σ s y and Σ s of every row; then, of what the rows' means leave, of every column."""
         assert table.y is not None
         rows, columns = table.X.astype(np.intp).T
-        s = np.ones(table.n) if table.weights is None else table.weights
-        if left is None:
-            place, size = (rows, self._size[0])
+        s: FloatArray
+        if table.weights is None:
+            s = np.ones(table.n)
         else:
-            place, size = (columns, self._size[1])
-        values = table.y if left is None else table.y - left[rows]
+            s = table.weights
+        if left is None:
+            place = rows
+            size = self._size[0]
+        else:
+            place = columns
+            size = self._size[1]
+        if left is None:
+            values = table.y
+        else:
+            values = table.y - left[rows]
         return np.concatenate([np.bincount(place, part, size) for part in (s * values, s)])
 
     def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
         values, weights = np.split(sums, 2)
-        otherwise = values.sum() / total if left is None else 0.0
+        if left is None:
+            otherwise = values.sum() / total
+        else:
+            otherwise = 0.0
         means: FloatArray = np.divide(
             values, weights, out=np.full(len(values), otherwise), where=weights > 0
         )
@@ -199,13 +213,18 @@ class _Entries(Information):
 
     def _refresh(self) -> None:
         self.pattern.data = self.s * (self.values - self.y)
-        self.G: Any = self.pattern.toarray() if self.dense else self.pattern
+        self.G: Any
+        if self.dense:
+            self.G = self.pattern.toarray()
+        else:
+            self.G = self.pattern
 
     def image(self, u: FloatArray) -> Any:
         return u[self.rows]
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        image = self.image(left) if image is None else image
+        if image is None:
+            image = self.image(left)
         self.values = np.einsum("ik,ik->i", image, right[self.columns]).astype(
             self.dtype, copy=False
         )

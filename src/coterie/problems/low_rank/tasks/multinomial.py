@@ -108,7 +108,9 @@ class _Softmax(OnBackend):
 
     def __init__(self, table: Table, classes: int, dense: bool, means: Means | None = None):
         super().__init__(table.X, means)
-        self.X, self.classes, self.dense = table.X, classes, dense
+        self.X = table.X
+        self.classes = classes
+        self.dense = dense
         self.labels = self.backend.labels(table.y)
         if table.weights is None:
             self.weights = self.backend.ones(table.n)
@@ -124,7 +126,10 @@ class _Softmax(OnBackend):
             self.put(means.right)
 
     def _refresh(self) -> None:
-        self.G = self._gradient() if self.dense else None
+        if self.dense:
+            self.G = self._gradient()
+        else:
+            self.G = None
 
     def put(self, b: FloatArray) -> None:
         self.b = b
@@ -147,7 +152,8 @@ class _Softmax(OnBackend):
         return self._scores(u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        image = self.image(left) if image is None else image
+        if image is None:
+            image = self.image(left)
         self.backend.scores(self.A, self.P, image, self.backend.here(right), self._b)
         self._refresh()
 
@@ -168,7 +174,8 @@ class _Softmax(OnBackend):
         if self.G is not None:
             return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
         x = self.image(u)
-        x = self.backend.scaled_rows(x, self.weights) if self.weighted else x
+        if self.weighted:
+            x = self.backend.scaled_rows(x, self.weights)
         return self.backend.to_numpy(
             self.backend.adjoint(self.P, x) - self.backend.count(self.labels, x, self.classes)
         )
@@ -184,7 +191,9 @@ class _Softmax(OnBackend):
         return self._gram(self._residual())
 
     def matrix(self) -> Any:
-        return self._gradient() if self.G is None else self.G
+        if self.G is None:
+            return self._gradient()
+        return self.G
 
     def squared_norm(self) -> float:
         return self._gram_square(self._residual())
@@ -196,7 +205,8 @@ class _Softmax(OnBackend):
         self._refresh()
 
     def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
-        x, local = self.image(u), self.backend.here(v)
+        x = self.image(u)
+        local = self.backend.here(v)
         return self.backend.softmax_gradients(
             self.A, self.labels, self.weights, gamma, scale, x, local, self._b
         )

@@ -55,7 +55,10 @@ class MultiTask(Task):
         columns: dict[str, int] = {}
         for table in tables:
             if table.y is None or table.y.ndim != 2:
-                shape = None if table.y is None else tuple(table.y.shape)
+                if table.y is None:
+                    shape = None
+                else:
+                    shape = tuple(table.y.shape)
                 raise InvalidData(
                     f"party {table.name!r}: squared with traceball fits several numbers per row, "
                     "but the labels have "
@@ -102,7 +105,8 @@ class _LeastSquares(OnBackend):
     """What both forms share: the numbers q, c and ‖Y‖², and everything that follows from them."""
 
     def __init__(self, table: Table, means: Means | None = None):
-        X, Y = table.X, table.y
+        X = table.X
+        Y = table.y
         assert Y is not None
         super().__init__(X, means)
         # In double precision: labels far from 0 have their digits beside their means.
@@ -111,8 +115,12 @@ class _LeastSquares(OnBackend):
             roots = self.backend.here(np.sqrt(table.weights))
             X = self.backend.scaled_rows(X, roots)
             Y = self.backend.scaled_rows(Y, roots)
-            self.ones = None if means is None else roots
-        self.X, self.Y = X, Y
+            if means is None:
+                self.ones = None
+            else:
+                self.ones = roots
+        self.X = X
+        self.Y = Y
         self.squares = self.backend.total(Y, Y)
         self.q = self.c = 0.0
 
@@ -168,7 +176,8 @@ class _Implicit(_LeastSquares):
         return self._scores(u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        image = self.image(left) if image is None else image
+        if image is None:
+            image = self.image(left)
         self.R = self.backend.product(image, self.backend.here(right).T)
         self.q = self.backend.total(self.R, self.R)
         self.c = self.backend.total(self.R, self.Y)
@@ -192,7 +201,8 @@ class _Implicit(_LeastSquares):
         return self._gram_square(self.R)
 
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
-        x, local = self.image(u), self.backend.here(v)
+        x = self.image(u)
+        local = self.backend.here(v)
         with_labels = self.backend.total(x, self.backend.product(self.Y, local))
         with_residual = self.backend.total(x, self.backend.product(self.R, local))
         square = self.backend.total(x, x) * float(v @ v)
@@ -225,14 +235,17 @@ class _Dense(_LeastSquares):
         else:
             centred = self.X - self._outer(self.ones, self.centre)
             self.H = self.backend.gram(centred, centred)
-        self.X, self.Y, self.centre = self.H, None, None
+        self.X = self.H
+        self.Y = None
+        self.centre = None
         self.G = -self.C
 
     def image(self, u: FloatArray) -> Any:
         return self._scores(u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        image = self.image(left) if image is None else image
+        if image is None:
+            image = self.image(left)
         local = self.backend.here
         self.G = image @ local(right).T
         # q = ⟨W, X ᵀX W⟩ and c = ⟨W, XᵀY⟩ for W = left rightᵀ

@@ -154,7 +154,10 @@ class OnBackend(Information):
     def __init__(self, X: Any, means: Means | None = None):
         self.backend = backend(X)
         self.dtype = self.backend.dtype
-        self.centre = None if means is None else self.backend.here(means.left)
+        if means is None:
+            self.centre = None
+        else:
+            self.centre = self.backend.here(means.left)
         if means is None:
             self.ones = None
         else:
@@ -236,7 +239,10 @@ class Task(Fit):
 
     def size(self, table: Table) -> tuple[int, int]:
         """(d, m): the size of W."""
-        labels = 1 if table.y is None else math.prod(table.y.shape[1:])
+        if table.y is None:
+            labels = 1
+        else:
+            labels = math.prod(table.y.shape[1:])
         return self.size_for(table.d, labels)
 
     @abstractmethod
@@ -267,11 +273,10 @@ class Task(Fit):
 
     def blocks(self, table: Table) -> Iterator[Table]:
         """The table a few rows at a time."""
-        rows = (
-            max(self.block_rows, DEVICE_NUMBERS // sum(self.size(table)))
-            if backend(table.X).fast
-            else self.block_rows
-        )
+        if backend(table.X).fast:
+            rows = max(self.block_rows, DEVICE_NUMBERS // sum(self.size(table)))
+        else:
+            rows = self.block_rows
         for start in range(0, table.n, rows):
             yield table.take_rows(np.arange(start, min(start + rows, table.n)))
 
@@ -285,7 +290,11 @@ class Task(Fit):
 def column_sums(table: Table) -> FloatArray:
     """Σ s x of every column."""
     home = backend(table.X)
-    weights = np.ones(table.n) if table.weights is None else table.weights
+    weights: FloatArray
+    if table.weights is None:
+        weights = np.ones(table.n)
+    else:
+        weights = table.weights
     return home.to_numpy(home.adjoint(table.X, home.here(weights)))
 
 

@@ -90,7 +90,9 @@ class Weighted(Information):
     """An `Information` about Z."""
 
     def __init__(self, of: Information, weights: Weights):
-        self.of, self.weights, self.dtype = of, weights, of.dtype
+        self.of = of
+        self.weights = weights
+        self.dtype = of.dtype
 
     @property
     def b(self) -> FloatArray | None:
@@ -126,9 +128,11 @@ class Weighted(Information):
 
     def squared_norm(self) -> float:
         # A² and B² are α²I + UEUᵀ and α²I + VEVᵀ, and ‖AGB‖² = tr(A² G B² Gᵀ).
-        w, square = self.weights, self.weights.rest**2
+        w = self.weights
+        square = self.weights.rest**2
         E = w.size**2 - square
-        GV, GU = self.of.times(w.V), self.of.times_transposed(w.U)
+        GV = self.of.times(w.V)
+        GU = self.of.times_transposed(w.U)
         sides = float((E * np.square(GV)).sum() + (E * np.square(GU)).sum())
         return (
             square**2 * self.of.squared_norm()

@@ -238,7 +238,9 @@ class Dada(Method[State, Personal]):
             10,
         )  # a good beginning is lost when alone for long
         if self.schedule == "paper":
-            alone, graph, models = (30, 10, 20)
+            alone = 30
+            graph = 10
+            models = 20
         else:
             alone, graph, models = usual
         return self.alone or alone, self.graph_rounds or graph, models
@@ -269,10 +271,12 @@ class Dada(Method[State, Personal]):
         if self.learn and round >= alone:
             turns, into = divmod(round - alone, graph + models)
             if turns < self.alternations:
-                turns, into = (turns, max(into - graph, 0))
+                into = max(into - graph, 0)
             else:
-                turns, into = (self.alternations, into)
-            round = turns * models + into + (0 if self.schedule == "paper" else alone)
+                turns = self.alternations
+            round = turns * models + into
+            if self.schedule != "paper":
+                round += alone
         return 2 * K / (round * K + place + 2 * K)
 
     # -- the life of a user ------------------------------------------------------------------------
@@ -316,7 +320,8 @@ class Dada(Method[State, Personal]):
         self, agent: Agent[Personal], state: State, alpha: FloatArray, objective: Objective, t: int
     ) -> int:
         """Take a step on the user's model, in place; how many coefficients changed."""
-        problem, A = agent.problem, margins(agent)
+        problem = agent.problem
+        A = margins(agent)
         if problem.norm == "l2":
             descent_step(A, alpha, *objective, problem.beta, curvature(agent), TUNING.inner_steps)
             return alpha.size
@@ -346,7 +351,10 @@ class Dada(Method[State, Personal]):
         drawn += drawn >= agent.index
         if again.size > TUNING.revisited:  # so that a wake-up costs no more where users are many
             again = random.choice(again, TUNING.revisited, replace=False)
-        asked = np.union1d(drawn, again) if self.revisit else drawn
+        if self.revisit:
+            asked = np.union1d(drawn, again)
+        else:
+            asked = drawn
         theirs = yield Ask(tuple(asked.tolist()), again=not self.cache)
         peers = np.array(sorted(theirs), np.intp)
         if not peers.size:
@@ -354,7 +362,8 @@ class Dada(Method[State, Personal]):
         messages = np.array([theirs[peer] for peer in peers.tolist()])
         now = entries(state.peers, state.weights, peers, np.zeros(len(peers)))
         price, trials = self.price(agent, state, peers, messages)
-        lam, delta = problem.lam, problem.delta
+        lam = problem.lam
+        delta = problem.delta
         if self.graph_step == "exact":
             w = graph_block(
                 price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam
@@ -408,7 +417,8 @@ class Dada(Method[State, Personal]):
     def receive(
         self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]
     ) -> State:
-        received, views = state.received, state.views
+        received = state.received
+        views = state.views
         if self.likeness == "trials":
             received, views = with_entry(received, views, sender, note[1], True)
         if received.size > TUNING.remembered:
@@ -428,7 +438,9 @@ class Dada(Method[State, Personal]):
         if state.told is None:
             return Publication(state.x, HEAD, sparse, state.changed, state.peers)
         peers, weights, trials, new = state.told
-        numbers = (weights, trials) if self.likeness == "trials" else (weights,)
+        numbers = [weights]
+        if self.likeness == "trials":
+            numbers.append(trials)
         notes = {
             int(peer): tuple(note)
             for peer, note in zip(peers, np.transpose(numbers).tolist(), strict=True)
@@ -445,7 +457,8 @@ def _objective(agent: Agent[Personal], state: State) -> Protocol[Objective]:
     """Ask the neighbours for their models."""
     if not state.peers.size:
         return np.zeros(state.x.size - HEAD), confidence(agent), 0.0
-    degree, mu = state.x[0], agent.problem.mu
+    degree = state.x[0]
+    mu = agent.problem.mu
     # Σ_l w_kl α_l, of what the neighbours sent
     pull = mu * (yield Ask(state.peers, state.weights))[HEAD:]
     return pull, degree * confidence(agent), mu * degree

@@ -97,7 +97,9 @@ class PersoLinear(Dada):
         """How many numbers stand before the model in a message: those that a graph is learned
         from.
         """
-        return HEAD if self.learn else 0
+        if self.learn:
+            return HEAD
+        return 0
 
     def adapted(self, problem: Personal) -> tuple[Method[Any, Personal], Personal]:
         if isinstance(problem, Personal):
@@ -110,7 +112,8 @@ class PersoLinear(Dada):
         yield from ()
         columns = agent.problem.base.count
         peers = np.array(agent.neighbours, np.intp)
-        x, nobody = np.zeros(self.head + columns), np.empty(0, np.intp)
+        x = np.zeros(self.head + columns)
+        nobody = np.empty(0, np.intp)
         if self.learn:
             x[0], x[1] = sum(agent.ties), confidence(agent) * mean_hinge(margins(agent), x[HEAD:])
         # Everybody begins at zero, and everybody knows that.
@@ -206,13 +209,18 @@ class PersoLinear(Dada):
         """Its own part of f at its minimum, given the others; alone, a proximal step of length 1 on
         c_k L_k.
         """
-        problem, x, u = agent.problem, state.x.copy(), state.multipliers.copy()
+        problem = agent.problem
+        x = state.x.copy()
+        u = state.multipliers.copy()
         known = ~np.isnan(copies).any(axis=1)
         degree = float(state.weights[known].sum())
-        s, q, centre = confidence(agent), 1.0, x[self.head :]
+        s = confidence(agent)
+        q = 1.0
+        centre = x[self.head :]
         if not alone and degree * problem.mu > 0:
             # Σ_l w_kl θ̃_k^l / d_k, and all divided by d_k
-            q, centre = problem.mu, state.weights[known] @ copies[known] / degree
+            q = problem.mu
+            centre = state.weights[known] @ copies[known] / degree
         x[self.head :] = hinge_block(
             margins(agent), np.ascontiguousarray(centre), s, q, problem.beta, u, TUNING.sweeps
         )

@@ -1,0 +1,82 @@
+"""What organisations send, recorded where it leaves them: messages by their labels, and the counts
+of every conversation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass
+from unittest import mock
+
+from coterie.study import session
+from coterie.transport.driver import Driver
+from coterie.transport.grpc_mesh import GrpcMesh
+
+BESIDE_SUMS = ("study", "engine")
+"""The purposes of messages that are not part of a collective."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What one party sent in one conversation."""
+
+    party: str
+    operation: str
+    purpose: str
+    sent: dict
+    """By the name of the declared protocol: collectives, and numbers in them."""
+
+
+class Wire:
+    """Records the messages of all parties, while `recorded` lasts."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.labels = defaultdict(Counter)
+        """By operation: how many messages with each label left a party, besides collectives."""
+        self.tags = []
+        self.conversations = []
+
+    @contextmanager
+    def recorded(self):
+        """Record what parties of this process send."""
+        with (
+            mock.patch.object(session, "Driver", self.driver()),
+            mock.patch.object(GrpcMesh, "send", self.sender()),
+        ):
+            yield self
+
+    def sender(self):
+        wire, send = self, GrpcMesh.send
+
+        def recorded(mesh, to, message, tag):
+            send(mesh, to, message, tag)
+            operation = mesh.agreement.rpartition("purpose = ")[2]
+            with wire.lock:
+                wire.tags.append(tag)
+                if tag.purpose in BESIDE_SUMS or tag.collective in ("wake-up", "stretch"):
+                    wire.labels[operation][tag.collective] += 1
+
+        return recorded
+
+    def driver(self):
+        wire = self
+
+        class Recording(Driver):
+            def converse(self, protocols, purpose):
+                guard = self.guard
+                sent, numbers = Counter(guard.sent), Counter(guard.numbers)
+                found = super().converse(protocols, purpose)
+                new = {
+                    name: (many, guard.numbers[name] - numbers[name])
+                    for name, many in (guard.sent - sent).items()
+                }
+                with wire.lock:
+                    wire.conversations.append(
+                        Conversation(self.names[self.here[0]], guard.operation, purpose, new)
+                    )
+                return found
+
+        return Recording
