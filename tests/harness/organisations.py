@@ -99,6 +99,12 @@ class Organisation(Parties):
         if len({*self.point.lay_down(self.site.index, "agree", value)}) > 1:
             raise ValueError(otherwise)
 
+    def bring(self, brought, kind):
+        name = self.declared(brought).__name__
+        mine = msgspec.msgpack.encode(brought())
+        told = self.point.lay_down(self.site.index, f"bring {name}", mine)
+        return [msgspec.msgpack.decode(one, type=kind) for one in told]
+
 
 def among(operation, tables, *, rules=NO_RULES, split="samples", secure_sums=False):
     """What each party comes to."""

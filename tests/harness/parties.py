@@ -100,7 +100,7 @@ def data(
     """One table per party, as `read` would make them of files."""
     random = np.random.default_rng(seed)
     X = random.standard_normal((n, d)).astype(dtype)
-    y = (X @ random.standard_normal(d) + 0.3 * random.standard_normal(n)).astype(dtype)
+    y = X @ random.standard_normal(d) + 0.3 * random.standard_normal(n)
     y = np.sign(y) if classification else y
     X = sp.csr_array(X * (random.random((n, d)) < 0.4)) if sparse else X
     tables = co.data.split(co.read((X, y), columns=[f"x{j}" for j in range(d)]), split, len(names))

@@ -7,11 +7,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from coterie.api.verify import claimed
 from coterie.run.disclosure import Guard, Undeclared
 from coterie.run.finish import introduced_again
 from coterie.study import align, broadcasts
 from coterie.study.broadcasts import (
-    CLAIMS,
     COMMITMENTS,
     FITTED_WITHOUT,
     HELLO,
@@ -132,7 +132,7 @@ def plain_bytes(fits):
 
 def digest_under_another_name(fits):
     """A declared message of another operation."""
-    fits.session.broadcast.all_gather(b"ages", CLAIMS.about)
+    fits.session.broadcast.all_gather(b"ages", claimed.__name__)
 
 
 def publication(fits):
@@ -146,7 +146,7 @@ def publication(fits):
         (sum_without_a_check, r"Sum \(step \d+, rounds\) is neither a declared message"),
         (row_of_numbers, "ages .* is neither"),
         (plain_bytes, "ages .* is neither"),
-        (digest_under_another_name, "claims .* is neither"),
+        (digest_under_another_name, "claimed .* is neither"),
         (publication, "no declaration is about a publication"),
     ],
 )

@@ -26,10 +26,11 @@ from coterie.errors import CoterieError, InvalidData, InvalidProblem, NotRegiste
 from coterie.methods import METHODS
 from coterie.networks import Network
 from coterie.networks import network as find_network
+from coterie.problems import Answers, own_numbers
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
-from coterie.run.certificate import Certificate, Participant
+from coterie.run.certificate import Certificate, Participant, Point
 from coterie.run.statuses import Status
 from coterie.stats.standard_errors import Received, questions_of, summarised
 
@@ -88,17 +89,18 @@ class Compared:
 
 
 def compare(
+    found: Compared,
     certificate: Certificate,
     model: Any,
     tables: Sequence[Table],
     classes: Classes,
     participants: Sequence[Participant],
     in_pieces: bool,
-) -> Compared:
-    """Compare all that a certificate and a model say of the data with the tables; `people` is who
-    holds them.
+) -> None:
+    """Compare all that a certificate and a model say of the data with names and sizes of the
+    tables; `participants` is who holds them.
     """
-    found, settings = Compared(), certificate.settings
+    settings = certificate.settings
     found.objections += contradictions(certificate, model.problem)
     _compare_people(found, certificate, participants, settings, in_pieces)
     compare_classes(found, settings, model, classes)
@@ -106,11 +108,15 @@ def compare(
     if settings["split"] == "users":
         _compare_users(found, certificate, model, [table.name for table in tables])
     compare_how(found, certificate)
-    return found
 
 
 def compare_model(
-    found: Compared, certificate: Certificate, model: Any, agents: Sequence[Agent[Any]]
+    found: Compared,
+    certificate: Certificate,
+    model: Any,
+    agents: Sequence[Agent[Any]],
+    points: Sequence[Point],
+    answers: Answers,
 ) -> None:
     """Compare what of a model no proof looks at, and yet is shown, or changes predictions."""
     family = model.problem.kind
@@ -119,9 +125,19 @@ def compare_model(
         f"the kind of the model, {model.kind}",
         f"a {model.kind} model is of another kind than its problem",
     )
-    found.objections += family.models.unproven(model, agents)
+    found.objections += family.models.unproven(model, agents, _own_numbers(agents, points, answers))
     if family.problems.graph_is_data:
         _compare_network(found, certificate.settings, model, len(agents))
+
+
+def _own_numbers(
+    agents: Sequence[Agent[Any]], points: Sequence[Point], answers: Answers
+) -> list[float]:
+    """The numbers of agents that their points do not depend on, where the model has some."""
+    models = agents[0].problem.kind.models
+    if models.settles or not models.has_own_number(agents[0]):
+        return []
+    return own_numbers(agents, points, answers)
 
 
 def contradictions(certificate: Certificate, problem: AnyProblem) -> Iterator[str]:

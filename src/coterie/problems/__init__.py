@@ -129,7 +129,12 @@ def kinds() -> Iterator[Kind[Any, Any]]:
     yield from (kind_named(name) for name in KINDS if name not in FIRST)
 
 
-def _answered_here(questions: Sequence[Callable[[], float]]) -> list[float]:
+Answers = Callable[[Sequence[Callable[[], float]]], list[float]]
+"""The answers to one question for each agent, computed where its data is: `Parties.answers`."""
+
+
+def answered_here(questions: Sequence[Callable[[], float]]) -> list[float]:
+    """The answers of agents whose data is in this process."""
     return [question() for question in questions]
 
 
@@ -137,22 +142,23 @@ def points_of(
     model: Any,
     members: Sequence[Agent],
     witness: Sequence[FloatArray] | None = None,
-    answers: Callable[[Sequence[Callable[[], float]]], list[float]] = _answered_here,
+    answers: Answers = answered_here,
 ) -> list[Point]:
     """The point of each agent for that model and these dual vectors, which must be those of these
     agents.
-
-    answers   the answers to one question for each agent, computed where its data is:
-              `Parties.answers`
     """
     models = members[0].problem.kind.models
     points = models.points(model, members, witness)
     if not (models.settles and models.has_own_number(members[0])):
         return points
-    questions = [
-        partial(_own_number, agent, point.w) for agent, point in zip(members, points, strict=True)
-    ]
-    return models.settled(model, members, points, answers(questions))
+    return models.settled(model, members, points, own_numbers(members, points, answers))
+
+
+def own_numbers(members: Sequence[Agent], points: Sequence[Point], answers: Answers) -> list[float]:
+    """The number of each agent that the model needs besides the points."""
+    return answers(
+        [partial(_own_number, agent, point.w) for agent, point in zip(members, points, strict=True)]
+    )
 
 
 def _own_number(agent: Agent[Any], w: FloatArray) -> float:

@@ -289,7 +289,9 @@ class VectorModels(Models[R, L], Generic[R, L]):
         """The constant that w adds to every score, besides X w."""
         return agent.design.offset(w)
 
-    def unproven(self, model: L, members: Sequence[Agent[R]]) -> Iterator[str]:
+    def unproven(
+        self, model: L, members: Sequence[Agent[R]], own: Sequence[float]
+    ) -> Iterator[str]:
         yield from stray_intercept(model)
 
 

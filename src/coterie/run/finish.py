@@ -4,7 +4,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +13,16 @@ import numpy as np
 from coterie.api.result import History, Result
 from coterie.data.keys import shortened
 from coterie.data.table import Indices
-from coterie.networks import star
+from coterie.networks import Network
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import discloses
-from coterie.run.rounds import Outcome, introduced
+from coterie.run.network import around_a_server
+from coterie.run.rounds import Outcome
 from coterie.run.setup import Setup, make_agent
 from coterie.run.site import Site
-from coterie.run.steps import Transport
 
 
 def finish(
@@ -66,9 +66,15 @@ def agent_at(
     *,
     columns: Indices | None = None,
     statistics: SummaryStatistics | None = None,
+    network: Network | None = None,
 ) -> Agent[Any]:
-    """A party as an agent of that problem; `facts` is what all agreed on, if they did."""
-    network = star(site.count, server=True)
+    """A party as an agent of that problem.
+
+    columns     the places of its columns among those of all parties
+    statistics  what all agreed on, if they did
+    network     if problem and proof depend on who is alike
+    """
+    network = network or around_a_server(site.count)
     places = np.arange(site.data.d) if columns is None else columns
     agent = make_agent(site.index, site.data, places, problem, split, network, 0, site.secure_sums)
     return replace(agent, statistics=statistics, scratch=site.scratch)
@@ -80,18 +86,19 @@ def introduced_again(problem: AnyProblem, split: str, site: Site) -> Protocol[Su
     return (yield from introduce(agent_at(site, problem, split)))
 
 
+@discloses("the first sums of a fit and those of a certificate, once more")
 def proven_again(
-    agents: Sequence[Agent], points: Sequence[Point], transport: Transport, radius: float | None
-) -> tuple[Bound, SummaryStatistics]:
-    """What these points prove, and what all agreed on: the two conversations of a run, from the
-    data as it is now.
+    as_agent: Callable[[Site], Agent[Any]],
+    points: Mapping[int, Point],
+    radius: float | None,
+    site: Site,
+) -> Protocol[tuple[Bound, SummaryStatistics]]:
+    """What these points prove, and what all agreed on: the conversations of a run, from the data as
+    it is now.
     """
-    agents = introduced(agents, transport, "proof")
-    known = [
-        replace(point, w=agent.lowered(point.w))
-        for agent, point in zip(agents, points, strict=True)
-    ]
-    protocols = [
-        certify(agent, point, radius=radius) for agent, point in zip(agents, known, strict=True)
-    ]
-    return transport.converse(protocols, "proof")[0], agents[0].known
+    agent = as_agent(site)
+    statistics = yield from introduce(agent)
+    agent = replace(agent, statistics=statistics)
+    point = points[site.index]
+    known = replace(point, w=agent.lowered(point.w))
+    return (yield from certify(agent, known, radius=radius)), statistics

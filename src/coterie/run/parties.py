@@ -16,7 +16,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -30,12 +30,12 @@ from coterie.data.pairing import refuse_unpaired
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.read import read_party
-from coterie.data.remote import Elsewhere, RemoteTable, Rows, Source
+from coterie.data.remote import Elsewhere, NotHere, RemoteTable, Rows, Source
 from coterie.data.summary import TableSummary, check_together
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData
-from coterie.networks import Network, star
+from coterie.networks import Network
 from coterie.numerics.threads import spread
 from coterie.run.agent import Agent, numbers_held, with_data
 from coterie.run.bill import Bill
@@ -43,7 +43,7 @@ from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import SPLITS, Undeclared, declared_by
-from coterie.run.network import make_network, wants_secure_sums
+from coterie.run.network import around_a_server, make_network, wants_secure_sums
 from coterie.run.rounds import Conversation, Outcome, Watch, unwatched
 from coterie.run.settings import Limits, Settings
 from coterie.run.setup import Setup
@@ -73,6 +73,11 @@ class Operation(ABC, Generic[T]):
     """
     needs_rows: ClassVar[bool] = True
     """Whether a policy's least number of rows is meant for a party that comes without any, too."""
+
+    @property
+    def classifies(self) -> bool:
+        """Whether organisations tell the classes of their labels when they meet."""
+        return False
 
     def alone(self, table: Table) -> Table:
         """What a party does with its table, and refuses, before it meets the others."""
@@ -170,6 +175,16 @@ class Parties(ABC):
     @abstractmethod
     def agree(self, value: str, otherwise: str) -> None:
         """Refuse, in those words, if the parties came with different values: models, settings."""
+
+    @abstractmethod
+    def bring(self, brought: Callable[[], T], kind: Any) -> list[T]:
+        """What each caller brings, of that type: of one process there is one, of organisations each
+        is one.
+        """
+
+    def seen(self) -> Self:
+        """The same after a step that changed the form of tables: names, shapes, types."""
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -291,6 +306,24 @@ class Hosted(Parties):
     def agree(self, value: str, otherwise: str) -> None:
         """There is one caller, who came with one value."""
 
+    def bring(self, brought: Callable[[], T], kind: Any) -> list[T]:
+        self.declared(brought)
+        return [brought()]
+
+    def seen(self) -> Hosted:
+        cards = [
+            msgspec.structs.replace(card, name=name)
+            for card, name in zip(_asked(self.engine, self.sites, _card), self.names, strict=True)
+        ]
+        if not any(isinstance(site.data, RemoteTable) for site in self.sites):
+            return replace(self, cards=cards)
+        forms = self.engine.ask([partial(_answer, _form, site) for site in self.sites])
+        sites = [
+            replace(site, data=replace(site.data, **_fields_of_form(form, name)))
+            for site, form, name in zip(self.sites, forms, self.names, strict=True)
+        ]
+        return replace(self, cards=cards, sites=tuple(sites))
+
     def again(self, operation: Operation[Any]) -> Hosted:
         """The same tables for another operation, with a bill of its own."""
         sites = tuple(replace(site, scratch={}) for site in self.sites)
@@ -323,6 +356,8 @@ class Meeting:
     warn: bool = False
     """Whether to warn of columns that look like keys."""
     rules: Rules = NO_RULES
+    only_sums: bool = False
+    """Whether users send nothing but sums, which can then be secure."""
 
     @staticmethod
     def of(settings: Settings, pieces: int = 1) -> Meeting:
@@ -400,10 +435,13 @@ def _met(
 ) -> Hosted:
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
-    secure = wants_secure_sums(meeting.secure_sums, meeting.split, len(tables), engine.apart)
-    network = make_network(meeting.network, meeting.split, len(tables), meeting.seed)
+    count, split = len(tables), meeting.split
+    secure = wants_secure_sums(meeting.secure_sums, split, count, engine.apart, meeting.only_sums)
+    network = make_network(meeting.network, split, count, meeting.seed)
+    if split == "users":
+        network = around_a_server(count)
     sites = [
-        Site(index, len(tables), table, secure_sums=secure, rules=meeting.rules)
+        Site(index, count, table, secure_sums=secure, rules=meeting.rules)
         for index, table in enumerate(tables)
     ]
     cards = _asked(engine, sites, _card)
@@ -414,39 +452,7 @@ def _met(
     known = tuple(
         replace(site, data=_known(site.data, card)) for site, card in zip(sites, cards, strict=True)
     )
-    return Hosted(
-        operation, meeting.split, cards, meeting.rules, Bill(network), engine, known, network
-    )
-
-
-class Nothing(Operation[None]):
-    """What parties have met for that are asked later, see `Hosted.again`."""
-
-    name = "nothing"
-    discloses = ()
-
-    def together(self, parties: Parties) -> None:
-        """Do nothing."""
-
-
-def met_here(tables: Sequence[Table], split: str, *, secure_sums: bool = False) -> Hosted:
-    """Parties in this process that have these tables, whatever they are asked."""
-    network = star(len(tables), server=True)
-    sites = [
-        Site(index, len(tables), table, secure_sums=secure_sums)
-        for index, table in enumerate(tables)
-    ]
-    cards = [TableSummary.of(table) for table in tables]
-    return Hosted(
-        Nothing(),
-        split,
-        cards,
-        NO_RULES,
-        Bill(network),
-        find_engine("local"),
-        tuple(sites),
-        network,
-    )
+    return Hosted(operation, split, cards, meeting.rules, Bill(network), engine, known, network)
 
 
 def _unread(fetch: Callable[[], Table], name: str, shape: tuple[int, int] = (0, 0)) -> RemoteTable:
@@ -494,3 +500,18 @@ def _mapped(site: Site, step: Callable[[Site], Table]) -> Site:
 
 def _card(site: Site) -> TableSummary:
     return TableSummary.of(site.data)
+
+
+def _form(site: Site) -> RemoteTable:
+    """The names, shapes and types of a table, without its numbers."""
+    return RemoteTable.of(site.data, _nothing)
+
+
+def _nothing() -> Table:
+    raise NotHere("a table")
+
+
+def _fields_of_form(form: RemoteTable, name: str) -> dict[str, Any]:
+    """What is known of a table once its form is."""
+    found = {entry.name: getattr(form, entry.name) for entry in fields(Table)}
+    return {**found, "name": name}

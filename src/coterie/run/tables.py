@@ -166,26 +166,6 @@ def split_and_prepare(
     return split_table(valid[0], split, parts, seed=seed), classes
 
 
-def gather_prepared(
-    data: Any,
-    split: str,
-    agents: int | Sequence[Any] | None,
-    prepared: Prepared | None,
-    same_order: bool = False,
-) -> list[Table]:
-    """What `gather` gives, of raw columns if the model has a preparation, and then prepared.
-
-    Data in one piece is prepared in one piece: `agents` are of prepared columns.
-    """
-    how: dict[str, Any] = {"prepare": prepared, "same_order": same_order, "warn": False}
-    if prepared is None:
-        return gather(data, split, agents, **how)
-    if isinstance(data, list):
-        return prepared.apply_to_all(gather(data, split, agents, **how), split)
-    whole, parts = in_one_piece(data, split, agents, Data.pieces, prepared)
-    return split_table(prepared.apply(whole), split, parts)
-
-
 def count_rows(tables: Sequence[Table], split: str) -> int:
     """The rows of all parties together; split by features, all have the same."""
     return tables[0].n if split == "features" else sum(table.n for table in tables)

@@ -26,21 +26,18 @@ import numpy.typing as npt
 from coterie.api.inference import Inference
 from coterie.api.result import Result
 from coterie.data import Table
-from coterie.data import split as split_table
-from coterie.data.table import in_order
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import SummaryStatistics
-from coterie.run.certificate import Certificate, participants
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.finish import agent_at, introduced_again
 from coterie.run.groups import small
-from coterie.run.parties import Hosted, Operation, Parties, met_here
+from coterie.run.parties import Hosted, Operation, Parties, hosted
 from coterie.run.site import Site
-from coterie.run.tables import gather, gather_prepared, in_one_piece, prepare_tables
 from coterie.stats.information import Asking, add_information, numbers_of_adjustment
+from coterie.stats.rereading import people_here, reading_again
 from coterie.stats.standard_errors import (
     FEW,
     Question,
@@ -52,7 +49,7 @@ from coterie.stats.standard_errors import (
     summarised,
 )
 
-__all__ = ["Infer", "Question", "check_clusters", "infer", "parties_of", "ready_to_infer"]
+__all__ = ["Infer", "Question", "check_clusters", "infer", "ready_to_infer"]
 
 HASH_BYTES = 16
 Indices = npt.NDArray[np.intp]
@@ -323,21 +320,39 @@ def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inferenc
     """Standard errors of a result, from the parties that fitted it, or from its data."""
     certificate = result.certificate
     check_problem(result.model.problem, certificate.settings["split"], asked.kind)
-    parties = result.parties if data is None else parties_of(certificate, result.model, data)
-    if parties is None:
+    if data is not None:
+        found = _of_data(result, asked, clusters, data)
+    elif result.parties is not None:
+        found = _of_parties(result, result.parties, asked, clusters)
+    else:
         raise InvalidData(
             "a result from a file, or of a study between organisations, has no data. Give data=, "
-            "in the form in which "
-            "it was fitted."
+            "in the form in which it was fitted."
         )
-    with parties.engine.held():
-        operation, parties = ready_to_infer(
-            parties, result.model, certificate.tolerance, asked, clusters
-        )
-        found = operation.together(parties)
     for text in found.warnings:
         warnings.warn(text, UserWarning, stacklevel=3)
     return found
+
+
+def _of_parties(result: Result, parties: Hosted, asked: Question, clusters: Any) -> Inference:
+    tolerance = result.certificate.tolerance
+    with parties.engine.held():
+        operation, parties = ready_to_infer(parties, result.model, tolerance, asked, clusters)
+        return operation.together(parties)
+
+
+def _of_data(result: Result, asked: Question, clusters: Any, data: Any) -> Inference:
+    """Standard errors from the data of a result; other data is refused."""
+    certificate, model = result.certificate, result.model
+    again, meeting = reading_again(certificate, model, model.problem, data)
+    with hosted(again, data, meeting) as parties:
+        parties = again.together(parties).parties
+        held = [None if one is None else one.digest for one in people_here(parties)]
+        if held != [participant.digest for participant in certificate.participants]:
+            raise InvalidData(
+                "this is not the data that the model was fitted to: its digest differs."
+            )
+        return _of_parties(result, parties, asked, clusters)
 
 
 def ready_to_infer(
@@ -350,35 +365,8 @@ def ready_to_infer(
     operation = Infer(asked, model, tolerance, pooled=all(rows is not None for rows, _ in places))
     parties = parties.again(operation)
     if clusters is not None:
-        parties = parties.map(partial(_with_clusters, _of_parties(clusters, places)))
+        parties = parties.map(partial(_with_clusters, _by_party(clusters, places)))
     return operation, parties
-
-
-def parties_of(certificate: Certificate, model: Any, data: Any) -> Hosted:
-    """Parties in this process that have the data of a result; other data is refused."""
-    problem = model.problem
-    tables, _ = prepare_tables(certified_tables(certificate, model, data), problem, "samples")
-    secure = certificate.settings.get("secure_sums") is True
-    parties = met_here(tables, "samples", secure_sums=secure)
-    held = [participant.digest for participant in participants(parties.sites)]
-    if held != [participant.digest for participant in certificate.participants]:
-        raise InvalidData("this is not the data that the model was fitted to: its digest differs.")
-    return parties
-
-
-def certified_tables(certificate: Certificate, model: Any, data: Any) -> list[Table]:
-    """One table per party, with the columns of the model in its order, wherever they have names."""
-    settings, prepared = certificate.settings, model.preparation
-    split = settings["split"]
-    sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
-    parts = None if isinstance(data, list) else settings["partition"] or sizes
-    if prepared is not None:
-        return gather_prepared(data, split, parts, prepared, same_order=True)
-    if isinstance(data, list):
-        tables = gather(data, split, None, same_order=True, warn=False)
-        return [in_order(table, model.columns, split) for table in tables]
-    whole, parts = in_one_piece(data, split, parts, model.problem.kind.data.pieces)
-    return split_table(in_order(whole, model.columns, "samples"), split, parts)
 
 
 def rows_held(site: Site) -> tuple[Indices | None, int]:
@@ -390,7 +378,7 @@ def _with_clusters(of_parties: Sequence[Indices], site: Site) -> Table:
     return replace(site.data, ids=of_parties[site.index])
 
 
-def _of_parties(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> list[Indices]:
+def _by_party(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> list[Indices]:
     """The clusters of the rows of every party, as numbers."""
     sizes = [n for _, n in places]
     parts = _parts(clusters, places)

@@ -23,7 +23,15 @@ from coterie.engines import engine as find_engine
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.problems.problem import AnyProblem
 from coterie.run.collectives import alone
-from coterie.run.parties import Hosted, Meeting, Operation, Parties, meet_elsewhere, meet_here
+from coterie.run.parties import (
+    Hosted,
+    Meeting,
+    Operation,
+    Parties,
+    hosted,
+    meet_elsewhere,
+    meet_here,
+)
 from coterie.run.settings import Settings
 from coterie.run.site import NO_RULES, Site
 from coterie.stats.categories import MOST_HERE
@@ -130,13 +138,15 @@ def prepare_remotely(
     return asked.together(parties)
 
 
-def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> bool:
+def follows_from(
+    prepared: Prepared, recipes: Any, data: Any, split: str, engine: str | Engine
+) -> bool:
     """Whether these recipes give those numbers for the data, up to rounding."""
     asked = PrepareAgain(Preparation.from_settings(recipes), split, prepared.raw)
     # The caller has paired the rows.
     meeting = Meeting(split=split, secure_sums=False, prepare=prepared, same_order=True)
-    parties = meet_here(asked, find_engine("local"), data, meeting)
-    return asked.together(parties).prepared.like(prepared)
+    with hosted(asked, data, meeting, engine) as parties:
+        return asked.together(parties).prepared.like(prepared)
 
 
 # -- one party alone -------------------------------------------------------------------------------

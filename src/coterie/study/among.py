@@ -90,7 +90,7 @@ class Among(Parties):
                 session, table.n, empty=not operation.needs_rows and study.split == "samples"
             )
         table = matched(session, table) if operation.matches else table
-        cards = summaries(session, table)
+        cards = summaries(session, table, classification=operation.classifies)
         if not operation.governed:
             return Among.of(
                 session, operation, table, cards, Account(session.own.party, math.inf), NO_RULES
@@ -125,10 +125,12 @@ class Among(Parties):
         )
 
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
-        declared = self.declared(query)
+        return self.session.all_gather(query(self.site), self._message(query), kind)
+
+    def _message(self, asked: Callable[..., Any]) -> Broadcast:
+        declared = self.declared(asked)
         sent = "; ".join(one.sent for one in declared_by(declared))
-        message = Broadcast(declared.__name__, sent, (self.session.purpose,))
-        return self.session.all_gather(query(self.site), message, kind)
+        return Broadcast(declared.__name__, sent, (self.session.purpose,))
 
     def look(self, query: Callable[[Site], T]) -> list[T | None]:
         own = query(self.site)
@@ -161,6 +163,9 @@ class Among(Parties):
     def agree(self, value: str, otherwise: str) -> None:
         if len({*self.session.all_gather(value, AGREEMENT, str)}) > 1:
             raise InvalidInput(otherwise)
+
+    def bring(self, brought: Callable[[], T], kind: Any) -> list[T]:
+        return self.session.all_gather(brought(), self._message(brought), kind)
 
 
 def own_columns(own: PartyFile) -> Table:

@@ -172,15 +172,6 @@ FITTED_WITHOUT = Broadcast(
     _by_features,
 )
 
-CLAIMS = Broadcast(
-    "claims",
-    "the numbers of your certificate, a digest of it, and what is wrong with your files",
-    ("verify",),
-)
-STANDARD_ERRORS = Broadcast(
-    "standard errors", "what is wrong with your standard errors", ("verify",)
-)
-
 MEETING = (HELLO, KEYS, POLICIES)
 """What parties send before rows are matched (`align.MATCHING`)."""
 BROADCASTS = (
@@ -197,8 +188,6 @@ BROADCASTS = (
     ROUND,
     WAKE_UPS,
     FITTED_WITHOUT,
-    CLAIMS,
-    STANDARD_ERRORS,
     TOTALS,
     PARTS,
     SIGNATURES,

@@ -17,6 +17,7 @@ import numpy as np
 from coterie.api.crosstab import CrossTabulate
 from coterie.api.describe import Describe
 from coterie.api.evaluate import Evaluate
+from coterie.api.verify import Verify
 from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput, InvalidProblem
@@ -56,8 +57,9 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     Evaluate,
     Predict,
     ObjectiveOfParts,
+    Verify,
 )
-"""What parties can do together besides a fit and a verification; each declares what it sends."""
+"""What parties can do together besides a fit; each declares what it sends."""
 MESSAGES = (*MEETING, *MATCHING, *BROADCASTS)
 """All that is sent outside of sums, without the queries of operations."""
 KEPT = {
@@ -222,14 +224,12 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
     kind = study.make_problem().kind
     if operation == "fit":
         yield from _of_fit(study)
-    elif operation == "verify":
-        title = "Sent to verify, by `coterie verify`"
-        yield Section(title, lines=_sentences(study, operation))
-        yield Section("Sent to verify, once more", (*kind.proof.introduces, *kind.proof.proves))
     else:
         for one in _operations(study, operation):
             title = f"Sent to {one.name}, by `coterie {one.name}`"
             yield Section(title, one.discloses, _sentences(study, operation))
+    if operation == Verify.name:
+        yield Section("Sent to verify, once more", (*kind.proof.introduces, *kind.proof.proves))
 
 
 def _of_fit(study: Study) -> Iterator[Section]:
@@ -293,7 +293,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     # How long messages are follows from the columns after the preparation, and from the classes of
     # all parties.
     counted = study.prepare is None and not _needs_classes(problem)
-    for operation in ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS), "verify"):
+    for operation in ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS)):
         text = [
             line for section in sections(study, operation) for line in section.text(case, counted)
         ]

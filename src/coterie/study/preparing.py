@@ -71,19 +71,6 @@ def prepare_own(session: Session, table: Table) -> Ready:
     return Ready(table, wide, classes, account, parts, found.prepared, found.sent)
 
 
-def prepare_again(
-    session: Session, table: Table, problem: AnyProblem, prepared: Prepared | None
-) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
-    """What `prepare_table` gives, with columns prepared as they were for the model."""
-    by_columns = session.study.split == "features"
-    if prepared is not None and by_columns:
-        table = prepared.apply(table)
-    table, parts, classes = prepare_table(session, table, problem)
-    if prepared is not None and not by_columns:
-        table, parts = _as_fitted(prepared.apply(table), parts)
-    return table, parts, classes
-
-
 def _as_fitted(table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list[TableSummary]]:
     """A prepared table, and what is known of everybody's: prepared columns are dense, and all have
     the same.

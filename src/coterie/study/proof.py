@@ -5,22 +5,17 @@ the certificate.
     one verdict for all
 
 Nobody holds the whole of a vertical model, or all rows of a horizontal study, so nobody can check a
-certificate alone. Here the parties compute it again, by the conversations of `certificate/`, from
-what each of them has now. A *claim* is what a party says before: the numbers of its certificate, a
-digest of what all certificates have in common, and what it found wrong with its own files. All hear
-all claims and the same sums, so all come to the same verdict.
+certificate alone. `VerifyOwn` is the `Verify` of one party: its claim is about its own files.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path as FilePath
-from typing import Annotated, Any
-
-import msgspec
-import numpy.typing as npt
+from typing import Any
 
 from coterie.api.comparison import (
     Compared,
@@ -44,73 +39,39 @@ from coterie.api.stored import (
     path_of,
     with_more,
 )
-from coterie.api.verify import Verification, described, differences
+from coterie.api.verify import (
+    Brought,
+    Claim,
+    Numbers,
+    Verification,
+    Verify,
+    places_of,
+    proof_agent,
+    shortened,
+)
 from coterie.data import Table
-from coterie.data.summary import TableSummary
-from coterie.data.table import in_order
-from coterie.errors import CorruptFile, CoterieError, InvalidInput, ProtocolError
+from coterie.errors import CorruptFile, CoterieError, InvalidInput
 from coterie.methods import METHODS
-from coterie.numerics.arrays import FloatArray, digest
-from coterie.problems import points_of
+from coterie.numerics.arrays import digest
+from coterie.problems import answered_here, own_numbers, points_of
 from coterie.problems.models import load_model
 from coterie.run.agent import Agent, SummaryStatistics
-from coterie.run.certificate import Bound, Certificate, Point
-from coterie.run.finish import proven_again
+from coterie.run.certificate import Certificate
 from coterie.run.network import no_network
 from coterie.run.setup import with_offset
+from coterie.stats.rereading import ReadAgain, Reread
 from coterie.stats.standard_errors import Received, questions_of
 from coterie.stats.strengths import knob
+from coterie.study.among import Among, Part
 from coterie.study.answer import BILL, CHOICE, INFERENCE, PATH
-from coterie.study.broadcasts import CLAIMS, DONE, STANDARD_ERRORS
 from coterie.study.consent import Consent, require_for_study
 from coterie.study.disclosure import disclosure
-from coterie.study.meeting import in_session
 from coterie.study.nonce import commitment
 from coterie.study.party import read_own
-from coterie.study.preparing import prepare_again
 from coterie.study.scores import EVALUATION
-from coterie.study.session import (
-    Say,
-    Session,
-    check_totals,
-    matched,
-    member,
-    transport_of,
-)
+from coterie.study.session import Say, Session
 from coterie.study.signatures import check_signatures
 from coterie.study.study import PartyFile, Study
-from coterie.transport.edge import printable
-
-LONGEST = 300
-"""The maximum number of characters in an objection."""
-
-
-class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a certificate states, by the names of its fields."""
-
-    primal: float
-    dual: float
-    gap: float
-    relative_gap: float
-    unit: float
-    primal_at_zero: float
-    radius: float | None
-    room: float | None
-    counts: tuple[float, ...] | None
-
-
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a party says of its files before anything is computed."""
-
-    objections: list[Annotated[str, msgspec.Meta(max_length=LONGEST)]]
-    """What it found wrong with them alone."""
-    about: str = ""
-    """The digest of what the parties' certificates must have in common: participants, settings,
-    everybody's parts.
-    """
-    numbers: Numbers | None = None
-    unsigned: list[Annotated[str, msgspec.Meta(max_length=LONGEST)]] = []
-    """Whose signatures are missing or do not hold; the numbers are computed all the same."""
 
 
 def verify_together(
@@ -140,13 +101,10 @@ def verify_together(
     table = read_own(own, study) if table is None else table
     files = _files(own.output, say)
     require_for_study(own, study, lambda: disclosure(study, own.party, table), consent)
-
-    def work(session: Session) -> Verification:
-        found = _verify(session, table, files, say)
-        session.all_gather(True, DONE, bool)
-        return found
-
-    return in_session(own, study, "verify", work, say)
+    by_columns = study.split == "features"
+    again = ReadAgain(study.make_problem(), files.model, study.split, has_part=by_columns)
+    asked = VerifyOwn(again, files, own, study, say)
+    return Part(own, study, say).take(asked, asked.alone(table))
 
 
 @dataclass(frozen=True)
@@ -161,15 +119,6 @@ class Files:
     """An objection for each file that cannot be trusted."""
     of_path: bool = False
     """Whether it is one result of a path, and not the one that was chosen."""
-
-
-@dataclass(frozen=True)
-class Ready:
-    """This party's rows, prepared as for the fit, and what all parties told of theirs."""
-
-    table: Table
-    parts: Sequence[TableSummary]
-    classes: npt.NDArray[Any] | None
 
 
 def _files(folder: FilePath, say: Say) -> Files:
@@ -197,108 +146,90 @@ def _files_of_path(folder: FilePath, say: Say) -> Files:
         return Files(folder, None, None, [f"its path/{folder.name} is not there"], of_path=True)
 
 
-def _verify(session: Session, table: Table, files: Files, say: Say) -> Verification:
-    """Whether the result holds; with a path, whether each of its results does."""
-    study, model = session.study, files.model
-    prepared = getattr(model, "preparation", None)
-    table = matched(session, table)
-    if model is not None and prepared is None:
-        table = in_order(table, model.columns, "samples")
-    ready = Ready(*prepare_again(session, table, study.make_problem(), prepared))
-    found = _verify_one(session, ready, files)
-    if study.path is None or not found.holds:
-        return found
-    more = Compared()
-    for place in range(study.path.points):
-        own = _files_of_path(session.own.output / PATH / folder_of(place), say)
-        one = _verify_one(session, ready, own)
-        more.objections += [f"{PATH}/{folder_of(place)}: {text}" for text in one.objections]
-    if not more.objections:
-        more.compared.append(f"the {study.path.points} certificates of the path, with all parties")
-    return with_more(found, more)
+@dataclass(frozen=True)
+class VerifyOwn(Verify):
+    """Check what one party among others has of a result; with a path, of each of its results."""
 
+    files: Files
+    own: PartyFile
+    study: Study
+    say: Say
 
-def _verify_one(session: Session, ready: Ready, files: Files) -> Verification:
-    """Whether one result holds."""
-    names, certificate = session.study.names, files.certificate
-    claim, brought, compared = Claim(files.damage), None, Compared()
-    if certificate is not None and files.model is not None:
+    def judged(self, ready: Reread[Among]) -> Verification:
+        found = self._judged_one(ready)
+        if self.study.path is None or not found.holds or self.files.of_path:
+            return found
+        more = Compared()
+        for place in range(self.study.path.points):
+            folder = folder_of(place)
+            files = _files_of_path(self.own.output / PATH / folder, self.say)
+            one = replace(self, files=files).judged(ready)
+            more.objections += [f"{PATH}/{folder}: {text}" for text in one.objections]
+        if not more.objections:
+            count = self.study.path.points
+            more.compared.append(f"the {count} certificates of the path, with all parties")
+        return with_more(found, more)
+
+    def _judged_one(self, ready: Reread[Among]) -> Verification:
+        found = super().judged(ready)
+        certificate = self.files.certificate
+        if not found.about or certificate is None:
+            return found
+        return replace(found, signed_by=check_signatures(ready.parties.session, certificate)[0])
+
+    def claim(self, ready: Reread[Among], found: Compared) -> tuple[Claim, Brought | None]:
+        certificate = self.files.certificate
+        if certificate is None or self.files.model is None:
+            return Claim(self.files.damage), None
         try:
-            claim, brought = _brought(session, ready, files, compared)
+            return self._claim(ready, found, certificate)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-            claim = Claim([f"its certificate lacks what a proof needs ({type(error).__name__})"])
-    claims = session.all_gather(claim, CLAIMS, Claim)
-    objections = [*_by_name(names, [one.objections for one in claims]), *_apart(names, claims)]
-    if objections or certificate is None or brought is None:
-        return Verification(tuple(objections))
-    bound, statistics = _computed(session, *brought, certificate.radius)
-    for name, one in zip(names, claims, strict=True):
-        if one.numbers is None:
-            raise ProtocolError(f"{name} sent neither a claim nor an objection.")
-        stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
-        objections += [f"{name}: {text}" for text in differences(stated, bound, statistics)]
-    objections += _by_name(names, [one.unsigned for one in claims])
-    late = _check_table(files.folder, certificate, files.model, statistics, compared)
-    of_all = session.all_gather([text[:LONGEST] for text in late], STANDARD_ERRORS, list[str])
-    objections += _by_name(names, of_all)
-    about = described(brought[0].problem, brought[0].split, certificate.participants)
-    found = Verification.of(objections, certificate, bound, statistics, about)
-    signers = check_signatures(session, certificate)[0]
-    return replace(
-        found,
-        signed_by=signers,
-        compared=tuple(compared.compared),
-        unchecked=tuple(compared.unchecked),
-    )
+            why = f"its certificate lacks what a proof needs ({type(error).__name__})"
+            return Claim([why]), None
 
-
-def _by_name(names: Sequence[str], told: Sequence[Sequence[str]]) -> list[str]:
-    """What each party told, with its name."""
-    return [
-        f"{name}: {printable(text)}"
-        for name, texts in zip(names, told, strict=True)
-        for text in texts
-    ]
-
-
-def _brought(
-    session: Session, ready: Ready, files: Files, found: Compared
-) -> tuple[Claim, tuple[Agent, Point] | None]:
-    """What this party claims, and what it puts on the table for it; what it compared is noted."""
-    study, certificate, model, parts = session.study, files.certificate, files.model, ready.parts
-    assert certificate is not None
-    settings = certificate.settings
-    graph = study.make_network()
-    strength = None if study.path is None else _strength(certificate)
-    problem = with_offset(study.make_problem(strength).with_classes(ready.classes), parts)
-    if problem.kind.problems.graph_is_data:
-        # Its base predictors were made of what the parties told each other when they were fitted.
-        problem = model.problem
-        graph = (
-            graph
-            if METHODS[settings["method"]["name"]].uses_network
-            else no_network(len(parts), "none")
+    def _claim(
+        self, ready: Reread[Among], found: Compared, certificate: Certificate
+    ) -> tuple[Claim, Brought | None]:
+        study, model, parties = self.study, self.files.model, ready.parties
+        settings = certificate.settings
+        graph = study.make_network()
+        strength = None if study.path is None else _strength(certificate)
+        problem = study.make_problem(strength).with_classes(ready.classes)
+        problem = with_offset(problem, parties.cards)
+        if problem.kind.problems.graph_is_data:
+            # Its base predictors were made of what the parties told each other in the fit.
+            problem = model.problem
+            if not METHODS[settings["method"]["name"]].uses_network:
+                graph = no_network(len(parties.cards), "none")
+        as_agent = partial(proof_agent, problem, study.split, places_of(parties), graph)
+        agent = as_agent(parties.site)
+        found.objections += _objections(parties.session, certificate, model, ready)
+        found.objections += contradictions(certificate, problem)
+        _compare(found, parties.session, self.files, agent, ready.classes)
+        about = [settings, [vars(participant) for participant in certificate.participants]]
+        session = parties.session
+        unsigned = check_signatures(session, certificate)[1]
+        if study.split == "features" and model.run != certificate.run:
+            unsigned.append("its model is a part of another run than its certificate")
+        claim = Claim(
+            shortened(found.objections),
+            digest(json.dumps(about, sort_keys=True)),
+            Numbers.of(certificate),
+            shortened(unsigned),
         )
-    agent = member(session, ready.table, parts, problem, graph)
-    found.objections += _objections(session, certificate, model, ready)
-    found.objections += contradictions(certificate, problem)
-    _compare(found, session, files, agent, ready.classes)
-    objections = [text[:LONGEST] for text in found.objections]
-    about = digest(
-        json.dumps(
-            [settings, [vars(participant) for participant in certificate.participants]],
-            sort_keys=True,
-        )
-    )
-    numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
-    unsigned = check_signatures(session, certificate)[1]
-    if study.split == "features" and model.run != certificate.run:
-        unsigned.append("its model is a part of another run than its certificate")
-    claim = Claim(objections, about, numbers, [text[:LONGEST] for text in unsigned])
-    return claim, None if objections else (
-        agent,
-        _point(agent, model, certificate.witness[session.me]),
-    )
+        if found.objections:
+            return claim, None
+        own = certificate.witness[session.me]
+        duals = [own] if agent.labelled or len(own) else None
+        (point,) = points_of(model, [agent], duals)
+        return claim, Brought(certificate, problem, as_agent, {session.me: point})
+
+    def check_errors(
+        self, ready: Reread[Among], statistics: SummaryStatistics, found: Compared
+    ) -> list[str]:
+        certificate = self.files.certificate
+        assert certificate is not None, "there is a proof"
+        return _check_table(self.files.folder, certificate, self.files.model, statistics, found)
 
 
 def _strength(certificate: Certificate) -> float:
@@ -328,7 +259,7 @@ def _compare(found: Compared, session: Session, files: Files, agent: Agent, clas
         )
     if study.split == "features" and model.part != f"{session.own.party} of {study.name}":
         found.objections.append(f"its model is the part of {model.part}")
-    found.objections += model.problem.kind.models.unproven(model, [agent])
+    found.objections += _unproven(model, agent)
     found.compared.append(
         f"the data of this party, {table.n} rows, and what the certificate says of every party"
     )
@@ -345,6 +276,14 @@ def _compare(found: Compared, session: Session, files: Files, agent: Agent, clas
     compare_run(found, result, certificate)
     if not files.of_path:
         _compare_others(found, study, files.folder, result)
+
+
+def _unproven(model: Any, agent: Agent) -> list[str]:
+    """Objections to parts of the model that no proof covers."""
+    models, own = model.problem.kind.models, []
+    if not models.settles and models.has_own_number(agent):
+        own = own_numbers([agent], models.points(model, [agent]), answered_here)
+    return [*models.unproven(model, [agent], own)]
 
 
 def _compare_others(found: Compared, study: Study, folder: FilePath, result: Result) -> None:
@@ -378,7 +317,9 @@ def _compare_scores(found: Compared, file: FilePath, result: Result) -> None:
     compare_unknown_rows(found, written, result.model, why)
 
 
-def _objections(session: Session, certificate: Certificate, model: Any, ready: Ready) -> list[str]:
+def _objections(
+    session: Session, certificate: Certificate, model: Any, ready: Reread[Among]
+) -> list[str]:
     """What a party can see alone: whether certificate, model and data belong together."""
     study, held = session.study, certificate.settings.get("parts")
     participants = [participant.name for participant in certificate.participants]
@@ -407,36 +348,19 @@ def _objections(session: Session, certificate: Certificate, model: Any, ready: R
     return objections
 
 
-def _other_data(session: Session, certificate: Certificate, ready: Ready) -> Iterator[str]:
+def _other_data(session: Session, certificate: Certificate, ready: Reread[Among]) -> Iterator[str]:
     """What the certificate says of the data that is not so."""
-    table = ready.table
+    table = ready.parties.site.data
     # A plain digest, without a secret of the party's own, is of the same data.
     known = (commitment(session.own, session.study, table), table.digest())
     if certificate.participants[session.me].digest not in known:
         yield "its data is not the data that was certified"
-    for participant, part in zip(certificate.participants, ready.parts, strict=True):
+    for participant, part in zip(certificate.participants, ready.parties.cards, strict=True):
         if (participant.rows, participant.columns) != (part.rows, part.columns):
             counted = f"{participant.name} has {part.rows} rows and {part.columns} columns"
             yield (
                 f"{counted}, but its certificate says {participant.rows} and {participant.columns}"
             )
-
-
-def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
-    """Whether the parties' certificates are copies of one."""
-    groups: dict[str, list[str]] = {}
-    for name, claim in zip(names, claims, strict=True):
-        if claim.numbers is not None:
-            groups.setdefault(claim.about, []).append(name)
-    if len(groups) > 1:
-        told = " differs from that of ".join(", ".join(group) for group in groups.values())
-        yield f"the certificate of {told} in what it says of the run"
-    radii = {claim.numbers.radius for claim in claims if claim.numbers is not None}
-    if len(radii) > 1:
-        yield (
-            "the certificates speak of models of different norms: "
-            f"{', '.join(sorted(map(str, radii)))}"
-        )
 
 
 def _check_table(
@@ -473,18 +397,3 @@ def _check_table(
     compare_table(compared, written, model, certificate.tolerance, received)
     found.compared += compared.compared
     return [f"its {text}" for text in compared.objections]
-
-
-def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
-    """Its own model, or part of it, and its own dual vector."""
-    return points_of(model, [agent], [witness] if agent.labelled or len(witness) else None)[0]
-
-
-def _computed(
-    session: Session, agent: Agent, point: Point, radius: float | None
-) -> tuple[Bound, SummaryStatistics]:
-    """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
-    transport = transport_of(session)
-    found = proven_again([agent], [point], transport, radius)
-    check_totals(session, transport)
-    return found

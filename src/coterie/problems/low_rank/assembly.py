@@ -85,7 +85,7 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
         return replace(model, a=a, b=b.copy())
 
     def unproven(
-        self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]]
+        self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]], own: Sequence[float]
     ) -> Iterator[str]:
         """Also singular values and vectors that are none, of which only the product is proven."""
         yield from stray_intercept(model)

@@ -75,6 +75,9 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
         return MulticlassModel(coef, intercept, problem, np.asarray(classes), data.columns)
 
     def unproven(
-        self, model: MulticlassModel, members: Sequence[Agent[Problem[Softmax]]]
+        self,
+        model: MulticlassModel,
+        members: Sequence[Agent[Problem[Softmax]]],
+        own: Sequence[float],
     ) -> Iterator[str]:
         yield from stray_intercept(model)

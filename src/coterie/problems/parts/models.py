@@ -121,8 +121,10 @@ class Models(ABC, Generic[K, M]):
         problem: K = found
         return problem
 
-    def unproven(self, model: M, members: Sequence[Agent[K]]) -> Iterator[str]:
+    def unproven(
+        self, model: M, members: Sequence[Agent[K]], own: Sequence[float]
+    ) -> Iterator[str]:
         """Objections to those parts of a model that no proof covers, because the problem has no use
-        for them.
+        for them; `own` has the number of each agent, where points do not depend on it.
         """
         yield from ()

@@ -113,7 +113,9 @@ class PersonalModels(Models[Personal, PersonalModel]):
         """That of the model: predictors that are functions are in no file."""
         return model.problem
 
-    def unproven(self, model: PersonalModel, members: Sequence[Agent[Personal]]) -> Iterator[str]:
+    def unproven(
+        self, model: PersonalModel, members: Sequence[Agent[Personal]], own: Sequence[float]
+    ) -> Iterator[str]:
         """What was computed of each user's rows beside its model."""
         first = members[0].data
         if model.width not in (None, first.d):
@@ -122,10 +124,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
         everybody = len(members) == members[0].count
         if everybody and not np.array_equal(model.confidence, rows / max(rows.max(), 1.0)):
             yield "the model's shares of rows are not those of its users"
-        losses = np.array(
-            [user_loss(agent, model.coef_[[k]].toarray()[0]) for k, agent in enumerate(members)]
-        )
-        if not np.allclose(model.losses, losses, rtol=LOSSES, atol=LOSSES):
+        if not np.allclose(model.losses, own, rtol=LOSSES, atol=LOSSES):
             yield "the model's losses are not those of its users"
         if (model.weights != model.weights.T).nnz:
             yield "the graph of who is alike is not symmetric"

@@ -67,7 +67,9 @@ class SharedModels(Models[Shared, SharedModel]):
             common[:d].copy(), intercept, deviations, offsets, users, problem, classes, data.columns
         )
 
-    def unproven(self, model: SharedModel, members: Sequence[Agent[Shared]]) -> Iterator[str]:
+    def unproven(
+        self, model: SharedModel, members: Sequence[Agent[Shared]], own: Sequence[float]
+    ) -> Iterator[str]:
         """Also the intercept of a single user."""
         yield from stray_intercept(model)
         if not model.problem.intercept and np.any(model.offsets):

@@ -1,0 +1,191 @@
+"""Read the tables of a fit once more: in the parts, with the columns and with the labels that the
+fit had.
+
+    data ─→ columns in the order of the model, prepared, checked alone ─→ labels as numbers, in one
+    shape
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from coterie.data import Table
+from coterie.data.check import Counted, counted_labels
+from coterie.data.remote import Rows
+from coterie.data.summary import TableSummary, common_shape, in_common_shape
+from coterie.data.table import in_order
+from coterie.errors import InvalidData
+from coterie.problems.parts.data import Classes, can_stay
+from coterie.problems.problem import AnyProblem
+from coterie.run.certificate import Certificate, Participant
+from coterie.run.parties import Meeting, Operation, Parties
+from coterie.run.site import Site
+from coterie.run.tables import checked_alone, classes_of, encoded
+from coterie.stats.preparing import Prepare
+
+P = TypeVar("P", bound=Parties)
+
+
+@dataclass(frozen=True)
+class Reread(Generic[P]):
+    """Parties with tables as the fit took them."""
+
+    parties: P
+    classes: Classes
+
+
+@dataclass(frozen=True)
+class ReadAgain(Operation[Reread[Any]]):
+    """Read the tables of a fit once more. Nothing is sent but what parties tell when they meet."""
+
+    name: ClassVar[str] = "read again"
+    discloses: ClassVar = ()
+
+    problem: AnyProblem
+    model: Any
+    """That of the fit, or a party's part of it; None if it cannot be read."""
+    split: str
+    whole: int | None = None
+    """For data in one piece, how many rows it has, or columns."""
+    has_part: bool = False
+    """Whether the model is a party's part of one."""
+
+    @property
+    def classifies(self) -> bool:
+        return bool(self.problem.kind.data.classification(self.problem))
+
+    @property
+    def prepared(self) -> Any:
+        """The preparation of the model, if it has one."""
+        return getattr(self.model, "preparation", None)
+
+    @property
+    def prepares_together(self) -> bool:
+        """Whether columns are prepared after the parties have met: then it is known who has which,
+        and raw columns were compared.
+        """
+        by_columns_here = self.split == "features" and (self.whole is not None or self.has_part)
+        return self.prepared is not None and not by_columns_here
+
+    def alone(self, table: Table) -> Table:
+        if self.model is None:
+            return table
+        if self.prepared is None:
+            pooled = self.whole is not None or self.has_part
+            table = in_order(table, self.model.columns, "samples" if pooled else self.split)
+        elif not self.prepares_together:
+            table = self.prepared.apply(table)
+        if self.whole is not None:
+            self._refuse_other_size(table)
+        return table if self.prepares_together else self.checked(table)
+
+    def _refuse_other_size(self, table: Table) -> None:
+        if self.split == "users":
+            return
+        noun, found = ("columns", table.d) if self.split == "features" else ("rows", table.n)
+        if found != self.whole:
+            raise InvalidData(
+                f"the certificate covers {self.whole:,} {noun}, and this data has {found:,}. "
+                "Give all data that was fitted, of every party."
+            )
+
+    def checked(self, table: Table) -> Table:
+        """A table with the columns of the model, checked alone."""
+        on_device = self.problem.kind.data.on_device(self.split, True)
+        return checked_alone(table, self.problem, on_device and can_stay([table]))
+
+    def together(self, parties: P) -> Reread[P]:
+        self.problem.kind.data.check_split(self.problem, parties.split)
+        parties.check()
+        if self.prepares_together:
+            parties = self._with_prepared_columns(parties)
+        known = parties.look(labels_here)
+        labels = [_labels(own, card) for own, card in zip(known, parties.cards, strict=True)]
+        classes = classes_of(self.problem, parties.names, lambda: labels)
+        step = partial(_encoded, self.problem, classes, parties.cards, parties.split)
+        return Reread(parties.map(step).seen(), classes)
+
+    def _with_prepared_columns(self, parties: P) -> P:
+        parties = parties.map(partial(_shaped, common_shape(parties.cards), self.split))
+        parties = Prepare(self.prepared, self.split).together(parties).parties
+        cards = parties.cards
+        if self.split != "features":
+            width = len(self.prepared.names())
+            cards = [_prepared_card(card, width) for card in cards]
+        return parties.map(partial(_checked, self), cards).seen()
+
+
+def reading_again(
+    certificate: Certificate, model: Any, problem: AnyProblem, data: Any
+) -> tuple[ReadAgain, Meeting]:
+    """How to read the data that a certificate is about, and how its parties meet."""
+    settings, people = certificate.settings, certificate.participants
+    split, family = settings["split"], problem.kind
+    sizes = [one.columns if split == "features" else one.rows for one in people]
+    agents: Any = settings["partition"] or sizes
+    in_pieces = isinstance(data, list)
+    if in_pieces:
+        agents = None
+    elif isinstance(data, Rows):
+        agents = len(people)
+    meeting = Meeting(
+        split,
+        agents,
+        family.data.pieces,
+        secure_sums=settings.get("secure_sums") is True,
+        only_sums=family.problems.only_sums,
+        prepare=model.preparation,
+        same_order=True,
+    )
+    here = not in_pieces and not isinstance(data, Rows)
+    return ReadAgain(problem, model, split, sum(sizes) if here else None), meeting
+
+
+def people_here(parties: Parties) -> list[Participant | None]:
+    """Who takes part, with the digests of the tables, as far as they are known here."""
+    found = parties.look(_participant)
+    return [
+        None if one is None else replace(one, name=name)
+        for one, name in zip(found, parties.names, strict=True)
+    ]
+
+
+def labels_here(site: Site) -> Counted:
+    """The different labels of this party, and how many rows have each."""
+    return counted_labels(site.data)
+
+
+def _labels(known: Counted | None, card: TableSummary) -> Counted:
+    return (np.array(card.classes), None) if known is None else known
+
+
+def _participant(site: Site) -> Participant:
+    table = site.data
+    return Participant(table.name, table.n, table.d, table.digest())
+
+
+def _prepared_card(card: TableSummary, width: int) -> TableSummary:
+    """Prepared columns are dense, and all parties have the same."""
+    return msgspec.structs.replace(
+        card, columns=width, nonzeros=card.rows * width, single=False, names=None, header=""
+    )
+
+
+def _shaped(shape: tuple[int, int], split: str, site: Site) -> Table:
+    return in_common_shape(site.data, shape, split)
+
+
+def _checked(asked: ReadAgain, site: Site) -> Table:
+    return asked.checked(site.data)
+
+
+def _encoded(
+    problem: AnyProblem, classes: Classes, cards: Sequence[TableSummary], split: str, site: Site
+) -> Table:
+    return encoded(problem, classes, cards, split, site.data)
