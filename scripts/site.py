@@ -52,6 +52,7 @@ ORDER = {
         "add-an-engine.md",
         "add-an-operation.md",
         "add-a-report-section.md",
+        "call-graphs.md",
         "contributing.md",
         "changelog.md",
     ],

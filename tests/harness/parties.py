@@ -141,7 +141,7 @@ def together(folder, tables=None, names=NAMES, work=fit_together, links=GrpcMesh
             return error
 
     with (
-        mock.patch("coterie.study.session.GrpcMesh", links),
+        mock.patch("coterie.study.meeting.GrpcMesh", links),
         ThreadPoolExecutor(len(names)) as pool,
     ):
         return list(pool.map(one, names))

@@ -35,10 +35,11 @@ from coterie.problems import points_of
 from coterie.problems.problem import Problem
 from coterie.run.bill import Bill, Cost
 from coterie.run.method_choice import AUTO
+from coterie.run.network import make_network, wants_secure_sums
 from coterie.run.remote import remote_tables
 from coterie.run.rounds import introduced
 from coterie.run.settings import Placement, Settings
-from coterie.run.setup import make_agents, make_network, wants_secure_sums, with_offset
+from coterie.run.setup import make_agents, with_offset
 from coterie.run.tables import attach_offset, count_rows, gather, prepare_tables
 from coterie.stats.folds import deal_folds, mean_loss, only, without
 from coterie.stats.preparing import Preparing, check_problem, prepare_here, prepare_remotely

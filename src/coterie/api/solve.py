@@ -36,12 +36,13 @@ from coterie.problems.shared.problem import Shared
 from coterie.run.bill import Bill
 from coterie.run.certificate import Participant, participants
 from coterie.run.method_choice import AUTO
+from coterie.run.network import around_a_server, make_network, wants_secure_sums
 from coterie.run.parties import Hosted
 from coterie.run.remote import remote_tables
 from coterie.run.rounds import Watch
 from coterie.run.settings import Algorithm, Limits, Placement, Settings
-from coterie.run.setup import around_a_server, checked_limits, make_network, wants_secure_sums
 from coterie.run.site import NO_RULES, Site
+from coterie.run.stopping import checked_limits
 from coterie.run.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
 from coterie.stats.fitting import Fit, Ready
 from coterie.stats.preparing import Preparing, check_problem, prepare_here, prepare_remotely

@@ -52,9 +52,10 @@ from coterie.run.certificate import Bound, Certificate, Participant, Point, sent
 from coterie.run.certificate.bound import lower_bound
 from coterie.run.disclosure import discloses
 from coterie.run.finish import agent_at, proven_again
+from coterie.run.network import around_a_server
 from coterie.run.parties import Hosted, Operation, Parties, hosted
 from coterie.run.settings import Placement
-from coterie.run.setup import around_a_server, check_offset
+from coterie.run.setup import check_offset
 from coterie.run.site import Site
 from coterie.run.tables import attach_offset
 from coterie.stats.inferring import ready_to_infer

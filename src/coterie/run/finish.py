@@ -19,8 +19,9 @@ from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import discloses
+from coterie.run.network import around_a_server
 from coterie.run.rounds import Outcome
-from coterie.run.setup import Setup, around_a_server, make_agent
+from coterie.run.setup import Setup, make_agent
 from coterie.run.site import Site
 
 

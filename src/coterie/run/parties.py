@@ -43,9 +43,10 @@ from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import SPLITS, Undeclared, declared_by
+from coterie.run.network import around_a_server, make_network, wants_secure_sums
 from coterie.run.rounds import Conversation, Outcome, Watch, unwatched
 from coterie.run.settings import Limits, Settings
-from coterie.run.setup import Setup, around_a_server, make_network, wants_secure_sums
+from coterie.run.setup import Setup
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.run.tables import gather, in_one_piece, looked_at
 

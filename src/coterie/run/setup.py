@@ -7,12 +7,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from numbers import Real
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from coterie.data import Table
 from coterie.data.summary import TableSummary
@@ -20,14 +17,13 @@ from coterie.data.table import Indices, columns_of
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.methods import Method
 from coterie.methods.auto.costs import LINK, MEMORY, Link, Sizes
-from coterie.networks import Network, star
-from coterie.networks import network as find_network
+from coterie.networks import Network
 from coterie.numerics.acceleration import accelerated
-from coterie.numerics.arrays import as_number, digest, whole_number
-from coterie.problems.personal.problem import LEARNED
+from coterie.numerics.arrays import as_number, digest
 from coterie.problems.problem import AnyProblem, K
 from coterie.run.agent import Agent
 from coterie.run.method_choice import AUTO, Auto, Circumstances, MethodChoice
+from coterie.run.network import around_a_server, no_network
 from coterie.run.settings import Limits, Settings
 from coterie.run.steps import Steps
 from coterie.run.switching import Change, Switching
@@ -194,27 +190,6 @@ def check_offset(problem: AnyProblem, found: bool) -> None:
         raise InvalidData("the data has an offset, but the model has none. Leave it out.")
 
 
-def wants_secure_sums(
-    asked: bool | None, split: str, parties: int, apart: bool, only_sums: bool = False
-) -> bool:
-    """Whether sums are secure: as asked for, else between three or more organisations that hold
-    rows.
-
-    Split by users they can be if users say nothing but sums (`Kind.only_sums`).
-    """
-    if asked is not None and not isinstance(asked, bool | np.bool_):
-        raise InvalidProblem(f"secure_sums is True, False or None, not {asked!r}.")
-    if asked and split == "users" and not only_sums:
-        raise InvalidProblem(
-            "secure sums are for one model: users tell neighbours theirs. Leave secure_sums out."
-        )
-    return (
-        bool(asked)
-        if asked is not None
-        else apart and (split == "samples" or only_sums) and parties > 2
-    )
-
-
 def sizes_of(
     parties: Sequence[TableSummary], split: str, link: Link = LINK, apart: bool = False
 ) -> Sizes:
@@ -286,55 +261,3 @@ def make_agent(
     return Agent(
         index, graph.agents, table, own, split, neighbours, seed, ties=ties, secure_sums=secure_sums
     )
-
-
-def checked_limits(limits: Limits) -> Limits:
-    """When to stop, if these numbers make sense."""
-    max_rounds = whole_number("max_rounds", limits.max_rounds, least=0)
-    check_every = limits.check_every
-    if check_every is not None:
-        check_every = whole_number("check_every", check_every)
-    numbers = {"tol": limits.tol, "max_seconds": limits.max_seconds, "max_bits": limits.max_bits}
-    for name, value in numbers.items():
-        optional = name != "tol"
-        if not (isinstance(value, Real) or (optional and value is None)):
-            raise InvalidProblem(
-                f"{name} must be a number{' or None' if optional else ''}, not {value!r}."
-            )
-    tol = limits.tol
-    if not 0 < tol < 1:
-        raise InvalidProblem(
-            f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is "
-            "never reached."
-        )
-    for name, value in numbers.items():
-        if value is not None and not value >= 0:
-            raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
-    seconds, bits = (
-        None if value is None else float(value) for value in (limits.max_seconds, limits.max_bits)
-    )
-    return Limits(float(tol), max_rounds, seconds, bits, check_every)
-
-
-def make_network(spec: Any, split: str, agents: int, seed: int) -> Network:
-    """The network that is meant; where nothing is said, what suits the split."""
-    if split == "users":
-        if spec is None or (isinstance(spec, str) and spec == LEARNED):
-            return no_network(agents, LEARNED)
-        return find_network(spec, agents, seed=seed, connected=False)
-    if spec is None:
-        spec = "star" if split == "samples" else "complete"
-    if split == "samples" and isinstance(spec, str) and spec == "star":
-        return around_a_server(agents)
-    return find_network(spec, agents, seed=seed)
-
-
-@cache
-def around_a_server(agents: int) -> Network:
-    """The network of agents that a server adds up."""
-    return star(agents, server=True)
-
-
-def no_network(agents: int, name: str) -> Network:
-    """Nobody knows of anybody, at first or at all."""
-    return Network(sp.csr_array((agents, agents)), name=name)

@@ -1,5 +1,5 @@
-"""What the history of a run says: when a certificate is worth its messages again, and whether this
-is the end.
+"""When a run stops: the limits, and what its history says: when a certificate is worth its messages
+again, and whether this is the end.
 """
 
 from __future__ import annotations
@@ -7,10 +7,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 
+from coterie.errors import InvalidProblem
+from coterie.numerics.arrays import whole_number
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.bill import Bill
 from coterie.run.certificate import Bound
+from coterie.run.settings import Limits
 from coterie.run.statuses import Status
 
 
@@ -69,6 +73,34 @@ class _Tuning(Tuning):
 
 
 TUNING = _Tuning()
+
+
+def checked_limits(limits: Limits) -> Limits:
+    """When to stop, if these numbers make sense."""
+    max_rounds = whole_number("max_rounds", limits.max_rounds, least=0)
+    check_every = limits.check_every
+    if check_every is not None:
+        check_every = whole_number("check_every", check_every)
+    numbers = {"tol": limits.tol, "max_seconds": limits.max_seconds, "max_bits": limits.max_bits}
+    for name, value in numbers.items():
+        optional = name != "tol"
+        if not (isinstance(value, Real) or (optional and value is None)):
+            raise InvalidProblem(
+                f"{name} must be a number{' or None' if optional else ''}, not {value!r}."
+            )
+    tol = limits.tol
+    if not 0 < tol < 1:
+        raise InvalidProblem(
+            f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is "
+            "never reached."
+        )
+    for name, value in numbers.items():
+        if value is not None and not value >= 0:
+            raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
+    seconds, bits = (
+        None if value is None else float(value) for value in (limits.max_seconds, limits.max_bits)
+    )
+    return Limits(float(tol), max_rounds, seconds, bits, check_every)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from coterie.data.read import read_party, values_of
 from coterie.data.remote import Rows
 from coterie.data.summary import TableSummary, common_shape, in_common_shape
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
-from coterie.methods import Method
 from coterie.numerics.arrays import is_tensor
 from coterie.problems.parts.data import Classes, Data, by_rows, can_stay, on_the_host
 from coterie.problems.problem import AnyProblem
@@ -244,18 +243,3 @@ def encoded(
     if table.X.dtype != finest:
         table = replace(table, X=table.X.astype(finest))
     return table if split == "features" else by_rows(table)
-
-
-def within_reach(table: Table, method: Method, problem: AnyProblem) -> Table:
-    """The table where that method can compute with it: on the host, unless it takes tensors as they
-    are.
-    """
-    if method.tensors or problem.kind.for_matrices or not is_tensor(table.X):
-        # What is here already stays as it is: columns, if agents hold those, and what is on disk.
-        return table
-    return by_rows(on_the_host([table])[0])
-
-
-def on_gpu(tables: Sequence[Table]) -> bool:
-    """Whether all rows are tensors on a GPU."""
-    return all(is_tensor(table.X) and table.X.is_cuda for table in tables)

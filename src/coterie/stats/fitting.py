@@ -21,7 +21,7 @@ from coterie.methods import METHODS, Method
 from coterie.networks import Network
 from coterie.numerics.arrays import is_sparse, is_tensor
 from coterie.problems import points_of
-from coterie.problems.parts.data import Classes
+from coterie.problems.parts.data import Classes, by_rows, on_the_host
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Certificate, Participant, Point
@@ -33,7 +33,6 @@ from coterie.run.rounds import Outcome
 from coterie.run.settings import Settings
 from coterie.run.setup import Setup, make_agent, make_link, set_up, sizes_of, with_offset
 from coterie.run.site import Site
-from coterie.run.tables import on_gpu, within_reach
 
 
 def _wants_ranges(case: Case) -> bool:
@@ -153,7 +152,7 @@ def _set_up(ready: Ready, problem: AnyProblem, settings: Settings) -> Setup:
     sizes = sizes_of(parties.cards, parties.split, link, parties.apart)
     known = Circumstances(
         ready.graph,
-        replace(sizes, on_gpu=on_gpu(tables)),
+        replace(sizes, on_gpu=_on_gpu(tables)),
         ready.classes,
         parties.sites[0].secure_sums,
         partition=_partition(parties),
@@ -197,6 +196,11 @@ def _partition(parties: Parties) -> list[list[int]] | None:
     return [part.tolist() for part in known]
 
 
+def _on_gpu(tables: Sequence[Table]) -> bool:
+    """Whether all rows are tensors on a GPU."""
+    return all(is_tensor(table.X) and table.X.is_cuda for table in tables)
+
+
 def _on_tensors(tables: Sequence[Table]) -> set[str] | None:
     """The methods that take rows as they are, where some are tensors."""
     if not any(is_tensor(table.X) for table in tables):
@@ -214,7 +218,7 @@ def _columns(parties: Parties) -> list[Indices]:
 def _agent(setup: Setup, places: Sequence[Indices], site: Site) -> Agent[Any]:
     """The party as an agent of the problem."""
     method: Method[Any, Any] = setup.method
-    table = within_reach(site.data, method, setup.problem)
+    table = _within_reach(site.data, method, setup.problem)
     wanted = setup.wanted
     return make_agent(
         site.index,
@@ -226,6 +230,16 @@ def _agent(setup: Setup, places: Sequence[Indices], site: Site) -> Agent[Any]:
         wanted.seed,
         site.secure_sums,
     )
+
+
+def _within_reach(table: Table, method: Method, problem: AnyProblem) -> Table:
+    """The table where that method can compute with it: on the host, unless it takes tensors as they
+    are.
+    """
+    if method.tensors or problem.kind.for_matrices or not is_tensor(table.X):
+        # What is here already stays as it is: columns, if agents hold those, and what is on disk.
+        return table
+    return by_rows(on_the_host([table])[0])
 
 
 def _points(before: Result, ready: Ready, agents: Sequence[Agent[Any]]) -> list[Point]:

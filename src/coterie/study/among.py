@@ -23,13 +23,13 @@ from coterie.run.parties import Operation, Parties, Rounds
 from coterie.run.rounds import Outcome
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
+from coterie.study.meeting import in_session
 from coterie.study.policy import Account, agree_on_limits, agree_to_begin
 from coterie.study.rounds import Reports, take_rounds
 from coterie.study.session import (
     Say,
     Session,
     check_totals,
-    in_session,
     matched,
     summaries,
     transport_of,

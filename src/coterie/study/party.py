@@ -39,16 +39,12 @@ from coterie.study.choice import choose_together
 from coterie.study.consent import Consent, require
 from coterie.study.disclosure import check_labels, disclosure
 from coterie.study.fits import Fits, ready_to_fit
+from coterie.study.meeting import in_session, leave
 from coterie.study.path import path_together
 from coterie.study.policy import agree_to_begin
 from coterie.study.preparing import check_raw
 from coterie.study.rounds import Reports
-from coterie.study.session import (
-    Say,
-    Session,
-    in_session,
-    leave,
-)
+from coterie.study.session import Say, Session
 from coterie.study.study import PartyFile, Study
 from coterie.transport.grpc_mesh import Restarted
 

@@ -57,7 +57,8 @@ from coterie.problems import answered_here, own_numbers, points_of
 from coterie.problems.models import load_model
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Certificate
-from coterie.run.setup import no_network, with_offset
+from coterie.run.network import no_network
+from coterie.run.setup import with_offset
 from coterie.stats.rereading import ReadAgain, Reread
 from coterie.stats.standard_errors import Received, questions_of
 from coterie.stats.strengths import knob

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from coterie.run.statuses import Status
-from coterie.study.session import MET
+from coterie.study.meeting import MET
 from coterie.study.study import load_party
 
 Say = Callable[[str, str], None]

@@ -1,9 +1,6 @@
-"""How parties come together: meet the neighbours, match rows, compare cards.
+"""A party among the others, when they have met: it matches rows, and compares cards.
 
-    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
-
-Everything after the meeting may have to be done again: if a party is restarted, all begin again
-together.
+read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
 """
 
 from __future__ import annotations
@@ -23,14 +20,13 @@ import numpy.typing as npt
 from coterie.data import Table
 from coterie.data.summary import TableSummary, check_together
 from coterie.engines.processes import pace_of
-from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
+from coterie.errors import InvalidData, ProtocolError
 from coterie.networks import Network
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.disclosure import Undeclared
 from coterie.run.setup import make_agent
-from coterie.run.statuses import Status
 from coterie.run.tables import classes_of, encoded
 from coterie.study.align import HASH_BYTES, aligned
 from coterie.study.broadcasts import CARDS, NAME_KEYS, NAMES, TOTALS, Broadcast
@@ -39,20 +35,14 @@ from coterie.study.nonce import secret
 from coterie.study.study import PartyFile, Study
 from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.driver import Driver
-from coterie.transport.grpc_mesh import GrpcMesh, Restarted
-from coterie.transport.keys import load_keys
+from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.secure_sums import meet
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 
-MET = "all neighbours are connected"
 MOST_CLASSES = 10_000
-LINGER_SECONDS = 10.0
-"""Who leaves with a reason waits so long, and no longer than a deadline, for neighbours that are
-still on their way.
-"""
 
 
 @dataclass(frozen=True)
@@ -89,54 +79,6 @@ class Session:
             ) from error
 
 
-# -- meeting ---------------------------------------------------------------------------------------
-
-
-def in_session(
-    own: PartyFile,
-    study: Study,
-    purpose: str,
-    work: Callable[[Session], T],
-    say: Say,
-) -> T:
-    """Meet the others and do that work, as often as a party is restarted."""
-    network, me, pins = study.carrying(), study.index(own.party), study.pins()
-    neighbours = study.neighbours(me)
-    links = GrpcMesh(
-        me,
-        neighbours,
-        study.run_id,
-        load_keys(own.keys, own.party, pins),
-        study.deadline,
-        names=study.names,
-        listen=own.listen or study.party[me].address or "127.0.0.1:0",
-        agreement=f"{study.agreement}\npurpose = {purpose}",
-        patience=own.patience,
-        dials=study.dialled_by(me, neighbours),
-    )
-    links.check = guard_of(study, purpose).check_tag
-    try:
-        links.connect([party.address or "" for party in study.party])
-        waiting = ", ".join(study.names[j] for j in neighbours)
-        say(f"waiting for {waiting}, for up to {own.patience:g} seconds (patience in party.toml)")
-        while True:
-            try:
-                links.wait()
-                say(MET)
-                broadcast = SignedBroadcast(links, network)
-                broadcast.introduce()
-                say(f"keys: {'; '.join(f'{name} {key}' for name, key in pins.items())}")
-                return work(Session(own, study, links, network, broadcast, purpose))
-            except Restarted as restarted:
-                say(str(restarted))
-                links.begin_again()
-    except BaseException as error:
-        leave(links, error)
-        raise
-    finally:
-        links.close()
-
-
 def transport_of(session: Session, bill: Bill | None = None) -> Driver:
     """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
     network, names = session.network, session.study.names
@@ -164,18 +106,6 @@ def check_totals(session: Session, transport: Driver) -> None:
             f"{', '.join(others)} received other sums than {session.study.names[0]}: a party "
             "changed what it passed on. Do not use the result."
         )
-
-
-def leave(links: GrpcMesh, error: BaseException) -> None:
-    """Leave the others with the reason, whatever it is."""
-    protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
-    lost = error.party if isinstance(error, PartyLost) and not protocol else ""
-    by_hand = (
-        "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-    )
-    reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
-    linger = LINGER_SECONDS if isinstance(error, CoterieError) else 0.0
-    links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "", linger)
 
 
 # -- data ------------------------------------------------------------------------------------------

@@ -57,8 +57,9 @@ from coterie.problems import kinds
 from coterie.problems.problem import AnyProblem, Problem
 from coterie.problems.shared.problem import Shared
 from coterie.problems.users import problem_of_users
+from coterie.run.network import make_network, wants_secure_sums
 from coterie.run.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
-from coterie.run.setup import checked_limits, make_network, wants_secure_sums
+from coterie.run.stopping import checked_limits
 from coterie.stats.preparing import check_problem as check_preparation
 from coterie.stats.standard_errors import Question, check_problem
 from coterie.stats.strengths import COUNT, KNOBS, check_strength, check_strengths, knob_of

@@ -1,0 +1,84 @@
+"""How parties come together: each meets its neighbours, does what it came for, and leaves.
+
+Everything after the meeting may have to be done again: if a party is restarted, all begin again
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from coterie.errors import CoterieError, PartyLost
+from coterie.run.statuses import Status
+from coterie.study.disclosure import guard_of
+from coterie.study.session import Say, Session
+from coterie.study.study import PartyFile, Study
+from coterie.transport.broadcast import SignedBroadcast
+from coterie.transport.grpc_mesh import GrpcMesh, Restarted
+from coterie.transport.keys import load_keys
+
+T = TypeVar("T")
+
+MET = "all neighbours are connected"
+LINGER_SECONDS = 10.0
+"""Who leaves with a reason waits so long, and no longer than a deadline, for neighbours that are
+still on their way.
+"""
+
+
+def in_session(
+    own: PartyFile,
+    study: Study,
+    purpose: str,
+    work: Callable[[Session], T],
+    say: Say,
+) -> T:
+    """Meet the others and do that work, as often as a party is restarted."""
+    network, me, pins = study.carrying(), study.index(own.party), study.pins()
+    neighbours = study.neighbours(me)
+    links = GrpcMesh(
+        me,
+        neighbours,
+        study.run_id,
+        load_keys(own.keys, own.party, pins),
+        study.deadline,
+        names=study.names,
+        listen=own.listen or study.party[me].address or "127.0.0.1:0",
+        agreement=f"{study.agreement}\npurpose = {purpose}",
+        patience=own.patience,
+        dials=study.dialled_by(me, neighbours),
+    )
+    links.check = guard_of(study, purpose).check_tag
+    try:
+        links.connect([party.address or "" for party in study.party])
+        waiting = ", ".join(study.names[j] for j in neighbours)
+        say(f"waiting for {waiting}, for up to {own.patience:g} seconds (patience in party.toml)")
+        while True:
+            try:
+                links.wait()
+                say(MET)
+                broadcast = SignedBroadcast(links, network)
+                broadcast.introduce()
+                say(f"keys: {'; '.join(f'{name} {key}' for name, key in pins.items())}")
+                return work(Session(own, study, links, network, broadcast, purpose))
+            except Restarted as restarted:
+                say(str(restarted))
+                links.begin_again()
+    except BaseException as error:
+        leave(links, error)
+        raise
+    finally:
+        links.close()
+
+
+def leave(links: GrpcMesh, error: BaseException) -> None:
+    """Leave the others with the reason, whatever it is."""
+    protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
+    lost = error.party if isinstance(error, PartyLost) and not protocol else ""
+    by_hand = (
+        "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+    )
+    reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
+    linger = LINGER_SECONDS if isinstance(error, CoterieError) else 0.0
+    links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "", linger)
