@@ -117,9 +117,13 @@ def _is_matrix(table: Table) -> bool:
 
 
 def _indices(table: Table) -> dict[int, str]:
-    """The columns that have the name of an index, and what to say of them."""
+    """The columns that have the name of an index, each with a note. Columns without names have
+    none.
+    """
+    if table.columns is None:
+        return {}
     note = f"looks like the index of a pandas data frame, by its name. {FIX}."
-    return {place: note for place, name in enumerate(column_names(table)) if INDEX.fullmatch(name)}
+    return {place: note for place, name in enumerate(table.columns) if INDEX.fullmatch(name)}
 
 
 def _as_key(what: str, rows: int) -> str:
