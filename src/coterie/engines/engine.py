@@ -17,7 +17,7 @@ from coterie.networks import Network
 from coterie.numerics.threads import cores
 from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
-from coterie.run.rounds import Conversation, Keep, Outcome, Watch, unwatched
+from coterie.run.rounds import Control, Conversation, Keep, Outcome, Start, Watch, never, unwatched
 from coterie.run.rounds import run as take_rounds
 from coterie.run.settings import Limits
 from coterie.run.steps import Steps, Transport
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Run:
-    """All that an engine is told."""
+    """A run, as an engine gets it."""
 
     agents: Sequence[Any]
     """Each an `Agent`; for a `Conversation`, a `Site` will do."""
@@ -37,41 +37,32 @@ class Run:
     limits: Limits
     checkpoint: Checkpoint | None = None
     warm: Sequence[Point] | None = None
-    """Where each agent starts, if not at the beginning."""
+    """The point of each agent, from an earlier result."""
     watch: Watch = unwatched
     secure_sums: bool = False
     """Whether sums are of whole numbers, and between organisations masked."""
     sent: dict[str, Any] | None = None
-    """The state of a bill: what was sent before the run, for a preparation."""
+    """The state of a bill: the communication cost before the run, of a preparation."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each agent is called."""
+        """The name of each agent."""
         return tuple(agent.data.name for agent in self.agents)
 
     def on(
         self,
         transport: Transport,
-        stop_wished: Callable[[], bool] = lambda: False,
+        stop_wished: Callable[[], bool] = never,
         keep: Keep | None = None,
     ) -> Outcome:
-        """Take the rounds, with the agents of this process and a transport for their words; see
+        """Take the rounds with the agents of this process and a transport for their messages; see
         `rounds.run`.
         """
         if isinstance(self.steps, Conversation):
             return self.steps.on(self.agents, transport, self.sent)
-        return take_rounds(
-            self.agents,
-            self.steps,
-            transport,
-            self.limits,
-            checkpoint=self.checkpoint,
-            warm=self.warm,
-            stop_wished=stop_wished,
-            watch=self.watch,
-            keep=keep,
-            sent=self.sent,
-        )
+        start = Start(self.checkpoint, self.warm, self.sent)
+        control = Control(stop_wished, self.watch, keep)
+        return take_rounds(self.agents, self.steps, transport, self.limits, start, control)
 
 
 class Engine(ABC):

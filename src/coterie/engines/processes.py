@@ -28,7 +28,7 @@ from coterie.run.agent import with_data
 from coterie.run.bill import Bill
 from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
-from coterie.run.rounds import Keep, Outcome, Watch, unwatched
+from coterie.run.rounds import Keep, Outcome, Watch, never, unwatched
 from coterie.run.steps import Transport
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
@@ -155,7 +155,7 @@ def work(
     own: ProcessSpec,
     transport: Transport,
     *,
-    stop_wished: Callable[[], bool] = lambda: False,
+    stop_wished: Callable[[], bool] = never,
     watch: Watch = unwatched,
     keep: Keep | None = None,
 ) -> Outcome:
@@ -176,7 +176,7 @@ def live(
     deadline: float,
     host: str = "127.0.0.1",
     keys: MutualTLS | None = None,
-    stop_wished: Callable[[], bool] = lambda: False,
+    stop_wished: Callable[[], bool] = never,
     keep: Keep | None = None,
 ) -> Outcome:
     """The life of one process: open its links, meet the others, `work`, and leave.

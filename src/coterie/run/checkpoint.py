@@ -39,8 +39,8 @@ class Snapshot:
     """Arrays of the transport, by name."""
     next_look: int | None = None
     """The round after which the next certificate was due."""
-    said_gap: float | None = None
-    """What the method had expected of the gap at the last one."""
+    expected_gap: float | None = None
+    """The gap that the method expected at the last certificate."""
     method: str | None = None
     """The method of the States, where "auto" chose it, ..."""
     change: list[Any] | None = None
@@ -66,7 +66,7 @@ class Checkpoint:
             "history": snapshot.history,
             "best": snapshot.best,
             "next_look": snapshot.next_look,
-            "said_gap": snapshot.said_gap,
+            "said_gap": snapshot.expected_gap,
             **(
                 {}
                 if snapshot.method is None

@@ -1,5 +1,5 @@
-"""Which method fits a model: the one that is asked for, or the best for this problem and these
-parties; and what a run may change to if its method is slower than expected, or stalls.
+"""Choose the method of a fit: the one that the caller names, or the best for this problem and these
+parties; and the methods that a run may change to if its method is slower than expected, or stalls.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from coterie.errors import InvalidProblem, did_you_mean
 from coterie.methods import METHODS, Method
@@ -23,14 +23,16 @@ from coterie.run.switching import Candidate, Switching
 
 AUTO = Algorithm.method
 ROWS = ("samples", "linear", False)
-"""Of methods that "auto" may change: split, family, and that no agent speaks alone."""
+"""Split, family and `one_speaker` of the methods that "auto" may change."""
+Entries = dict[str, type[Method[Any, Any]]]
+"""Methods by name."""
 Liked = dict[str, tuple[float, str]]
-"""Methods that "auto" may choose, the best first: how well each fits, and why."""
+"""The methods that "auto" may choose, the best first, each with its score and the reason."""
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What is known of the parties and their data before the method is chosen."""
+    """The parties and their data, as known before the method is chosen."""
 
     graph: Network
     sizes: Sizes
@@ -46,22 +48,22 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Auto:
-    """Where "auto" chose the method: what it may be changed to."""
+    """The methods that "auto" may change to during a run."""
 
     switching: Switching
     other: Method[Any, Any] | None
-    """What it may be changed to, if anything, ..."""
+    """A cheaper method, if there is one."""
     rescue: Method[Any, Any] | None
-    """... and what it goes on with if it stalls, if anything."""
+    """The method with which a stalled run continues, if there is one."""
     asked: dict[str, Any]
-    """What the caller said of the method."""
+    """The caller's settings of the method."""
     changed: dict[str, Any] | None = None
-    """If it was changed, from what, and when."""
+    """If the method was changed: the method before, and the round of the change."""
 
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A method to choose for this problem, split in this way, among these parties."""
+    """The choice of a method for this problem, split in this way, among these parties."""
 
     problem: AnyProblem
     split: str
@@ -69,48 +71,69 @@ class MethodChoice:
     algorithm: Algorithm
 
     def candidates(self) -> Liked:
-        """The methods that "auto" may choose; none where the caller names the method."""
+        """The methods that "auto" may choose; none if the caller names the method."""
         return self.liked() if self.algorithm.method == AUTO else {}
 
     def liked(self) -> Liked:
         """The methods that suit the problem and the parties."""
-        known, allowed = self.known, self.known.allowed
-        open_to = {
-            name: one for name, one in self._fitting().items() if allowed is None or name in allowed
+        allowed = self._allowed()
+        scores = self._scores(self._able(allowed))
+        if self.known.sizes.on_gpu:
+            scores = self._on_gpu(scores) or scores
+        if not scores:
+            self._refuse(allowed)
+        return dict(sorted(scores.items(), key=lambda item: -item[1][0]))
+
+    def _allowed(self) -> Entries:
+        """The methods for this split and kind that all parties allow."""
+        allowed = self.known.allowed
+        fitting = self._fitting()
+        if allowed is None:
+            return fitting
+        return {name: one for name, one in fitting.items() if name in allowed}
+
+    def _able(self, allowed: Entries) -> Entries:
+        """Of these methods, those that accept the caller's options, if any does, and secure
+        sums.
+        """
+        able = {name: one for name, one in allowed.items() if self._accepts(one)} or allowed
+        if not self.known.secure_sums:
+            return able
+        return {name: one for name, one in able.items() if not one.one_speaker}
+
+    def _scores(self, able: Entries) -> Liked:
+        """The scores of the methods that suit the problem."""
+        found: Liked = {}
+        for name, one in able.items():
+            score = one.score(self.problem, self.known.graph, self.known.sizes)
+            if score is not None:
+                found[name] = score
+        return found
+
+    def _on_gpu(self, scores: Liked) -> Liked:
+        """Of these methods, those that compute on a GPU and can estimate their rounds."""
+        return {
+            name: score
+            for name, score in scores.items()
+            if METHODS[name].tensors and METHODS[name].outlook(self.problem, self.known.sizes)
         }
-        able = {name: one for name, one in open_to.items() if self._accepts(one)} or open_to
-        if known.secure_sums:
-            able = {name: one for name, one in able.items() if not one.one_speaker}
-        scores = {
-            name: one.score(self.problem, known.graph, known.sizes) for name, one in able.items()
-        }
-        liked = {name: score for name, score in scores.items() if score is not None}
-        if known.sizes.on_gpu:
-            there = {
-                name
-                for name in liked
-                if able[name].tensors and able[name].outlook(self.problem, known.sizes)
-            }
-            liked = {name: score for name, score in liked.items() if name in there} or liked
-        if not liked and allowed is not None:
+
+    def _refuse(self, allowed: Entries) -> NoReturn:
+        """Refuse a problem that no method suits."""
+        if self.known.allowed is not None:
             raise InvalidProblem(
-                f"of the methods that all policies allow ({', '.join(open_to)}), none is for "
-                "method = 'auto' on this "
-                "problem. Name one, or change a policy."
+                f"of the methods that all policies allow ({', '.join(allowed)}), none is for "
+                "method = 'auto' on this problem. Name one, or change a policy."
             )
-        if not liked:
-            personal = (
-                " There it is a personal one: co.Personal(beta=10)."
-                if self.split == "users"
-                else ""
-            )
-            raise InvalidProblem(
-                f"there is no method for this problem on data split by {self.split}.{personal}"
-            )
-        return dict(sorted(liked.items(), key=lambda item: -item[1][0]))
+        personal = ""
+        if self.split == "users":
+            personal = " There it is a personal one: co.Personal(beta=10)."
+        raise InvalidProblem(
+            f"there is no method for this problem on data split by {self.split}.{personal}"
+        )
 
     def choose(self, liked: Liked) -> tuple[Method[Any, Any], str]:
-        """The method, for "auto" the first of those, and a sentence that says which one and why."""
+        """The method, for "auto" the first of these, and a sentence that explains the choice."""
         name, explanation = self.algorithm.method, "as asked for"
         if name == AUTO:
             name = next(iter(liked))
@@ -127,9 +150,9 @@ class MethodChoice:
                 f"{', '.join(options)}: give the parameters to the Method itself, e.g. "
                 "replace(method, ...)."
             )
-        parameters = (
-            [field.name for field in fields(METHODS[name])] if isinstance(name, str) else []
-        )
+        parameters: list[str] = []
+        if isinstance(name, str):
+            parameters = [field.name for field in fields(METHODS[name])]
         for option in options.keys() - parameters:
             names = [*parameters, *KEYWORDS, "offset", "warm_start"]
             hint = did_you_mean(option, names) or f"It takes {', '.join(parameters) or 'none'}."
@@ -138,80 +161,70 @@ class MethodChoice:
             )
 
     def _check_fit(self, chosen: Method[Any, Any]) -> None:
-        """Refuse a method for another split, another kind of model, or without the secure sums that
-        are asked for.
+        """Refuse a method for another split or another kind of model, and one that does not work
+        with secure sums, if sums are secure.
         """
         problem, split = self.problem, self.split
+        others = ", ".join(self._fitting()) or "none yet"
         if chosen.split != split:
             raise InvalidProblem(
                 f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by "
-                f"{split}. "
-                f"For {split}: {', '.join(self._fitting()) or 'none yet'}."
+                f"{split}. For {split}: {others}."
             )
         if chosen.family != problem.kind.name:
             raise InvalidProblem(
                 f"method {chosen.name!r} learns {chosen.family} models, but "
-                f"{problem.kind.report.words(problem)} asks "
-                f"for a {problem.kind.name} one. For it: "
-                f"{', '.join(self._fitting()) or 'none yet'}."
+                f"{problem.kind.report.words(problem)} asks for a {problem.kind.name} one. For it: "
+                f"{others}."
             )
         if self.known.secure_sums and chosen.one_speaker:
             raise InvalidProblem(
                 f"in {chosen.name!r} one party speaks at a time, so that a secure sum would be "
-                "that party's message. "
-                "Use another method, or leave secure sums out."
+                "that party's message. Use another method, or leave secure sums out."
             )
 
     def changes(self, chosen: Method[Any, Any], steps: Steps, liked: Liked) -> Auto | None:
-        """What "auto" may change to: a cheaper method, and one for a run that stalls."""
+        """The methods that "auto" may change to: a cheaper one, and one for a run that stalls."""
         if not liked or steps.asynchronous:
             return None
-        found, rescue = self._cheaper(chosen, steps, liked), self._rescue(chosen)
-        if found is None and rescue is None:
+        cheaper, rescue = self._cheaper(chosen, steps, liked), self._rescue(chosen)
+        if cheaper is None and rescue is None:
             return None
-        first, later, other = (
-            Candidate(chosen.name, steps, math.nan, math.nan, math.nan),
-            None,
-            None,
-        )
-        if found is not None:
-            first, later, other = found
+        first = Candidate(chosen.name, steps, math.nan, math.nan, math.nan)
+        later, other, careful = None, None, None
+        if cheaper is not None:
+            first, later, other = cheaper
+        if rescue is not None:
+            careful = self._candidate_for_rescue(rescue)
         link = self.known.sizes.link
-        exact = None if rescue is None else self._steps_of_rescue(rescue)
-        return Auto(
-            Switching(first, later, (link.latency, link.bandwidth), exact),
-            other,
-            rescue,
-            self._asked(),
-        )
+        switching = Switching(first, later, (link.latency, link.bandwidth), careful)
+        return Auto(switching, other, rescue, self._asked())
 
-    def _steps_of_rescue(self, rescue: Method[Any, Any]) -> Candidate:
+    def _candidate_for_rescue(self, rescue: Method[Any, Any]) -> Candidate:
         wanted = self.algorithm.acceleration if rescue.can_be_accelerated else "none"
-        exact = accelerated(rescue, wanted, rescue.accelerated(self.problem))
-        return Candidate(rescue.name, exact, math.nan, math.nan, math.nan)
+        steps = accelerated(rescue, wanted, rescue.accelerated(self.problem))
+        return Candidate(rescue.name, steps, math.nan, math.nan, math.nan)
 
     def _asked(self) -> dict[str, Any]:
-        """What the caller said of the method."""
+        """The caller's settings of the method, as certificates list them."""
         link = self.known.sizes.link
-        told = None if link.memory else [link.latency, link.bandwidth]
         algorithm = self.algorithm
         return {
             "method": AUTO,
             **algorithm.options,
             "acceleration": algorithm.acceleration,
-            "link": told,
+            "link": None if link.memory else [link.latency, link.bandwidth],
         }
 
     def _rescue(self, chosen: Method[Any, Any]) -> Method[Any, Any] | None:
-        """The most exact method for this problem, for a run that stalls: another, or the same with
-        careful agents.
+        """The most exact method for this problem, with which a stalled run continues: another one,
+        or the same with careful agents.
         """
         names = *self.problem.kind.exact_methods.get(chosen.split, ()), chosen.name
-        plain = replace(
-            self, algorithm=replace(self.algorithm, acceleration=Algorithm.acceleration)
-        )
+        any_acceleration = replace(self.algorithm, acceleration=Algorithm.acceleration)
+        plain = replace(self, algorithm=any_acceleration)
         for name in names:
-            if not (self._allowed_later(name) and plain._accepts(METHODS[name])):
+            if not self._allowed_later(name) or not plain._accepts(METHODS[name]):
                 continue
             method = self._checked(name)
             if method is not None and method.rescues(self.problem, self.known.sizes):
@@ -221,42 +234,44 @@ class MethodChoice:
     def _cheaper(
         self, chosen: Method[Any, Any], steps: Steps, liked: Liked
     ) -> tuple[Candidate, Candidate, Method[Any, Any]] | None:
-        """The chosen method and another one for rows that takes this problem as it is, if there is
-        one.
+        """The chosen method, and another one for rows that accepts this problem unchanged, if there
+        is one.
 
-        It is the cheapest, unless one of few rounds costs not much more than the first: where the
-        first takes more rounds than expected, because columns are correlated, so do all that know
-        slopes only.
+        The other one is the cheapest, unless one of few rounds costs not much more than the first:
+        if correlated columns make the first method take more rounds than expected, all methods that
+        use gradients only take more.
         """
-
-        def candidate(name: str) -> Candidate:
-            # Another one gets its own steps once it is chosen.
-            problem, sizes = self.problem, self.known.sizes
-            outlook = METHODS[name].outlook(problem, sizes)
-            return Candidate(
-                name, steps, *expected(problem, self.known.graph, sizes, outlook, liked[name][0])
-            )
-
-        def suits(name: str) -> bool:
-            # Turns of one agent after the other are no rounds as the costs count them.
-            one = METHODS[name]
-            fits = name != chosen.name and (one.split, one.family, one.one_speaker) == ROWS
-            return fits and self._allowed_later(name) and self._accepts(one)
-
-        if chosen.name not in liked or (chosen.split, chosen.family, chosen.one_speaker) != ROWS:
+        if chosen.name not in liked or not _is_for_rows(chosen):
             return None
-        first = candidate(chosen.name)
-        for later in sorted(map(candidate, filter(suits, liked)), key=lambda one: one.after(first)):
+        suited = [name for name in liked if self._suits_later(name, chosen)]
+        first = self._candidate(chosen.name, steps, liked)
+        candidates = [self._candidate(name, steps, liked) for name in suited]
+        for later in sorted(candidates, key=lambda one: one.after(first)):
             other = self._checked(later.name)
             if other is not None:
-                own = accelerated(
-                    other, self.algorithm.acceleration, other.accelerated(self.problem)
-                )
+                wanted = self.algorithm.acceleration
+                own = accelerated(other, wanted, other.accelerated(self.problem))
                 return first, replace(later, steps=own), other
         return None
 
+    def _candidate(self, name: str, steps: Steps, liked: Liked) -> Candidate:
+        """The method with its expected rounds and seconds; its own steps are made if it is
+        chosen.
+        """
+        problem, sizes = self.problem, self.known.sizes
+        outlook = METHODS[name].outlook(problem, sizes)
+        costs = expected(problem, self.known.graph, sizes, outlook, liked[name][0])
+        return Candidate(name, steps, *costs)
+
+    def _suits_later(self, name: str, chosen: Method[Any, Any]) -> bool:
+        """Whether "auto" may change from the chosen method to this one."""
+        one = METHODS[name]
+        if name == chosen.name or not _is_for_rows(one):
+            return False
+        return self._allowed_later(name) and self._accepts(one)
+
     def _checked(self, name: str) -> Method[Any, Any] | None:
-        """The method of that name, if it takes this problem as it is."""
+        """The method of that name, if it accepts this problem unchanged."""
         method, same = find_method(name, **self.algorithm.options).adapted(self.problem)
         try:
             method.check(self.problem, self.known.graph)
@@ -264,7 +279,8 @@ class MethodChoice:
             return None
         return method if same is self.problem else None
 
-    def _fitting(self) -> dict[str, type[Method[Any, Any]]]:
+    def _fitting(self) -> Entries:
+        """The methods for this split and this kind of problem."""
         wanted = self.split, self.problem.kind.name
         return {name: one for name, one in METHODS.items() if (one.split, one.family) == wanted}
 
@@ -273,12 +289,18 @@ class MethodChoice:
         return allowed is None or name in allowed
 
     def _accepts(self, entry: type[Method[Any, Any]]) -> bool:
-        """Whether the options are that method's: who asks for rho, or to accelerate, asks for a
-        method that can.
+        """Whether the method has the caller's options as parameters, and can be accelerated as the
+        caller asks.
         """
         algorithm = self.algorithm
-        able = (
-            algorithm.acceleration in ("auto", "none")
-            or entry.coordinates is not Method.coordinates
-        )
-        return able and algorithm.options.keys() <= {field.name for field in fields(entry)}
+        wants_acceleration = algorithm.acceleration not in ("auto", "none")
+        if wants_acceleration and entry.coordinates is Method.coordinates:
+            return False
+        return algorithm.options.keys() <= {field.name for field in fields(entry)}
+
+
+def _is_for_rows(method: Method[Any, Any] | type[Method[Any, Any]]) -> bool:
+    """Whether "auto" may change the method. If one agent sends at a time, costs count its rounds in
+    another way.
+    """
+    return (method.split, method.family, method.one_speaker) == ROWS

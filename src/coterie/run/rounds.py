@@ -1,9 +1,9 @@
-"""The life of a run: introduce, start, then round after round with a certificate now and then,
-until something says stop.
+"""Run a method: introduce the agents, start, then take rounds and compute certificates until the
+history or a limit ends the run.
 
-`run` is the same text on every engine. It is handed the agents that live in this process (all of
-them on one machine, one per rank on a cluster) and a transport that answers their words. Every
-decision rests on numbers that all agents share, so all processes decide alike without another
+`run` is the same text on every engine. An engine gives it the agents of this process (all of them
+on one machine, one per rank on a cluster) and a transport that computes their collectives. Every
+decision depends on numbers that all agents share, so all processes decide alike without another
 message.
 """
 
@@ -44,6 +44,7 @@ from coterie.run.stopping import (
     Record,
     limited_by_rounding,
     next_certificate,
+    of_later_rounds,
     verdict,
     worth_a_look,
 )
@@ -51,15 +52,23 @@ from coterie.run.switching import Change, Switching
 
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], object]
-"""Is told the round and the newest record after every round and every certificate; True asks to
-stop.
+"""A function that a run calls with the round and the newest record, after every round and every
+certificate. If it returns True, the run stops.
 """
 Keep = Callable[["Outcome"], None]
+"""A function that a run calls after every certificate, with the outcome that it would have if a
+party were lost now.
+"""
 AnySteps = Steps | Switching
 
 
 def unwatched(round: int, record: Record | None) -> None:
     """Watch nothing."""
+
+
+def never() -> bool:
+    """Ask for no stop."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -79,29 +88,51 @@ class _Tuning(Tuning):
 TUNING = _Tuning()
 
 
+@dataclass(frozen=True)
+class Start:
+    """Where a run starts."""
+
+    checkpoint: Checkpoint | None = None
+    """A run continues from its newest snapshot, and writes snapshots to it."""
+    warm: Sequence[Point] | None = None
+    """The point of each agent, from an earlier result."""
+    sent: dict[str, Any] | None = None
+    """The state of a bill: the communication cost before the run."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """How the caller follows a run, and stops it."""
+
+    stop_wished: Callable[[], bool] = never
+    """Returns True if the run should stop after the current round."""
+    watch: Watch = unwatched
+    keep: Keep | None = None
+
+
 @dataclass
 class Outcome:
-    """What a run came to: the best points seen, what is proven of them, and how it went."""
+    """The end of a run: the best points, their certified bound, and the history."""
 
     status: Status
     points: list[Point]
     bound: Bound
     statistics: SummaryStatistics
-    """What the agents agreed on at the beginning."""
+    """The first sums of all agents."""
     bill: Bill
     history: list[Record] = field(default_factory=list)
     error: Exception | None = None
     warnings: tuple[str, ...] = ()
     answers: list[Any] = field(default_factory=list)
-    """Of a `Conversation`: what each agent came to."""
+    """The value that each agent computed in a `Conversation`."""
     change: Change | None = None
-    """If "auto" changed the method on the way."""
+    """The change of method, if "auto" changed it during the run."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """What an engine runs instead of rounds: every agent has one talk. Nobody is introduced and
-    nothing is proven.
+    """One protocol that an engine runs instead of rounds. Agents send no first sums, and nothing is
+    certified.
     """
 
     protocol: Callable[[Any], Protocol[Any]]
@@ -109,14 +140,16 @@ class Conversation:
     `partial` of one.
     """
     purpose: str = "rounds"
-    """What the bill says it is for."""
+    """The purpose that the bill lists it under."""
     asynchronous: ClassVar[bool] = False
 
     @arithmetic()
     def on(
         self, agents: Sequence[Site], transport: Transport, sent: dict[str, Any] | None = None
     ) -> Outcome:
-        """Have it; the answers are in the outcome, and the bill says one round, if it is one."""
+        """Run the protocol at these agents. The outcome has the answers; the bill counts one round
+        if the purpose is "rounds".
+        """
         if sent is not None:
             transport.bill.restore(sent)
         answers = transport.take(self.protocol, [(agent,) for agent in agents], self.purpose)
@@ -134,48 +167,21 @@ def run(
     steps: AnySteps,
     transport: Transport,
     limits: Limits,
-    *,
-    checkpoint: Checkpoint | None = None,
-    warm: Sequence[Point] | None = None,
-    stop_wished: Callable[[], bool] = lambda: False,
-    watch: Watch = unwatched,
-    keep: Keep | None = None,
-    sent: dict[str, Any] | None = None,
+    start: Start | None = None,
+    control: Control | None = None,
 ) -> Outcome:
     """Take rounds until the gap is small enough or a limit is reached, and return the best point
     with its bound.
-
-    `keep` is handed what a run would have come to if a party were lost right now, whenever a
-    certificate was computed. `sent` is the state of a bill: what the run has cost before it begins.
     """
-    if sent is not None:
-        transport.bill.restore(sent)
-    loop = RunLoop(agents, steps, transport, limits, watch, keep)
-    loop.begin(checkpoint, warm, stop_wished)
+    start = start or Start()
+    if start.sent is not None:
+        transport.bill.restore(start.sent)
+    loop = RunLoop(agents, steps, transport, limits, control or Control())
+    loop.begin(start)
     error: NumericalError | PartyLost | None = None
     status = loop.verdict()
     try:
-        while status is None:
-            status = loop.limit_reached(stop_wished)
-            if status is None:
-                loop.take_round(stop_wished)
-                if loop.worth_a_look():
-                    loop.certify()
-                    status = loop.verdict()
-                    if status is None:
-                        loop.reconsider()
-                    elif not status.success and loop.rescue():
-                        status = None
-                    loop.save(checkpoint)
-        if loop.certified_at != loop.t:
-            # Saved before this extra certificate, so that a run that goes on from here is the run
-            # that never stopped.
-            loop.save(checkpoint)
-            loop.certify()
-            status = loop.verdict() or status
-        if not status.success:
-            loop.end()
-            status = loop.verdict() or status
+        status = loop.run_to_end(status)
     except (NumericalError, PartyLost, ArithmeticError, ValueError) as trouble:
         error = trouble if isinstance(trouble, PartyLost) else as_numerical(trouble)
         if error is None or loop.best.bound is None:
@@ -187,8 +193,8 @@ def run(
 def introduced(
     agents: Sequence[Agent[Any]], transport: Transport, purpose: str, **more: Any
 ) -> list[Agent[Any]]:
-    """The agents after their first conversation: each knows the facts on which all agreed, and
-    those further fields.
+    """The agents after they have exchanged their first sums: each has the summary statistics, and
+    these further fields.
     """
     statistics = transport.take(introduce, [(agent,) for agent in agents], purpose)
     agents = [
@@ -201,7 +207,7 @@ def introduced(
 
 
 class RunLoop:
-    """Where a run stands, and the few things that can happen to it."""
+    """The state of a run, and the steps that change it."""
 
     def __init__(
         self,
@@ -209,110 +215,151 @@ class RunLoop:
         steps: AnySteps,
         transport: Transport,
         limits: Limits,
-        watch: Watch,
-        keep: Keep | None = None,
+        control: Control,
     ):
-        self.switching = steps if isinstance(steps, Switching) else None
-        self.steps: Steps = steps.first.steps if isinstance(steps, Switching) else steps
+        self.switching: Switching | None = None
+        if isinstance(steps, Switching):
+            self.switching = steps
+            steps = steps.first.steps
+        self.steps: Steps = steps
         self.change: Change | None = None
         self.agents, self.transport, self.limits = agents, transport, limits
-        self.watch, self.keep = watch, keep
-        self.bill, self.asynchronous = transport.bill, steps.asynchronous
+        self.control = control
+        self.checkpoint: Checkpoint | None = None
+        self.bill = transport.bill
+        self.asynchronous = (self.switching or steps).asynchronous
         self.began = time.monotonic()
         self.history: list[Record] = []
         self.best = Best()
         self.t, self.certified_at, self.next_certificate = 0, -1, 1
         self.sent, self.costliest = 0, 0
-        """All bits sent until a turn began, and the most that one turn has added to them."""
-        self.said_gap: float | None = None
-        """What the method expected of the gap at the last certificate."""
+        """The bits sent before the current round, and the largest number of bits of one round."""
+        self.expected: float | None = None
+        """The gap that the method expected at the last certificate."""
         self.enough = False
+        """Whether `control.watch` asked for a stop."""
         self.warnings: tuple[str, ...] = ()
         self.states: Sequence[Any] = []
         self.batches: Batches | None = None
 
-    def begin(
-        self,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        stop_wished: Callable[[], bool],
-    ) -> None:
-        """Introduce the agents to each other, then start, or continue from the newest snapshot.
+    # -- the start ---------------------------------------------------------------------------------
 
-        Agents that go by one clock may cut long work short, in the last round of the run.
-        """
-        clock = (
-            {"should_stop": lambda: self._stop_reason(stop_wished) > 0}
-            if self.transport.one_process
-            else {}
-        )
-        self.agents = introduced(self.agents, self.transport, "setup", **clock)
+    def begin(self, start: Start) -> None:
+        """Introduce the agents to each other, then start, or continue from the newest snapshot."""
+        self.checkpoint = start.checkpoint
+        self.agents = introduced(self.agents, self.transport, "setup", **self._clock())
         self.unit = self.agents[0].known.gap_unit
         self.target = self.limits.tol * self.unit
         self._go_on_with(self.steps)
-        # A process that died may be one snapshot behind the others: all continue from the newest
-        # that each has, if any.
-        common = self.transport.least(checkpoint.newest() if checkpoint else -1)
-        found = checkpoint and common >= 0 and self.transport.least(checkpoint.has(common))
-        snapshot = (
-            checkpoint.load((self.switching or self.steps).states, common)
-            if checkpoint and found
-            else None
-        )
+        snapshot = self._common_snapshot()
         if snapshot is None:
-            if warm is not None:
-                warm = [
-                    replace(p, w=agent.lowered(p.w))
-                    for agent, p in zip(self.agents, warm, strict=True)
-                ]
-            self._start(warm)
+            self._start(self._lowered(start.warm))
+            self._look_again()
         else:
-            self.t, self.states = snapshot.round, snapshot.states
-            if self.switching is not None and snapshot.change is not None:
-                self.change = Change(*snapshot.change)
-                if self.change.rescue:
-                    self.agents = [agent.made_careful() for agent in self.agents]
-                self._go_on_with(self.switching.steps_after(self.change))
-            self.bill.restore(snapshot.bill)
-            self.transport.recall(snapshot.memory)
-            self.history = [Record(*row) for row in snapshot.history]
-            self.best = Best.restored(snapshot.best, snapshot.points)
-            if self.history:
-                self.certified_at = self.history[-1].round
-                self.began -= self.history[-1].seconds
-        self._look_again()
-        if (
-            snapshot is not None
-            and snapshot.next_look is not None
-            and self.limits.check_every is None
-        ):
-            self.next_certificate, self.said_gap = snapshot.next_look, snapshot.said_gap
+            self._restore(snapshot)
         self._publish()
 
+    def _clock(self) -> dict[str, Any]:
+        """Agents that share one clock may end long work early, in the last round of the run."""
+        if not self.transport.one_process:
+            return {}
+        return {"should_stop": lambda: self._stop_reason() > 0}
+
+    def _common_snapshot(self) -> Snapshot | None:
+        """The newest snapshot that every process has, if there is one: a process that died may be
+        one snapshot behind the others.
+        """
+        saved = self.checkpoint
+        common = self.transport.least(saved.newest() if saved else -1)
+        if not saved or common < 0 or not self.transport.least(saved.has(common)):
+            return None
+        classes = (self.switching or self.steps).states
+        return saved.load(classes, common)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot."""
+        self.t, self.states = snapshot.round, snapshot.states
+        if self.switching is not None and snapshot.change is not None:
+            self.change = Change(*snapshot.change)
+            if self.change.rescue:
+                self.agents = [agent.made_careful() for agent in self.agents]
+            self._go_on_with(self.switching.steps_after(self.change))
+        self.bill.restore(snapshot.bill)
+        self.transport.recall(snapshot.memory)
+        self.history = [Record(*row) for row in snapshot.history]
+        self.best = Best.restored(snapshot.best, snapshot.points)
+        if self.history:
+            self.certified_at = self.history[-1].round
+            self.began -= self.history[-1].seconds
+        self._look_again()
+        if snapshot.next_look is not None and self.limits.check_every is None:
+            self.next_certificate = snapshot.next_look
+            self.expected = snapshot.expected_gap
+
     def _go_on_with(self, steps: Steps) -> None:
-        self.steps, own = steps, steps.together(self.agents[0])
-        self.batches = None if own is None else batches_of(self.agents, own)
+        self.steps = steps
+        own = steps.together(self.agents[0])
+        self.batches = None
+        if own is not None:
+            self.batches = batches_of(self.agents, own)
+
+    def _lowered(self, points: Sequence[Point] | None) -> list[Point] | None:
+        """These points with the intercepts that belong to the lowered labels."""
+        if points is None:
+            return None
+        rows = zip(self.agents, points, strict=True)
+        return [replace(point, w=agent.lowered(point.w)) for agent, point in rows]
 
     def _start(self, points: Sequence[Point] | None) -> None:
-        states: Sequence[Any]
+        """Compute the first States, at these points if there are any."""
         if self.batches is not None:
-            states = self.batches.start(self.transport, self.steps.start)
+            self.states = self.batches.start(self.transport, self.steps.start)
         else:
-            states = self.transport.take(
-                self.steps.start, [(agent,) for agent in self.agents], "setup"
-            )
-        self.states = states
+            rows = [(agent,) for agent in self.agents]
+            self.states = self.transport.take(self.steps.start, rows, "setup")
         if points is not None:
-            self.states = self.transport.take(
-                self.steps.warm, zip(self.agents, states, points, strict=True), "setup"
-            )
+            members = zip(self.agents, self.states, points, strict=True)
+            self.states = self.transport.take(self.steps.warm, members, "setup")
 
-    def take_round(self, stop_wished: Callable[[], bool]) -> None:
-        """One turn of the method's loop, and its tuning; in real time, as many as there are until
-        the next look.
+    # -- rounds ------------------------------------------------------------------------------------
+
+    def run_to_end(self, status: Status | None) -> Status:
+        """Take rounds until the history or a limit ends the run, and certify the last round."""
+        while status is None:
+            status = self.limit_reached() or self.advance()
+        if self.certified_at != self.t:
+            # The snapshot is written before this extra certificate, so that a run that continues
+            # from it computes the same as a run that never stopped.
+            self.save()
+            self.certify()
+            status = self.verdict() or status
+        if not status.success:
+            self.end()
+            status = self.verdict() or status
+        return status
+
+    def advance(self) -> Status | None:
+        """Take a round, and certify it if that is due; the status with which the run ends, if it
+        ends.
+        """
+        self.take_round()
+        if not self.worth_a_look():
+            return None
+        self.certify()
+        status = self.verdict()
+        if status is None:
+            self.reconsider()
+        elif not status.success and self.rescue():
+            status = None
+        self.save()
+        return status
+
+    def take_round(self) -> None:
+        """Take one round of the method, and tune it; in real time, all rounds until the next
+        certificate.
         """
         if self.asynchronous and self.transport.free:
-            self._roam(stop_wished)
+            self._roam()
             return
         self.t += 1
         if self.asynchronous:
@@ -321,47 +368,58 @@ class RunLoop:
             self.states = self._round_taken()
         self.bill.end_round()
         if self.steps.tunes_after(self._own_round):
-            self.states = self._everybody(self.steps.tune, "tuning")
+            self.states = self._step_of_all(self.steps.tune, "tuning")
         if not self.asynchronous:
             self._publish()
-        self.watch(self.t, self.history[-1] if self.history else None)
+        self.control.watch(self.t, self._newest)
 
-    def _roam(self, stop_wished: Callable[[], bool]) -> None:
-        end = min(self.next_certificate, self.limits.max_rounds)
-        if self.limits.max_bits is not None:
-            # A stretch is as long as what is left will pay for.
-            sent = self.bill.total.bits
-            left = self.limits.max_bits - sent
-            end = min(
-                end,
-                self.t
-                + max(1, int(left * self.t / (TUNING.generous * sent)) if self.t and sent else 1),
-            )
-        span = self.t, end
-        stop_reason = partial(self._stop_reason, stop_wished)
+    def _roam(self) -> None:
+        first = self.t
+        span = first, min(self.next_certificate, self.limits.max_rounds, self._affordable_end())
         self.states, self.t = self.transport.roam(
-            self.agents, list(self.states), self.steps, span, stop_reason
+            self.agents, list(self.states), self.steps, span, self._stop_reason
         )
-        for _ in range(self.t - span[0]):
+        for _ in range(self.t - first):
             self.bill.end_round()
-        self.watch(self.t, self.history[-1] if self.history else None)
+        self.control.watch(self.t, self._newest)
+
+    def _affordable_end(self) -> int:
+        """The round up to which the bits that are left suffice."""
+        if self.limits.max_bits is None:
+            return self.limits.max_rounds
+        sent = self.bill.total.bits
+        if not self.t or not sent:
+            return self.t + 1
+        left = self.limits.max_bits - sent
+        return self.t + max(1, int(left * self.t / (TUNING.generous * sent)))
+
+    @property
+    def _newest(self) -> Record | None:
+        """The newest record of the history."""
+        return self.history[-1] if self.history else None
 
     @property
     def _own_round(self) -> int:
-        """The round as the method counts: from its own first one."""
-        return self.t if self.change is None else self.t - self.change.after
+        """The round, counted from the first one of the method."""
+        return self.t - self._rounds_before
+
+    @property
+    def _rounds_before(self) -> int:
+        """The rounds before "auto" changed the method."""
+        return 0 if self.change is None else self.change.after
 
     def _round_taken(self) -> Sequence[Any]:
         if self.batches is None:
-            return self._everybody(self.steps.round, "rounds")
+            return self._step_of_all(self.steps.round, "rounds")
         states, self.states = self.states, []
         return self.batches.take(self.transport, self.steps.round, states, self._own_round)
 
-    def _everybody(
+    def _step_of_all(
         self, step: Callable[[Agent[Any], Any, int], Protocol[Any]], purpose: str
     ) -> list[Any]:
-        # The States are handed over, not kept: a round then needs no more memory than the arrays it
-        # is working on.
+        """The States after all agents took this step."""
+        # The States are passed on, not kept: a round then needs memory only for the arrays that it
+        # computes with.
         members = (
             (agent, state, self._own_round)
             for agent, state in zip(self.agents, self.states, strict=True)
@@ -369,52 +427,54 @@ class RunLoop:
         self.states = []
         return self.transport.take(step, members, purpose)
 
-    def _look_again(self) -> None:
-        known = self.history, self.bill, self.target, self.limits.check_every, self.steps.first_look
-        self.next_certificate = next_certificate(
-            *known, 0 if self.change is None else self.change.after
-        )
-
     def _publish(self) -> None:
         for agent, state in zip(self.agents, self.states, strict=True):
             if (message := self.steps.publish(agent, state)) is not None:
                 self.transport.publish(agent.index, message)
 
-    def worth_a_look(self) -> bool:
-        """Whether it is time for a certificate: by the schedule, unless the method itself knows the
-        gap.
-        """
-        gap = self._expected_gap()
-        looks = (
-            0
-            if gap is None
-            else sum(record.round > self.t - self._own_round for record in self.history)
+    # -- certificates ------------------------------------------------------------------------------
+
+    def _look_again(self) -> None:
+        """Decide when the next certificate is due."""
+        self.next_certificate = next_certificate(
+            self.history,
+            self.bill,
+            self.target,
+            self.limits.check_every,
+            self.steps.first_look,
+            self._rounds_before,
         )
-        too_small = 1.0
-        # For one round only: a proof that was poor by accident must not keep the run from the next
-        # one.
-        if (
-            self.said_gap
-            and self.t - self.certified_at <= 1
-            and math.isfinite(self.history[-1].gap)
-        ):
-            too_small = self.history[-1].gap / self.said_gap
-        return worth_a_look(self.t - self.next_certificate, gap, self.target, looks, too_small)
+
+    def worth_a_look(self) -> bool:
+        """Whether a certificate is due: by the schedule, unless the method itself knows the gap."""
+        gap = self._expected_gap()
+        looks = 0
+        if gap is not None:
+            looks = sum(record.round > self._rounds_before for record in self.history)
+        late = self.t - self.next_certificate
+        return worth_a_look(late, gap, self.target, looks, self._underestimate())
+
+    def _underestimate(self) -> float:
+        """By which factor the method's expected gap was too small, at a certificate of the last
+        round.
+
+        It counts for one round only: a proof that was poor by accident must not delay the next one.
+        """
+        if not self.expected or self.t - self.certified_at > 1:
+            return 1.0
+        proven = self.history[-1].gap
+        return proven / self.expected if math.isfinite(proven) else 1.0
 
     def _expected_gap(self) -> float | None:
+        """The gap that the method expects now, if it knows one."""
         if self.limits.check_every is not None:
             return None
-        said = self.steps.expected_gap(self.agents[0], self.states[0])
-        return None if said is None else float(said)
+        expected = self.steps.expected_gap(self.agents[0], self.states[0])
+        return None if expected is None else float(expected)
 
     def certify(self) -> None:
-        """Compute a certificate of where the agents stand, and keep the best."""
-        prove = partial(_prove, steps=self.steps, target=self.target)
-        if self.batches is not None and not self.agents[0].problem.loss.steep:
-            bound, points = self.batches.prove(self.transport, prove, self.states)
-        else:
-            proofs = self.transport.take(prove, zip(self.agents, self.states, strict=True), "proof")
-            bound, points = proofs[0][0], [point for _, point in proofs]
+        """Compute a certificate at the agents' points, and keep the best one."""
+        bound, points = self._proven()
         self.best.add(bound, points, settled=self.certified_at >= self.steps.settles_after)
         assert self.best.bound is not None
         if self.best.promise <= self.target < self.best.bound.gap:
@@ -423,51 +483,20 @@ class RunLoop:
         self.history.append(
             Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap)
         )
-        self.certified_at, self.said_gap = self.t, self._expected_gap()
+        self.certified_at, self.expected = self.t, self._expected_gap()
         self._look_again()
-        self.enough = self.watch(self.t, self.history[-1]) is True
-        if self.keep is not None:
-            self.keep(self.outcome(Status.PARTY_LOST))
+        self.enough = self.control.watch(self.t, self.history[-1]) is True
+        if self.control.keep is not None:
+            self.control.keep(self.outcome(Status.PARTY_LOST))
 
-    def reconsider(self) -> None:
-        """Go on with the other method of an "auto" run, from the best model and dual so far, if
-        that is cheaper now.
-        """
-        if self.switching is None:
-            return
-        change = None
-        if self.change is None:
-            change = self.switching.change(self.history, self.bill, self.unit, self.target)
-        known = self.history, self.unit, self.target, self.change
-        lost = change is not None and self.switching.slower_rounds
-        if (lost or self.switching.hopeless(*known)) and self.rescue():
-            return
-        if change is not None:
-            self._change_to(change)
-
-    def rescue(self) -> bool:
-        """Go on with careful agents from the best model and dual, if the run may be rescued, and
-        whether it was.
-
-        Where rounding alone is too much for the tolerance, no method helps.
-        """
-        bound = self.best.bound
-        if self.switching is None or bound is None or limited_by_rounding(bound, self.target):
-            return False
-        change = self.switching.rescued(self.history, self.unit, self.change)
-        if change is None:
-            return False
-        self.agents = [agent.made_careful() for agent in self.agents]
-        self._change_to(change)
-        return True
-
-    def _change_to(self, change: Change) -> None:
-        assert self.switching is not None
-        self.change, self.said_gap = change, None
-        self._go_on_with(self.switching.steps_after(change))
-        self._start(self._at_data(with_dual, self.best.points))
-        self._look_again()
-        self._publish()
+    def _proven(self) -> tuple[Bound, list[Point]]:
+        """The points of all agents, and the bound that they prove."""
+        prove = partial(_prove, steps=self.steps, target=self.target)
+        if self.batches is not None and not self.agents[0].problem.loss.steep:
+            return self.batches.prove(self.transport, prove, self.states)
+        members = zip(self.agents, self.states, strict=True)
+        proofs = self.transport.take(prove, members, "proof")
+        return proofs[0][0], [point for _, point in proofs]
 
     def _certify_pair(self) -> None:
         """Certify the lowest primal and the highest dual together, if they come from different
@@ -482,115 +511,169 @@ class RunLoop:
         bounds = self.transport.take(certify, members, "proof")
         self.best.add(bounds[0], points)
 
-    def end(self) -> None:
-        """Before a run ends without success: is the best pair of all rounds better than the best of
-        one?
+    # -- changes of the method ---------------------------------------------------------------------
+
+    def reconsider(self) -> None:
+        """Continue with the other method of an "auto" run, from the best model and dual so far, if
+        that is cheaper now.
         """
-        if (
-            self.best.bound is not None
-            and self.best.promise < TUNING.worth_a_proof * self.best.bound.gap
-        ):
-            self._certify_pair()
-
-    def outcome(self, status: Status, error: Exception | None = None) -> Outcome:
-        """The best point so far and what is known of it, as the end of the run."""
-        bound = self.best.bound
-        assert bound is not None
-        points = self.best.points
-        if not all(
-            is_as_people_know_it(agent, p) for agent, p in zip(self.agents, points, strict=True)
-        ):
-            points = self._at_data(as_people_know_it, points)
-        warnings = self.warnings
-        if status == Status.STALLED and limited_by_rounding(bound, self.target):
-            warnings = (*warnings, self._reachable(bound))
-        told = self.bill, self.history, error, warnings
-        return Outcome(status, points, bound, self.agents[0].known, *told, change=self.change)
-
-    def _at_data(self, function: Callable[..., Point], *points: Sequence[Point]) -> list[Point]:
-        """What the function makes of every agent and its points, computed where the agent's data
-        is.
-        """
-        step = partial(_without_words, function)
-        return self.transport.take(step, zip(self.agents, *points, strict=True), "proof")
-
-    def _reachable(self, bound: Bound) -> str:
-        """What a user is told where rounding keeps the gap above the tolerance."""
-        return (
-            f"tol={self.limits.tol:g} is below what rounding allows on this data: a relative gap "
-            "of "
-            f"{bound.gap / self.unit:.2g} is reached, and {bound.rounding / self.unit:.2g} of it "
-            "allows for rounding. "
-            "Use a larger tol, or centre and scale the columns."
+        if self.switching is None:
+            return
+        change = None
+        if self.change is None:
+            change = self.switching.change(self.history, self.bill, self.unit, self.target)
+        slower = change is not None and self.switching.slower_rounds
+        careful = slower or self.switching.hopeless(
+            self.history, self.unit, self.target, self.change
         )
+        if careful and self.rescue():
+            return
+        if change is not None:
+            self._change_to(change)
+
+    def rescue(self) -> bool:
+        """Continue with careful agents from the best model and dual, if the run may be rescued;
+        return whether it was.
+
+        If rounding alone exceeds the tolerance, no method helps.
+        """
+        bound = self.best.bound
+        if self.switching is None or bound is None or limited_by_rounding(bound, self.target):
+            return False
+        change = self.switching.rescued(self.history, self.unit, self.change)
+        if change is None:
+            return False
+        self.agents = [agent.made_careful() for agent in self.agents]
+        self._change_to(change)
+        return True
+
+    def _change_to(self, change: Change) -> None:
+        assert self.switching is not None
+        self.change, self.expected = change, None
+        self._go_on_with(self.switching.steps_after(change))
+        self._start(self._at_data(with_dual, self.best.points))
+        self._look_again()
+        self._publish()
+
+    # -- the end -----------------------------------------------------------------------------------
 
     def verdict(self) -> Status | None:
-        """What the history says, if it says that this is the end."""
-        if self.t < self.steps.settles_after:
-            return None
+        """The status with which the history ends the run, if it does."""
         bound = self.best.bound
-        if bound is None:
+        if self.t < self.steps.settles_after or bound is None:
             return None
-        # What stood still before a rescue says nothing of the method that came to it.
-        after = self.change.after if self.change is not None and self.change.rescue else 0
-        own = [
-            replace(record, round=record.round - after)
-            for record in self.history
-            if record.round > after
-        ]
-        return verdict(own if after else self.history, bound, self.unit, self.limits.tol)
+        history = self.history
+        # A standstill before a rescue says nothing about the method after it.
+        if self.change is not None and self.change.rescue:
+            history = of_later_rounds(history, self.change.after)
+        return verdict(history, bound, self.unit, self.limits.tol)
 
-    def limit_reached(self, stop_wished: Callable[[], bool]) -> Status | None:
-        """Which limit forbids another round, if one does."""
+    def limit_reached(self) -> Status | None:
+        """The limit that forbids another round, if one does."""
         limits = self.limits
         if self.t >= limits.max_rounds:
             return Status.ITERATION_LIMIT
         if limits.max_bits is not None and self._bits_of_one_more_round() > limits.max_bits:
             return Status.COMMUNICATION_LIMIT
-        # Clocks and Ctrl-C differ between processes, so the transport sees to it that all stop
-        # after the same round.
-        return (None, Status.TIME_LIMIT, Status.INTERRUPTED)[
-            self.transport.agreed(self.t, self._stop_reason(stop_wished))
-        ]
+        # Clocks and Ctrl-C differ between processes: the transport makes all of them stop after the
+        # same round.
+        reason = self.transport.agreed(self.t, self._stop_reason())
+        return (None, Status.TIME_LIMIT, Status.INTERRUPTED)[reason]
 
-    def _stop_reason(self, stop_wished: Callable[[], bool]) -> int:
-        """Whether to stop: 1, because the time is up; 2, because somebody said so; 0, go on."""
+    def _stop_reason(self) -> int:
+        """Whether to stop: 1, the time is up; 2, the caller asked for it; 0, continue."""
         seconds = self.limits.max_seconds
-        time_is_up = seconds is not None and time.monotonic() - self.began >= seconds
-        return 1 if time_is_up else 2 if self.enough or stop_wished() else 0
+        if seconds is not None and time.monotonic() - self.began >= seconds:
+            return 1
+        if self.enough or self.control.stop_wished():
+            return 2
+        return 0
 
     def _bits_of_one_more_round(self) -> float:
-        """Everything sent so far, and what another round and a proof would add at most."""
+        """All bits sent so far, and the most that another round and a proof would add."""
         sent = self.bill.total.bits
         self.costliest = max(self.costliest, sent - self.sent)
         self.sent = sent
         return sent + TUNING.generous * self.costliest
 
-    def save(self, checkpoint: Checkpoint | None) -> None:
-        """Write a snapshot, if there is a folder for it; a disk that takes none is no reason to end
-        the run.
+    def end(self) -> None:
+        """Before a run ends without success, certify the best pair of all rounds, if it promises
+        much more than the best one round.
         """
-        if checkpoint:
-            rows = [list(vars(record).values()) for record in self.history]
-            kept = self.bill.state(), rows, *self.best.state(), self.transport.memory()
-            look = self.next_certificate, self.said_gap
-            named = () if self.switching is None else self.switching.written(self.change)
-            self.warnings = checkpoint.attempt(
-                Snapshot(self.t, list(self.states), *kept, *look, *named)
-            )
+        bound = self.best.bound
+        if bound is not None and self.best.promise < TUNING.worth_a_proof * bound.gap:
+            self._certify_pair()
+
+    def outcome(self, status: Status, error: Exception | None = None) -> Outcome:
+        """The best point so far with its bound, as the end of the run."""
+        bound = self.best.bound
+        assert bound is not None
+        points = self.best.points
+        members = zip(self.agents, points, strict=True)
+        if not all(is_as_people_know_it(agent, point) for agent, point in members):
+            points = self._at_data(as_people_know_it, points)
+        warnings = self.warnings
+        if status == Status.STALLED and limited_by_rounding(bound, self.target):
+            warnings = (*warnings, self._reachable(bound))
+        return Outcome(
+            status,
+            points,
+            bound,
+            self.agents[0].known,
+            self.bill,
+            self.history,
+            error,
+            warnings,
+            change=self.change,
+        )
+
+    def _reachable(self, bound: Bound) -> str:
+        """The warning of a run that rounding keeps above its tolerance."""
+        return (
+            f"tol={self.limits.tol:g} is below what rounding allows on this data: a relative gap "
+            f"of {bound.gap / self.unit:.2g} is reached, and {bound.rounding / self.unit:.2g} of "
+            "it allows for rounding. Use a larger tol, or centre and scale the columns."
+        )
+
+    def _at_data(self, function: Callable[..., Point], *points: Sequence[Point]) -> list[Point]:
+        """The function of every agent and its points, computed at the agent's data."""
+        step = partial(_without_messages, function)
+        return self.transport.take(step, zip(self.agents, *points, strict=True), "proof")
+
+    def save(self) -> None:
+        """Write a snapshot, if there is a checkpoint; a disk that takes none does not end the
+        run.
+        """
+        if self.checkpoint is None:
+            return
+        numbers, points = self.best.state()
+        snapshot = Snapshot(
+            self.t,
+            list(self.states),
+            self.bill.state(),
+            [list(vars(record).values()) for record in self.history],
+            numbers,
+            points,
+            self.transport.memory(),
+            self.next_certificate,
+            self.expected,
+        )
+        if self.switching is not None:
+            snapshot.method, snapshot.change = self.switching.written(self.change)
+        self.warnings = self.checkpoint.attempt(snapshot)
 
 
 def _prove(
     agent: Agent[Any], state: Any, steps: Steps, target: float
 ) -> Protocol[tuple[Bound, Point]]:
-    """The point of an agent, and what is certified of everybody's."""
+    """The point of an agent, and the certified bound of the points of all agents."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point
 
 
-def _without_words(
+def _without_messages(
     function: Callable[..., Point], agent: Agent[Any], *points: Point
 ) -> Protocol[Point]:
-    """A conversation in which nothing is said."""
+    """A protocol without messages."""
     yield from ()
     return function(agent, *points)

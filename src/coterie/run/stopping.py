@@ -1,5 +1,5 @@
-"""When a run stops: the limits, and what its history says: when a certificate is worth its messages
-again, and whether this is the end.
+"""When a run ends, and when its next certificate is due: both follow from the limits and from the
+history of certificates.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from coterie.run.statuses import Status
 class _Tuning(Tuning):
     first_few: int = tuned(
         10,
-        "Where the first certificate waits for more rounds than these, the next ones wait as long.",
+        "If a method's first certificate is due after more rounds than these, so is each next one.",
         "measured: `relay` has many cheap rounds",
     )
     still: int = tuned(
-        8, "So many certificates with the same primal and dual, and the run stands still, ..."
+        8, "A run stands still if this number of certificates have the same primal and dual."
     )
     same: float = tuned(
-        1e-14, "... the same up to this share of them.", "rounding: some units in the last place"
+        1e-14,
+        "Primals and duals are the same if they differ by at most this share.",
+        "rounding: some units in the last place",
     )
     rest: float = tuned(
         1.0,
         (
-            "Where rounding alone is more than the target, a run ends when the rest of the gap is "
-            "this share of it."
+            "If rounding alone exceeds the target, a run ends when the rest of the gap is this "
+            "share of rounding."
         ),
     )
     falls: float = tuned(
@@ -43,29 +45,32 @@ class _Tuning(Tuning):
     )
     share: float = tuned(
         0.05,
-        "Certificates may cost this share of the traffic of the rounds, ...",
+        "The share of the traffic of the rounds that certificates may cost.",
         "measured: the promise of docs/concepts.md",
         below=1,
     )
-    free: int = tuned(8, "... after so many.")
-    patience: int = tuned(2000, "Before this round nothing is a stall, ...")
+    free: int = tuned(8, "First certificates exempt from the traffic limit.")
+    patience: int = tuned(2000, "Before this round a slow run is not called stalled.")
     same_gap: float = tuned(
-        0.99, "... and then a gap that is not below this share of an early one.", below=1
+        0.99,
+        "From then on, a run stalls if its gap is not below this share of an early one.",
+        below=1,
     )
     lost: float = tuned(
-        1e6, "A run has diverged when its primal is this many units above the best."
+        1e6, "A run has diverged when its primal is this number of null losses above the best."
     )
     unseen: int = tuned(
-        20, "For so many rounds a method's own word that the gap is still too large is taken."
+        20,
+        "Rounds without a certificate while the method expects a gap above the target.",
     )
     believed: int = tuned(
-        6, "So many times its word that the gap is small enough is worth a certificate."
+        6, "Certificates computed early because the method expects a gap below the target."
     )
     fairer: float = tuned(
         2.0,
         (
-            "Of the factor by which a method's last word was too small, this much may be gone one "
-            "round later."
+            "Of the factor by which a method's last expected gap was too small, this much may be "
+            "gone one round later."
         ),
         "measured: newton and interior-point",
         above=1,
@@ -76,38 +81,42 @@ TUNING = _Tuning()
 
 
 def checked_limits(limits: Limits) -> Limits:
-    """When to stop, if these numbers make sense."""
+    """The limits, if their numbers are valid."""
     max_rounds = whole_number("max_rounds", limits.max_rounds, least=0)
     check_every = limits.check_every
     if check_every is not None:
         check_every = whole_number("check_every", check_every)
-    numbers = {"tol": limits.tol, "max_seconds": limits.max_seconds, "max_bits": limits.max_bits}
-    for name, value in numbers.items():
-        optional = name != "tol"
-        if not (isinstance(value, Real) or (optional and value is None)):
-            raise InvalidProblem(
-                f"{name} must be a number{' or None' if optional else ''}, not {value!r}."
-            )
     tol = limits.tol
+    if not _is_number(tol):
+        raise InvalidProblem(f"tol must be a number, not {tol!r}.")
+    for name, value in (("max_seconds", limits.max_seconds), ("max_bits", limits.max_bits)):
+        if value is not None and not _is_number(value):
+            raise InvalidProblem(f"{name} must be a number or None, not {value!r}.")
     if not 0 < tol < 1:
         raise InvalidProblem(
             f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is "
             "never reached."
         )
-    for name, value in numbers.items():
-        if value is not None and not value >= 0:
-            raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
-    seconds, bits = (
-        None if value is None else float(value) for value in (limits.max_seconds, limits.max_bits)
-    )
+    seconds = _at_least_zero("max_seconds", limits.max_seconds)
+    bits = _at_least_zero("max_bits", limits.max_bits)
     return Limits(float(tol), max_rounds, seconds, bits, check_every)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real)
+
+
+def _at_least_zero(name: str, value: float | None) -> float | None:
+    if value is None:
+        return None
+    if not value >= 0:
+        raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
+    return float(value)
 
 
 @dataclass(frozen=True)
 class Record:
-    """One line of the history: what was proven after that round, and what had been spent until
-    then.
-    """
+    """One line of the history: the certificate after a round, and the cost until then."""
 
     round: int
     seconds: float
@@ -117,43 +126,48 @@ class Record:
     gap: float
 
 
+def of_later_rounds(history: Sequence[Record], after: int) -> list[Record]:
+    """The records of the rounds after that one, counted from it."""
+    return [
+        replace(record, round=record.round - after) for record in history if record.round > after
+    ]
+
+
 def verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) -> Status | None:
-    """What the history says, if it says that this is the end."""
+    """The status with which this history ends the run, if it does."""
     if best.gap <= tol * unit:
         return Status.OPTIMAL if best.radius is None else Status.OPTIMAL_WITHIN_RADIUS
     if not history:
         return None
-    last = history[-1]
-    falls = len(history) < 2 or last.gap < TUNING.falls * min(record.gap for record in history[:-1])
-    if limited_by_rounding(best, tol * unit, falls) or _stands_still(history):
+    if limited_by_rounding(best, tol * unit, _falls(history)) or _stands_still(history):
         return Status.STALLED
-    # Not the gap: where a claim is about models of bounded norm, it grows with the norm of the
-    # model.
-    if not math.isfinite(last.gap) or last.primal - best.primal > TUNING.lost * max(unit, best.gap):
+    if _diverged(history[-1], best, unit):
         return Status.DIVERGED
-    if last.round >= TUNING.patience and best.gap > TUNING.same_gap * _least(
-        history, 0, last.round / 10
-    ):
-        # A lucky early point is no standstill while the gaps of today still fall.
-        before = _least(history, last.round / 10, last.round / 2)
-        if _least(history, last.round / 2, last.round) > TUNING.same_gap * before:
-            return Status.STALLED
+    if _is_slow(history, best):
+        return Status.STALLED
     return None
 
 
-def limited_by_rounding(best: Bound, target: float, falls: bool = False) -> bool:
-    """Whether the target is out of reach because of rounding: no further round, and no other
-    method, helps.
+def _falls(history: Sequence[Record]) -> bool:
+    """Whether the newest gap is clearly below all others."""
+    if len(history) < 2:
+        return True
+    return history[-1].gap < TUNING.falls * min(record.gap for record in history[:-1])
 
-    Either the rest of the gap is small enough, or rounding alone is more than the target and most
-    of the gap, and the gap no longer falls: where losses go to 0, so does their rounding.
+
+def limited_by_rounding(best: Bound, target: float, falls: bool = False) -> bool:
+    """Whether rounding keeps the gap above the target: no further round, and no other method,
+    helps.
+
+    Either the rest of the gap is small enough, or rounding alone exceeds the target and is most of
+    the gap, and the gap no longer falls: where losses go to 0, so does their rounding.
     """
     if best.gap <= target:
         return False
     rest = best.gap - best.rounding
-    return rest <= target / 2 or (
-        not falls and best.rounding > target and rest <= TUNING.rest * best.rounding
-    )
+    if rest <= target / 2:
+        return True
+    return not falls and best.rounding > target and rest <= TUNING.rest * best.rounding
 
 
 def _stands_still(history: Sequence[Record]) -> bool:
@@ -162,38 +176,63 @@ def _stands_still(history: Sequence[Record]) -> bool:
     if len(recent) < TUNING.still or not math.isfinite(recent[-1].gap):
         return False
     rounding = TUNING.same * max(abs(recent[-1].primal), abs(recent[-1].primal - recent[-1].gap))
-    spreads = (
-        [record.primal for record in recent],
-        [(record.primal - record.gap) for record in recent],
-    )
-    return all(max(values) - min(values) <= rounding for values in spreads)
+    primals = [record.primal for record in recent]
+    duals = [record.primal - record.gap for record in recent]
+    return all(max(values) - min(values) <= rounding for values in (primals, duals))
+
+
+def _diverged(last: Record, best: Bound, unit: float) -> bool:
+    """Whether the newest model is far worse than the best one.
+
+    The primal decides, not the gap: if a claim is about models of bounded norm, the gap grows with
+    the norm of the model.
+    """
+    if not math.isfinite(last.gap):
+        return True
+    return last.primal - best.primal > TUNING.lost * max(unit, best.gap)
+
+
+def _is_slow(history: Sequence[Record], best: Bound) -> bool:
+    """Whether late gaps are no smaller than early ones, and no longer fall.
+
+    After a lucky early point, a run is not stalled while its newest gaps still fall.
+    """
+    last = history[-1].round
+    if last < TUNING.patience:
+        return False
+    if not best.gap > TUNING.same_gap * _least(history, 0, last / 10):
+        return False
+    before = _least(history, last / 10, last / 2)
+    return _least(history, last / 2, last) > TUNING.same_gap * before
 
 
 def _least(history: Sequence[Record], after: float, until: float) -> float:
     """The smallest gap of the rounds in between."""
-    return min(
-        (record.gap for record in history if after < record.round <= until), default=math.inf
-    )
+    gaps = [record.gap for record in history if after < record.round <= until]
+    return min(gaps, default=math.inf)
 
 
 def promised(history: Sequence[Record]) -> float:
-    """The gap of the lowest primal and the highest dual so far, where that is one."""
+    """The gap between the lowest primal and the highest dual so far, if it is positive; else the
+    newest gap.
+    """
     if not history:
         return math.inf
-    pair = min(record.primal for record in history) - max(
-        (record.primal - record.gap) for record in history
-    )
-    return min(history[-1].gap, pair) if pair > 0 else history[-1].gap
+    lowest = min(record.primal for record in history)
+    highest = max(record.primal - record.gap for record in history)
+    newest = history[-1].gap
+    pair = lowest - highest
+    return min(newest, pair) if pair > 0 else newest
 
 
 def worth_a_look(
     late: int, expected: float | None, target: float, looks: int, too_small: float = 1.0
 ) -> bool:
-    """Whether to look so many rounds after the schedule says, where the method expects that gap, if
-    it knows any.
+    """Whether to compute a certificate `late` rounds after the scheduled one.
 
-    `too_small`: by what factor its word was too small when the last gap was proven, if that was one
-    round ago.
+    expected   the gap that the method expects, if it knows one
+    looks      the certificates so far
+    too_small  the factor by which the expected gap was too small at a certificate one round ago
     """
     if expected is None:
         return late >= 0
@@ -210,43 +249,60 @@ def next_certificate(
     first: int,
     after: int = 0,
 ) -> int:
-    """When to look again: where the trend says the target is reached, but neither too often nor too
-    late.
+    """The round of the next certificate: when the trend reaches the target, but neither too often
+    nor too late.
 
-    After a few free looks, all of them together may cost one twentieth of what the rounds cost. Of
-    a method that others went before, `after` so many rounds, only its own rounds count.
+    After a few free ones, all certificates together may cost one twentieth of the traffic of the
+    rounds.
+
+    first  the round of a method's first certificate
+    after  the rounds of the method before: only the rounds of the newest method count
     """
-    if after and check_every is None:
-        own = [
-            replace(record, round=record.round - after)
-            for record in history
-            if record.round > after
-        ]
+    if check_every is not None:
+        last = history[-1].round if history else 0
+        return last + check_every - last % check_every
+    if after:
+        own = of_later_rounds(history, after)
         return after + next_certificate(own, bill, target, None, first)
     if not history:
-        return first if check_every is None else check_every
-    last = history[-1]
+        return first
+    last = history[-1].round
+    ahead = _rounds_ahead(history, target)
+    if _certificates_are_cheap(bill, len(history)):
+        # Every other round suffices while the target is 2 + 4 rounds away at the present speed:
+        # even if the speed doubled twice, it would take two.
+        return last + (2 if 6 <= ahead < math.inf else 1)
+    soonest = last + max(1, min(last // 3, 10 + last // 50))
+    latest = last + max(first if first > TUNING.first_few else 0, last // 5)
+    latest = max(soonest, latest)
+    soonest = max(soonest, _affordable(bill, len(history), last))
+    return max(soonest, min(latest, last + math.ceil(min(ahead, 1e9))))
+
+
+def _rounds_ahead(history: Sequence[Record], target: float) -> float:
+    """The rounds until the target is reached, at the speed since the certificate before."""
     gap, gap_before = promised(history), promised(history[:-1])
-    if check_every is not None:
-        return last.round + check_every - last.round % check_every
-    soonest = last.round + max(1, min(last.round // 3, 10 + last.round // 50))
-    latest = max(
-        soonest, last.round + max(first if first > TUNING.first_few else 0, last.round // 5)
-    )
-    ahead = math.inf
-    if len(history) > 1 and 0 < gap < gap_before and target > 0:
-        rate = math.log(gap_before / gap) / (last.round - history[-2].round)
-        ahead = max(math.log(gap / target) / rate, 0.0)
-    proofs, rounds = bill.per_purpose.get("proof"), bill.bits
-    if proofs is not None and rounds:
-        spent, each = proofs.bits, proofs.bits / len(history)
-        if each * bill.rounds <= TUNING.share * rounds:
-            # Next to such rounds a certificate costs nothing to send, only some time: every other
-            # round will do while the target is 2 + 4 rounds of today's speed away, for which even
-            # doubling it twice would take two.
-            return last.round + (2 if 6 <= ahead < math.inf else 1)
-        affordable = (spent + each - TUNING.free * each) * bill.rounds / (TUNING.share * rounds)
-        # Where a proof costs as much as many rounds, one each time their number has doubled is not
-        # too many.
-        soonest = max(soonest, min(math.ceil(affordable), 2 * last.round))
-    return max(soonest, min(latest, last.round + math.ceil(min(ahead, 1e9))))
+    if len(history) < 2 or not 0 < gap < gap_before or target <= 0:
+        return math.inf
+    rate = math.log(gap_before / gap) / (history[-1].round - history[-2].round)
+    return max(math.log(gap / target) / rate, 0.0)
+
+
+def _certificates_are_cheap(bill: Bill, looks: int) -> bool:
+    """Whether a certificate after every round stays within its share of the traffic."""
+    proofs = bill.per_purpose.get("proof")
+    if proofs is None or not bill.bits:
+        return False
+    return proofs.bits / looks * bill.rounds <= TUNING.share * bill.bits
+
+
+def _affordable(bill: Bill, looks: int, last: int) -> int:
+    """The first round after which another certificate stays within the share of the traffic; at
+    most twice the last round, if one proof costs as much as many rounds.
+    """
+    proofs = bill.per_purpose.get("proof")
+    if proofs is None or not bill.bits:
+        return 0
+    each = proofs.bits / looks
+    paid = proofs.bits + each - TUNING.free * each
+    return min(math.ceil(paid * bill.rounds / (TUNING.share * bill.bits)), 2 * last)

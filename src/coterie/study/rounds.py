@@ -1,5 +1,5 @@
-"""The rounds of a fit between organisations: one agent is here, and all parties compare what they
-received.
+"""Take the rounds of a fit between organisations, with the agent of this party; then all parties
+compare the sums that they received.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from coterie.errors import PartyLost, ProtocolError
 from coterie.run.agent import Agent
 from coterie.run.checkpoint import Checkpoint
 from coterie.run.parties import Rounds
-from coterie.run.rounds import Outcome, Watch, run, unwatched
+from coterie.run.rounds import Control, Outcome, Start, Watch, never, run, unwatched
 from coterie.run.statuses import Status
 from coterie.study.broadcasts import CHECKPOINTS
 from coterie.study.nonce import secret
@@ -28,17 +28,13 @@ def _silent(text: str) -> None:
     """Say nothing."""
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Reports:
-    """Where a party reads how a fit goes, and stops it."""
+    """How a party follows a fit, and stops it."""
 
     say: Say = _silent
     watch: Watch = unwatched
-    stop_wished: Callable[[], bool] = _never
+    stop_wished: Callable[[], bool] = never
 
 
 def take_rounds(
@@ -63,11 +59,8 @@ def take_rounds(
         setup.running,
         transport,
         setup.limits,
-        checkpoint=saved,
-        warm=rounds.warm,
-        stop_wished=reports.stop_wished,
-        watch=reports.watch,
-        sent=rounds.sent,
+        Start(saved, rounds.warm, rounds.sent),
+        Control(reports.stop_wished, reports.watch),
     )
     if outcome.change is not None and not rounds.called:
         reports.say(outcome.change.because)
@@ -79,8 +72,8 @@ def take_rounds(
 
 
 def _checkpoint(session: Session, rounds: Rounds) -> Checkpoint | None:
-    """A folder for each identity: a study that was changed begins again, and one that is changed
-    back continues.
+    """The checkpoint of this fit, in a folder for each identity: if the study changes, the fit
+    begins again, and if it changes back, the fit continues.
     """
     own = session.own
     if own.checkpoint is None:
@@ -95,21 +88,28 @@ def _refuse_other_checkpoints(session: Session, saved: Checkpoint | None, say: S
 
     If there are no such checkpoints, all parties remove theirs, and begin again.
     """
-    names = session.study.names
     mine = {} if saved is None else saved.marks(HEARD)
-    told = session.all_gather(mine, CHECKPOINTS, dict[int, str])
-    if not any(told):
+    marks = session.all_gather(mine, CHECKPOINTS, dict[int, str])
+    if not any(marks):
         return
-    common = [round for round in told[0] if all(round in marks for marks in told)]
-    others = set()
-    for round in common:
-        usual = _most_common([marks[round] for marks in told])
-        others |= {name for name, marks in zip(names, told, strict=True) if marks[round] != usual}
-    if others:
-        listed = " and ".join(name for name in names if name in others)
+    common = [round for round in marks[0] if all(round in own for own in marks)]
+    names = _of_other_runs(session.study.names, marks, common)
+    if names:
+        listed = " and ".join(names)
         say(f"the checkpoint of {listed} is of another run: all parties begin again")
-    if saved is not None and (others or not common):
+    if saved is not None and (names or not common):
         saved.forget()
+
+
+def _of_other_runs(
+    names: Sequence[str], marks: Sequence[dict[int, str]], common: Sequence[int]
+) -> list[str]:
+    """The parties with a mark that differs from that of most parties, in one of these rounds."""
+    found = set()
+    for round in common:
+        usual = _most_common([own[round] for own in marks])
+        found |= {name for name, own in zip(names, marks, strict=True) if own[round] != usual}
+    return [name for name in names if name in found]
 
 
 def _most_common(values: Sequence[str]) -> str:
@@ -119,8 +119,8 @@ def _most_common(values: Sequence[str]) -> str:
 def _compared(
     session: Session, transport: Any, outcome: Outcome, saved: Checkpoint | None
 ) -> Outcome:
-    """The outcome, when all parties know that they received the same sums. A party that is lost now
-    costs no result.
+    """The outcome, after all parties have found that they received the same sums. If a party is
+    lost now, the result stays.
     """
     try:
         check_totals(session, transport)
