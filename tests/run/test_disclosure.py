@@ -204,7 +204,7 @@ def test_introductions_and_proofs_send_what_they_declare(name, secure, apart):
     # An introduction with a fixed length is exactly what is declared.
     first = next(sent for purpose, sent in conversations if purpose == "setup")
     for name, (many, _) in first.items():
-        if name.startswith("run.certificate.introduction.") and "beside" not in name:
+        if name.startswith("run.certificate.introduction.") and "offsets" not in name:
             assert many == compared[name][0][3]
 
 

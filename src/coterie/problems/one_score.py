@@ -75,7 +75,7 @@ class OneScoreLocal(RowLocal[S], Generic[S]):
 
     def view(self, agent: Agent[S], w: FloatArray, design: Design) -> LocalLoss:
         if is_tensor(agent.data.X) and agent.problem.loss.tensors:
-            loss, y, weights = agent.beside_rows
+            loss, y, weights = agent.on_device
             return TensorLocalLoss(
                 agent.exact_labels, LocalLoss(w, design, loss, y, weights, design.scores_beside(w))
             )

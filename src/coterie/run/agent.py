@@ -1,5 +1,5 @@
-"""What one agent may see: its own data, its neighbours' numbers, its random streams, and what all
-agreed on.
+"""An agent: the data of one party, its neighbours, its random streams, and the summary statistics
+that all agents computed together.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ S = TypeVar("S", bound=Site)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 A = TypeVar("A", bound="Agent[Any]")
+AT_ZERO = "at 0"
+"""The name in an agent's scratch of its loss at a model of zeros."""
 
 
 def remembered(function: Callable[[A, *Ts], T]) -> Callable[[A, *Ts], T]:
-    """The function of an agent, whose last result stays in that agent's scratch: asked again, it is
-    not computed.
+    """Keep the last result of this function in the agent's scratch, and return it if the arguments
+    are the same.
     """
     name = f"{function.__module__}.{function.__qualname__}"
 
@@ -57,8 +59,9 @@ def with_data(site: S) -> S:
     if not isinstance(site.data, RemoteTable):
         return site
     data = site.data.read(site.index)
-    careful = isinstance(site, Agent) and site.careful
-    return replace(site, data=_in_double_precision(data) if careful else data, scratch={})
+    if isinstance(site, Agent) and site.careful:
+        data = _in_double_precision(data)
+    return replace(site, data=data, scratch={})
 
 
 def _in_double_precision(data: Table) -> Table:
@@ -71,51 +74,60 @@ def _in_double_precision(data: Table) -> Table:
 
 
 def numbers_held(agents: Sequence[Site]) -> int:
-    """How many numbers an agent holds, on average: whether its work is worth a thread."""
+    """The numbers that an agent holds, on average. They decide whether its work is worth a
+    thread.
+    """
     matrices = [agent.data.X for agent in agents]
-    # One GPU gains nothing from a second thread; several work at the same time.
-    busy = len({X.device for X in matrices if is_tensor(X)}) > 1
-    held = (
-        X.nnz if is_sparse(X) else math.prod(X.shape) for X in matrices if busy or not is_tensor(X)
-    )
-    return int(sum(held)) // max(len(agents), 1)
+    # One GPU gains nothing from a second thread; several GPUs compute at the same time.
+    several = len({X.device for X in matrices if is_tensor(X)}) > 1
+    held = 0
+    for X in matrices:
+        if is_tensor(X) and not several:
+            continue
+        held += X.nnz if is_sparse(X) else math.prod(X.shape)
+    return int(held) // max(len(agents), 1)
 
 
 NOWHERE: FloatArray = np.empty(0)
-"""No model: where there is nothing but scores; `Agent.at` puts one in its place."""
+"""Stands for a model where only scores are known; `Agent.at` puts a model in its place."""
 
 
 def form_batches(agents: Sequence[Agent[Any]]) -> None:
-    """Let small agents that are alike look at their rows together, once introduced; see `Batch`."""
+    """Let small agents of equal size compute their losses in one `Batch`, once introduced."""
+    if len(agents) < LEAST:
+        return
     alike: dict[Any, list[Agent[Any]]] = {}
-    for agent in agents if len(agents) >= LEAST else ():
-        table = agent.data
-        if isinstance(table, RemoteTable):
-            continue
-        far = isinstance(agent.centred, FarDesign)
-        batches = agent.problem.kind.local.batches
-        if agent.split in batches and table.weights is None and agent.offset is None and not far:
-            alike.setdefault(table.X.shape, []).append(agent)
+    for agent in agents:
+        if _may_join_a_batch(agent):
+            alike.setdefault(agent.data.X.shape, []).append(agent)
     for members in alike.values():
         tables = [agent.data.X for agent in members]
         if Batch.fits(tables):
             batch = Batch(tables, [agent.exact_labels for agent in members], members[0].loss)
             for place, agent in enumerate(members):
                 agent.scratch["batch"] = batch, place
-                agent.scratch.pop("at 0", None)  # the cohort answers from now on
+                agent.scratch.pop(AT_ZERO, None)  # the batch computes it from now on
+
+
+def _may_join_a_batch(agent: Agent[Any]) -> bool:
+    """Whether a batch can compute the loss of this agent."""
+    table = agent.data
+    if isinstance(table, RemoteTable) or isinstance(agent.centred, FarDesign):
+        return False
+    if agent.split not in agent.problem.kind.local.batches:
+        return False
+    return table.weights is None and agent.offset is None
 
 
 @dataclass(frozen=True)
 class SummaryStatistics:
-    """What all agents learned about the whole in their first conversation (see
-    `certificate.introduce`).
-    """
+    """The first sums of all agents, which every agent knows (see `certificate.introduce`)."""
 
     total: float
     """n: the number of samples, or the sum of their weights."""
     primal_at_start: float
     """P at the model at which methods start, less the loss of a model that knows every label. It is
-    a model of zeros; beside an intercept, labels have been lowered by `shift`, or the intercept is
+    a model of zeros; with an intercept, labels have been lowered by `shift`, or the intercept is
     `start`.
     """
     reach: float
@@ -123,8 +135,8 @@ class SummaryStatistics:
     residual: float
     """‖∇ℓ‖ over all samples there: a length on the scale of the dual."""
     gap_unit: float
-    """What a relative gap is a share of: what the best constant loses (without an intercept: what 0
-    loses) and a model that knows every label does not.
+    """The null loss, by which gaps are divided: the loss of the intercept-only model (without an
+    intercept: of the model 0), less that of a model that knows every label.
     """
     primal_at_zero: float
     """P(0), for labels as they were given."""
@@ -133,23 +145,24 @@ class SummaryStatistics:
     centre: FloatArray | None = None
     """Split by samples and with an intercept, the mean of every column."""
     unit: float = 1.0
-    """How far, in the root of the mean of the squares, the columns are from it."""
+    """The root of the mean squared distance of the columns from `centre`."""
     span: float = 0.0
-    """At least `reach`, and for columns on scales of their own far more: the least radius of a
-    bounded claim.
+    """At least `reach`, and far more if columns have different scales: the least norm bound of a
+    claim.
     """
     shift: float = 0.0
-    """What this agent takes off its labels, and off the intercept: the best constant. Labels far
-    from 0 then cost neither rounds nor digits. If a loss does not move with labels, it is added to
-    the offsets instead. Split by features, only the agent with the labels has it.
+    """The intercept of the intercept-only model. This agent subtracts it from its labels, and from
+    the intercept: labels far from 0 then cost neither rounds nor digits. If a loss does not move
+    with labels, the agent adds it to the offsets instead. Split by features, only the agent with
+    the labels has it.
     """
     start: float = 0.0
-    """The intercept at which methods start, and a proof is tried first: the best constant of a
-    steep loss.
+    """The intercept at which methods start, and a proof is tried first: that of the intercept-only
+    model, if the loss is steep.
     """
     label_scale: float = 1.0
-    """How far labels are from the best constant, in the root of the mean of the squares; 1 for
-    classes, or how far offsets are.
+    """The root of the mean squared distance of labels from `shift`; for classes 1, or that of the
+    offsets.
     """
     lengths: FloatArray | None = None
     """Split by samples, Σ s x² of every column as it is stored."""
@@ -159,19 +172,19 @@ class SummaryStatistics:
     """For low-rank models with an intercept."""
     counts: tuple[float, ...] | None = None
     """The rows of each class, in the order of the classes; of survival times those without and with
-    an event; of counts their sum alone. Where rows have weights, the sums of these. None: nothing
-    is counted.
+    an event; of counts their sum alone. If rows have weights, the sums of these. None: nothing is
+    counted.
     """
 
 
 def _never() -> bool:
-    """No, whenever it is asked."""
+    """Ask for no stop."""
     return False
 
 
 @dataclass(frozen=True)
 class Agent(Site, Generic[P]):
-    """One holder of data, as a method sees it."""
+    """The process that computes for one party, as methods use it."""
 
     problem: P
     split: str
@@ -181,56 +194,53 @@ class Agent(Site, Generic[P]):
     ties: tuple[float, ...] = ()
     """The weight of each neighbour in the collaboration graph, split by users."""
     secret: bytes = field(default=b"", compare=False, repr=False)
-    """Where `private_random` draws from, between organisations; without one, from the seed."""
+    """The seed of `private_random` between organisations; without one, `seed` is used."""
     careful: bool = False
-    """Whether the run stalled: methods take the steps that are most exact, whatever they cost; see
+    """Whether the run stalled: methods then take their most exact steps, at any cost; see
     `made_careful`.
     """
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
-    """Whether the run ends after this round, so that long work inside it may end with what it has:
-    time is up, or somebody pressed Ctrl-C. Clocks differ between processes, so it only says so
-    where all agents live in one.
+    """Whether the run ends after this round, because time is up or the user pressed Ctrl-C: long
+    work in the round may then end early. Clocks differ between processes, so it returns True only
+    if all agents are in one process.
     """
 
     def made_careful(self) -> Agent[P]:
-        """The same agent for a run that stalled: its numbers in double precision, also those of the
-        model.
+        """The same agent for a run that stalled: its data in double precision, and so the model.
 
-        Data in single precision stays what it is, but coefficients of that precision may not be
+        This does not make the data more exact, but coefficients in single precision may not be
         close enough.
         """
         return replace(self, data=_in_double_precision(self.data), careful=True, scratch={})
 
     def release(self) -> None:
-        """Forget what was computed from tensors: a result must not keep a GPU's memory."""
+        """Forget all that was computed from tensors: a result must not keep a GPU's memory."""
         if is_tensor(self.data.X):
             self.scratch.clear()
 
     @property
     def cut(self) -> float:
-        """How much less than what was said a total may be: with secure sums, what everybody's
-        rounding cut off.
+        """By how much rounding may lower an aggregate: secure sums cut off digits at every
+        agent.
         """
         return 0.5 * UNIT * self.count if self.secure_sums else 0.0
 
     @property
     def has_intercept(self) -> bool:
-        """Whether its own part of the model ends with the intercept; split by features, the labels'
-        holder has it.
+        """Whether its own part of the model ends with the intercept; split by features, only the
+        agent with the labels has it.
         """
         return self.problem.intercept and (self.split != "features" or self.data.y is not None)
 
     @property
     def design(self) -> Design:
-        """The data as a linear map, which stays the same when the agents have introduced
-        themselves.
+        """The data as a linear map, before and after the introduction.
 
-        A split by features gives the intercept's column to the agent with the labels, and lets each
-        agent centre its own dense columns, because the intercept makes good for it.
+        Split by features, the agent with the labels has the column of the intercept, and each agent
+        centres its own dense columns, because the intercept compensates for it.
         """
-        known: Design | None = self.scratch.get(
-            "design"
-        )  # asked for so often that this is as short as can be
+        # This property is read very often: it is as short as possible.
+        known: Design | None = self.scratch.get("design")
         if known is None:
             known = self.scratch["design"] = self.problem.kind.local.design(self)
         return known
@@ -253,7 +263,7 @@ class Agent(Site, Generic[P]):
 
     @property
     def labelled(self) -> int:
-        """How many labels it has: one for each of its rows, or none."""
+        """The number of its labels: one for each of its rows, or none."""
         return 0 if self.data.y is None else len(self.data.y)
 
     @cached_property
@@ -272,23 +282,25 @@ class Agent(Site, Generic[P]):
         if self.data.y is None:
             return np.empty(0)
         exact = self.data.y.astype(float, copy=False)
-        if self.moves_labels and self.data.offset is not None:
+        if not self.moves_labels:
+            return exact
+        if self.data.offset is not None:
             exact = exact - self.data.offset
-        return exact - self._shift if self._shift and self.moves_labels else exact
+        if self._shift:
+            exact = exact - self._shift
+        return exact
 
     @property
     def moves_labels(self) -> bool:
-        """Whether the loss moves with labels: an offset, and the best constant, are then taken off
-        them.
-        """
+        """Whether the loss moves with labels: offset and shift are then subtracted from them."""
         return self.problem.kind.local.moves_labels(self.problem)
 
     @cached_property
     def offset(self) -> FloatArray | None:
-        """What is added to its own scores, in double precision; None if nothing is, or if it is
-        taken off the labels.
+        """The numbers added to its own scores, in double precision; None if there are none, or if
+        they are subtracted from the labels.
 
-        The best constant, once known, is part of it.
+        The shift, once known, is part of them.
         """
         if self.data.offset is None or self.moves_labels:
             return None
@@ -299,24 +311,26 @@ class Agent(Site, Generic[P]):
         """The loss of its own scores, to which offsets are added."""
         problem: Any = self.problem
         loss: Loss = problem.loss
-        return loss if self.offset is None else Shifted(loss, self.offset)
+        if self.offset is None:
+            return loss
+        return Shifted(loss, self.offset)
 
     @property
     def _shift(self) -> float:
         return 0.0 if self.statistics is None else self.statistics.shift
 
     def lowered(self, w: FloatArray) -> FloatArray:
-        """A model that people know, with the intercept that belongs to the lowered labels."""
+        """A model for labels as they were given, with the intercept for lowered labels."""
         return self._moved(w, -self._shift)
 
     def raised(self, w: FloatArray) -> FloatArray:
-        """The inverse of `lowered`: a model of this run as people know it."""
+        """The inverse of `lowered`: a model of this run, for labels as they were given."""
         return self._moved(w, self._shift)
 
     def _moved(self, w: FloatArray, by: float) -> FloatArray:
         if not by or not self.has_intercept:
             return w
-        # In double precision: beside a large shift, an intercept of single precision would have no
+        # In double precision: after a large shift, an intercept in single precision would have no
         # digits left.
         moved = w.astype(float)
         moved[-1] += by
@@ -325,55 +339,58 @@ class Agent(Site, Generic[P]):
     def at(self, w: FloatArray, design: Design | None = None) -> Any:
         """The loss at w, in the coordinates of that design.
 
-        If w can no longer be changed it is remembered: a proof and the next round look at the same
-        model.
+        If w can no longer be changed, the loss is kept: a proof and the next round use it at the
+        same model.
         """
         design = design or self.design
         place = "here" if design is self.design else "here, centred"
         known: Any = self.scratch.get(place)
+        if known is not None and known.w is w:
+            return known
+        lasting = w.flags.owndata and not w.flags.writeable
+        known = self._at_origin(w, design)
+        batch = self.scratch.get("batch")
+        if known is None and lasting and batch is not None:
+            known = batch[0].member(batch[1], w, design)
         if known is None or known.w is not w:
-            lasting = w.flags.owndata and not w.flags.writeable
-            origin = self.scratch.pop(
-                "at 0", None
-            )  # at whatever model the first look is, it is not kept for longer
-            if origin is not None and design is self.design and not w.any():
-                known, origin.w = origin, w
-            elif lasting and (together := self.scratch.get("batch")) is not None:
-                known = together[0].member(together[1], w, design)
-            if known is not None and known.w is w:
-                pass
-            else:
-                known = self.problem.kind.local.view(self, w, design)
-            if lasting:
-                self.scratch[place] = known
+            known = self.problem.kind.local.view(self, w, design)
+        if lasting:
+            self.scratch[place] = known
         return known
+
+    def _at_origin(self, w: FloatArray, design: Design) -> LocalLoss | None:
+        """The loss that `at_constant` kept, if w is 0. It is kept until the first look at a model
+        only, whatever that model is.
+        """
+        origin: LocalLoss | None = self.scratch.pop(AT_ZERO, None)
+        if origin is None or design is not self.design or w.any():
+            return None
+        origin.w = w
+        return origin
 
     def at_constant(self, constant: float) -> LocalLoss:
         """The loss where every score is that constant.
 
-        Without an intercept it is remembered until somebody asks for the loss at a model: most
-        methods start at 0.
+        Without an intercept it is kept until `at` computes the loss at a model: most methods start
+        at 0.
         """
         y = self.exact_labels
-        here = LocalLoss(
-            NOWHERE, self.design, self.loss, y, self.data.weights, np.full(len(y), constant)
-        )
+        scores = np.full(len(y), constant)
+        local = LocalLoss(NOWHERE, self.design, self.loss, y, self.data.weights, scores)
         if constant == 0.0 and not self.problem.intercept and not is_tensor(self.data.X):
-            self.scratch["at 0"] = here
-        return here
+            self.scratch[AT_ZERO] = local
+        return local
 
     @property
     @remembered
-    def beside_rows(self) -> tuple[Loss, Any, Any]:
+    def on_device(self) -> tuple[Loss, Any, Any]:
         """The loss, labels and weights on the device of its own rows."""
         X, weights, loss = self.data.X, self.data.weights, self.loss
         if isinstance(loss, Shifted):
             loss = Shifted(loss.base, to_device_of(X, loss.offset))
-        return (
-            loss,
-            to_device_of(X, self.exact_labels),
-            None if weights is None else to_device_of(X, weights.astype(float)),
-        )
+        if weights is not None:
+            weights = to_device_of(X, weights.astype(float))
+        return loss, to_device_of(X, self.exact_labels), weights
 
     @cached_property
     def domain(self) -> tuple[FloatArray, FloatArray]:
@@ -394,9 +411,8 @@ class Agent(Site, Generic[P]):
         return self._conjugate_at_zero(self._shift)
 
     @remembered
-    def _conjugate_at_zero(
-        self, shift: float
-    ) -> Any:  # by the shift, which moves labels once they are introduced
+    def _conjugate_at_zero(self, shift: float) -> Any:
+        # The introduction changes the shift, and with it the labels.
         y = self.exact_labels
         return self.summed(self.loss.conjugate_each(np.zeros(y.shape), y))
 
@@ -404,19 +420,16 @@ class Agent(Site, Generic[P]):
     @remembered
     def column_squares(self) -> FloatArray:
         """Σ s x² of every own column as it is stored; split by features, without the weights."""
-        squares: FloatArray = self.design.squares(
-            None if self.split == "features" else self.data.weights
-        )
+        weights = None if self.split == "features" else self.data.weights
+        squares: FloatArray = self.design.squares(weights)
         return squares.astype(float, copy=False)
 
     @cached_property
     def weight(self) -> float:
-        """How much its own rows weigh: their number, or the sum of their weights."""
-        return (
-            float(self.data.n)
-            if self.data.weights is None
-            else float(self.data.weights.sum(dtype=float))
-        )
+        """The weight of its own rows: their number, or the sum of their weights."""
+        if self.data.weights is None:
+            return float(self.data.n)
+        return float(self.data.weights.sum(dtype=float))
 
     @cached_property
     def label_norm(self) -> Any:
@@ -426,11 +439,9 @@ class Agent(Site, Generic[P]):
     @cached_property
     def offset_norm(self) -> float:
         """√(Σ s o²) of its own offsets."""
-        return (
-            0.0
-            if self.offset is None
-            else math.sqrt(float(self.offset @ self.weighted(self.offset)))
-        )
+        if self.offset is None:
+            return 0.0
+        return math.sqrt(float(self.offset @ self.weighted(self.offset)))
 
     @cached_property
     def column_norms(self) -> FloatArray:
@@ -450,7 +461,7 @@ class Agent(Site, Generic[P]):
         return self.centred.squared_norm(self.data.weights) or 1.0
 
     def first_model(self) -> FloatArray:
-        """0, or what the penalty allows nearest to it: where methods start."""
+        """The model at which methods start: 0, or the nearest one that the penalty allows."""
         problem: Any = self.problem
         first: FloatArray = np.zeros(self.design.shape[1], self.design.dtype)
         if self.design.intercept and self.statistics is not None:
@@ -465,20 +476,22 @@ class Agent(Site, Generic[P]):
 
     @property
     def known(self) -> SummaryStatistics:
-        """What all agreed on, once introduced."""
+        """The summary statistics, once introduced."""
         assert self.statistics is not None, "the agents have not introduced themselves yet"
         return self.statistics
 
     def weighted(self, v: FloatArray) -> FloatArray:
         """s∘v: one number per sample times its weight, in the precision of v."""
-        return (
-            v if self.data.weights is None else (v * self.data.weights).astype(v.dtype, copy=False)
-        )
+        if self.data.weights is None:
+            return v
+        return (v * self.data.weights).astype(v.dtype, copy=False)
 
     def summed(self, values: FloatArray) -> Any:
         """Σ s v, of one number per sample, in double precision."""
-        exact, weights = values.astype(float, copy=False), self.data.weights
-        return float(exact.sum()) if weights is None else float(np.dot(exact, weights))
+        exact = values.astype(float, copy=False)
+        if self.data.weights is None:
+            return float(exact.sum())
+        return float(np.dot(exact, self.data.weights))
 
     def random(self, round: int) -> np.random.Generator:
         """This agent's own random stream for that round: a function of (seed, agent, round)
@@ -492,17 +505,16 @@ class Agent(Site, Generic[P]):
         """
         if not self.secret:
             return self.random(round)
-        return np.random.default_rng(
-            [*np.frombuffer(self.secret, np.uint32).tolist(), 1 + self.index, round]
-        )
+        secret = np.frombuffer(self.secret, np.uint32).tolist()
+        return np.random.default_rng([*secret, 1 + self.index, round])
 
     def common_random(self, round: int) -> np.random.Generator:
         """The random stream that all agents share in that round, without a message."""
         return np.random.default_rng([self.seed, 0, round])
 
     def one_hot(self, value: float) -> FloatArray:
-        """A vector with one place per agent and `value` in mine: its `Sum` tells everybody
-        everybody's value.
+        """A vector with one place per agent, and `value` in this agent's place: in its `Sum`, every
+        agent receives the values of all.
         """
         places = np.zeros(self.count)
         places[self.index] = value

@@ -1,17 +1,17 @@
-"""The first conversation about a linear model: how much data there is, where to start, and in which
-unit gaps are told.
+"""The introduction for a linear model: agents compute the first sums together, from which follow
+the amount of data, the model at which methods start, and the null loss, by which gaps are divided.
 
-With an intercept, the unit is what the best constant loses and a model that knows every label does
-not (of a likelihood, half the null deviance over n); without one, what a model of zeros loses.
-Labels of a regression are lowered by that constant for the whole run: labels that are years then
-cost neither rounds nor digits. With offsets, the best constant is the best one beside them, and a
-loss that does not move with labels has it added to the offsets.
+With an intercept, the null loss is the loss of the intercept-only model less that of a model that
+knows every label (of a likelihood, half the null deviance over n); without one, the loss of a model
+of zeros. Labels of a regression are lowered by the null intercept for the whole run: labels that
+are years then cost neither rounds nor digits. With offsets, the intercept-only model includes them;
+if a loss does not move with labels, the null intercept is added to the offsets.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,63 +23,67 @@ from coterie.run.collectives import Protocol, Sum, alone
 from coterie.run.disclosure import discloses
 
 ROUNDING = 1e-10
-"""Below this share of all squares, those about the mean are taken for rounding errors: the columns
-are constant.
+"""Columns whose squares about the mean are less than this share of all squares are constant, up to
+rounding.
 """
 SEARCHES, PLACES = 3, 9
-"""How often, and at how many places at once, the best constant is looked for where no formula gives
-it.
-"""
+"""Where no formula gives the null intercept: the number of searches, and of candidates in each."""
 SURE = 30.0
-"""The largest constant that a search beside offsets begins at: classes are then as good as certain.
-"""
+"""The largest score at which a search with offsets begins: classes are then almost certain."""
 CLOSE = 1e-4
-"""Where a search beside offsets ends, as a share of the spread of the offsets: the rest is a
-straight line.
+"""The width at which a search with offsets ends, as a share of the spread of the offsets: the
+gradient is then a straight line.
 """
 EXACT = 1e-7
-"""The same where slopes jump, and no straight line is left."""
+"""The same for a gradient that jumps, and is no straight line."""
 AROUND = 0.05
-"""How close around the secant's root it looks next, as a share of what is left; the middle is
-always looked at, too.
+"""The distance of the next candidates from the secant's root, as a share of the width; the middle
+is always a candidate, too.
 """
 STEEPEST = 1e25
-"""Slopes that are larger are told as this: secure sums have no room for e to the offsets."""
+"""The largest gradient that an agent sends: secure sums have no room for e to the offsets."""
 SAME = 1e-14
 """Labels that differ by less than this share of themselves are one label."""
 LARGEST, SMALLEST = 2.0**95, 2.0**-43
-"""What secure sums can hold, over all parties together, and below what they lose digits."""
+"""Secure sums hold aggregates below the first number, and lose digits below the second."""
 BY_ROWS = ("samples", "users")
 FLOOR = 1e-3
-"""Where all labels are one, the unit is what a constant loses that is off by this share of it."""
+"""If all labels are equal, the null loss is that of an intercept which is off by this share."""
 
 
 def introduce(agent: Agent) -> Protocol[SummaryStatistics]:
-    """How much data there is, where methods start, the objective and its slope there, and the unit
-    of gaps.
+    """Compute the first sums with the other agents: the amount of data, the model at which methods
+    start, objective and gradient there, and the null loss.
     """
     if agent.secure_sums:
         _refuse_misfits(agent)
-    return (yield from (_by_features if agent.split == "features" else _by_samples)(agent))
+    if agent.split == "features":
+        return (yield from _by_features(agent))
+    return (yield from _by_samples(agent))
 
 
 def _refuse_misfits(agent: Agent) -> None:
-    """Refuse what secure sums cannot hold, before anything is said."""
-    largest, party = LARGEST / agent.count, agent.data.name
+    """Refuse numbers that secure sums cannot hold, before the agent sends a message."""
+    largest = LARGEST / agent.count
+    labels = 1.0
     with np.errstate(over="ignore"):
-        squares, labels = agent.column_squares, agent.label_norm**2 if agent.moves_labels else 1.0
-    if (bad := np.flatnonzero(~(squares < largest))).size:
-        column = int(bad[0]) if agent.data.columns is None else agent.data.columns[bad[0]]
+        squares = agent.column_squares
+        if agent.moves_labels:
+            labels = agent.label_norm**2
+    bad = np.flatnonzero(~(squares < largest))
+    if bad.size:
+        names = agent.data.columns
+        column = int(bad[0]) if names is None else names[bad[0]]
         raise InvalidData(
-            f"party {party!r}: column {column!r} is too large for secure sums: its squares add up "
-            f"to {largest:.0e} or "
-            "more. Rescale it at all parties, e.g. to thousands or millions."
+            f"party {agent.data.name!r}: column {column!r} is too large for secure sums: its "
+            f"squares add up to {largest:.0e} or more. Rescale it at all parties, e.g. to "
+            "thousands or millions."
         )
-    for what, size in (("labels", labels), ("weights", agent.weight)):
+    for name, size in (("labels", labels), ("weights", agent.weight)):
         if size and not SMALLEST <= size < largest:
+            extreme = "small" if size < SMALLEST else "large"
             raise InvalidData(
-                f"party {party!r}: the {what} are too {'small' if size < SMALLEST else 'large'} "
-                "for secure sums, which "
+                f"party {agent.data.name!r}: the {name} are too {extreme} for secure sums, which "
                 f"lose digits of sums below {SMALLEST:.0e} and hold none above {largest:.0e}. "
                 "Rescale them."
             )
@@ -120,32 +124,44 @@ def _refuse_misfits(agent: Agent) -> None:
 def _by_samples(agent: Agent) -> Protocol[SummaryStatistics]:
     if not agent.problem.intercept:
         events = _sum_of_labels(agent) if _has_events(agent) else 0.0
-        said = np.concatenate(
+        own = np.concatenate(
             [[agent.weight, events, 0.0, agent.conjugate_at_zero], agent.column_squares]
         )
-        message = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
-        sums, there = message[: len(said)], message[len(said) :]
+        message = yield Sum(np.concatenate([own, _at_start(agent, 0.0, 0.0)]))
+        sums, there = message[: len(own)], message[len(own) :]
         total, labels, conjugates = float(sums[0]), float(sums[1]), float(sums[3])
         constant, losses = 0.0, float(there[-3])
     else:
         ones = agent.weighted(np.ones(agent.data.n))
-        said = np.array(
+        own = np.array(
             [agent.weight, _sum_of_labels(agent), _at_zero(agent), agent.conjugate_at_zero]
         )
-        sums = yield Sum(
-            np.concatenate([said, agent.design.adjoint(ones)[:-1], agent.column_squares])
-        )
+        column_sums = agent.design.adjoint(ones)[:-1]
+        sums = yield Sum(np.concatenate([own, column_sums, agent.column_squares]))
         total, labels, losses, conjugates = map(float, sums[:4])
         constant = yield from best_constant(agent, total, labels / total)
         message = there = yield Sum(_at_start(agent, _start(agent, constant), constant))
-    known = total, losses, conjugates, constant
-    return shared_result(
-        message, _from_rows, agent, sums[4:], there, known, _counts(agent, total, labels)
-    )
+    totals = _Totals(total, losses, conjugates, constant, _counts(agent, total, labels))
+    return shared_result(message, _from_rows, agent, sums[4:], there, totals)
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """Sums over the rows of all agents, and numbers that follow from them."""
+
+    weight: float
+    """n, or the sum of the weights."""
+    losses: float
+    """Of a model of zeros."""
+    conjugates: float
+    """Σ s ℓ*(0)."""
+    constant: float
+    """The null intercept."""
+    counts: tuple[float, ...] | None
 
 
 def _has_events(agent: Agent) -> bool:
-    """Whether labels tell events: -1 and +1, or counts."""
+    """Whether labels are events: -1 and +1, or counts."""
     return _of_classes(agent.problem) or _of_counts(agent.problem)
 
 
@@ -164,7 +180,7 @@ def _sum_of_labels(agent: Agent) -> float:
 
 
 def _counts(agent: Agent, total: float, labels: float) -> tuple[float, ...] | None:
-    """The rows of both classes, or the events, from the sum of all weights and that of all
+    """The number of rows of each class, or of events, from the sum of all weights and that of all
     labels.
     """
     if not _has_events(agent):
@@ -175,63 +191,67 @@ def _counts(agent: Agent, total: float, labels: float) -> tuple[float, ...] | No
 
 
 def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
-    """Sums over its own rows where methods start: of slopes, their squares, losses, losses of the
-    best constant, and squares of labels about it.
+    """Sums over its own rows where methods start: the gradient, the squares of its addends, losses,
+    losses of the intercept-only model, and squares of labels about its intercept.
     """
-    here = agent.at_constant(start)
-    gradients, at_constant = (
-        here.gradients,
-        here.losses if constant == start else _value(agent, constant),
-    )
-    about = [
-        float(gradients @ agent.weighted(gradients)),
-        here.losses,
-        at_constant,
-        _squares(agent, start),
-    ]
-    return np.concatenate([here.adjoint, about])
+    local = agent.at_constant(start)
+    gradients = local.gradients
+    at_constant = local.losses
+    if constant != start:
+        at_constant = _value(agent, constant)
+    squares = float(gradients @ agent.weighted(gradients))
+    about = [squares, local.losses, at_constant, _squares(agent, start)]
+    return np.concatenate([local.adjoint, about])
 
 
 def _from_rows(
-    agent: Agent,
-    columns: FloatArray,
-    there: FloatArray,
-    known: tuple[float, float, float, float],
-    counts: tuple[float, ...] | None,
+    agent: Agent, columns: FloatArray, there: FloatArray, totals: _Totals
 ) -> SummaryStatistics:
-    """What follows from the sums over the rows: of columns and their squares, of slopes, and of
-    four numbers.
+    """The summary statistics, from sums over the rows of all agents.
+
+    columns  the sums of the columns, if there is an intercept, and of their squares
+    there    the sums at the model at which methods start, see `_at_start`
     """
-    total, losses, conjugates, constant = known
-    slope, (squares, at_start, at_constant, labels) = there[:-4], map(float, there[-4:])
-    lengths, centre, unit = columns[-agent.data.d :] if agent.data.d else np.empty(0), None, 1.0
+    total, constant = totals.weight, totals.constant
+    slope = there[:-4]
+    squares, at_start, at_constant, labels = map(float, there[-4:])
+    lengths = columns[-agent.data.d :] if agent.data.d else np.empty(0)
+    centre, unit = None, 1.0
     spread, about = float(lengths.sum()), lengths
     if agent.problem.intercept:
         # In the coordinates of `CentredDesign`: for constant columns the unit is that of their
         # values.
         centre = columns[: agent.data.d] / total
         left = spread - total * float(centre @ centre)
-        spread = left if left > ROUNDING * spread else spread
-        unit = math.sqrt(spread / (total * len(centre))) if len(centre) and spread else 1.0
+        if left > ROUNDING * spread:
+            spread = left
+        if len(centre) and spread:
+            unit = math.sqrt(spread / (total * len(centre)))
         slope = np.append(slope[:-1] - slope[-1] * centre, unit * slope[-1])
         about = lengths - total * centre**2
         about = np.where(about > ROUNDING * lengths, about, 0.0)
-    # A slope that vanishes by symmetry (centred columns) tells no length: at least a hundredth of
-    # its bound.
+    # A gradient that vanishes by symmetry (centred columns) gives no length: take at least a
+    # hundredth of its bound.
     slope_squared = max(float(slope @ slope), 1e-4 * spread * squares)
+    losses = at_constant if _has_offsets(agent) else totals.losses
     return replace(
         lengths_of_start(
-            agent, total, at_start + conjugates, squares, slope_squared, sum_of_inverses(about)
+            agent,
+            total,
+            at_start + totals.conjugates,
+            squares,
+            slope_squared,
+            sum_of_inverses(about),
         ),
-        gap_unit=_unit(agent, at_constant / total, -conjugates / total, constant),
-        primal_at_zero=(at_constant if _beside_offsets(agent) else losses) / total,
+        gap_unit=_null_loss(agent, at_constant / total, -totals.conjugates / total, constant),
+        primal_at_zero=losses / total,
         centre=centre,
         unit=unit,
         **_constants(agent, constant),
         label_scale=_label_scale(agent, labels / total, constant),
         lengths=lengths,
         slope=slope,
-        counts=counts,
+        counts=totals.counts,
     )
 
 
@@ -264,9 +284,10 @@ def _from_rows(
     most=lambda case: (0, 1),
 )
 def _by_features(agent: Agent) -> Protocol[SummaryStatistics]:
-    # ∇ℓ would tell everybody the labels; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n tells a length without them.
+    # ∇ℓ would disclose the labels to all parties; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n gives a length without
+    # them.
     lengths = agent.design.squared_lengths()[: agent.data.d]
-    # Without an intercept nothing else that is told depends on how many rows each class has.
+    # Without an intercept no other message depends on the number of rows of each class.
     counted = _has_events(agent) and agent.problem.intercept
     mine: FloatArray = np.zeros(6)
     own_labels, constant = 0.0, 0.0
@@ -274,25 +295,26 @@ def _by_features(agent: Agent) -> Protocol[SummaryStatistics]:
         mine, constant = _of_labels(agent)
         own_labels = _sum_of_labels(agent)
     labels = [own_labels] if counted else []
-    sums = yield Sum(
-        np.concatenate([mine, [lengths.sum(dtype=float), sum_of_inverses(lengths)], labels])
-    )
-    total, at_start, squares, gap_unit, at_zero, label_scale, spread, inverses = map(
-        float, sums[:8]
-    )
+    of_columns = [lengths.sum(dtype=float), sum_of_inverses(lengths)]
+    sums = yield Sum(np.concatenate([mine, of_columns, labels]))
+    total, at_start, squares, gap_unit, at_zero, label_scale = map(float, sums[:6])
+    spread, inverses = map(float, sums[6:8])
+    counts = None
+    if counted:
+        counts = _counts(agent, total, float(sums[8]))
     return replace(
         lengths_of_start(agent, total, at_start, squares, squares * spread, inverses),
         gap_unit=gap_unit,
         primal_at_zero=at_zero,
         **_constants(agent, constant),
         label_scale=label_scale,
-        counts=_counts(agent, total, float(sums[8])) if counted else None,
+        counts=counts,
     )
 
 
 def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
-    """What the agent with the labels says of them, and the best constant, which it keeps to
-    itself.
+    """The numbers about its labels that the agent with the labels sends, and the null intercept,
+    which it keeps.
     """
     y, ones = agent.exact_labels, agent.weighted(np.ones(agent.data.n))
     total = float(ones.sum())
@@ -301,12 +323,13 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
         constant = alone(best_constant(agent, total, float(ones @ y) / total))
     start = _start(agent, constant)
     gradients = agent.loss.gradient(np.full(len(y), start), y)
-    unit = _unit(agent, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
+    null, saturated = _value(agent, constant) / total, -agent.conjugate_at_zero / total
+    unit = _null_loss(agent, null, saturated, constant)
     scale = _label_scale(agent, _squares(agent, start) / total, constant)
     squares = float(gradients @ agent.weighted(gradients))
-    at_zero = _value(agent, constant if _beside_offsets(agent) else 0.0) / total
-    said = [total, _value(agent, start) + agent.conjugate_at_zero, squares, unit, at_zero, scale]
-    return np.array(said), constant
+    at_start = _value(agent, start) + agent.conjugate_at_zero
+    at_zero = _value(agent, constant if _has_offsets(agent) else 0.0) / total
+    return np.array([total, at_start, squares, unit, at_zero, scale]), constant
 
 
 @discloses(
@@ -318,20 +341,20 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     most=lambda case: (1 + SEARCHES, 1 + SEARCHES * PLACES),
 )
 def best_constant(agent: Agent, total: float, mean: float) -> Protocol[float]:
-    """The constant score with the least loss, or near it: by a formula, or by looking closer and
-    closer.
+    """The null intercept: the constant score with the least loss, or one near it, by a formula or
+    by a search.
     """
     loss = agent.problem.loss
     known = loss.constant(mean)
-    if _beside_offsets(agent):
-        return (yield from _beside(agent, total, min(max(known or 0.0, -SURE), SURE)))
+    if _has_offsets(agent):
+        first = min(max(known or 0.0, -SURE), SURE)
+        return (yield from _with_offsets(agent, total, first))
     if known is not None:
         return known
     deviations = agent.exact_labels - mean
     squares = yield Sum(np.array([float(deviations @ agent.weighted(deviations))]))
-    # |quantile − mean| ≤ deviation · √odds; the slopes at the ends of the domain are the odds.
-    # Where they say nothing, because the loss has no such slopes, √n deviations reach as far as the
-    # labels do.
+    # |quantile − mean| ≤ deviation · √odds; the gradients at the ends of the domain are the odds.
+    # If the loss has no such gradients, √n deviations reach as far as the labels do.
     lower, upper = sorted(abs(float(side[0])) for side in loss.domain(np.zeros(1)))
     odds = upper / lower if lower > 0 and math.isfinite(upper) else total
     width = 2.0 * math.sqrt(float(squares[0]) / total * odds)
@@ -343,7 +366,7 @@ def best_constant(agent: Agent, total: float, mean: float) -> Protocol[float]:
 
 
 def _is_searched(loss: Any) -> bool:
-    """Whether no formula gives the best constant."""
+    """Whether no formula gives the null intercept."""
     return loss.constant(0.0) is None
 
 
@@ -353,56 +376,105 @@ def _is_searched(loss: Any) -> bool:
     applies=lambda case: case.intercept and _of_offsets(case.problem),
     most=lambda case: (20, 52),
 )
-def _beside(agent: Agent, total: float, constant: float) -> Protocol[float]:
-    """The root of Σ s ℓ'(c + o), which grows with c: between two places that come closer and
-    closer.
+def _with_offsets(agent: Agent, total: float, constant: float) -> Protocol[float]:
+    """The root c of Σ s ℓ'(c + o), which grows with c, between two places that come closer.
 
-    Where all offsets are their mean m, it is the constant less m; no offset is farther from m than
-    √n deviations. Few places are looked at, because every slope that is told counts.
+    If all offsets equal their mean m, the root is the constant less m; no offset is farther from m
+    than √n deviations. Few places are tried, because every gradient that an agent sends discloses
+    something.
     """
     offset = np.empty(0) if agent.offset is None else agent.offset
-    mean = float((yield Sum(np.array([float(agent.weighted(offset).sum())])))[0]) / total
-    squares = float(
-        (yield Sum(np.array([float((offset - mean) @ agent.weighted(offset - mean))])))[0]
-    )
-    scale, smooth = 1.0 + math.sqrt(squares / total), agent.problem.loss.smooth
-    # The least and the largest place known to be left and right of the root, with the slopes there.
-    low, high = (-math.inf, 0.0), (math.inf, 0.0)
-    places = constant - mean + 2.0 * scale * np.array([-1.0, 0.0, 1.0])
+    sums = yield Sum(np.array([float(agent.weighted(offset).sum())]))
+    mean = float(sums[0]) / total
+    deviations = offset - mean
+    sums = yield Sum(np.array([float(deviations @ agent.weighted(deviations))]))
+    scale = 1.0 + math.sqrt(float(sums[0]) / total)
+    smooth = agent.problem.loss.smooth
+    bracket = _Bracket(constant - mean)
+    places = bracket.first + 2.0 * scale * np.array([-1.0, 0.0, 1.0])
     farthest = 4.0 * scale * math.sqrt(max(total, 1.0))
     while True:
-        gradients = yield Sum(np.array([_slope(agent, place) for place in places]))
-        for place, slope in zip(places.tolist(), gradients.tolist(), strict=True):
-            low, high = ((place, slope), high) if slope <= 0.0 and place > low[0] else (low, high)
-            high = (place, slope) if slope > 0.0 and place < high[0] else high
-        width = high[0] - low[0]
-        if math.isinf(width):
-            # On one side of the root: go on to the other, farther each time.
-            end, way = (low[0], 1.0) if math.isinf(high[0]) else (high[0], -1.0)
-            reach = 8.0 * abs(end - (constant - mean))
-            if reach > 8.0 * farthest:
-                return end
-            places = end + way * reach * np.array([0.25, 1.0])
+        gradients = yield Sum(np.array([_gradient(agent, place) for place in places]))
+        bracket = bracket.narrowed(places, gradients)
+        if math.isinf(bracket.width):
+            if bracket.reach > 8.0 * farthest:
+                return bracket.end
+            places = bracket.farther()
             continue
-        share = -low[1] / (high[1] - low[1])
-        if width <= max((CLOSE if smooth else EXACT) * scale, SAME * abs(low[0])):
-            return low[0] + share * width
+        close = (CLOSE if smooth else EXACT) * scale
+        if bracket.width <= max(close, SAME * abs(bracket.low)):
+            return bracket.low + bracket.share * bracket.width
+        places = bracket.between(scale, smooth)
+
+
+@dataclass(frozen=True)
+class _Bracket:
+    """The largest place known to be left of a root, and the least one right of it, with the
+    gradients there.
+    """
+
+    first: float
+    """The place at which the search began."""
+    low: float = -math.inf
+    below: float = 0.0
+    """The gradient at `low`."""
+    high: float = math.inf
+    above: float = 0.0
+    """The gradient at `high`."""
+
+    def narrowed(self, places: Any, gradients: FloatArray) -> _Bracket:
+        """The bracket after these gradients at these places are known."""
+        found = self
+        for place, gradient in zip(places.tolist(), gradients.tolist(), strict=True):
+            if gradient <= 0.0 and place > found.low:
+                found = replace(found, low=place, below=gradient)
+            if gradient > 0.0 and place < found.high:
+                found = replace(found, high=place, above=gradient)
+        return found
+
+    @property
+    def width(self) -> float:
+        """The distance of both places."""
+        return self.high - self.low
+
+    @property
+    def end(self) -> float:
+        """The place that is known, if only one side of the root is."""
+        return self.low if math.isinf(self.high) else self.high
+
+    @property
+    def reach(self) -> float:
+        """How far to search next on the other side: farther each time."""
+        return 8.0 * abs(self.end - self.first)
+
+    def farther(self) -> Any:
+        """The next places on the other side of the root."""
+        way = 1.0 if math.isinf(self.high) else -1.0
+        return self.end + way * self.reach * np.array([0.25, 1.0])
+
+    @property
+    def share(self) -> float:
+        """The root of the secant, as a share of the width."""
+        return -self.below / (self.above - self.below)
+
+    def between(self, scale: float, smooth: bool) -> Any:
+        """The next places inside: around the root of the secant, if the gradient does not jump."""
         shares = np.array([0.25, 0.5, 0.75])
         if smooth:
-            near = min(AROUND, AROUND * width / scale)
-            shares = np.clip([share - near, share + near, 0.5], 0.0, 1.0)
-        places = low[0] + shares * width
+            near = min(AROUND, AROUND * self.width / scale)
+            shares = np.clip([self.share - near, self.share + near, 0.5], 0.0, 1.0)
+        return self.low + shares * self.width
 
 
-def _slope(agent: Agent, constant: float) -> float:
+def _gradient(agent: Agent, constant: float) -> float:
     """Σ s ℓ' of its own rows where every score is that constant."""
     y = agent.exact_labels
     gradients = agent.weighted(agent.loss.gradient(np.full(len(y), constant), y))
     return float(np.clip(gradients.sum(), -STEEPEST, STEEPEST))
 
 
-def _beside_offsets(agent: Agent) -> bool:
-    """Whether a constant has to be found beside offsets."""
+def _has_offsets(agent: Agent) -> bool:
+    """Whether the null intercept must be searched for with offsets."""
     return agent.problem.intercept and _of_offsets(agent.problem)
 
 
@@ -417,52 +489,64 @@ def _value(agent: Agent, constant: float) -> float:
 
 
 def _at_zero(agent: Agent) -> float:
-    """Σ s ℓ of a model of zeros; beside offsets that may be more than a number holds, and the best
-    constant is told.
+    """Σ s ℓ of a model of zeros. With offsets it may be more than a number holds: the agent then
+    sends 0, and later the loss of the intercept-only model.
     """
-    return 0.0 if _beside_offsets(agent) else _value(agent, 0.0)
+    return 0.0 if _has_offsets(agent) else _value(agent, 0.0)
 
 
 def _squares(agent: Agent, constant: float) -> float:
     """Σ s (y − constant)², or of offsets: Σ s (o + constant)²."""
-    deviations = agent.exact_labels - constant if agent.offset is None else agent.offset + constant
+    if agent.offset is None:
+        deviations = agent.exact_labels - constant
+    else:
+        deviations = agent.offset + constant
     return float(deviations @ agent.weighted(deviations))
 
 
-def _unit(agent: Agent, null: float, saturated: float, constant: float) -> float:
-    """Of a likelihood, half the null deviance over n; with a floor where all labels are one and it
-    is rounding.
+def _null_loss(agent: Agent, null: float, saturated: float, constant: float) -> float:
+    """The null loss, from the losses of both models: of a likelihood, half the null deviance over
+    n. If all labels are equal, the difference is rounding, and a small loss replaces it.
     """
-    unit, loss = null - saturated, agent.problem.loss
-    if not agent.moves_labels:
-        if unit > SAME * (abs(null) + abs(saturated)):
-            return unit
-        # A mean that is off by the share δ is a score that is off by δ, and loses ½ δ² ℓ''.
-        score = np.array([constant])
-        bend = loss.curvature(score, loss.response(score)) if loss.steep else np.zeros(1)
-        return 0.5 * FLOOR**2 * float(bend[0]) or 1.0
-    rounding, floor = (
-        float(loss.each(np.array([share * abs(constant)]), np.zeros(1))[0])
-        for share in (SAME, FLOOR)
-    )
-    return unit if unit > rounding else floor or 1.0
+    loss = agent.problem.loss
+    difference = null - saturated
+    if agent.moves_labels:
+        if difference > _loss_off_by(agent, SAME * abs(constant)):
+            return difference
+        return _loss_off_by(agent, FLOOR * abs(constant)) or 1.0
+    if difference > SAME * (abs(null) + abs(saturated)):
+        return difference
+    if not loss.steep:
+        return 1.0
+    # A mean that is off by the share δ is a score that is off by δ, and loses ½ δ² ℓ''.
+    score = np.array([constant])
+    hessian = loss.curvature(score, loss.response(score))
+    return 0.5 * FLOOR**2 * float(hessian[0]) or 1.0
+
+
+def _loss_off_by(agent: Agent, distance: float) -> float:
+    """The loss of a score at this distance from its label."""
+    return float(agent.problem.loss.each(np.array([distance]), np.zeros(1))[0])
 
 
 def _label_scale(agent: Agent, mean_square: float, constant: float) -> float:
+    """The root of the mean squared distance of labels from the null intercept, or of offsets."""
     if agent.moves_labels:
         return math.sqrt(mean_square) or abs(constant) or 1.0
-    return max(1.0, math.sqrt(mean_square)) if agent.problem.offset else 1.0
+    if agent.problem.offset:
+        return max(1.0, math.sqrt(mean_square))
+    return 1.0
 
 
 def _start(agent: Agent, constant: float) -> float:
-    """The score at which methods start, beside an intercept."""
+    """The score at which methods start, if there is an intercept."""
     starts = agent.moves_labels or agent.problem.loss.steep or agent.problem.offset
     return constant if starts else 0.0
 
 
 def _constants(agent: Agent, constant: float) -> dict[str, Any]:
-    """The best constant is taken off labels, or added to offsets; else, for a steep loss, it is
-    where methods start.
+    """The use of the null intercept: it is subtracted from labels, or added to offsets; else, for a
+    steep loss, methods start at it.
     """
     if agent.moves_labels or agent.problem.offset:
         return {"shift": constant}
@@ -477,7 +561,7 @@ def lengths_of_start(
     slope_squared: float,
     inverses: float,
 ) -> SummaryStatistics:
-    """The lengths; what depends on labels alone is filled in by the caller."""
+    """The lengths; the caller adds the numbers that depend on labels alone."""
     steepness = math.sqrt(slope_squared) / total
     at_start = agent.problem.primal(losses, total, 0.0)
     reach = at_start / steepness if steepness > 0 else 0.0
@@ -496,7 +580,7 @@ def sum_of_inverses(lengths: FloatArray) -> float:
     return float((1.0 / kept).sum())
 
 
-OF_CONSTANTS = (best_constant, _beside)
+OF_CONSTANTS = (best_constant, _with_offsets)
 OF_ROWS = (_by_samples, *OF_CONSTANTS)
 PROTOCOLS = (*OF_ROWS, _by_features)
-"""All that sends something in an introduction."""
+"""The protocols of introductions."""
