@@ -254,7 +254,9 @@ def test_columns_of_other_parties_are_told_only_where_a_policy_says_so(tmp_path)
 def test_the_command_with_a_party(tmp_path):
     write_parts(tmp_path)
     party = str(tmp_path / "ada" / "party.toml")
-    assert "nobody has agreed yet" in str(SHELL.invoke(app, ["describe", party]).exception)
+    assert "you have not approved this version" in str(
+        SHELL.invoke(app, ["describe", party]).exception
+    )
     own, study = load_party(party)
     complete = FRAME.drop(columns=["name", "city", "dose"])
     complete.to_csv(own.data, index=False)

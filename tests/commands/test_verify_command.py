@@ -78,10 +78,10 @@ def forge(folder, to, model=None, **changes):
 def test_what_was_compared_is_printed(folder):
     ended = verified(folder)
     assert ended.exit_code == 0
-    assert "Compared the data of 2 parties, 60 rows" in said(ended)
+    assert "Compared: the data of 2 parties, 60 rows" in said(ended)
     assert "the classes no, yes, in this order" in said(ended)
     assert "the names of 3 columns" in said(ended)
-    assert "Unchecked how the model was found" in said(ended)
+    assert "Unchecked: how the model was found" in said(ended)
     told = json.loads(verified(folder, "answer", ("north.csv", "south.csv"), "--json").output)
     assert told["holds"]
     assert told["compared"]

@@ -242,7 +242,7 @@ def test_commands(tmp_path):
     assert set(json.loads(ran.output)["columns"]) == {"y", "probability -1.0", "probability 1.0"}
     (tmp_path / "ada" / "consent.json").unlink()
     refused = SHELL.invoke(app, ["evaluate", party])
-    assert "nobody has agreed yet" in str(refused.exception)
+    assert "you have not approved this version" in str(refused.exception)
     assert SHELL.invoke(app, ["evaluate", party, new, new]).exit_code == 2
     assert (
         SHELL.invoke(app, ["evaluate", str(tmp_path / "ada" / "result" / "model.npz")]).exit_code

@@ -14,39 +14,52 @@ import typer
 import coterie as co
 from coterie.commands.exit_codes import BUG
 from coterie.commands.options import Config, Json, Raw, Without
-from coterie.commands.output import console, print_json, show_model, summary
+from coterie.commands.output import (
+    chosen_in,
+    console,
+    print_json,
+    show_model,
+    show_status,
+    show_text,
+    show_value,
+    summary,
+)
 from coterie.errors import InvalidInput, count
 from coterie.run.statuses import Status
 
 EXAMPLE = "Example: coterie agent party.toml"
+STOPPED = "stopped by hand; start again to continue from the newest checkpoint"
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Your party.toml. Several files, or a folder of them, start a rehearsal on this "
+        "machine."
+    ),
+]
+NewRows = Annotated[
+    Path | None,
+    typer.Option(help="Data to predict, with all parties' parts of the model. Nothing is fitted."),
+]
+Predictions = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Output CSV file for --predict.")
+]
+Show = Annotated[
+    bool,
+    typer.Option("--show", help="Show what your party would send, and to which party, and exit."),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Agree to what your party would send, without a question.")
+]
 
 
 def agent(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            help=(
-                "Your party.toml. Several files, or a folder of them, start a rehearsal on this "
-                "machine."
-            )
-        ),
-    ],
-    predict: Annotated[
-        Path | None,
-        typer.Option(
-            help="Data to predict, with all parties' parts of the model. Nothing is fitted."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output CSV file for --predict.")
-    ] = None,
+    files: Files,
+    predict: NewRows = None,
+    output: Predictions = None,
     raw: Raw = False,
-    show: Annotated[
-        bool, typer.Option("--show", help="Show what would be sent, and to whom, and exit.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Agree to what would be sent, without a question.")
-    ] = False,
+    show: Show = False,
+    yes: Yes = False,
     without: Without = None,
     as_json: Json = False,
     config: Config = None,
@@ -55,32 +68,34 @@ def agent(
     of the model.
     """
     found = party_files(files)
-    if len(found) > 1 and predict is not None:
+    gone = without or []
+    rehearses = len(found) > 1
+    if rehearses and predict is not None:
         raise InvalidInput(
             "predict with one party.toml at each party: `coterie agent party.toml --predict "
             "new.csv`."
         )
     if show:
-        _show_pages(found, as_json, without or [])
-        return
-    if len(found) > 1:
-        raise typer.Exit(rehearsal(found, as_json, without=without or []))
-    if predict is not None:
+        _show_pages(found, as_json, gone)
+    elif rehearses:
+        raise typer.Exit(rehearsal(found, as_json, without=gone))
+    elif predict is not None:
         from coterie.commands.predict import Wanted, predict_with_parties
 
         wanted = Wanted(predict, output, raw=raw, as_json=as_json)
-        predict_with_parties(found[0], wanted, without=without or [])
-        return
-    raise typer.Exit(_fit(found[0], as_json, yes, without or []))
+        predict_with_parties(found[0], wanted, without=gone)
+    else:
+        raise typer.Exit(_fit(found[0], as_json, yes, gone))
 
 
 def party_files(files: list[Path]) -> list[Path]:
-    """These files, and for each folder the party.toml in its folders."""
-    found = [
-        party
-        for file in files
-        for party in (sorted(file.glob("*/party.toml")) if file.is_dir() else [file])
-    ]
+    """List these files, and for each folder the party.toml in its folders."""
+    found: list[Path] = []
+    for file in files:
+        if file.is_dir():
+            found += sorted(file.glob("*/party.toml"))
+        else:
+            found.append(file)
     if not found:
         raise InvalidInput(
             f"there is no */party.toml in {files[0]}; `coterie provision --example` makes some."
@@ -94,7 +109,7 @@ def is_of_party(file: Path) -> bool:
 
 
 def saying(party: str) -> Callable[[str], None]:
-    """Prints what goes on at that party."""
+    """Make a function that prints the progress of this party on standard error."""
     err = console(stderr=True)
 
     def say(text: str) -> None:
@@ -105,7 +120,7 @@ def saying(party: str) -> Callable[[str], None]:
 
 
 def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
-    """What each of these parties would send; nothing is sent."""
+    """Show what each of these parties would send; nothing is sent."""
     from coterie.study.disclosure import disclosure
     from coterie.study.party import read_own
     from coterie.study.study import load_party
@@ -117,90 +132,104 @@ def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
         pages.append({"party": own.party, "run_id": study.run_id, "disclosure": page})
         if not as_json:
             console().print(page + "\n", markup=False)
-    if as_json:
-        print_json(pages[0] if len(pages) == 1 else {"parties": pages})
+    if not as_json:
+        return
+    if len(pages) == 1:
+        print_json(pages[0])
+    else:
+        print_json({"parties": pages})
 
 
 def _fit(file: Path, as_json: bool, yes: bool, without: list[str]) -> int:
+    """Fit together with the other parties, print what came of it, and return the exit code."""
     from coterie.study.party import fit_together
     from coterie.study.study import load_party
 
     own, study = load_party(file, without)
+    say = saying(own.party)
     table = ask_for_consent(file, own, study, yes, show=not as_json)
     stop_wished = _stop_wished(study, own.party)
     try:
-        result = fit_together(
-            own, study, table=table, say=saying(own.party), stop_wished=stop_wished
-        )
+        result = fit_together(own, study, table=table, say=say, stop_wished=stop_wished)
     except KeyboardInterrupt:
-        reason, code = (
-            "stopped by hand; start again to continue from the newest checkpoint",
-            Status.INTERRUPTED,
-        )
-        saying(own.party)(reason)
-        if as_json:
-            print_json(
-                {
-                    "error": reason,
-                    "name": code.value,
-                    "exit_code": code.exit_code,
-                    "party": own.party,
-                }
-            )
-        return code.exit_code
+        say(STOPPED)
+        return _interrupted(own.party, as_json)
     cost = _cost(file, result, without)
-    output = own.output if result.folder is None else result.folder
-    path = None if study.path is None or result.error else co.Path.load(output / "path")
-    saved = output / "inference.json"
-    inference = (
-        co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
-    )
+    output = result.folder or own.output
+    path = _path_in(output, study, result)
+    inference = _inference_in(output, study)
     if as_json:
-        told = {
-            **summary(result),
-            **_told(path, inference),
-            **({} if cost is None else {"cost": cost}),
-        }
-        print_json({**told, "party": own.party, "output": str(output)})
+        numbers = {**summary(result), **_more_numbers(path, inference)}
+        if cost is not None:
+            numbers["cost"] = cost
+        print_json({**numbers, "party": own.party, "output": str(output)})
         return result.status.exit_code
-    for one in filter(None, (path, inference)):
-        console().print(str(one), markup=False, soft_wrap=True)
+    if path is not None:
+        show_text(str(path))
+    if inference is not None:
+        show_text(str(inference))
     _show(result, output)
     if cost is not None:
-        console().print(cost, markup=False, soft_wrap=True)
+        show_text(cost)
     return result.status.exit_code
 
 
-def _told(path: co.Path | None, inference: co.Inference | None) -> dict[str, Any]:
-    """What belongs to a fit, under names that do not change."""
-    told: dict[str, Any] = {} if inference is None else inference.summary()
+def _interrupted(party: str, as_json: bool) -> int:
+    """Print that Ctrl-C ended the run of this party, and return the exit code."""
+    status = Status.INTERRUPTED
+    if as_json:
+        answer = {"error": STOPPED, "name": status.value, "exit_code": status.exit_code}
+        print_json({**answer, "party": party})
+    return status.exit_code
+
+
+def _path_in(output: Path, study: Any, result: co.Result) -> co.Path | None:
+    """Load the path that the study fitted, if it asks for one."""
+    if study.path is None or result.error is not None:
+        return None
+    return co.Path.load(output / "path")
+
+
+def _inference_in(output: Path, study: Any) -> co.Inference | None:
+    """Load the standard errors that the study computed, if it asks for some."""
+    saved = output / "inference.json"
+    if study.inference is None or not saved.is_file():
+        return None
+    return co.Inference.load(saved)
+
+
+def _more_numbers(path: co.Path | None, inference: co.Inference | None) -> dict[str, Any]:
+    """Collect the numbers of a path and of standard errors under names that do not change."""
+    numbers: dict[str, Any] = {}
+    if inference is not None:
+        numbers |= inference.summary()
     if path is not None:
-        told |= {path.knob: path.chosen_strength, "rule": path.rule, "path": path.table()}
-        told["path_total"] = vars(path.total)
-    return told
+        numbers |= chosen_in(path)
+        numbers["path_total"] = vars(path.total)
+    return numbers
 
 
 def _cost(file: Path, result: co.Result, without: list[str]) -> str | None:
-    """What it costs that parties were left out."""
+    """Describe how much worse the model is without the parties that were left out."""
     if not without:
         return None
     from coterie.study.departure import cost_of_refit
     from coterie.study.study import load_party
 
-    return cost_of_refit(load_party(file)[0].output, result, without)
+    own, _ = load_party(file)
+    return cost_of_refit(own.output, result, without)
 
 
 def ask_for_consent(
     file: Path, own: Any, study: Any, yes: bool, *, show: bool, table: co.Table | None = None
 ) -> co.Table:
-    """Go on if somebody here agreed to what is sent in this study, now or before; the party's
-    data.
-    """
+    """Read the party's data, and go on only if the party agrees to what it would send."""
     from coterie.study.consent import ask_once
     from coterie.study.disclosure import disclosure
     from coterie.study.party import read_own
 
-    table = read_own(own, study) if table is None else table
+    if table is None:
+        table = read_own(own, study)
     page = disclosure(study, own.party, table)
     if show:
         console().print(page + "\n", markup=False)
@@ -211,9 +240,8 @@ def ask_for_consent(
 def _agrees(file: Path) -> bool:
     if not sys.stdin.isatty():
         raise InvalidInput(
-            "nobody has agreed yet to what is sent in this version of the study, and nobody is "
-            "here to be asked. Read "
-            f"the page with `coterie agent {file} --show`, then start with --yes."
+            "you have not approved this version of the study, and there is no terminal to ask on. "
+            f"Read the page with `coterie agent {file} --show`, then start with --yes."
         )
     return typer.confirm("Agree to send this?")
 
@@ -234,77 +262,91 @@ def rehearsal(
         err.print(_line(party, line), markup=False, soft_wrap=True)
 
     found, cause = rehearse(files, command, say, without, options)
-    code = 0 if cause is None else int(found[cause]["exit_code"])
-    code = BUG if code < 0 else code  # killed by a signal
+    code = 0
+    if cause is not None:
+        code = int(found[cause]["exit_code"])
+    if code < 0:  # a signal killed the process
+        code = BUG
     if as_json:
         print_json({"parties": found, "exit_code": code})
         return code
-    out = console()
-    for party, one in found.items():
-        out.print(f"[bold]{party}[/bold] ", end=" ")
-        out.print(_end(one), markup=False, soft_wrap=True)
+    for party, answer in found.items():
+        show_value(party, _end(answer))
     return code
 
 
-def _end(one: dict[str, Any]) -> str:
-    """How a party's process ended, in a sentence or two."""
-    if "holds" in one:
-        signed = f" Signed by {', '.join(one['signed_by'])}." if one["signed_by"] else ""
-        if not one["holds"]:
-            return f"does not hold: {'; '.join(one['objections'])}."
-        return f"holds: {one['proves']}{signed}\n  {one['about']}"
-    if "probabilities" in one:
-        return f"{one['about']}, {len(one['columns'])} columns, {_from_here(one['output'])}"
-    if "row_totals" in one:
-        return f"{one['about']}, {_from_here(one['output'])}"
-    if "scores" in one:
-        return one["headline"] or "The scores are at the party with the labels."
-    if "proves" in one:
-        size = co.progress.format_bits(one.get("path_total", one["total"])["bits"])
-        knob = next((name for name in ("strength", "radius") if name in one), None)
-        chosen = "" if knob is None else f"{knob} {one[knob]:.5g} chosen, "
-        spent = (
-            f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, "
-            f"{_from_here(one['output'])}"
-        )
-        cost = f"\n  {one['cost']}" if "cost" in one else ""
-        why = f" ({one['error']})" if one.get("error") else ""
-        return f"{one['status']}{why}: {one['proves']}\n  {one['problem']}\n  {spent}{cost}"
-    return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
+def _end(answer: dict[str, Any]) -> str:
+    """Describe how a party's process ended, from the JSON object that it printed."""
+    if "holds" in answer:
+        return _end_of_verify(answer)
+    if "probabilities" in answer:
+        columns = count(len(answer["columns"]), "column")
+        return f"{answer['about']}, {columns}, {_relative(answer['output'])}"
+    if "row_totals" in answer:
+        return f"{answer['about']}, {_relative(answer['output'])}"
+    if "scores" in answer:
+        return answer["headline"] or "The scores are at the party with the labels."
+    if "proves" in answer:
+        return _end_of_fit(answer)
+    return f"exit code {answer['exit_code']}: {answer.get('error', 'see above')}"
+
+
+def _end_of_verify(answer: dict[str, Any]) -> str:
+    if not answer["holds"]:
+        return f"does not hold: {'; '.join(answer['objections'])}."
+    signed = ""
+    if answer["signed_by"]:
+        signed = f" Signed by {', '.join(answer['signed_by'])}."
+    return f"holds. {answer['proves']}{signed}\n  {answer['about']}"
+
+
+def _end_of_fit(answer: dict[str, Any]) -> str:
+    status = answer["status"]
+    if answer.get("error"):
+        status = f"{status} ({answer['error']})"
+    total = answer.get("path_total", answer["total"])
+    sent = f"{co.progress.format_bits(total['bits'])} sent by all parties"
+    spent = [count(answer["rounds"], "round"), sent, _relative(answer["output"])]
+    for knob in ("strength", "radius"):
+        if knob in answer:
+            spent.insert(0, f"{knob} {answer[knob]:.5g} chosen")
+    lines = [f"{status}. {answer['proves']}", answer["problem"], ", ".join(spent)]
+    if "cost" in answer:
+        lines.append(answer["cost"])
+    return "\n  ".join(lines)
 
 
 def _line(party: str, line: str) -> str:
-    return line if line.startswith(f"{party}:") else f"{party}: {line}"
+    if line.startswith(f"{party}:"):
+        return line
+    return f"{party}: {line}"
 
 
-def _from_here(path: str) -> str:
-    """A path as one would type it: relative if it is below this folder."""
+def _relative(path: str) -> str:
+    """Write a path relative to this folder, if it is below this folder."""
     place = Path(path).resolve()
-    return str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else path
+    if place.is_relative_to(Path.cwd()):
+        return str(place.relative_to(Path.cwd()))
+    return path
 
 
 def _show(result: co.Result, output: Path) -> None:
-    out = console()
-    colour = "green" if result.status.success else "yellow"
-    out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
+    show_status(result)
     if result.error is not None:
-        out.print(str(result.error), markup=False)
+        show_text(str(result.error))
     for warning in result.warnings:
-        out.print(warning, markup=False)
+        show_text(warning)
     show_model(result)
-    out.print(f"[bold]Certificate[/bold]  {result.certificate.proves}")
+    show_value("Certificate", result.certificate.proves)
     sent = co.progress.format_bits(result.bill.total.bits)
-    out.print(
-        f"[bold]Bill[/bold]  {count(result.rounds, 'round')}, {sent} sent by all parties together"
-    )
-    out.print(
-        f"[bold]Here[/bold]  {len(result.model.coef_)} coefficients in {output}", soft_wrap=True
-    )
+    show_value("Bill", f"{count(result.rounds, 'round')}, {sent} sent by all parties together")
+    show_value("Written", f"{count(len(result.model.coef_), 'coefficient')} in {output}")
 
 
 def _stop_wished(study: Any, party: str) -> Callable[[], bool]:
-    """At the first party, Ctrl-C asks all to stop after a round with the best model so far;
-    elsewhere it is leaving.
+    """Let Ctrl-C at the first party stop all parties after a round, with the best model so far.
+
+    At every other party, Ctrl-C ends the process, and the others lose that party.
     """
     pressed = threading.Event()
     if study.index(party):

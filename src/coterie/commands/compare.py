@@ -5,48 +5,46 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table as RichTable
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.options import Config, Figures, Json, known
-from coterie.commands.output import console, print_json, show_model, summary
+from coterie.commands.options import Config, Figures, FitFolder, Json, known
+from coterie.commands.output import console, print_json, show_model, show_report, summary
 from coterie.commands.question import Question, taking_question
 from coterie.commands.shell_words import in_shell_words
 from coterie.errors import InvalidProblem
 
-FLAGS = {
-    name: f"--{name}" for name in ("intercept", "loss", "penalty", "method", "network", "split")
-}
+ADVISED = ("intercept", "loss", "penalty", "method", "network", "split")
+FLAGS = {name: f"--{name}" for name in ADVISED}
 """The options that a method's refusal may advise."""
 TIMINGS = "timings.json"
 EXAMPLE = (
     "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton "
     "-m proximal-2"
 )
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        "-m",
+        help=f"{known(names_in('methods'))}. Can be repeated (default: all that apply).",
+    ),
+]
+Turns = Annotated[
+    int, typer.Option(min=1, help="Runs of each method; the times shown are of the median run.")
+]
 
 
 @taking_question()
 def compare(
     question: Question,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            "-m",
-            help=f"{known(names_in('methods'))}. Can be repeated (default: all that apply).",
-        ),
-    ] = None,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Output folder for models, certificates and report."),
-    ] = Path("coterie-compare"),
-    turns: Annotated[
-        int, typer.Option(min=1, help="Runs of each method, for a median of the times.")
-    ] = 3,
+    method: Methods = None,
+    output: FitFolder = Path("coterie-compare"),
+    turns: Turns = 3,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
@@ -60,21 +58,25 @@ def compare(
     wanted = dict.fromkeys(method or able)
     refused = _warm_up(question, wanted, named=bool(method))
     names = [name for name in wanted if name not in refused]
-    runs = _in_turns(question, names, turns, False if as_json else None)
-    results = {
-        name: sorted(each, key=lambda one: one.seconds)[len(each) // 2]
-        for name, each in runs.items()
-    }
+    progress = None
+    if as_json:
+        progress = False
+    runs = _in_turns(question, names, turns, progress)
+    results = {name: _median_run(each) for name, each in runs.items()}
     timings = {name: [one.seconds for one in each] for name, each in runs.items()}
     if not results:
-        raise InvalidProblem(
-            "no method can solve this problem: " + " ".join(dict.fromkeys(refused.values()))
-        )
+        reasons = " ".join(dict.fromkeys(refused.values()))
+        raise InvalidProblem(f"no method can solve this problem: {reasons}")
     if question.engine.speaks:
         _save(results, timings, output, figures)
         page = co.report.write_comparison(results, output / "report.html", timings)
         show_comparison(results, refused, page, as_json, timings)
     raise typer.Exit(_exit_code(list(results.values())))
+
+
+def _median_run(runs: list[co.Result]) -> co.Result:
+    by_time = sorted(runs, key=lambda one: one.seconds)
+    return by_time[len(runs) // 2]
 
 
 def _exit_code(results: list[co.Result]) -> int:
@@ -84,8 +86,9 @@ def _exit_code(results: list[co.Result]) -> int:
 
 
 def _warm_up(question: Question, names: Iterable[str], *, named: bool) -> dict[str, str]:
-    """Run each method for two rounds. Why methods do not take this problem, unless the caller named
-    them.
+    """Run each method for two rounds; return why some methods do not take this problem.
+
+    A method that the caller named raises its refusal.
     """
     refused = {}
     for name in names:
@@ -101,7 +104,7 @@ def _warm_up(question: Question, names: Iterable[str], *, named: bool) -> dict[s
 def _in_turns(
     question: Question, names: list[str], turns: int, progress: bool | None
 ) -> dict[str, list[co.Result]]:
-    """The results of each method. One that did not reach the tolerance is not run again."""
+    """Run the methods in turns. One that did not reach the tolerance is not run again."""
     runs: dict[str, list[co.Result]] = {name: [] for name in names}
     for turn in range(turns):
         for name in names:
@@ -130,28 +133,41 @@ def show_comparison(
     as_json: bool,
     timings: dict[str, list[float]] | None = None,
 ) -> None:
-    """One row per method, the least of each column marked."""
-    from coterie.report.winners import MEASURES, winners, written
+    """Print one row per method, with the smallest of each column marked."""
+    from coterie.report.winners import winners
 
     best = winners(results, timings)
     if as_json:
-        entries: list[dict[str, Any]] = [summary(result) for result in results.values()]
-        for name, entry in zip(results, entries, strict=True):
-            entry["seconds_of_runs"] = (timings or {}).get(name, [results[name].seconds])
-        print_json(
-            {"winners": best, "methods": entries, "refused": refusals, "report": str(report)}
-        )
+        entries = []
+        for name, result in results.items():
+            seconds = (timings or {}).get(name, [result.seconds])
+            entries.append({**summary(result), "seconds_of_runs": seconds})
+        answer = {"winners": best, "methods": entries, "refused": refusals}
+        print_json({**answer, "report": str(report)})
         return
+    show_model(next(iter(results.values())))
+    console().print(_table(results, best, timings))
+    if refusals:
+        line = f"Not for this problem: {', '.join(refusals)} (--json gives the reasons)."
+        console().print(f"[dim]{line}[/dim]")
+    show_report(report)
+
+
+def _table(
+    results: dict[str, co.Result],
+    best: dict[str, tuple[str, ...]],
+    timings: dict[str, list[float]] | None,
+) -> RichTable:
+    from coterie.report.winners import MEASURES, written
+
     table = RichTable("method", "ended", "relative gap", *MEASURES, box=None, header_style="dim")
     for name, result in results.items():
         cells = []
         for measure in MEASURES:
             shown = written(measure, name, result, timings)
-            cells.append(f"[bold green]{shown} ★[/bold green]" if name in best[measure] else shown)
-        table.add_row(name, result.status.value, f"{result.certificate.relative_gap:.1e}", *cells)
-    show_model(next(iter(results.values())))
-    out = console()
-    out.print(table)
-    if refusals:
-        out.print(f"[dim]Not for this problem: {', '.join(refusals)} (--json says why).[/dim]")
-    out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
+            if name in best[measure]:
+                shown = f"[bold green]{shown} ★[/bold green]"
+            cells.append(shown)
+        gap = f"{result.certificate.relative_gap:.1e}"
+        table.add_row(name, result.status.value, gap, *cells)
+    return table

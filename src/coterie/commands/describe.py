@@ -1,4 +1,4 @@
-"""`coterie describe`: what the columns of one or several parties look like."""
+"""`coterie describe`: summary statistics of the columns of one or several parties."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from typing import Annotated
 import typer
 
 import coterie as co
-from coterie.catalogue import names_in
-from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
-from coterie.commands.options import Config, Consent, Deadline, Json, OutputFile, SecureSums, among
-from coterie.commands.output import console, print_json
+from coterie.commands.agent import ask_for_consent, is_of_party, party_files, rehearsal, saying
+from coterie.commands.files import listed
+from coterie.commands.options import (
+    Config,
+    Consent,
+    Deadline,
+    Engine,
+    Json,
+    Minimum,
+    OutputFile,
+    PartyData,
+    PerParty,
+    SecureSums,
+)
+from coterie.commands.output import print_json, show_messages, show_text, text_or_none
 from coterie.run.settings import Placement, Settings
 
 EXAMPLE = (
     "Examples: coterie describe north.csv south.csv --target ill · coterie describe party.toml "
     "(at every party)"
 )
+Classes = Annotated[str | None, typer.Option(help="Column with the labels, to count the classes.")]
+Described = Annotated[
+    str | None, typer.Option(help="Columns to describe, separated by commas (default: all).")
+]
+LeaveOut = Annotated[
+    list[str] | None,
+    typer.Option("--leave-out", help="Column to leave out, such as an id. Can be repeated."),
+]
+Quantiles = Annotated[
+    str, typer.Option(help="Probabilities of the quantiles, separated by commas.")
+]
+Correlation = Annotated[bool, typer.Option(help="Correlations of columns of numbers.")]
 
 
 def describe(
-    data: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Data: Parquet, Arrow, CSV or svmlight; of several files, each is one party. "
-            "Between organisations: "
-            "party.toml, at every party."
-        ),
-    ],
-    target: Annotated[
-        str | None, typer.Option(help="Column with the labels, to count the classes.")
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="Columns to describe, separated by commas (default: all).")
-    ] = None,
-    leave_out: Annotated[
-        list[str] | None,
-        typer.Option("--leave-out", help="Column to leave out, such as an id. Can be repeated."),
-    ] = None,
-    quantiles: Annotated[
-        str, typer.Option(help="Probabilities of the quantiles, separated by commas.")
-    ] = "0.05,0.25,0.5,0.75,0.95",
-    correlation: Annotated[bool, typer.Option(help="Correlations of columns of numbers.")] = True,
-    minimum: Annotated[
-        int,
-        typer.Option(
-            help="Least number of rows of each party that has any, in a group that is told."
-        ),
-    ] = 1,
-    per_party: Annotated[
-        bool, typer.Option("--per-party", help="Description of every party, too.")
-    ] = False,
-    engine: Annotated[str, among(*names_in("engines"))] = Placement.engine,
+    data: PartyData,
+    target: Classes = None,
+    columns: Described = None,
+    leave_out: LeaveOut = None,
+    quantiles: Quantiles = "0.05,0.25,0.5,0.75,0.95",
+    correlation: Correlation = True,
+    minimum: Minimum = 1,
+    per_party: PerParty = False,
+    engine: Engine = Placement.engine,
     deadline: Deadline = None,
     secure_sums: SecureSums = Settings.secure_sums,
     output: OutputFile = None,
@@ -63,13 +63,13 @@ def describe(
     """Describe columns: counts, missing values, means, standard deviations, quantiles, categories,
     correlations.
     """
-    if all(file.suffix == ".toml" or file.is_dir() for file in data):
+    if all(map(is_of_party, data)):
         raise typer.Exit(_with_parties(party_files(data), output, as_json, yes))
     runner = co.engines.engine(engine, deadline)
     found = co.describe(
         list(data),
         target=target,
-        columns=None if columns is None else [name.strip() for name in columns.split(",")],
+        columns=listed(columns),
         leave_out=leave_out or (),
         quantiles=_probabilities(quantiles),
         correlation=correlation,
@@ -79,7 +79,7 @@ def describe(
         secure_sums=secure_sums,
     )
     if runner.speaks:
-        _show(found, output, as_json)
+        _show(found, output, {"output": text_or_none(output)}, as_json)
 
 
 def _probabilities(written: str) -> list[float]:
@@ -101,33 +101,21 @@ def _with_parties(files: list[Path], output: Path | None, as_json: bool, yes: bo
     from coterie.study.study import load_party
 
     own, study = load_party(files[0])
-    ask_for_consent(
-        files[0], own, study, yes, show=False, table=as_fitted(read_raw(own, study), own)
-    )
+    table = as_fitted(read_raw(own, study), own)
+    ask_for_consent(files[0], own, study, yes, show=False, table=table)
     found = describe_together(own, study, say=saying(own.party))
-    _show(
-        found,
-        output,
-        as_json,
-        {"party": own.party, "output": str(output or own.output / "description.json")},
-    )
+    place = output or own.output / "description.json"
+    _show(found, output, {"party": own.party, "output": str(place)}, as_json)
     return 0
 
 
 def _show(
-    found: co.Description,
-    output: Path | None,
-    as_json: bool,
-    more: dict[str, str | None] | None = None,
+    found: co.Description, output: Path | None, more: dict[str, str | None], as_json: bool
 ) -> None:
     if output is not None:
         found.save(output)
     if as_json:
-        print_json(
-            {**found.summary(), **(more or {"output": None if output is None else str(output)})}
-        )
+        print_json({**found.summary(), **more})
         return
-    console().print(str(found), markup=False, soft_wrap=True)
-    if found.bill is not None and found.bill.total.messages:
-        sent = co.progress.format_bits(found.bill.total.bits)
-        console().print(f"[bold]Description[/bold]  {found.bill.total.messages} messages, {sent}")
+    show_text(str(found))
+    show_messages("Description", found.bill)

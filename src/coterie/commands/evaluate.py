@@ -8,20 +8,30 @@ from typing import Annotated, Any
 import typer
 
 import coterie as co
-from coterie.catalogue import names_in
 from coterie.commands.agent import ask_for_consent, is_of_party, party_files, rehearsal, saying
-from coterie.commands.files import label_roles, numbered, paired_by_position, tables
+from coterie.commands.files import (
+    as_list,
+    label_roles,
+    model_columns,
+    numbered,
+    paired_by_position,
+    refuse_part,
+    tables,
+)
 from coterie.commands.options import (
     Config,
     Consent,
     Deadline,
+    Engine,
     Entry,
     Event,
     Exposure,
     Id,
     Json,
+    Minimum,
     Offset,
     OutputFile,
+    PerParty,
     SameOrder,
     SecureSums,
     Strata,
@@ -30,31 +40,32 @@ from coterie.commands.options import (
     Weight,
     among,
 )
-from coterie.commands.output import print_json, show_evaluation
-from coterie.errors import InvalidInput
+from coterie.commands.output import print_json, show_evaluation, text_or_none
 from coterie.run.settings import Placement, Settings
 
 EXAMPLE = (
     "Examples: coterie evaluate coterie-fit/model.npz north-new.csv south-new.csv --target ill · "
     "coterie evaluate party.toml (at every party)"
 )
+FittedModel = Annotated[
+    Path,
+    typer.Argument(
+        help="model.npz from `coterie fit`. Between organisations: party.toml, at every party."
+    ),
+]
+NewRows = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Data with labels: Parquet, Arrow, CSV or svmlight. Of several files, each is one "
+        "party. With a party.toml, by default its test."
+    ),
+]
+Split = Annotated[str, among("samples", "features", also=": what the parties divide between them")]
 
 
 def evaluate(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="model.npz from `coterie fit`. Between organisations: party.toml, at every party."
-        ),
-    ],
-    data: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Data with labels: Parquet, Arrow, CSV or svmlight. Of several files, each is "
-            "one party. With a "
-            "party.toml, by default its test."
-        ),
-    ] = None,
+    model: FittedModel,
+    data: NewRows = None,
     target: Target = None,
     id: Id = None,
     same_order: SameOrder = Placement.same_order,
@@ -65,19 +76,10 @@ def evaluate(
     event: Event = None,
     entry: Entry = None,
     strata: Strata = None,
-    split: Annotated[
-        str, among("samples", "features", also=": how the data is partitioned")
-    ] = Placement.split,
-    per_party: Annotated[
-        bool, typer.Option("--per-party", help="Scores of every party, too.")
-    ] = False,
-    minimum: Annotated[
-        int,
-        typer.Option(
-            help="Least number of rows of each party that has any, in a group that is told."
-        ),
-    ] = 1,
-    engine: Annotated[str, among(*names_in("engines"))] = Placement.engine,
+    split: Split = Placement.split,
+    per_party: PerParty = False,
+    minimum: Minimum = 1,
+    engine: Engine = Placement.engine,
     deadline: Deadline = None,
     secure_sums: SecureSums = Settings.secure_sums,
     output: OutputFile = None,
@@ -93,33 +95,23 @@ def evaluate(
     if not data:
         raise typer.BadParameter("name the data to evaluate the model on, after the model.")
     runner = co.engines.engine(engine, deadline)
-    roles = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     fitted = co.models.load_model(model)
+    roles = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
-    if part := getattr(fitted, "part", None):
-        owner = part.partition(" of ")[0]
-        raise InvalidInput(
-            f"this is {owner}'s part of a model; use `coterie evaluate party.toml` at every party."
-        )
-    how: dict[str, Any] = {"split": split, "same_order": paired_by_position(same_order, id, split)}
-    rows = _tables(fitted, data, split, roles)
+    refuse_part(fitted, "evaluate")
+    by_position = paired_by_position(same_order, id, split)
     found = co.evaluate(
         fitted,
-        rows,
+        _tables(fitted, data, split, roles),
         engine=runner,
         secure_sums=secure_sums,
         per_party=per_party,
         minimum=minimum,
-        **how,
+        split=split,
+        same_order=by_position,
     )
-    if not runner.speaks:
-        return
-    if output is not None:
-        found.save(output)
-    if as_json:
-        print_json({**found.summary(), "output": None if output is None else str(output)})
-    else:
-        show_evaluation(found)
+    if runner.speaks:
+        _show(found, output, {**found.summary(), "output": text_or_none(output)}, as_json)
 
 
 def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bool) -> int:
@@ -128,48 +120,53 @@ def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bo
     """
     files = party_files([file for file in given if is_of_party(file)])
     data = [file for file in given if not is_of_party(file)]
-    if len(data) > (len(files) == 1):
+    rehearses = len(files) > 1
+    if len(data) > 1 or (data and rehearses):
         raise typer.BadParameter(
             "with a party.toml, give one file with your rows, or name it there with `test`."
         )
-    if len(files) > 1:
+    if rehearses:
         return rehearsal(files, as_json, "evaluate")
     from coterie.study.scores import EVALUATION, evaluate_together
     from coterie.study.study import load_party
 
     own, study = load_party(files[0])
     ask_for_consent(files[0], own, study, yes, show=False)
-    found = evaluate_together(own, study, data[0] if data else None, say=saying(own.party))
+    own_rows = next(iter(data), None)
+    found = evaluate_together(own, study, own_rows, say=saying(own.party))
     if found is None:
         _show_elsewhere(own.party, as_json)
         return 0
-    if output is not None:
-        found.save(output)
-    if as_json:
-        scores = {**found.summary(), "headline": found.headline()}
-        print_json({"party": own.party, **scores, "output": str(output or own.output / EVALUATION)})
-    else:
-        show_evaluation(found)
+    place = output or own.output / EVALUATION
+    answer = {"party": own.party, **found.summary(), "headline": found.headline()}
+    _show(found, output, {**answer, "output": str(place)}, as_json)
     return 0
 
 
 def _show_elsewhere(party: str, as_json: bool) -> None:
-    """Say that another party has the scores."""
+    """Print that another party has the scores."""
     if as_json:
         print_json({"party": party, "scores": None, "headline": "", "output": None})
     else:
         print("The scores are at the party with the labels.")
 
 
+def _show(found: co.Evaluation, output: Path | None, answer: dict[str, Any], as_json: bool) -> None:
+    if output is not None:
+        found.save(output)
+    if as_json:
+        print_json(answer)
+    else:
+        show_evaluation(found)
+
+
 def _tables(fitted: Any, data: list[Path], split: str, roles: dict[str, Any]) -> list[co.Table]:
-    """A table per file, with the columns of the model."""
-    ready = fitted.preparation
+    """Read a table per file, with the columns of the model."""
+    prepare = fitted.preparation
     if split == "features":
-        found = tables(data, split, prepare=ready, **roles)
-        return found if isinstance(found, list) else [found]
-    wanted = fitted.columns if ready is None else ready.raw
-    names = [wanted or numbered(path, fitted.coef_.shape[-1]) for path in data]
-    return [
-        co.read(path, columns=own, prepare=ready, **roles)
-        for path, own in zip(data, names, strict=True)
-    ]
+        return as_list(tables(data, split, prepare=prepare, **roles))
+    found = []
+    for path in data:
+        columns = model_columns(fitted) or numbered(path, fitted.coef_.shape[-1])
+        found.append(co.read(path, columns=columns, prepare=prepare, **roles))
+    return found

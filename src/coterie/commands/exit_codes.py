@@ -8,9 +8,16 @@ from coterie.commands.options import Json
 from coterie.commands.output import console, print_json
 from coterie.run.statuses import Status
 
-BUG, USAGE, REFUSED, VERIFICATION_FAILED = 1, 2, 3, 4
+BUG = 1
+USAGE = 2
+REFUSED = 3
+VERIFICATION_FAILED = 4
+SUCCESSES = [(0, status.value, status.advice) for status in Status if status.success]
+FAILURES = [
+    (status.exit_code, status.value, status.advice) for status in Status if not status.success
+]
 EXIT_CODES = (
-    *((0, status.value, status.advice) for status in Status if status.success),
+    *SUCCESSES,
     (BUG, "bug", "An error in Coterie itself. Please report it, with the output."),
     (
         USAGE,
@@ -27,17 +34,16 @@ EXIT_CODES = (
         "verification_failed",
         "A file was changed, or a certificate is wrong. Do not trust the model.",
     ),
-    *((status.exit_code, status.value, status.advice) for status in Status if not status.success),
+    *FAILURES,
 )
-"""Every number with its name and what to do."""
+"""Every exit code with its name and the next step."""
 
 
 def exit_codes(as_json: Json = False) -> None:
     """List the exit codes and what each means."""
     if as_json:
-        entries = [
-            {"code": code, "name": name, "advice": advice} for code, name, advice in EXIT_CODES
-        ]
+        names = ("code", "name", "advice")
+        entries = [dict(zip(names, row, strict=True)) for row in EXIT_CODES]
         print_json({"exit_codes": entries})
         return
     table = RichTable("code", "name", "meaning", box=None, header_style="dim")

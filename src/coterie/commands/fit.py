@@ -12,14 +12,16 @@ from warnings import catch_warnings, simplefilter
 import typer
 
 import coterie as co
-from coterie.catalogue import names_in
 from coterie.choices import CORRECTIONS, WEIGHTS
+from coterie.commands.files import one_or_list
 from coterie.commands.options import (
     Checkpoint,
     Config,
     Figures,
+    FitFolder,
     Folds,
     Json,
+    Method,
     Rule,
     Strengths,
     among,
@@ -33,10 +35,42 @@ EXAMPLE = (
     "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 "
     "--agents 4"
 )
+Inference = Annotated[
+    str | None,
+    among("model", "robust", "clustered", also=": standard errors, tests and intervals"),
+]
+Weights = Annotated[
+    str | None,
+    among(
+        *WEIGHTS,
+        also=": what the weights mean for --inference (needed if some weight is no whole number)",
+    ),
+]
+Correction = Annotated[
+    str | None,
+    among(
+        *itertools.chain(*CORRECTIONS.values()),
+        also=": correction of --inference robust (HC) or clustered (CR) for small samples",
+    ),
+]
+PerSd = Annotated[
+    bool,
+    typer.Option(
+        "--per-sd", help="Add coefficients per standard deviation, after --prepare standardise."
+    ),
+]
+Test = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--test",
+        help="Data to evaluate the model on: a file (can be repeated, one per party), or a "
+        "share of the rows to hold out, e.g. 0.3.",
+    ),
+]
 
 
 def _strength_to_choose(given: dict[str, Any]) -> None:
-    """With --cv, the problem has any strength until one is chosen."""
+    """With --cv, let the problem have any strength until cross-validation chooses one."""
     if given["cv"] is None:
         if given["strengths"] is not None or given["rule"] != "best":
             raise InvalidInput(
@@ -58,77 +92,45 @@ def fit(
     cv: Folds = None,
     strengths: Strengths = None,
     rule: Rule = "best",
-    method: Annotated[str, among("auto", *names_in("methods"))] = Algorithm.method,
+    method: Method = Algorithm.method,
     checkpoint: Checkpoint = Settings.checkpoint,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Output folder for model, certificate and report."),
-    ] = Path("coterie-fit"),
-    inference: Annotated[
-        str | None,
-        among("model", "robust", "clustered", also=": standard errors, tests and intervals"),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        among(
-            *WEIGHTS,
-            also=(
-                ": what the weights mean for --inference (needed if some weight is no whole number)"
-            ),
-        ),
-    ] = None,
-    correction: Annotated[
-        str | None,
-        among(
-            *itertools.chain(*CORRECTIONS.values()),
-            also=": correction of --inference robust (HC) or clustered (CR) for small samples",
-        ),
-    ] = None,
-    per_sd: Annotated[
-        bool,
-        typer.Option(
-            "--per-sd", help="Add coefficients per standard deviation, after --prepare standardise."
-        ),
-    ] = False,
-    test: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--test",
-            help="Data to evaluate the model on: a file (can be repeated, one per party), or a "
-            "share of the rows to "
-            "hold out, e.g. 0.3.",
-        ),
-    ] = None,
+    output: FitFolder = Path("coterie-fit"),
+    inference: Inference = None,
+    weights: Weights = None,
+    correction: Correction = None,
+    per_sd: PerSd = False,
+    test: Test = None,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Fit a model to data held by several parties. Writes model, certificate and report."""
-    wanted = StandardErrors(inference, weights, correction, per_sd)
-    wanted.check(question)
-    question, held_out = _with_test(question, test or [])
-    which = _which_rows(question, test or [])
+    errors = StandardErrors(inference, weights, correction, per_sd)
+    errors.check(question)
+    given = test or []
+    question, held_out = _with_test(question, given)
     tried = strengths_of(strengths)
-    output.mkdir(
-        parents=True, exist_ok=True
-    )  # before the fit: an answer without a place would be lost
-    progress = False if as_json else None
+    output.mkdir(parents=True, exist_ok=True)  # before the fit, so that its answer can be written
+    progress = None
+    if as_json:
+        progress = False
     settings = question.settings.but(method=method, checkpoint=checkpoint, progress=progress)
     found = _solved(replace(question, settings=settings), cv, tried, rule)
-    found = wanted.add(question, found)
+    found = errors.add(question, found)
     if held_out is not None:
         scores = _evaluated(question, found.result, held_out)
+        which = _held_out_rows(question, given)
         found = replace(found, evaluation=replace(scores, held_out=which))
     if question.engine.speaks:
         _write(question, found, output, figures, as_json)
-    if found.refusal is not None and question.engine.speaks:
-        raise found.refusal
+        if found.refusal is not None:
+            raise found.refusal
     raise typer.Exit(found.result.status.exit_code)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a question."""
+    """The answer to a question: a fit, and everything that was computed with it."""
 
     result: co.Result
     path: co.Path | None = None
@@ -139,7 +141,7 @@ class Answer:
 
 
 def _solved(question: Question, cv: int | None, strengths: list[float] | None, rule: str) -> Answer:
-    """One fit, or the one that cross-validation chooses."""
+    """Fit once, or fit the path from which cross-validation chooses."""
     if cv is None:
         return Answer(question.solve())
     path = question.path(strengths, cv, rule)
@@ -147,12 +149,15 @@ def _solved(question: Question, cv: int | None, strengths: list[float] | None, r
 
 
 def _evaluated(question: Question, result: co.Result, held_out: Any) -> co.Evaluation:
-    """Scores on rows that were held out."""
+    """Compute scores on rows that were held out."""
     settings = question.settings
+    agents = None
+    if not isinstance(held_out, list):
+        agents = result.network.agents
     return co.evaluate(
         result,
         held_out,
-        agents=None if isinstance(held_out, list) else result.network.agents,
+        agents=agents,
         split=question.split,
         engine=question.engine,
         secure_sums=settings.secure_sums,
@@ -166,7 +171,9 @@ def _write(
     """Write the answer and its report, and print it."""
     from coterie.api.replacing import kept_note, place_for, why_kept
 
-    result, path, scores = found.result, found.path, found.evaluation
+    result = found.result
+    path = found.path
+    scores = found.evaluation
     why = why_kept(output, result)
     if why is not None:
         result = replace(result, warnings=(*result.warnings, kept_note(output, why)))
@@ -182,15 +189,14 @@ def _write(
     if scores is not None:
         scores.save(output / "evaluation.json")
     sections = _sections(question, found)
-    page = co.report.write_report(
-        result, output / "report.html", sections=sections, evaluation=scores
-    )
-    as_json = as_json and found.refusal is None
-    show_result(Saved(result, output, page, found.inference, path, scores), as_json)
+    page = output / "report.html"
+    co.report.write_report(result, page, sections=sections, evaluation=scores)
+    saved = Saved(result, output, page, found.inference, path, scores)
+    show_result(saved, as_json and found.refusal is None)
 
 
 def _sections(question: Question, found: Answer) -> list[Any]:
-    """What the report says besides the fit."""
+    """Make the sections of the report about the path, standard errors and the kind of problem."""
     sections: list[Any] = []
     if found.path is not None:
         sections.append(co.report.path_section(found.path))
@@ -217,19 +223,19 @@ def _with_test(question: Question, test: list[str]) -> tuple[Question, Any]:
         return question, question.read([Path(file) for file in test])
     if question.clusters is not None:
         raise InvalidInput("with --cluster, give a file to --test instead of a share of the rows.")
-    several = isinstance(question.data, list)
-    kept, held = co.data.hold_out(
-        question.tables, share, by=question.split, seed=question.settings.seed
-    )
-    return replace(question, data=kept if several else kept[0]), held if several else held[0]
+    seed = question.settings.seed
+    kept, held = co.data.hold_out(question.tables, share, by=question.split, seed=seed)
+    if isinstance(question.data, list):
+        return replace(question, data=kept), held
+    return replace(question, data=kept[0]), held[0]
 
 
-def _which_rows(question: Question, test: list[str]) -> dict[str, Any]:
-    """Which rows are held out, as evaluation.json says it."""
+def _held_out_rows(question: Question, test: list[str]) -> dict[str, Any]:
+    """Describe which rows are held out, for evaluation.json."""
     share = _share(test)
-    return (
-        {"files": list(test)} if share is None else {"share": share, "seed": question.settings.seed}
-    )
+    if share is None:
+        return {"files": list(test)}
+    return {"share": share, "seed": question.settings.seed}
 
 
 def _strata(question: Question) -> list[co.Table]:
@@ -237,19 +243,24 @@ def _strata(question: Question) -> list[co.Table]:
     if isinstance(question.data, list):
         return question.data
     agents = question.settings.placement.agents or 1
-    return [question.data] if agents == 1 else co.data.split(question.data, "samples", agents)
+    if agents == 1:
+        return [question.data]
+    return co.data.split(question.data, "samples", agents)
 
 
 def _share(test: list[str]) -> float | None:
+    """Read `--test 0.3` as a share; None for files."""
+    if len(test) != 1:
+        return None
     try:
-        return float(test[0]) if len(test) == 1 else None
+        return float(test[0])
     except ValueError:
         return None
 
 
 @dataclass(frozen=True)
 class StandardErrors:
-    """Which standard errors are asked for, if any."""
+    """Which standard errors the command asks for, if any."""
 
     kind: str | None
     weights: str | None
@@ -257,13 +268,15 @@ class StandardErrors:
     per_sd: bool
 
     def check(self, question: Question) -> None:
-        """Refuse before a long fit rather than after it."""
+        """Refuse options that do not belong together, before a long fit."""
         from coterie.stats.standard_errors import Question as Asked
         from coterie.stats.standard_errors import check_problem, refuse_fractional
 
+        asked = None
         if self.kind is None:
             self._check_unused()
-        asked = None if self.kind is None else Asked.of(self.kind, self.weights, self.correction)
+        else:
+            asked = Asked.of(self.kind, self.weights, self.correction)
         if (self.kind == "clustered") != (question.clusters is not None):
             raise InvalidInput(
                 "--inference clustered and --cluster COLUMN belong together: give both, or neither."
@@ -278,42 +291,42 @@ class StandardErrors:
         refuse_fractional(self.weights, sum(map(_fractional_weights, question.tables)))
 
     def _check_unused(self) -> None:
-        given = {
-            "--weights": self.weights,
-            "--correction": self.correction,
-            "--per-sd": self.per_sd or None,
-        }
-        if unused := [flag for flag, value in given.items() if value is not None]:
+        given = {"--weights": self.weights, "--correction": self.correction}
+        unused = [flag for flag, value in given.items() if value is not None]
+        if self.per_sd:
+            unused.append("--per-sd")
+        if unused:
             raise InvalidInput(
                 f"{unused[0]} is for standard errors: add --inference model, say, or leave it out."
             )
 
     def add(self, question: Question, found: Answer) -> Answer:
-        """The answer with standard errors. Their warnings are printed below the table."""
+        """The answer with standard errors; the report prints their warnings below the table."""
         if self.kind is None:
             return found
-        clusters: Any = question.clusters if self.kind == "clustered" else None
-        if clusters is not None and len(clusters) == 1:
-            clusters = clusters[0]
-        how: dict[str, Any] = {
-            "weights": self.weights,
-            "correction": self.correction,
-            "per_sd": self.per_sd,
-        }
+        how: dict[str, Any] = {"weights": self.weights, "correction": self.correction}
+        clusters: Any = None
+        if question.clusters is not None and self.kind == "clustered":
+            clusters = one_or_list(question.clusters)
         try:
             with catch_warnings():
                 simplefilter("ignore", UserWarning)
-                return replace(found, inference=found.result.inference(self.kind, clusters, **how))
+                inference = found.result.inference(self.kind, clusters, per_sd=self.per_sd, **how)
         except InvalidData as refusal:
             return replace(found, refusal=refusal)
+        return replace(found, inference=inference)
 
 
 def _fractional_weights(table: co.Table) -> int:
     weights = table.weights
-    return 0 if weights is None else int((weights != weights.round()).sum())
+    if weights is None:
+        return 0
+    return int((weights != weights.round()).sum())
 
 
 def _recipes(question: Question) -> list[str]:
     """The recipes of the preparation, if there is one."""
     prepare = question.settings.prepare
-    return [] if prepare is None else list(prepare.lines())
+    if prepare is None:
+        return []
+    return list(prepare.lines())

@@ -10,53 +10,65 @@ import typer
 
 import coterie as co
 from coterie.commands.options import Config, Json
-from coterie.commands.output import console, print_json
+from coterie.commands.output import console, print_json, show_text, show_value
 from coterie.errors import InvalidInput
 
 EXAMPLE = "Example: coterie provision try-out/study.toml --example --all-local"
 
 
+StudyFile = Annotated[
+    Path, typer.Argument(help="study.toml with the parties, their addresses and the problem.")
+]
+Party = Annotated[
+    str | None,
+    typer.Option(help="Name of your party: make its key, and a request to sign the key."),
+]
+Sign = Annotated[
+    list[Path] | None,
+    typer.Option(help="Request to sign, at the coordinator. Can be repeated."),
+]
+AllLocal = Annotated[
+    bool, typer.Option(help="Make the keys of all parties on one machine, as a test.")
+]
+Example = Annotated[
+    bool, typer.Option(help="First write an example study with data for three parties.")
+]
+Expiry = Annotated[
+    bool,
+    typer.Option(
+        "--list", help="List the TLS certificates next to the study: party, key and last day."
+    ),
+]
+Renew = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Party whose key to sign for a longer time, at the coordinator. Can be repeated."
+    ),
+]
+Remove = Annotated[str | None, typer.Option(help="Party to take out of the study, with its key.")]
+Keys = Annotated[
+    Path | None, typer.Option(help="Output folder for keys (default: next to the study).")
+]
+Replace = Annotated[
+    bool, typer.Option(help="Sign, with --sign, even if another key was signed for this name.")
+]
+Days = Annotated[
+    int, typer.Option(min=1, help="Number of days for which TLS certificates are valid.")
+]
+
+
 def provision(
-    study: Annotated[
-        Path, typer.Argument(help="study.toml with the parties, their addresses and the problem.")
-    ],
-    party: Annotated[
-        str | None, typer.Option(help="Name of your party: make its key, and a request to sign it.")
-    ] = None,
-    sign: Annotated[
-        list[Path] | None,
-        typer.Option(help="Request to sign, at the coordinator. Can be repeated."),
-    ] = None,
-    all_local: Annotated[
-        bool, typer.Option(help="Make everything for all parties on one machine, as a test.")
-    ] = False,
-    example: Annotated[
-        bool, typer.Option(help="First write an example study with data for three parties.")
-    ] = False,
-    expiry: Annotated[
-        bool,
-        typer.Option(
-            "--list", help="List the TLS certificates next to the study: party, key and last day."
-        ),
-    ] = False,
-    renew: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Party whose key to sign for longer, at the coordinator. Can be repeated."
-        ),
-    ] = None,
-    remove: Annotated[
-        str | None, typer.Option(help="Party to take out of the study, with its key.")
-    ] = None,
-    keys: Annotated[
-        Path | None, typer.Option(help="Output folder for keys (default: next to the study).")
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option(help="Sign, with --sign, even if another key was signed for this name.")
-    ] = False,
-    days: Annotated[
-        int, typer.Option(min=1, help="Number of days for which TLS certificates are valid.")
-    ] = 365,
+    study: StudyFile,
+    party: Party = None,
+    sign: Sign = None,
+    all_local: AllLocal = False,
+    example: Example = False,
+    expiry: Expiry = False,
+    renew: Renew = None,
+    remove: Remove = None,
+    keys: Keys = None,
+    replace: Replace = False,
+    days: Days = 365,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -83,7 +95,7 @@ def provision(
     else:
         done = _sign(office, Requests(sign or [], renew or [], replace))
     if as_json:
-        _tell(study, done)
+        _print_json(study, done)
     else:
         _show(study, done)
 
@@ -98,7 +110,7 @@ def _write_example(study: Path) -> None:
 
 @dataclass(frozen=True)
 class Office:
-    """Where keys of a study are made and signed, and for how long."""
+    """Where the coordinator makes and signs keys of a study, and for how long."""
 
     study: Path
     name: str
@@ -109,7 +121,7 @@ class Office:
 
 @dataclass(frozen=True)
 class Requests:
-    """What is to be signed."""
+    """The keys that the coordinator is asked to sign."""
 
     files: list[Path]
     renewed: list[str]
@@ -120,13 +132,13 @@ class Requests:
 
 @dataclass(frozen=True)
 class Done:
-    """What was done: a text that says what to do next, files, and fingerprints of keys."""
+    """The outcome: a text with the next step, the files, and fingerprints of keys."""
 
     text: str
     made: list[Path] = field(default_factory=list)
     keys_of: dict[str, str] = field(default_factory=dict)
     discloses: bool = True
-    """Whether to say what the study discloses."""
+    """Whether to print what the study discloses."""
 
 
 def _make_all(office: Office) -> Done:
@@ -134,9 +146,14 @@ def _make_all(office: Office) -> Done:
     from coterie.study.pinning import pin
     from coterie.transport.keys import CERTIFICATE, fingerprint, provide_all
 
-    folders = provide_all(office.folder, office.name, office.parties, office.days).values()
-    made = [own / CERTIFICATE for own in folders]
-    pin(office.study, {own.parent.name: fingerprint(own.read_bytes()) for own in made})
+    folders = provide_all(office.folder, office.name, office.parties, office.days)
+    made = []
+    keys_of = {}
+    for folder in folders.values():
+        certificate = folder / CERTIFICATE
+        made.append(certificate)
+        keys_of[folder.name] = fingerprint(certificate.read_bytes())
+    pin(office.study, keys_of)
     text = (
         "Keys and TLS certificates for all parties, as a test. For real use, each party makes its "
         "own key."
@@ -149,9 +166,7 @@ def _remove(study: Path, party: str) -> Done:
     from coterie.study.pinning import remove
 
     remove(study, party)
-    text = (
-        f"{study} is without {party} now. Send it to all parties: whoever has it refuses {party}."
-    )
+    text = f"{study} is without {party} now. Send it to all parties: they then refuse {party}."
     return Done(text, discloses=False)
 
 
@@ -169,21 +184,23 @@ def _sign(office: Office, requests: Requests) -> Done:
     from coterie.study.pinning import pin
     from coterie.transport.keys import AUTHORITY, CERTIFICATE, fingerprint, make_authority, sign
 
-    signed, coordinator = office.folder / "signed", office.folder / "coordinator"
+    signed = office.folder / "signed"
+    coordinator = office.folder / "coordinator"
     authority = make_authority(coordinator, office.name, office.days)
     done = Done(
         "Send each party its certificate.pem and authority.pem. The party puts them next to its "
         "key.\n"
         f"{office.study} holds these keys now: send it to all parties."
     )
-    for request in [*requests.files, *(signed / name / CERTIFICATE for name in requests.renewed)]:
+    renewed = [signed / name / CERTIFICATE for name in requests.renewed]
+    for request in [*requests.files, *renewed]:
         name, certificate = sign(coordinator, request.read_bytes(), office.parties, office.days)
-        key, place = fingerprint(certificate), signed / name / CERTIFICATE
+        key = fingerprint(certificate)
+        place = signed / name / CERTIFICATE
         if not requests.replace and place.exists() and fingerprint(place.read_bytes()) != key:
             raise InvalidInput(
                 f"{place} belongs to another key. Ask {name} which key is theirs; if it is "
-                f"SHA-256 {key}, sign with "
-                "--replace."
+                f"SHA-256 {key}, sign with --replace."
             )
         done.keys_of[name] = key
         done.made.append(co.files.write_atomically(place, certificate, public=True))
@@ -192,51 +209,45 @@ def _sign(office: Office, requests: Requests) -> Done:
     return done
 
 
-def _tell(study: Path, done: Done) -> None:
+def _print_json(study: Path, done: Done) -> None:
     from coterie.study.study import load_study
 
+    answer = {"study": str(study), "run_id": load_study(study).run_id}
     made = [str(path) for path in done.made]
-    print_json(
-        {
-            "study": str(study),
-            "run_id": load_study(study).run_id,
-            "made": made,
-            "keys": done.keys_of,
-        }
-    )
+    print_json({**answer, "made": made, "keys": done.keys_of})
 
 
 def _show(study: Path, done: Done) -> None:
     from coterie.study.disclosure import most_curious
     from coterie.study.study import load_study
 
-    out = console()
     for path in done.made:
-        out.print(str(path), markup=False, soft_wrap=True)
+        show_text(str(path))
     for name, digits in done.keys_of.items():
-        out.print(
-            f"The key of {name} has SHA-256 {digits}", markup=False, highlight=False, soft_wrap=True
-        )
+        show_value(f"Key of {name}", f"SHA-256 {digits}")
+    out = console()
     out.print(done.text)
     if done.discloses:
-        short = (
-            "In this study the most curious party could compute: "
-            f"{most_curious(load_study(study))}."
+        most = most_curious(load_study(study))
+        out.print(
+            f"In this study the most curious party could compute: {most}. "
+            "See `coterie agent --show`.",
+            markup=False,
         )
-        out.print(f"{short} See `coterie agent --show`.", markup=False)
 
 
 def _last_days(office: Office) -> Done:
-    """The key of each party whose TLS certificate is here, and until when it is valid."""
+    """List the key of each party whose TLS certificate is here, and the certificate's last day."""
     from coterie.transport.keys import CERTIFICATE, fingerprint, valid_until
 
     folder = office.folder
     places = [folder / name / CERTIFICATE for name in office.parties]
     places += sorted(folder.glob(f"signed/*/{CERTIFICATE}"))
-    found = {place.parent.name: place.read_bytes() for place in places if place.exists()}
-    keys = {
-        name: f"{fingerprint(shown)}, valid until {valid_until(shown):%Y-%m-%d}"
-        for name, shown in found.items()
-    }
-    text = "Sign for longer, at the coordinator: coterie provision study.toml --renew NAME"
-    return Done(text, keys_of=keys, discloses=False)
+    keys_of = {}
+    for place in places:
+        if place.exists():
+            certificate = place.read_bytes()
+            last_day = f"{valid_until(certificate):%Y-%m-%d}"
+            keys_of[place.parent.name] = f"{fingerprint(certificate)}, valid until {last_day}"
+    text = "To renew, at the coordinator: coterie provision study.toml --renew NAME"
+    return Done(text, keys_of=keys_of, discloses=False)

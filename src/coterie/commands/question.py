@@ -1,9 +1,9 @@
-"""The question that commands ask: a problem, its data, and how to solve it."""
+"""The question of a command: a problem, its data, and how to solve it."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -13,11 +13,13 @@ import typer
 
 import coterie as co
 from coterie.commands.files import (
+    as_list,
     by_user,
     columns_of_labels,
     entries,
     has_named_columns,
     label_roles,
+    one_or_list,
     paired_by_position,
     tables,
 )
@@ -42,7 +44,7 @@ BALLS = ("l1ball", "traceball")
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: a problem, the data, and the settings of the run."""
+    """A problem, the data, and the settings of the run."""
 
     problem: Any
     data: Any
@@ -62,7 +64,7 @@ class Question:
     @property
     def tables(self) -> list[co.Table]:
         """The tables of all parties."""
-        return self.data if isinstance(self.data, list) else [self.data]
+        return as_list(self.data)
 
     @property
     def engine(self) -> co.Engine:
@@ -71,23 +73,26 @@ class Question:
         return engine
 
     def solve(self, **changes: Any) -> co.Result:
-        """The answer, with other values for these keywords of `co.solve`."""
+        """Fit the model, with other values for these keywords of `co.solve`."""
         from coterie.api.solve import fit
 
-        return self._named(fit(self.problem, self.data, self.settings.but(**changes)))
+        settings = self.settings.but(**changes)
+        return self._named(fit(self.problem, self.data, settings))
 
     def path(
         self, strengths: Sequence[float] | None, cv: int | None, rule: str, **changes: Any
     ) -> co.Path:
-        """An answer for every strength."""
+        """Fit a model for every strength."""
         from coterie.api.path import Search, path_of
 
         search = Search.of(strengths, cv=cv, rule=rule)
-        found = path_of(self.problem, self.data, search, self.settings.but(**changes))
-        return replace(found, results=tuple(map(self._named, found.results)))
+        settings = self.settings.but(**changes)
+        found = path_of(self.problem, self.data, search, settings)
+        results = tuple(self._named(result) for result in found.results)
+        return replace(found, results=results)
 
     def _named(self, result: co.Result) -> co.Result:
-        """The result, with the names of rows and columns if there are some."""
+        """Give the result the names of rows and columns of a matrix, if there is one."""
         if self.matrix is None:
             return result
         named: co.Result = self.matrix.named(result)
@@ -108,15 +113,18 @@ class Flags:
     @staticmethod
     def of(given: dict[str, Any]) -> Flags:
         """Take the values of these options out of those of a command."""
-        groups = [
-            group(**{one.name: given.pop(one.name) for one in fields(group)}) for group in PANELS
-        ]
+        groups = []
+        for group in PANELS:
+            values = {one.name: given.pop(one.name) for one in fields(group)}
+            groups.append(group(**values))
         return Flags(given.pop("data"), *groups)
 
     @property
     def split(self) -> str:
         """How the data is partitioned."""
-        return self.parties.split if self.table.users is None else "users"
+        if self.table.users is not None:
+            return "users"
+        return self.parties.split
 
     @property
     def loss(self) -> str:
@@ -130,23 +138,28 @@ class Flags:
             return self.problem.penalty
         if self.problem.loss == "completion":
             return "traceball"
-        return "none" if self.problem.strength is None else "l2"
+        if self.problem.strength is not None:
+            return "l2"
+        return "none"
 
 
 def taking_question(
     adjust: Callable[[dict[str, Any]], None] = lambda given: None, leave_out: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator: the command takes all options of a question before its own, and is handed the
-    question.
+    """Make a decorator that gives a command all options of a question before its own, and the
+    question in place of them.
 
     @taking_question()
     def fit(question, method: str = "auto"): ...
 
-    `adjust` may change the values of all options before. The command does not have the options that
-    are named in `leave_out`; their values are those of `adjust`, or the defaults.
+    `adjust` may change the values of all options first. The command does not have the options that
+    `leave_out` names; `adjust` sets them, or they keep their defaults.
     """
-    shared = [parameter for group in PANELS for parameter in parameters_of(group)]
+    shared: list[inspect.Parameter] = []
+    for group in PANELS:
+        shared += parameters_of(group)
     hidden = {one.name: one.default for one in shared if one.name in leave_out.split()}
+    visible = [one for one in shared if one.name not in hidden]
     files = inspect.Parameter("data", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Data)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -159,7 +172,7 @@ def taking_question(
             flags = Flags.of(given)
             command(question_of(flags), **given)
 
-        together = [files, *(one for one in shared if one.name not in hidden), *own]
+        together = [files, *visible, *own]
         vars(wrapped)["__signature__"] = inspect.Signature(together)
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
         del wrapped.__wrapped__
@@ -169,7 +182,7 @@ def taking_question(
 
 
 def question_of(flags: Flags) -> Question:
-    """The problem and the data that these options describe."""
+    """Make the problem and read the data that these options describe."""
     parameters, options = _parameters(flags)
     settings = _settings(flags, options)
     if flags.split == "users":
@@ -184,46 +197,57 @@ def question_of(flags: Flags) -> Question:
 
 
 def _parameters(flags: Flags) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters of the problem, its loss and its penalty; and those that are left for the
-    method.
-    """
-    asked, options = flags.problem, pairs(flags.problem.option)
-    given = {
-        name: getattr(asked, name)
-        for name in ("strength", "l1_ratio", "threshold", "level", "radius")
+    """Parameters of the problem, its loss and its penalty; and the rest, for the method."""
+    asked = flags.problem
+    options = pairs(asked.option)
+    given: dict[str, Any] = {
+        "strength": asked.strength,
+        "l1_ratio": asked.l1_ratio,
+        "threshold": asked.threshold,
+        "level": asked.level,
+        "radius": asked.radius,
+        "lower": asked.lower,
+        "upper": asked.upper,
+        "groups": _whole_numbers(asked.groups),
     }
-    given |= {"lower": asked.lower, "upper": asked.upper, "groups": _whole_numbers(asked.groups)}
-    kinds = [
-        catalogue[name]
-        for catalogue, name in _parts(flags.loss, flags.penalty)
-        if name in catalogue
-    ]
+    classes = _classes_of(flags.loss, flags.penalty)
     if flags.split == "users":
-        kinds += [co.Personal, co.Shared]
+        classes += [co.Personal, co.Shared]
         given |= {"loss": asked.loss, "penalty": asked.penalty, "intercept": asked.intercept}
     parameters = {name: value for name, value in given.items() if value is not None}
-    for kind in kinds:
-        for name in {field.name for field in fields(kind)} & options.keys():
+    for one in classes:
+        for name in {field.name for field in fields(one)} & options.keys():
             parameters[name] = options.pop(name)
     return parameters, options
 
 
-def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
-    return *((kind.losses, loss) for kind in kinds()), (co.penalties.PENALTIES, penalty)
+def _classes_of(loss: str, penalty: str) -> list[Any]:
+    """The classes of the loss and the penalty, whose fields are parameters."""
+    found: list[Any] = []
+    for kind in kinds():
+        if loss in kind.losses:
+            found.append(kind.losses[loss])
+    if penalty in co.penalties.PENALTIES:
+        found.append(co.penalties.PENALTIES[penalty])
+    return found
 
 
 def _settings(flags: Flags, options: dict[str, Any]) -> Settings:
-    parties, table, run, limits = flags.parties, flags.table, flags.run, flags.limits
+    parties = flags.parties
+    table = flags.table
+    agents = parties.agents
+    if flags.split == "users":
+        agents = None
     settings = Settings.of(
         split=flags.split,
-        agents=None if flags.split == "users" else parties.agents,
+        agents=agents,
         network=parties.network,
         engine=co.engines.engine(parties.engine, parties.deadline, parties.threads),
         secure_sums=parties.secure_sums,
         same_order=paired_by_position(table.same_order, table.id, flags.split),
         prepare=recipes_of(table.prepare),
-        **vars(run),
-        **vars(limits),
+        **vars(flags.run),
+        **vars(flags.limits),
     )
     return replace(settings, algorithm=replace(settings.algorithm, options=options))
 
@@ -240,48 +264,68 @@ def _of_users(flags: Flags, parameters: dict[str, Any], settings: Settings) -> Q
 
 
 def _of_entries(flags: Flags, parameters: dict[str, Any], settings: Settings) -> Question:
-    """Of a matrix that is completed, from the names of rows and columns."""
+    """Ask for the completion of a matrix, from the names of rows and columns."""
     table = flags.table
     matrix, named_entries = entries(flags.data, table.columns, table.target, table.weight)
     parameters = {**parameters, "shape": matrix.shape}
     problem = co.Problem(flags.loss, flags.penalty, intercept=flags.problem.intercept, **parameters)
-    return Question(
-        problem, named_entries, settings, read=_reader(flags, problem, settings), matrix=matrix
-    )
+    read = _reader(flags, problem, settings)
+    return Question(problem, named_entries, settings, read=read, matrix=matrix)
 
 
 def _of_clusters(flags: Flags, problem: Any, settings: Settings, read: partial[Any]) -> Question:
-    """With a cluster for each row."""
+    """Read the cluster of each row with the data."""
     table = flags.table
     if table.id is not None or flags.split != "samples":
         raise InvalidData(
             "--cluster is for rows that need no --id, split by samples. Leave one of the two out."
         )
-    found = read(flags.data, id=table.cluster)
-    parts = found if isinstance(found, list) else [found]
+    parts = as_list(read(flags.data, id=table.cluster))
+    clusters = [part.ids for part in parts]
     bare = [replace(part, ids=None) for part in parts]
-    return Question(
-        problem,
-        bare if len(flags.data) > 1 else bare[0],
-        settings,
-        clusters=[part.ids for part in parts],
-        read=partial(read, columns=bare[0].columns),
-    )
+    read = partial(read, columns=bare[0].columns)
+    return Question(problem, one_or_list(bare), settings, clusters=clusters, read=read)
 
 
 def _reader(flags: Flags, problem: Any, settings: Settings) -> partial[Any]:
-    """Reads files as these options say."""
-    table, kind = flags.table, problem.kind
+    """Make a function that reads files with these options."""
+    table = flags.table
+    labels = _labels_in(table, problem)
+    _check_target(flags, problem)
     roles: dict[str, Any] = {
-        name: getattr(table, name) for name in ("target", "weight", "offset", "exposure")
+        "id": table.id,
+        "target": table.target,
+        "weight": table.weight,
+        "offset": table.offset,
+        "exposure": table.exposure,
+        "prepare": settings.prepare,
+        "on_disk": table.on_disk,
     }
-    columns = {name: getattr(table, name) for name in ("time", "event", "entry", "strata")}
-    roles |= label_roles(problem, table.target, **columns, **columns_of_labels(table.label))
-    named = "target" not in kind.labels.roles or kind.for_matrices or table.target is not None
-    if not named and any(map(has_named_columns, flags.data)):
+    return partial(_read, split=flags.split, columns=table.columns, **roles, **labels)
+
+
+def _labels_in(table: DataOptions, problem: Any) -> dict[str, Any]:
+    """The columns of labels that take the place of a target, by role."""
+    others = columns_of_labels(table.label)
+    return label_roles(
+        problem,
+        table.target,
+        time=table.time,
+        event=table.event,
+        entry=table.entry,
+        strata=table.strata,
+        **others,
+    )
+
+
+def _check_target(flags: Flags, problem: Any) -> None:
+    """Refuse files with named columns, if none of them is named as the labels."""
+    kind = problem.kind
+    needs_target = "target" in kind.labels.roles and not kind.for_matrices
+    if not needs_target or flags.table.target is not None:
+        return
+    if any(map(has_named_columns, flags.data)):
         raise InvalidInput("--target is missing: it names the column with the labels.")
-    roles |= {"prepare": settings.prepare, "on_disk": table.on_disk, "id": table.id}
-    return partial(_read, split=flags.split, columns=table.columns, **roles)
 
 
 def _read(
@@ -292,7 +336,7 @@ def _read(
 
 
 def recipes_of(given: Sequence[str] | None) -> co.Preparation | None:
-    """The preparation that `--prepare` describes: recipes, or a file of them."""
+    """Make the preparation that `--prepare` describes: recipes, or a file of them."""
     if not given:
         return None
     files = [one for one in given if one.endswith(".toml")]
@@ -300,23 +344,22 @@ def recipes_of(given: Sequence[str] | None) -> co.Preparation | None:
         raise typer.BadParameter(
             f"--prepare {files[0]} is a file with all recipes; leave the other ones out."
         )
-    return co.Preparation.load(files[0]) if files else co.Preparation.of(given)
+    if files:
+        return co.Preparation.load(files[0])
+    return co.Preparation.of(given)
 
 
 def strengths_of(written: str | None) -> list[float] | None:
-    """`1,0.1,0.01` as numbers, and `1:0.001:10` as ten of them in equal ratios; None: the data says
-    which.
+    """Read `1,0.1,0.01` as numbers, and `1:0.001:10` as ten numbers in equal ratios.
+
+    None stays None: the strengths then follow from the data.
     """
     if written is None:
         return None
     try:
-        if ":" not in written:
-            return [float(part) for part in written.split(",")]
-        first, last, count = written.split(":")
-        ends, steps = (float(first), float(last)), int(count) - 1
-        if min(ends) <= 0 or steps < 1:
-            raise ValueError
-        return [ends[0] * (ends[1] / ends[0]) ** (place / steps) for place in range(steps + 1)]
+        if ":" in written:
+            return _in_equal_ratios(written)
+        return [float(part) for part in written.split(",")]
     except (ValueError, OverflowError):
         raise typer.BadParameter(
             "--strengths takes numbers, e.g. 1,0.1,0.01, or first:last:count, e.g. 1:0.001:10, "
@@ -324,14 +367,25 @@ def strengths_of(written: str | None) -> list[float] | None:
         ) from None
 
 
+def _in_equal_ratios(written: str) -> list[float]:
+    first, last, count = written.split(":")
+    start = float(first)
+    end = float(last)
+    steps = int(count) - 1
+    if min(start, end) <= 0 or steps < 1:
+        raise ValueError
+    return [start * (end / start) ** (place / steps) for place in range(steps + 1)]
+
+
 def any_strength(given: dict[str, Any]) -> None:
-    """Where the strength is still to be chosen, the problem has any until then."""
+    """Give the problem some strength, where the strength is chosen later."""
     if given["users"] is not None or given["split"] == "users":
         raise InvalidInput(
             "a path is about the strength of one model's penalty, and --users asks for one per "
             "user."
         )
-    if (knob := knob_of(given)) == "radius" and given["radius"] is not None:
+    knob = knob_of(given)
+    if knob == "radius" and given["radius"] is not None:
         raise InvalidInput(
             "the radius is to be chosen: leave --radius out, or name those to try with --strengths."
         )
@@ -339,9 +393,11 @@ def any_strength(given: dict[str, Any]) -> None:
 
 
 def knob_of(given: dict[str, Any]) -> str:
-    """What is to be chosen: the radius of a ball, or the strength of another penalty."""
+    """Which parameter is chosen: the radius of a ball, or the strength of another penalty."""
     completes = given["loss"] == "completion" and given["penalty"] is None
-    return "radius" if completes or given["penalty"] in BALLS else "strength"
+    if completes or given["penalty"] in BALLS:
+        return "radius"
+    return "strength"
 
 
 def _whole_numbers(written: str | None) -> tuple[int, ...] | None:

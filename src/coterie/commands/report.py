@@ -1,4 +1,4 @@
-"""`coterie report`: the page about a run, made again from what was saved."""
+"""`coterie report`: the page about a run, made again from its saved files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from coterie.commands.path import show_path
 from coterie.errors import InvalidInput
 
 EXAMPLE = "Example: coterie report coterie-fit --figures pdf"
+Answer = Annotated[
+    Path, typer.Argument(help="Folder that `coterie fit`, `path` or `compare` wrote.")
+]
+Page = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Output page (default: report.html in the folder)."),
+]
+Notes = Annotated[
+    list[str] | None, typer.Option(help="Paragraph for the top of the page. Can be repeated.")
+]
 
 
 def report(
-    answer: Annotated[
-        Path, typer.Argument(help="Folder that `coterie fit`, `path` or `compare` wrote.")
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Output page (default: report.html in the folder)."),
-    ] = None,
-    note: Annotated[
-        list[str] | None, typer.Option(help="Paragraph for the top of the page. Can be repeated.")
-    ] = None,
+    answer: Answer,
+    output: Page = None,
+    note: Notes = None,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
@@ -39,10 +42,7 @@ def report(
     if (answer / "certificate.json").is_file():
         _report_fit(answer, page, note or (), figures, as_json)
     elif (answer / "path.json").is_file():
-        path = co.Path.load(answer)
-        if figures is not None:
-            co.report.save_path_figures(path, answer / "figures", figures)
-        show_path(path, answer, co.report.write_path(path, page), as_json)
+        _report_path(answer, page, figures, as_json)
     else:
         _report_comparison(answer, page, figures, as_json)
 
@@ -51,44 +51,67 @@ def _report_fit(
     answer: Path, page: Path, notes: Sequence[str], figures: str | None, as_json: bool
 ) -> None:
     result = co.Result.load(answer)
-    tested, saved = answer / "evaluation.json", answer / "inference.json"
-    scores = co.Evaluation.load(tested) if tested.is_file() else None
-    if scores is not None and scores.model != result.certificate.model_digest:
-        scores = None  # of a model that was here before
+    scores = _scores_of(result, answer / "evaluation.json")
     if figures is not None:
         co.report.save_figures(result, answer / "figures", figures, evaluation=scores)
-    found = co.Inference.load(saved) if saved.is_file() else None
+    sections = []
     path = _path_of(result, answer / "path")
-    sections = [] if path is None else [co.report.path_section(path)]
-    sections += [] if found is None else [co.report.inference_section(found)]
+    if path is not None:
+        sections.append(co.report.path_section(path))
+    inference = None
+    saved = answer / "inference.json"
+    if saved.is_file():
+        inference = co.Inference.load(saved)
+        sections.append(co.report.inference_section(inference))
     written = co.report.write_report(
         result, page, notes=notes, sections=sections, evaluation=scores
     )
-    show_result(Saved(result, answer, written, found, path, scores), as_json)
+    show_result(Saved(result, answer, written, inference, path, scores), as_json)
+
+
+def _report_path(answer: Path, page: Path, figures: str | None, as_json: bool) -> None:
+    path = co.Path.load(answer)
+    if figures is not None:
+        co.report.save_path_figures(path, answer / "figures", figures)
+    show_path(path, answer, co.report.write_path(path, page), as_json)
 
 
 def _report_comparison(answer: Path, page: Path, figures: str | None, as_json: bool) -> None:
-    results = {
-        file.parent.name: co.Result.load(file.parent)
-        for file in sorted(answer.glob("*/certificate.json"))
-    }
+    results = {}
+    for file in sorted(answer.glob("*/certificate.json")):
+        results[file.parent.name] = co.Result.load(file.parent)
     if not results:
         raise InvalidInput(
             f"{answer} has no certificate.json: give the folder that coterie fit or compare wrote."
         )
     if figures is not None:
         co.report.save_comparison_figures(results, answer / "figures", figures)
-    spent = answer / TIMINGS
-    timings = json.loads(spent.read_text()) if spent.is_file() else None
-    show_comparison(
-        results, {}, co.report.write_comparison(results, page, timings), as_json, timings
-    )
+    timings = None
+    saved = answer / TIMINGS
+    if saved.is_file():
+        timings = json.loads(saved.read_text())
+    written = co.report.write_comparison(results, page, timings)
+    show_comparison(results, {}, written, as_json, timings)
+
+
+def _scores_of(result: co.Result, file: Path) -> co.Evaluation | None:
+    """Load the scores of this model; None if there are none, or scores of another model."""
+    if not file.is_file():
+        return None
+    scores = co.Evaluation.load(file)
+    if scores.model != result.certificate.model_digest:
+        return None
+    return scores
 
 
 def _path_of(result: co.Result, folder: Path) -> co.Path | None:
-    """The path that this model was chosen from, if it lies there, and not that of another model."""
+    """Load the path that this model was chosen from; None if there is none, or one of another
+    model.
+    """
     if not (folder / "path.json").is_file():
         return None
     found = co.Path.load(folder)
     models = [one.certificate.model_digest for one in found.results]
-    return found if result.certificate.model_digest in models else None
+    if result.certificate.model_digest not in models:
+        return None
+    return found

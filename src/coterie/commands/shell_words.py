@@ -1,6 +1,4 @@
-"""Errors are written for Python, where an argument is `target=`. At the door of the shell it is
-called `--target`.
-"""
+"""Translate errors for the command line: an argument `target=` of Python is the flag `--target`."""
 
 from __future__ import annotations
 
@@ -27,13 +25,12 @@ PHRASES = {
     ),
     r", ((?:and )?)(?=\w+=)": r" \1",
 }
-"""What only Python has, and what a file has in its place; then arguments are rewritten one by one.
-"""
+"""Phrases that apply to Python only, and their translation. Arguments are rewritten afterwards."""
 RENAMED = {"kind": "inference", "alpha": "strength", "clusters": "cluster"}
 
 
 def in_shell_words(message: str, flags: Mapping[str, str]) -> str:
-    """The message with the flags of this command in place of Python's arguments."""
+    """Write the message with the flags of this command in place of Python's arguments."""
     for phrase, words in PHRASES.items():
         message = re.sub(phrase, words, message)
     message = re.sub(ARGUMENT, lambda found: _flag(found, flags), message)
@@ -43,7 +40,8 @@ def in_shell_words(message: str, flags: Mapping[str, str]) -> str:
 
 
 def _flag(found: re.Match[str], flags: Mapping[str, str]) -> str:
-    name, value = found[1], (found[2] or "").strip("'\"")
+    name = found[1]
+    value = (found[2] or "").strip("'\"")
     flag = flags.get(RENAMED.get(name, name))
     if flag is None and "option" in flags and value:
         return f"--option {name}={value}"
@@ -51,6 +49,8 @@ def _flag(found: re.Match[str], flags: Mapping[str, str]) -> str:
         return f"{name} {value}".rstrip()
     if value == "...":
         value = name.upper()
-    if value in ("True", "False"):
-        return flag if value == "True" else flag.replace("--", "--no-", 1)
+    if value == "True":
+        return flag
+    if value == "False":
+        return flag.replace("--", "--no-", 1)
     return f"{flag} {value}".rstrip()

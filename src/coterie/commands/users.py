@@ -1,4 +1,4 @@
-"""`coterie users`: a model for every user, and how good it is for each of them."""
+"""`coterie users`: a model for every user, and its accuracy for each of them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,29 @@ from coterie.commands.options import (
     Columns,
     Config,
     Deadline,
+    Engine,
     Json,
+    MaxRounds,
     Options,
+    Seed,
     Target,
+    Tolerance,
     among,
     in_panels,
     pairs,
 )
-from coterie.commands.output import console, print_json, show_model, summary
-from coterie.errors import InvalidInput, InvalidProblem, UnknownName
+from coterie.commands.output import (
+    console,
+    print_json,
+    show_model,
+    show_status,
+    show_text,
+    show_value,
+    show_written,
+    summary,
+    text_or_none,
+)
+from coterie.errors import InvalidInput, InvalidProblem, UnknownName, count
 from coterie.run.settings import Algorithm, Placement, Settings
 
 if TYPE_CHECKING:
@@ -40,107 +54,112 @@ EXAMPLE = (
 )
 AUTO = Algorithm.method
 PATIENT = {"local_steps": 10, "alternations": 3, "begin": "global"}
-"""Parameters of methods that suit a command; --option sets others. Only models of dada begin
-somewhere.
-"""
+"""Parameters of methods that suit a command; --option sets others. Only dada has `begin`."""
 ENDS = 10
-"""So many of the worst and of the best served users are shown."""
+"""Number of users with the worst, and with the best, accuracy that are shown."""
 PANELS = {
     "Data": "target users columns test model",
     "Fitting": "cv beta mu lam tol max_rounds seed",
 }
 
+Training = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Training data: one file with a column of users, or one file per user."),
+]
+UserColumn = Annotated[str | None, typer.Option(help="Column with the user of each row.")]
+Test = Annotated[
+    list[Path] | None, typer.Option(help="Test data, in the same form as the training data.")
+]
+SavedModel = Annotated[
+    Path | None, typer.Option(help="Saved model.npz to test. Nothing is fitted.")
+]
+Folds = Annotated[
+    int | None,
+    typer.Option(help="Number of folds for choosing by cross-validation within each user's rows."),
+]
+Beta = Annotated[
+    str | None,
+    typer.Option(help="Maximum norm of a model. With --cv, a list such as 1,10,100."),
+]
+Mu = Annotated[
+    str | None,
+    typer.Option(help="Weight of the agreement between neighbours. With --cv, also a list."),
+]
+Lam = Annotated[
+    str | None, typer.Option(help="Density of the learned graph. With --cv, also a list.")
+]
+Method = Annotated[
+    str,
+    among(
+        *names_in("problems/personal/methods", "dada"),
+        *names_in("problems/personal/methods", "perso_linear"),
+        *names_in("problems/personal/methods", "personal_baselines"),
+        "shared",
+        also=(', or "auto": chosen by cross-validation, or dada if --beta, --mu or --lam is given'),
+    ),
+]
+Network = Annotated[
+    str,
+    among("learned", *names_in("networks"), also=", or a file of edges: which users are similar"),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(help="Output folder for model and certificate, as `coterie fit` writes them."),
+]
+Unknown = Annotated[
+    str,
+    among(
+        "error",
+        "neighbours",
+        "common",
+        also=": what to do with test rows of a user without a model",
+    ),
+]
+All = Annotated[
+    bool, typer.Option("--all", help="Show all users, not only the worst and the best.")
+]
+UserTable = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Output file with all users, .csv or .parquet."),
+]
+
 
 @in_panels(PANELS)
 def users(
-    data: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Training data: one file with a column of users, or one file per user."
-        ),
-    ] = None,
+    data: Training = None,
     target: Target = None,
-    users: Annotated[str | None, typer.Option(help="Column with the user of each row.")] = None,
+    users: UserColumn = None,
     columns: Columns = None,
-    test: Annotated[
-        list[Path] | None, typer.Option(help="Test data, in the same form as the training data.")
-    ] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="Saved model.npz to test. Nothing is fitted.")
-    ] = None,
-    cv: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of folds for choosing by cross-validation within each user's rows."
-        ),
-    ] = None,
-    beta: Annotated[
-        str | None,
-        typer.Option(help="Maximum norm of a model. With --cv, a list such as 1,10,100."),
-    ] = None,
-    mu: Annotated[
-        str | None,
-        typer.Option(help="Weight of the agreement between neighbours. With --cv, also a list."),
-    ] = None,
-    lam: Annotated[
-        str | None, typer.Option(help="Density of the learned graph. With --cv, also a list.")
-    ] = None,
-    method: Annotated[
-        str,
-        among(
-            *names_in("problems/personal/methods", "dada"),
-            *names_in("problems/personal/methods", "perso_linear"),
-            *names_in("problems/personal/methods", "personal_baselines"),
-            "shared",
-            also=(
-                ', or "auto": chosen by cross-validation, unless --beta, --mu or --lam say that '
-                "it is dada"
-            ),
-        ),
-    ] = AUTO,
-    network: Annotated[
-        str,
-        among(
-            "learned", *names_in("networks"), also=", or a file of edges: which users are similar"
-        ),
-    ] = "learned",
-    engine: Annotated[str, among(*names_in("engines"))] = Placement.engine,
+    test: Test = None,
+    model: SavedModel = None,
+    cv: Folds = None,
+    beta: Beta = None,
+    mu: Mu = None,
+    lam: Lam = None,
+    method: Method = AUTO,
+    network: Network = "learned",
+    engine: Engine = Placement.engine,
     deadline: Deadline = None,
     option: Options = None,
-    tol: Annotated[float, typer.Option(help="Relative duality gap at which the run stops.")] = 1e-2,
-    max_rounds: Annotated[int, typer.Option(help="Maximum number of rounds.")] = 500,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = Settings.seed,
-    save: Annotated[
-        Path | None,
-        typer.Option(help="Output folder for model and certificate, as `coterie fit` writes them."),
-    ] = None,
-    unknown: Annotated[
-        str,
-        among(
-            "error",
-            "neighbours",
-            "common",
-            also=": what to do with test rows of a user without a model",
-        ),
-    ] = "error",
-    everybody: Annotated[
-        bool, typer.Option("--all", help="Show all users, not only the worst and the best.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Output file with all users, .csv or .parquet."),
-    ] = None,
+    tol: Tolerance = 1e-2,
+    max_rounds: MaxRounds = 500,
+    seed: Seed = Settings.seed,
+    save: Save = None,
+    unknown: Unknown = "error",
+    show_all: All = False,
+    output: UserTable = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Fit a model for every user (or test a saved one), and report the accuracy for each user.
 
-    The kind of model is chosen by cross-validation at the users: one for all, with or without
+    Cross-validation at the users chooses the kind of model: one for all, with or without
     deviations of every user, one for each, or boosted ones close to those of similar users.
     Accuracy is the share of correct predictions: on the training data (train) and on the test data
     (test).
     """
-    numbers, options = _numbers({"beta": beta, "mu": mu, "lam": lam}, cv is not None), pairs(option)
+    numbers = _numbers({"beta": beta, "mu": mu, "lam": lam}, cv is not None)
+    options = pairs(option)
     from coterie.report.users import FORMATS, accuracy_by_user, write_rows
 
     if output is not None and output.suffix not in FORMATS:
@@ -149,7 +168,10 @@ def users(
     if model is not None:
         answer = _tested(model, rows)
     else:
-        runner, progress = co.engines.engine(engine, deadline), False if as_json else None
+        progress = None
+        if as_json:
+            progress = False
+        runner = co.engines.engine(engine, deadline)
         settings = Settings.of(
             split="users", network=network, method=method, engine=runner, seed=seed
         )
@@ -162,15 +184,15 @@ def users(
     if output is not None:
         write_rows(found, output)
     if as_json:
-        _tell(found, answer, output)
+        _print_json(found, answer, output)
     else:
-        _show(found, answer, output, everybody)
+        _show(found, answer, output, show_all)
     raise typer.Exit(answer.exit_code)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Files of rows, and what their columns mean."""
+    """Files of rows, and the roles of their columns."""
 
     data: list[Path]
     test: list[Path]
@@ -179,13 +201,15 @@ class Rows:
     columns: str | None
 
     def tables(self, files: list[Path], columns: Any) -> list[co.Table]:
-        """A table for each user."""
-        return by_user(files, self.target, self.users, columns) if files else []
+        """Read a table for each user."""
+        if not files:
+            return []
+        return by_user(files, self.target, self.users, columns)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be fitted, and how."""
+    """The parameters and settings of a fit, of which cross-validation may choose some."""
 
     settings: Settings
     numbers: dict[str, tuple[float, ...]]
@@ -201,26 +225,34 @@ class Asked:
         options: dict[str, Any],
         cv: int | None,
     ) -> Asked:
-        """The same, from options that are parameters of boosted models or of the method."""
-        names = {one.name for one in fields(co.Personal)} & options.keys()
-        personal = {name: options[name] for name in names}
-        left = {name: value for name, value in options.items() if name not in names}
+        """Divide the options into parameters of boosted models and parameters of the method."""
+        names = {one.name for one in fields(co.Personal)}
+        personal = {name: value for name, value in options.items() if name in names}
+        others = {name: value for name, value in options.items() if name not in names}
         method = settings.algorithm.method
         if method == AUTO and numbers:
             method = "dada"
         if method in (AUTO, "shared"):
-            if strange := sorted(left.keys() - {"local_steps", "alternations", "sample", "begin"}):
-                raise InvalidInput(
-                    f"--method {method} takes no {strange[0]!r}; name the method that does."
-                )
-            left = {**PATIENT, **left}
-        algorithm = replace(settings.algorithm, method=method, options={**_suiting(method), **left})
+            _refuse_unknown(method, others)
+            suiting = PATIENT
+        else:
+            suiting = _suiting(method)
+        algorithm = replace(settings.algorithm, method=method, options={**suiting, **others})
         return Asked(replace(settings, algorithm=algorithm), numbers, personal, cv)
 
     def problem(self) -> co.Personal:
-        """The boosted models that are asked for."""
+        """The boosted models that are asked for, with the first of several values each."""
         first = {name: values[0] for name, values in self.numbers.items()}
-        return co.Personal(**{"constant": True, **self.personal, **first})
+        parameters = {"constant": True, **self.personal, **first}
+        return co.Personal(**parameters)
+
+
+def _refuse_unknown(method: str, options: dict[str, Any]) -> None:
+    """Refuse options that no method takes from which `method` chooses."""
+    known = {"local_steps", "alternations", "sample", "begin"}
+    unknown = sorted(options.keys() - known)
+    if unknown:
+        raise InvalidInput(f"--method {method} takes no {unknown[0]!r}; name the method that does.")
 
 
 @dataclass(frozen=True)
@@ -235,13 +267,13 @@ class Answer:
 
     @property
     def exit_code(self) -> int:
-        """How the command ends."""
-        return 0 if self.result is None else self.result.status.exit_code
+        """The exit code of the command."""
+        if self.result is None:
+            return 0
+        return self.result.status.exit_code
 
     def saved(self, folder: Path | None) -> Answer:
-        """The same, once it is written to a folder, if there is one. A better result that is there
-        stays.
-        """
+        """Write the answer to a folder, if there is one. A better result in the folder stays."""
         if folder is None:
             return self
         from coterie.api.replacing import kept_note, place_for, why_kept
@@ -256,18 +288,20 @@ class Answer:
 
 
 def _tested(model: Path, rows: Rows) -> Answer:
-    """A saved model. Nothing is fitted."""
+    """Load a saved model, and the rows to test it on. Nothing is fitted."""
     if not (rows.data or rows.test):
         raise InvalidInput(
             "there are no rows to test the model on: give --test new.csv, or the training data."
         )
     fitted = _saved(model)
     columns = fitted.columns or rows.columns
-    return Answer(fitted, rows.tables(rows.data, columns), rows.tables(rows.test, columns))
+    train = rows.tables(rows.data, columns)
+    test = rows.tables(rows.test, columns)
+    return Answer(fitted, train, test)
 
 
 def _fitted(asked: Asked, rows: Rows) -> Answer:
-    """The model that is asked for, or the best of several."""
+    """Fit the model that is asked for, or the best of several."""
     if not rows.data:
         raise InvalidInput(
             "there is nothing to fit: give a file of rows, or a saved model with --model and "
@@ -289,9 +323,8 @@ def _fitted(asked: Asked, rows: Rows) -> Answer:
         result, trials = _chosen_fit(problem, train, settings, asked.cv)
         return Answer(result.model, train, kept, result, trials)
     if asked.cv is not None:
-        problem, trials = cross_validated(
-            problem, train, {**GRIDS, **asked.numbers}, asked.cv, settings
-        )
+        grids = {**GRIDS, **asked.numbers}
+        problem, trials = cross_validated(problem, train, grids, asked.cv, settings)
     result = fit(problem, train, settings)
     return Answer(result.model, train, kept, result, trials)
 
@@ -299,16 +332,19 @@ def _fitted(asked: Asked, rows: Rows) -> Answer:
 def _chosen_fit(
     problem: co.Personal, train: Sequence[co.Table], settings: Settings, cv: int | None
 ) -> tuple[co.Result, list[Trial]]:
-    """The model that does best on rows kept back, of linear ones and, for auto, of boosted ones;
-    and what was tried.
+    """Fit the model that is best on held-out rows, of linear and, for auto, of boosted ones; and
+    list the trials.
     """
     import numpy as np
 
     from coterie.estimators.choice import choose, chosen_fit
     from coterie.stats.choosing import BOOSTED, FOLDS, LINEAR
 
-    classes = np.unique(np.concatenate([table.y for table in train if table.y is not None]))
-    wanted = LINEAR if settings.algorithm.method == "shared" else (*LINEAR, *BOOSTED)
+    labels = [table.y for table in train if table.y is not None]
+    classes = np.unique(np.concatenate(labels))
+    wanted = [*LINEAR]
+    if settings.algorithm.method != "shared":
+        wanted += BOOSTED
     chosen = choose(
         train, classes, folds=cv or FOLDS, personal=problem, wanted=wanted, settings=settings
     )
@@ -325,29 +361,33 @@ def _saved(path: Path) -> co.models.UserModel:
 
 
 def _suiting(method: str) -> dict[str, Any]:
-    methods = co.methods.METHODS
-    known = {field.name for field in fields(methods[method])} if method in methods else set()
-    known -= set() if method == "dada" else {"begin"}
+    """The parameters of `PATIENT` that this method has."""
+    if method not in co.methods.METHODS:
+        return {}
+    known = {one.name for one in fields(co.methods.METHODS[method])}
+    if method != "dada":
+        known.discard("begin")
     return {name: value for name, value in PATIENT.items() if name in known}
 
 
 def _numbers(given: dict[str, str | None], several: bool) -> dict[str, tuple[float, ...]]:
-    """What was given, as numbers; more than one each only if there is a choice between them."""
+    """Read options as numbers; `several`: cross-validation chooses between several values."""
     found = {}
     for name, written in given.items():
         if written is None:
             continue
         try:
-            found[name] = tuple(float(part) for part in written.split(","))
+            values = tuple(float(part) for part in written.split(","))
         except ValueError:
             raise typer.BadParameter(
                 f"--{name} takes a number, or several separated by commas, not {written!r}"
             ) from None
-        if len(found[name]) > 1 and not several:
+        if len(values) > 1 and not several:
             raise InvalidProblem(
                 f"--{name} {written} has several values: add --cv 3 to choose between them, or "
                 "give one value."
             )
+        found[name] = values
     return found
 
 
@@ -358,72 +398,81 @@ def _spreads(rows: Sequence[UserRow]) -> dict[str, dict[str, float] | None]:
 
 
 def _chosen(model: co.models.UserModel) -> dict[str, float]:
+    """The values of the parameters that the command, or cross-validation, chose."""
     from coterie.estimators.personalized import GRIDS
 
-    return {
-        name: getattr(model.problem, name)
-        for name in (*GRIDS, "nu")
-        if hasattr(model.problem, name)
-    }
+    names = (*GRIDS, "nu")
+    problem = model.problem
+    return {name: getattr(problem, name) for name in names if hasattr(problem, name)}
 
 
-def _tell(rows: Sequence[UserRow], answer: Answer, output: Path | None) -> None:
-    """Print everything as JSON."""
-    told: dict[str, Any] = {} if answer.result is None else summary(answer.result)
-    told |= {
+def _print_json(rows: Sequence[UserRow], answer: Answer, output: Path | None) -> None:
+    numbers: dict[str, Any] = {}
+    if answer.result is not None:
+        numbers |= summary(answer.result)
+    numbers |= {
         "users": list(rows),
         "accuracy": _spreads(rows),
         "parameters": _plain(_chosen(answer.model)),
         "trials": [_plain(trial) for trial in answer.trials],
-        "output": str(output) if output else None,
+        "output": text_or_none(output),
     }
-    print_json(told)
+    print_json(numbers)
 
 
 def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Infinite numbers as text, which JSON has no number for."""
-    return {name: str(x) if x == float("inf") else x for name, x in numbers.items()}
+    """Write infinite numbers as text: JSON has no number for them."""
+    found = dict(numbers)
+    for name, value in numbers.items():
+        if value == float("inf"):
+            found[name] = str(value)
+    return found
 
 
-def _show(rows: Sequence[UserRow], answer: Answer, output: Path | None, everybody: bool) -> None:
-    out = console()
+def _show(rows: Sequence[UserRow], answer: Answer, output: Path | None, show_all: bool) -> None:
     if answer.result is not None:
         _show_fit(answer.result)
-    trials = answer.trials
-    tried = f", the best of {len(trials)} that were tried" if trials else ""
-    out.print(
-        "  ".join(f"{name} {value:g}" for name, value in _chosen(answer.model).items()) + tried
-    )
-    whole = everybody or len(rows) <= 2 * ENDS + 1
-    _show_users(rows, None if whole else ENDS)
+    _show_parameters(answer)
+    whole = show_all or len(rows) <= 2 * ENDS + 1
+    if whole:
+        _show_users(rows, None)
+    else:
+        _show_users(rows, ENDS)
     for name, found in _spreads(rows).items():
         if found is not None:
-            told = ", ".join(
-                f"{part.replace('_', ' ')} {value:.3f}" for part, value in found.items()
-            )
-            out.print(f"[bold]{name}[/bold]  {told}")
+            parts = [f"{part.replace('_', ' ')} {value:.3f}" for part, value in found.items()]
+            show_value(name, ", ".join(parts))
     if output is not None:
-        out.print(
-            f"{len(rows)} users written to [bold]{escape(str(output))}[/bold].", soft_wrap=True
-        )
+        show_written(f"{len(rows)} users", output)
     elif not whole:
-        out.print("[dim]--all shows every user, -o users.csv writes them to a file.[/dim]")
+        console().print("[dim]--all shows every user, -o users.csv writes them to a file.[/dim]")
 
 
 def _show_fit(result: co.Result) -> None:
-    out = console()
     show_model(result)
-    out.print(result.explanation, markup=False)
-    advice = "" if result.status.success else f"  {result.status.advice}"
-    out.print(f"[bold]{result.status}[/bold]  {result.certificate.proves}{advice}")
-    reasons = [] if result.error is None else [result.reason]
-    for line in [*reasons, *result.warnings]:
-        out.print(line, markup=False, soft_wrap=True)
+    show_text(result.explanation)
+    show_status(result)
+    show_value("Certificate", result.certificate.proves)
+    if result.error is not None:
+        show_text(result.reason)
+    for warning in result.warnings:
+        show_text(warning)
+
+
+def _show_parameters(answer: Answer) -> None:
+    values = ", ".join(f"{name} {value:g}" for name, value in _chosen(answer.model).items())
+    if not values:
+        return
+    if answer.trials:
+        values = f"{values} (the best of {count(len(answer.trials), 'trial')})"
+    show_value("Parameters", values)
 
 
 def _show_users(rows: Sequence[UserRow], cut: int | None) -> None:
-    """A row for each user, the worst first; or only for as many of the worst and of the best."""
-    judged = "test" if any(row["test"] is not None for row in rows) else "train"
+    """Print a row for each user, the worst first; or only for `cut` of the worst and the best."""
+    judged = "train"
+    if any(row["test"] is not None for row in rows):
+        judged = "test"
     ordered = sorted(rows, key=lambda row: (row[judged] is None, row[judged] or 0.0))
     table = RichTable("user", box=None, header_style="dim")
     for heading in ("rows", "train", "test rows", "test", "neighbours", "confidence"):
@@ -438,10 +487,16 @@ def _show_users(rows: Sequence[UserRow], cut: int | None) -> None:
 
 
 def _cells(row: UserRow) -> list[str]:
-    def written(value: Any) -> str:
-        return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+    cells = [escape(str(row["user"]))]
+    for name, value in row.items():
+        if name != "user":
+            cells.append(_cell(value))
+    return cells
 
-    return [
-        escape(str(row["user"])),
-        *(written(value) for name, value in row.items() if name != "user"),
-    ]
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return str(value)
