@@ -139,16 +139,20 @@ def test_crowds_and_agents_that_are_alone_speak_together(method, monkeypatch):
     ],
     ids=["few columns", "more than rows", "levels", "many columns", "steep"],
 )
-def test_users_that_are_alike_deviate_as_if_alone(problem, columns, monkeypatch):
-    """Users of 5 and of 8 rows, and one of 45: two crowds, and one who is alone."""
+@pytest.mark.parametrize(
+    "method", [{"method": "shared"}, {"method": "shared-newton", "few_rows": True}], ids=str
+)
+def test_users_that_are_alike_deviate_as_if_alone(problem, columns, method, monkeypatch):
+    """Users of 5 to 8 rows are one batch, those of 1 to 4 rows another; one of 45 is alone."""
     met = crowds_met(monkeypatch)
-    X, y = small(1, 17 * 5 + 17 * 8 + 45, columns)
+    sizes = [5, 8, 6, 1, 2, 3] * 9 + [45]
+    X, y = small(1, sum(sizes), columns)
     y = y + 1.0 if problem.loss.name == "poisson" else y
-    users = np.repeat(np.arange(35), [5, 8] * 17 + [45])
+    users = np.repeat(np.arange(len(sizes)), sizes)
     result = same_alone(
-        problem, (X, y, users), met, monkeypatch, split="users", method="shared", max_rounds=12
+        problem, (X, y, users), met, monkeypatch, split="users", max_rounds=12, **method
     )
-    assert met == [17, 17]
+    assert met == [27, 27]
     assert result.certificate.relative_gap < 1e-2
 
 

@@ -22,9 +22,9 @@ from coterie.numerics.losses import Loss
 from coterie.numerics.losses.loss import Step
 
 LEAST = 16
-"""Fewer agents gain nothing."""
-SMALL = 4096
-"""Numbers that each of them may hold at most: with more, the products themselves take the time."""
+"""Least number of agents in a batch: fewer agents gain nothing."""
+SMALL = 1 << 12
+"""Most numbers that an agent of a batch holds: with more, the products themselves take the time."""
 ALL = 1 << 24
 """Numbers that they may hold together, because they are copied."""
 
@@ -235,6 +235,17 @@ class BatchDesign(Design):
             adjoints[:, d] *= self.base.unit
         return adjoints
 
+    def dense(self, rows: slice) -> FloatArray:
+        """Some rows of every agent as they are."""
+        X = self.stack[:, rows]
+        d = X.shape[2]
+        stored = np.ones((*X.shape[:2], self.shape[1]))
+        stored[:, :, :d] = X
+        if isinstance(self.base, CentredDesign):
+            stored[:, :, :d] -= self.base.centre
+            stored[:, :, d:] *= self.base.unit
+        return stored
+
     def member(self, place: int) -> Design:
         """The design of one of them."""
         if isinstance(self.base, CentredDesign):
@@ -245,22 +256,31 @@ class BatchDesign(Design):
 
 
 class Batch:
-    """Agents with equally many dense rows in double precision, without weights."""
+    """Agents with equally many dense rows in double precision; all of them have weights, or none
+    has.
+    """
 
-    def __init__(self, X: Sequence[FloatArray], y: Sequence[FloatArray], loss: Loss):
+    def __init__(
+        self,
+        X: Sequence[FloatArray],
+        y: Sequence[FloatArray],
+        loss: Loss,
+        weights: Sequence[FloatArray] | None = None,
+    ):
         self.X = np.stack(X)
         self.y = np.stack(y)
+        self.weights = None if weights is None else np.stack(weights)
         self.loss = loss
         self._known: dict[bool, Together] = {}
         self._asked: dict[bool, FloatArray] = {}
         self._lock = Lock()
 
     @staticmethod
-    def fits(X: Sequence[Any]) -> bool:
-        """Whether agents with such data are alike, small and many."""
+    def fits(X: Sequence[Any], most: int = SMALL) -> bool:
+        """Whether agents with such data are alike, small, and enough for a batch."""
         shape = X[0].shape
         size = math.prod(X[0].shape)
-        if not (len(X) >= LEAST and 0 < size <= SMALL and len(X) * size <= ALL):
+        if not (len(X) >= LEAST and 0 < size <= most and len(X) * size <= ALL):
             return False
         return all(
             type(one) is np.ndarray and one.dtype == np.float64 and one.shape == shape for one in X
@@ -311,14 +331,16 @@ class Together:
 
     @cached_property
     def gradients_norm(self) -> FloatArray:
-        """√(Σ ℓ'²)."""
-        norms: FloatArray = weighted_norm(self.gradients, None)
+        """√(Σ s ℓ'²)."""
+        norms: FloatArray = weighted_norm(self.gradients, self.batch.weights)
         return norms
 
     @cached_property
     def adjoint(self) -> FloatArray:
-        """X̃ᵀℓ'."""
-        return self._design.adjoint(self.gradients)
+        """X̃ᵀ(s∘ℓ')."""
+        if self.batch.weights is None:
+            return self._design.adjoint(self.gradients)
+        return self._design.adjoint(self.gradients * self.batch.weights)
 
     @cached_property
     def curvature(self) -> FloatArray:
@@ -326,9 +348,14 @@ class Together:
         return self._of_rows(self.batch.loss.curvature)
 
     def losses_at(self, scores: FloatArray) -> FloatArray:
-        """Σ ℓ at other scores."""
-        each = self.batch.loss.each(scores.reshape(-1), self.y.reshape(-1))
-        losses: FloatArray = each.reshape(scores.shape).sum(axis=1)
+        """Σ s ℓ at other scores."""
+        values = self.batch.loss.each(scores.reshape(-1), self.y.reshape(-1))
+        values = values.reshape(scores.shape)
+        losses: FloatArray
+        if self.batch.weights is None:
+            losses = values.sum(axis=1)
+        else:
+            losses = np.vecdot(values, self.batch.weights)
         return losses
 
     @property
@@ -363,7 +390,8 @@ class _Member(LocalLoss):
 
     def __init__(self, together: Together, place: int, design: Design):
         batch, (scores, losses, gradients, adjoints) = together.batch, together.of_each
-        super().__init__(together.w, design, batch.loss, batch.y[place], None, scores[place])
+        weights = None if batch.weights is None else batch.weights[place]
+        super().__init__(together.w, design, batch.loss, batch.y[place], weights, scores[place])
         self._losses = losses[place]
         self._gradients = gradients[place]
         self._adjoint = adjoints[place]

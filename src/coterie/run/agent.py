@@ -102,21 +102,27 @@ def form_batches(agents: Sequence[Agent[Any]]) -> None:
             alike.setdefault(agent.data.X.shape, []).append(agent)
     for members in alike.values():
         tables = [agent.data.X for agent in members]
-        if Batch.fits(tables):
-            batch = Batch(tables, [agent.exact_labels for agent in members], members[0].loss)
-            for place, agent in enumerate(members):
-                agent.scratch["batch"] = batch, place
-                agent.scratch.pop(AT_ZERO, None)  # the batch computes it from now on
+        most = members[0].problem.kind.local.most_in_batch
+        if not Batch.fits(tables, most) or isinstance(members[0].centred, FarDesign):
+            continue
+        labels = [agent.exact_labels for agent in members]
+        weights = None
+        if members[0].even:
+            weights = [agent.weighted(np.ones(agent.data.n)) for agent in members]
+        batch = Batch(tables, labels, members[0].loss, weights)
+        for place, agent in enumerate(members):
+            agent.scratch["batch"] = batch, place
+            agent.scratch.pop(AT_ZERO, None)  # the batch computes it from now on
 
 
 def _may_join_a_batch(agent: Agent[Any]) -> bool:
     """Whether a batch can compute the loss of this agent."""
     table = agent.data
-    if isinstance(table, RemoteTable) or isinstance(agent.centred, FarDesign):
+    if isinstance(table, RemoteTable) or agent.offset is not None:
         return False
     if agent.split not in agent.problem.kind.local.batches:
         return False
-    return table.weights is None and agent.offset is None
+    return table.weights is None or agent.even
 
 
 @dataclass(frozen=True)
@@ -199,6 +205,8 @@ class Agent(Site, Generic[P]):
     """Whether the run stalled: methods then take their most exact steps, at any cost; see
     `made_careful`.
     """
+    rows: int = -1
+    """The number of its own rows, if rows of weight 0 follow these in `data`; else -1."""
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, because time is up or the user pressed Ctrl-C: long
     work in the round may then end early. Clocks differ between processes, so it returns True only
@@ -212,6 +220,16 @@ class Agent(Site, Generic[P]):
         close enough.
         """
         return replace(self, data=_in_double_precision(self.data), careful=True, scratch={})
+
+    @property
+    def even(self) -> bool:
+        """Whether rows of weight 0 follow its own rows; see `Local.evened`."""
+        return self.rows >= 0
+
+    @property
+    def own_rows(self) -> Any:
+        """The number of its own rows."""
+        return self.rows if self.even else self.data.n
 
     def release(self) -> None:
         """Forget all that was computed from tensors: a result must not keep a GPU's memory."""

@@ -34,9 +34,11 @@ class BatchedAgent(Agent):
 
     @classmethod
     def of(cls, agents: Sequence[Agent], batch: Batch) -> BatchedAgent:
-        """These agents, who are the members of that cohort in its order."""
+        """The members of a batch, in its order."""
         known = {field.name: getattr(agents[0], field.name) for field in fields(Agent)}
         known["scratch"] = {"design": BatchDesign(batch.X, agents[0].design)}
+        if batch.weights is not None:
+            known["data"] = replace(agents[0].data, weights=batch.weights)
         return cls(**known, members=agents, batch=batch)
 
     @cached_property
@@ -47,11 +49,27 @@ class BatchedAgent(Agent):
         )
 
     @property
+    def own_rows(self) -> Any:
+        """The number of own rows of each member."""
+        return np.array([agent.own_rows for agent in self.members])
+
+    @property
     def column_squares(self) -> FloatArray:
         return np.array([agent.column_squares for agent in self.members])
 
+    @cached_property
+    def weight(self) -> Any:
+        """The weight of each member, or the one that all members have."""
+        if self._batch.weights is None:
+            return float(self.data.n)
+        return self._batch.weights.sum(axis=1)
+
     def summed(self, values: FloatArray) -> FloatArray:
-        totals: FloatArray = values.sum(axis=1)
+        totals: FloatArray
+        if self._batch.weights is None:
+            totals = values.sum(axis=1)
+        else:
+            totals = np.vecdot(values, self._batch.weights)
         return totals
 
     @cached_property
@@ -94,6 +112,21 @@ class Batches:
         return States(
             transport.confer([step(agent) for agent in self.agents], self.places, "setup"), self
         )
+
+    def warm(
+        self,
+        transport: Transport,
+        step: Callable[..., Protocol[Any]],
+        states: Sequence[Any],
+        points: Sequence[Point],
+    ) -> States:
+        """The first States, moved to the points of another run."""
+        moved = []
+        members = zip(self.agents, self._all_gathered(states), self.places, strict=True)
+        for agent, state, places in members:
+            own = [points[place] for place in places.tolist()]
+            moved.append(step(agent, state, _one_of(own)))
+        return States(transport.confer(moved, self.places, "setup"), self)
 
     def take(
         self,
@@ -144,6 +177,19 @@ class Batches:
             states[0],
             **{name: np.array(part) for name, part in parts.items() if part[0] is not None},
         )
+
+
+def _one_of(points: Sequence[Point]) -> Point:
+    """The points of some agents as one; a model that all of them share has no axis for them."""
+    if len(points) == 1:
+        return points[0]
+    w = np.array([point.w for point in points])
+    if (w == w[0]).all():
+        w = points[0].w
+    v = None
+    if points[0].v is not None:
+        v = np.array([point.v for point in points])
+    return Point(w, v)
 
 
 def _of_each(part: FloatArray | None, count: int) -> Sequence[Any]:

@@ -198,11 +198,10 @@ def introduced(
     """
     statistics = transport.take(introduce, [(agent,) for agent in agents], purpose)
     agents = [
-        replace(agent, statistics=known, **more)
+        agent.problem.kind.local.evened(replace(agent, statistics=known, **more))
         for agent, known in zip(agents, statistics, strict=True)
     ]
-    if agents:
-        form_batches(agents)
+    form_batches(agents)
     return agents
 
 
@@ -308,7 +307,10 @@ class RunLoop:
         if points is None:
             return None
         rows = zip(self.agents, points, strict=True)
-        return [replace(point, w=agent.lowered(point.w)) for agent, point in rows]
+        return [
+            _with_even_dual(agent, replace(point, w=agent.lowered(point.w)))
+            for agent, point in rows
+        ]
 
     def _start(self, points: Sequence[Point] | None) -> None:
         """Compute the first States, at these points if there are any."""
@@ -317,7 +319,11 @@ class RunLoop:
         else:
             rows = [(agent,) for agent in self.agents]
             self.states = self.transport.take(self.steps.start, rows, "setup")
-        if points is not None:
+        if points is None:
+            return
+        if self.batches is not None:
+            self.states = self.batches.warm(self.transport, self.steps.warm, self.states, points)
+        else:
             members = zip(self.agents, self.states, points, strict=True)
             self.states = self.transport.take(self.steps.warm, members, "setup")
 
@@ -428,6 +434,8 @@ class RunLoop:
         return self.transport.take(step, members, purpose)
 
     def _publish(self) -> None:
+        if self.batches is not None:
+            return  # a method that computes agents in batches only sums
         for agent, state in zip(self.agents, self.states, strict=True):
             if (message := self.steps.publish(agent, state)) is not None:
                 self.transport.publish(agent.index, message)
@@ -612,6 +620,8 @@ class RunLoop:
         members = zip(self.agents, points, strict=True)
         if not all(is_as_people_know_it(agent, point) for agent, point in members):
             points = self._at_data(as_people_know_it, points)
+        members = zip(self.agents, points, strict=True)
+        points = [_with_own_dual(agent, point) for agent, point in members]
         warnings = self.warnings
         if status == Status.STALLED and limited_by_rounding(bound, self.target):
             warnings = (*warnings, self._reachable(bound))
@@ -677,3 +687,19 @@ def _without_messages(
     """A protocol without messages."""
     yield from ()
     return function(agent, *points)
+
+
+def _with_even_dual(agent: Agent[Any], point: Point) -> Point:
+    """A point with dual variables of the agent's own rows, as one with those of all rows in `data`;
+    see `Local.evened`.
+    """
+    if not agent.even or point.v is None:
+        return point
+    return replace(point, v=np.append(point.v, np.zeros(agent.data.n - agent.rows)))
+
+
+def _with_own_dual(agent: Agent[Any], point: Point) -> Point:
+    """The inverse of `_with_even_dual`."""
+    if not agent.even or point.v is None:
+        return point
+    return replace(point, v=point.v[: agent.rows].copy())

@@ -53,11 +53,11 @@ def sides(v: Any, weights: Any, weighted: bool) -> tuple[float, float, float, fl
 
 
 @numba.njit(nogil=True, cache=True)
-def all_sides(v: Any) -> Any:
-    """The four results of `sides` for each row of v, without weights, as four rows."""
+def all_sides(v: Any, weights: Any, weighted: bool) -> Any:
+    """The four results of `sides` for each row of v, as four rows."""
     result = np.empty((4, v.shape[0]))
     for row in range(v.shape[0]):
-        up, up_rest, down, down_rest = sides(v[row], v[row], False)
+        up, up_rest, down, down_rest = sides(v[row], weights[row], weighted)
         result[0, row] = up
         result[1, row] = up_rest
         result[2, row] = down

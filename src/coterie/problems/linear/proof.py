@@ -378,7 +378,7 @@ def _losses(agent: Agent, local: LocalLoss, error: Any, curved: Any) -> tuple[An
     if loss.smooth:
         gradients = local.gradients_norm
     else:
-        gradients = loss.lipschitz * math.sqrt(agent.weight)
+        gradients = loss.lipschitz * np.sqrt(agent.weight)
     return local.losses, gradients * error + curved + _summed(agent, sizes)
 
 
@@ -448,7 +448,7 @@ def _stored_intercept_error(agent: Agent, w: FloatArray) -> float:
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> Any:
     """‖δu‖ for what happens at the end: the intercept as it will be stored, the offset that is
     added, and the label that is subtracted."""
-    root = math.sqrt(agent.weight)
+    root = np.sqrt(agent.weight)
     intercept: Any = 0.0
     if agent.design.intercept:
         intercept = np.abs(w[..., -1]) + abs(agent.known.shift)
@@ -483,9 +483,11 @@ def _sides(agent: Agent, v: FloatArray) -> tuple[Any, Any]:
 
 def _exact_sides(agent: Agent, v: FloatArray) -> Any:
     weights = agent.data.weights
+    weighted = weights is not None
+    s = v if weights is None else weights.astype(float, copy=False)
     if v.ndim == 2:
-        return all_sides(v)
-    return sides(v, v if weights is None else weights.astype(float), weights is not None)
+        return all_sides(v, s, weighted)
+    return sides(v, s, weighted)
 
 
 def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Generic
 
 from coterie.numerics.arrays import Design, FloatArray, about_means, is_sparse
+from coterie.numerics.local_loss import SMALL
 from coterie.problems.problem import K
 from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol
@@ -19,8 +20,17 @@ class Local(Generic[K]):
     row.
     """
 
+    most_in_batch: ClassVar[int] = SMALL
+    """Most numbers that an agent of a batch holds."""
+
     finds_strengths: Protocols = ()
     """The protocols of `slope_at_constant` that send something: each carries `@discloses`."""
+
+    def evened(self, agent: Agent[K]) -> Agent[K]:
+        """The agent with rows of weight 0 after its own, so that agents of about equal size can be
+        computed in one batch; by default as it is.
+        """
+        return agent
 
     def moves_labels(self, problem: K) -> bool:
         """Whether an offset, and the best constant, are subtracted from the labels."""

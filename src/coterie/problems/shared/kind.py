@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
+
+import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.problems.kind import Kind
@@ -14,6 +17,10 @@ from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
 from coterie.problems.shared.proof import SharedProof
 from coterie.problems.shared.report import SharedReport
+from coterie.run.agent import Agent
+
+FEWEST = 4
+"""Least number of rows of a user in a batch, with rows of weight 0."""
 
 
 class SharedData(OneScoreData[Shared]):
@@ -45,9 +52,37 @@ class SharedProblems(RowProblems[Shared]):
 
 
 class SharedLocal(OneScoreLocal[Shared]):
-    """Small users are computed in one batch."""
+    """Small users are computed in batches, in which all have equally many rows."""
 
     batches: ClassVar[tuple[str, ...]] = ("users",)
+    most_in_batch: ClassVar[int] = 1 << 14
+
+    def evened(self, agent: Agent[Shared]) -> Agent[Shared]:
+        """The agent with as many rows as the next power of two: copies of its first one, of weight
+        0.
+
+        It computes with these rows also if it is alone, so that its bits do not depend on others.
+        """
+        table = agent.data
+        X = table.X
+        dense = type(X) is np.ndarray and X.dtype == np.float64
+        if not dense or table.y is None or table.weights is not None or table.offset is not None:
+            return agent
+        n, d = X.shape
+        size = max(FEWEST, 1 << (n - 1).bit_length())
+        if size * d > self.most_in_batch:
+            return agent
+        rows = np.zeros((size, d))
+        labels = np.ones(size)
+        weights = np.zeros(size)
+        if n:
+            rows[:] = X[0]
+            labels[:] = table.y[0]
+        rows[:n] = X
+        labels[:n] = table.y
+        weights[:n] = 1.0
+        even = replace(table, X=rows, y=labels, weights=weights, ids=None, rows=None)
+        return replace(agent, data=even, rows=n, scratch={})
 
 
 class SharedKind(Kind[Shared, SharedModel]):

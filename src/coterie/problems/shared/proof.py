@@ -13,7 +13,6 @@ each with its intercept last.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -97,8 +96,9 @@ class Deviation:
     def gaps(self, adjoint: FloatArray, length: Any, c: float) -> tuple[Any, Any]:
         """N times (μ/2) ‖δ + c q/μ‖² + (ν/2) (β + c p/ν)², and how far that may be off."""
         agent, gaps, error = self.agent, 0.0, 0.0
-        norms = np.full(adjoint.shape, math.sqrt(agent.weight))
+        norms = np.empty(adjoint.shape)
         norms[..., : agent.data.d] = agent.column_norms
+        norms[..., agent.data.d :] = np.sqrt(agent.weight)[..., None]
         off = norms * (SAFE * EPSILON * np.asarray(length)[..., None] / agent.total)
         gradients = agent.problem.slope(adjoint, agent.total)
         places = slice(agent.data.d), slice(agent.data.d, None)

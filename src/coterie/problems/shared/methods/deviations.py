@@ -64,7 +64,13 @@ SMALL = 1 << 20
 """Numbers of which a second copy is kept."""
 FEW = 32
 """Equations up to which Cholesky's factors are computed without LAPACK."""
-Some = slice | npt.NDArray[np.intp]
+NEGLIGIBLE = 1e-10
+"""A step that promises less, as a share of the loss, is taken whole."""
+Users = npt.NDArray[np.intp]
+Some = slice | Users
+Formula = Callable[[FloatArray, FloatArray], FloatArray]
+At = Callable[[FloatArray, Users], tuple[FloatArray, FloatArray]]
+"""The scores and values of some users, from their deviations."""
 
 
 class Own(NamedTuple):
@@ -204,75 +210,124 @@ def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
 
 def _deviations(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
     """The best deviations of several users."""
-    weights = agent.data.weights
-    loss = agent.loss
-    y = np.broadcast_to(agent.exact_labels, common.shape)
-    n = agent.total
     A = columns_of(agent)
+    rows = _rows_of(agent, common.shape)
     o = start[:, A.places]
     own = np.zeros((len(common), agent.design.shape[1]))
     if not common.shape[1]:
         return Own(own, common, np.zeros(common.shape), np.zeros(len(common)))
 
-    def of_rows(
-        formula: Callable[[FloatArray, FloatArray], FloatArray], scores: FloatArray, some: Some
-    ) -> FloatArray:
-        return formula(scores.reshape(-1), y[some].reshape(-1)).reshape(scores.shape)
+    def at(o: FloatArray, users: Users) -> tuple[FloatArray, FloatArray]:
+        some = A.of(users)
+        scores = common[users] + some.forward(o)
+        penalties = 0.5 * agent.total * np.vecdot(o, some.own * o)
+        return scores, rows.losses(scores, users) + penalties
 
-    def at(A: _Columns, o: FloatArray, some: Some) -> tuple[FloatArray, FloatArray]:
-        scores = common[some] + A.forward(o)
-        each = of_rows(loss.each, scores, some).astype(float, copy=False)
-        if weights is None:
-            losses = each.sum(axis=1)
-        else:
-            losses = np.vecdot(each, weights)
-        return scores, losses + 0.5 * n * np.vecdot(o, A.own * o)
-
-    scores, value = at(A, o, slice(None))
-    scale = np.abs(value) + agent.weight * 1e-300
     live = np.arange(len(common))
+    scores, value = at(o, live)
+    scale = np.abs(value) + agent.weight * 1e-300
     solved = TUNING.solved if A.centred is None else TUNING.solved_far
     for _ in range(TUNING.steps if o.shape[1] else 0):
+        u = scores[live]
+        curvatures = rows.weighted(rows.of(rows.loss.curvature, u, live), live)
+        gradients = rows.weighted(rows.of(rows.loss.gradient, u, live), live)
+        way, down = _way(agent, A.of(live), gradients, curvatures, o[live])
+        falls = down < 0
+        if not falls.all():
+            live = live[falls]
+            way = way[falls]
+            down = down[falls]
         if not live.size:
             break
-        B, u = A.of(live), scores[live]
-        curvatures = agent.weighted(of_rows(loss.curvature, u, live))
-        way, down = _way(
-            agent, B, agent.weighted(of_rows(loss.gradient, u, live)), curvatures, o[live]
-        )
-        if not (down < 0).all():
-            live, way, down = live[down < 0], way[down < 0], down[down < 0]
-            if not live.size:
-                break
-        there = np.empty((len(live), common.shape[1]))
-        after = np.empty(len(live))
-        share = np.ones(len(live))
-        short = np.arange(len(live))
-        for _ in range(TUNING.halvings):
-            who = live[short]
-            there[short], after[short] = at(
-                A.of(who), o[who] + share[short, None] * way[short], who
-            )
-            enough = after[short] - value[who] <= TUNING.enough * share[short] * down[short]
-            # What is left below the rounding of the value: a full step of Newton's is right.
-            short = short[~(enough | (-down[short] <= 1e-10 * scale[who]))]
-            if not short.size:
-                break
-            share[short] *= 0.5
-        moved = np.ones(len(live), bool)
-        moved[short] = False
-        live = live[moved]
-        way = way[moved]
-        down = down[moved]
-        share = share[moved]
-        o[live], scores[live], value[live] = (
-            o[live] + share[:, None] * way,
-            there[moved],
-            after[moved],
-        )
-        live = live[(share < 1.0) | (-down > solved * scale[live])]
+        found = _searched(at, _Lines(live, o[live], way, down, value[live], scale[live]))
+        live = live[found.moved]
+        o[live] = found.o[found.moved]
+        scores[live] = found.scores[found.moved]
+        value[live] = found.value[found.moved]
+        decrease = -down[found.moved]
+        live = live[(found.share[found.moved] < 1.0) | (decrease > solved * scale[live])]
+        if not live.size:
+            break
     own[:, A.places] = o
-    return Own(own, scores, of_rows(loss.gradient, scores, slice(None)), value)
+    return Own(own, scores, rows.of(rows.loss.gradient, scores, slice(None)), value)
+
+
+class _Rows(NamedTuple):
+    """The loss, the labels and the weights of the rows of several users."""
+
+    loss: Any
+    y: FloatArray
+    weights: FloatArray | None
+
+    def of(self, formula: Formula, scores: FloatArray, users: Some) -> FloatArray:
+        """A formula of the loss for each row."""
+        return formula(scores.reshape(-1), self.y[users].reshape(-1)).reshape(scores.shape)
+
+    def weighted(self, values: FloatArray, users: Some) -> FloatArray:
+        """Numbers of rows times their weights."""
+        if self.weights is None:
+            return values
+        return values * self.weights[users]
+
+    def losses(self, scores: FloatArray, users: Some) -> FloatArray:
+        """Σ s ℓ of each user."""
+        values = self.of(self.loss.each, scores, users).astype(float, copy=False)
+        losses: FloatArray
+        if self.weights is None:
+            losses = values.sum(axis=1)
+        else:
+            losses = np.vecdot(values, self.weights[users])
+        return losses
+
+
+def _rows_of(agent: Agent, shape: tuple[int, ...]) -> _Rows:
+    y = np.broadcast_to(agent.exact_labels, shape)
+    weights = agent.data.weights
+    if weights is not None:
+        weights = np.broadcast_to(weights, shape)
+    return _Rows(agent.loss, y, weights)
+
+
+class _Lines(NamedTuple):
+    """The users that take a step, from where, how, and how steeply their values fall."""
+
+    users: Users
+    o: FloatArray
+    way: FloatArray
+    down: FloatArray
+    value: FloatArray
+    scale: FloatArray
+
+
+class _Found(NamedTuple):
+    """Deviations after a step, their scores and values, and the sizes of the steps."""
+
+    o: FloatArray
+    scores: FloatArray
+    value: FloatArray
+    share: FloatArray
+    moved: npt.NDArray[np.bool_]
+    """The users whose value falls enough."""
+
+
+def _searched(at: At, lines: _Lines) -> _Found:
+    """Halve the step of each user until its value falls enough."""
+    share = np.ones(len(lines.users))
+    o = lines.o + lines.way
+    scores, value = at(o, lines.users)
+    # What is left is below the rounding of the value: a full step of Newton's method is right.
+    tiny = -lines.down <= NEGLIGIBLE * lines.scale
+    moved = tiny | (value - lines.value <= TUNING.enough * lines.down)
+    for _ in range(TUNING.halvings - 1):
+        if moved.all():
+            break
+        short = np.flatnonzero(~moved)
+        share[short] *= 0.5
+        o[short] = lines.o[short] + share[short, None] * lines.way[short]
+        scores[short], value[short] = at(o[short], lines.users[short])
+        enough = TUNING.enough * share[short] * lines.down[short]
+        moved[short] = value[short] - lines.value[short] <= enough
+    return _Found(o, scores, value, share, moved)
 
 
 def best_dual(agent: Agent, local: Own) -> FloatArray:
@@ -386,7 +441,7 @@ def _centred_rows(agent: Agent) -> FloatArray:
     """The rows of the centred designs of these users."""
     design = agent.centred
     if isinstance(design, BatchDesign):
-        return np.stack([design.member(k).dense(slice(None)) for k in range(len(design.stack))])
+        return design.dense(slice(None))
     return design.dense(slice(None))[None]
 
 

@@ -28,7 +28,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, sealed
 from coterie.problems.problem import Problem
 from coterie.problems.shared.methods.deviations import best_dual, deviation, reduced
-from coterie.problems.shared.methods.shared import check_shared, shared_point
+from coterie.problems.shared.methods.shared import check_shared, parts_of, shared_point
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol, Sum
@@ -107,7 +107,8 @@ class SharedNewton(ProximalNewton):
     def start(self, agent: Agent) -> Protocol[State]:
         users = agent.exact_labels.shape[:-1]
         if not self.few_rows:
-            few = yield Sum(np.full((*users, 1), float(agent.data.n <= agent.data.d)))
+            is_small = np.asarray(agent.own_rows <= agent.data.d, float)
+            few = yield Sum(is_small.reshape(*users, 1))
             if few[0] > 0:
                 raise InvalidProblem(
                     f"{self.name}: {int(few[0])} of {agent.count} users have no more rows than "
@@ -119,7 +120,7 @@ class SharedNewton(ProximalNewton):
         return replace(state, own=np.zeros((*users, len(state.w))))
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        own, common = np.split(point.w.astype(float), 2, axis=-1)
+        own, common = parts_of(agent, point.w.astype(float))
         return replace(state, w=sealed(agent.centred.inner(common)), own=own)
 
     def together(self, agent: Agent) -> tuple[str, ...] | None:

@@ -43,6 +43,10 @@ solved.
 """
 
 
+TINY = 1e-300
+"""In place of the weight of no rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class State(rounds.State):
     """The state of one user between two rounds: the common model, and its deviation from it."""
@@ -87,28 +91,19 @@ class SharedQuasiNewton(QuasiNewton[State]):
         return (yield from self._started(agent, point.w.astype(float)))
 
     def _started(self, agent: Agent, plain: FloatArray) -> Protocol[State]:
-        width = agent.design.shape[1]
-        if len(plain) == width:
-            common, own = (plain, None)
-        else:
-            common, own = np.split(plain, 2)[::-1]
+        if plain.shape[-1] == agent.design.shape[1]:
+            plain = np.concatenate([np.zeros_like(plain), plain])
+        own, common = parts_of(agent, plain)
         w = sealed(agent.centred.inner(common))
-        scores = agent.centred.forward(w)
-        local = deviation(
-            agent, scores, np.zeros((*scores.shape[:-1], width)) if own is None else own
-        )
+        local = deviation(agent, agent.centred.forward(w), own)
+        curvature = agent.loss.curvature(local.scores, agent.exact_labels)
+        weighted = searched_rows.curvatures_of(agent, curvature)
+        curvatures = diagonal(agent.centred, weighted)
         # Of every column alone, h is left with h m / (h + m) where the user deviates at a price of
         # m.
-        curvatures = diagonal(
-            agent.centred,
-            searched_rows.curvatures_of(
-                agent, agent.loss.curvature(local.scores, agent.exact_labels)
-            ),
-        )
         price = agent.total * _prices(agent)
-        curvatures = np.where(
-            np.isfinite(price), curvatures * (1.0 / (1.0 + curvatures / price)), curvatures
-        )
+        reduced = curvatures * (1.0 / (1.0 + curvatures / price))
+        curvatures = np.where(np.isfinite(price), reduced, curvatures)
         adjoint = agent.centred.adjoint(agent.weighted(best_dual(agent, local)))
         received = yield Sum(
             np.concatenate([curvatures, adjoint, np.array([local.value]).T], axis=-1)
@@ -133,10 +128,10 @@ class _User(Along):
         self.agent, self.before, self.own = agent, state.own, state.own
         self.scores = agent.centred.forward(state.w)
         self.image = agent.centred.forward(p)
-        # What all scores of a user have in common, its deviation takes back: so it begins where its
-        # rows stand.
-        common = self.image.sum(axis=-1) / max(self.image.shape[-1], 1)
-        self.back = np.multiply.outer(common, _raised(agent)[0])
+        # Its deviation takes back the mean change of its scores, so that it begins where its rows
+        # stand.
+        mean = agent.weighted(self.image).sum(axis=-1) / np.maximum(agent.weight, TINY)
+        self.back = np.multiply.outer(mean, _raised(agent)[0])
 
     def _at(self, step: float) -> Own | None:
         """Its own part at its best; None after a step so long that it cannot be found."""
@@ -205,6 +200,15 @@ def _raised(agent: Agent) -> tuple[FloatArray, float]:
     way[:-1], way[-1] = centre / problem.mu, 1.0 / problem.nu
     size = float(centre @ way[:-1]) + float(way[-1])
     return way / size, 1.0 / size
+
+
+def parts_of(agent: Agent, plain: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The deviation of each user, and the common model, from the numbers of a point."""
+    own, common = np.split(plain, 2, axis=-1)
+    own = np.broadcast_to(own, (*agent.exact_labels.shape[:-1], own.shape[-1]))
+    if common.ndim == 2:
+        common = common[0]  # the same for all users
+    return own.copy(), common
 
 
 def shared_point(agent: Agent, w: FloatArray, own: FloatArray) -> Point:
