@@ -364,7 +364,7 @@ def test_relay_is_refused_and_auto_does_not_choose_it(monkeypatch):
 def test_two_parties_are_told_that_nothing_is_hidden():
     tables = data("samples", names=NAMES[:2])
     result = co.solve(co.Problem(**RIDGE), tables, secure_sums=True, progress=False)
-    assert "the total less its own message is the other's" in result.explanation
+    assert "each party can subtract its own message from the sum" in result.explanation
     assert (
         "secure_sums"
         not in co.solve(co.Problem(**RIDGE), tables, engine=Threads()).certificate.settings

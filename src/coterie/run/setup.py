@@ -1,5 +1,5 @@
-"""The set-up of a run, the same wherever it runs: which problem exactly, which network, which
-method, which limits.
+"""Set up a run, on any engine: fit the problem to the data, choose the network and the method, and
+make the agents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from coterie.run.switching import Change, Switching
 
 @dataclass(frozen=True)
 class Setup:
-    """All that is decided before the agents meet."""
+    """The decisions before the first message of a run."""
 
     problem: AnyProblem
     wanted: Settings
@@ -41,67 +41,66 @@ class Setup:
     """The method in its acceleration."""
     explanation: str
     auto: Auto | None = None
-    """If "auto" chose the method, and may change it."""
+    """If "auto" chose the method: the methods that it may change to."""
 
     @property
     def graph(self) -> Network:
-        """Who talks to whom; split by users, who is alike."""
+        """The edges along which agents send messages; split by users, who is alike."""
         return self.known.graph
 
     @property
     def limits(self) -> Limits:
-        """When to stop."""
+        """The limits at which the run ends."""
         return self.wanted.limits
 
     @property
     def running(self) -> Steps | Switching:
-        """What a run is told."""
+        """The method for `rounds.run`, or all methods of an "auto" run."""
         return self.steps if self.auto is None else self.auto.switching
 
     def changed(self, change: Change | None) -> Setup:
-        """What became of it: the same with the method that it was changed to."""
+        """The set-up after the run changed its method."""
         if self.auto is None or change is None:
             return self
-        after = {"from": self.method.settings(), "after": change.after, "asked": self.auto.asked}
-        explanation = f"{self.explanation} {change.because}"
-        other, steps = (
-            self.auto.rescue if change.rescue else self.auto.other,
-            self.auto.switching.steps_after(change),
-        )
+        other = self.auto.rescue if change.rescue else self.auto.other
         assert other is not None
+        after = {"from": self.method.settings(), "after": change.after, "asked": self.auto.asked}
         return replace(
             self,
             method=other,
-            steps=steps,
-            explanation=explanation,
+            steps=self.auto.switching.steps_after(change),
+            explanation=f"{self.explanation} {change.because}",
             auto=replace(self.auto, changed=after),
         )
 
     @property
     def carrying(self) -> Network:
-        """What the messages travel on."""
-        return (
-            around_a_server(self.graph.agents)
-            if self.problem.kind.problems.graph_is_data
-            else self.graph
-        )
+        """The network along which messages travel."""
+        if self.problem.kind.problems.graph_is_data:
+            return around_a_server(self.graph.agents)
+        return self.graph
 
     @property
     def network(self) -> str:
         """The graph in words."""
-        return (
-            repr(self.graph) if self.problem.kind.problems.graph_is_data else self.graph.describe()
-        )
+        if self.problem.kind.problems.graph_is_data:
+            return repr(self.graph)
+        return self.graph.describe()
+
+    @property
+    def acceleration(self) -> str:
+        """The name of the acceleration."""
+        if self.steps is self.method:
+            return "none"
+        return type(self.steps).__name__.lower()
 
     def settings(self) -> dict[str, Any]:
-        """What certificates say of the run."""
+        """The settings of the run, as certificates list them."""
         known, wanted = self.known, self.wanted
-        told: dict[str, Any] = {
+        listed: dict[str, Any] = {
             "problem": self.problem.settings(),
             "method": self.method.settings(),
-            "acceleration": "none"
-            if self.steps is self.method
-            else type(self.steps).__name__.lower(),
+            "acceleration": self.acceleration,
             "split": wanted.placement.split,
             "partition": known.partition,
             "network": self.network,
@@ -111,20 +110,20 @@ class Setup:
             "classes": None if known.classes is None else known.classes.tolist(),
         }
         if self.method.moves_columns:
-            told["proved_by"] = "the party with the labels, alone"
+            listed["proved_by"] = "the party with the labels, alone"
         if known.secure_sums:
-            told["secure_sums"] = True
+            listed["secure_sums"] = True
         if wanted.prepare is not None:
-            told["prepare"] = wanted.prepare.settings()
+            listed["prepare"] = wanted.prepare.settings()
         if self.auto is not None and self.auto.changed is not None:
-            told["changed"] = self.auto.changed
-        return told
+            listed["changed"] = self.auto.changed
+        return listed
 
     def identity(self, *others: str | None) -> str:
-        """What a checkpoint is known by: the settings without the limits, and digests of all else.
+        """The digest that a checkpoint belongs to: of the settings without the limits, and of these
+        other digests.
 
-        The method is the one that was asked for: where "auto" may change it, all that it may
-        become.
+        If "auto" may change the method, the digest is of all its candidates.
         """
         settings = {**self.settings(), "limits": None}
         if self.auto is not None and self.auto.other is not None:
@@ -143,7 +142,7 @@ def set_up(
 ) -> Setup:
     """Choose and check the method, and fit problem and network to it and to the data.
 
-    `for_data` makes of a problem one for this data (see `Kind.for_tables`).
+    `for_data` fits a problem to this data (see `Kind.for_tables`).
     """
     family, graph = problem.kind, known.graph
     problem = problem.with_classes(known.classes)
@@ -160,8 +159,8 @@ def set_up(
     steps = accelerated(chosen, settings.algorithm.acceleration, chosen.accelerated(problem))
     if known.secure_sums and graph.agents == 2:
         explanation += (
-            " With two parties, secure sums hide nothing: the total less its own message is the "
-            "other's."
+            " With two parties, secure sums hide nothing: each party can subtract its own message "
+            "from the sum."
         )
     if note := family.report.note(problem, graph.agents):
         explanation += f" {note}"
@@ -171,7 +170,7 @@ def set_up(
 
 
 def with_offset(problem: K, parties: Sequence[TableSummary]) -> K:
-    """The problem, saying whether there is an offset: that is, whether the data has one."""
+    """The problem, with an offset if the data has one."""
     found = any("offset" in party.beside for party in parties)
     if problem.offset:
         check_offset(problem, found)
@@ -193,30 +192,28 @@ def check_offset(problem: AnyProblem, found: bool) -> None:
 def sizes_of(
     parties: Sequence[TableSummary], split: str, link: Link = LINK, apart: bool = False
 ) -> Sizes:
-    """How large the data of all parties is together."""
+    """The size of the data of all parties together."""
     rows, columns = [party.rows for party in parties], [party.columns for party in parties]
-    whole = (rows[0], sum(columns)) if split == "features" else (sum(rows), max(columns))
-    told = [party.independence for party in parties if party.independence is not None]
-    independence = sum(told) / len(told) if told else None
-    return Sizes(
-        *whole,
-        sum(party.nonzeros for party in parties),
-        len(parties),
-        link,
-        apart,
-        independence=independence,
-    )
+    if split == "features":
+        size = rows[0], sum(columns)
+    else:
+        size = sum(rows), max(columns)
+    known = [party.independence for party in parties if party.independence is not None]
+    independence = None
+    if known:
+        independence = sum(known) / len(known)
+    nonzeros = sum(party.nonzeros for party in parties)
+    return Sizes(*size, nonzeros, len(parties), link, apart, independence=independence)
 
 
 def make_link(link: tuple[float, float] | None, in_memory: bool = False) -> Link:
-    """Seconds per hop and bits per second, if these numbers make sense; None: what suits the
+    """Seconds per hop and bits per second, if these numbers are valid; None: those of the
     engine.
     """
     if link is None:
         return MEMORY if in_memory else LINK
-    if not (
-        len(link) == 2 and all(as_number(part) > 0 for part in link) and as_number(link[0]) < np.inf
-    ):
+    positive = len(link) == 2 and all(as_number(part) > 0 for part in link)
+    if not positive or as_number(link[0]) == np.inf:
         raise InvalidProblem(
             f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}."
         )
@@ -231,7 +228,7 @@ def make_agents(
     seed: int,
     secure_sums: bool = False,
 ) -> list[Agent[Any]]:
-    """What each agent may see."""
+    """An agent for each table."""
     places = zip(tables, columns_of(tables), strict=True)
     return [
         make_agent(k, table, columns, problem, split, graph, seed, secure_sums)
@@ -249,9 +246,7 @@ def make_agent(
     seed: int,
     secure_sums: bool = False,
 ) -> Agent[Any]:
-    """What one agent may see; split by features, with the part of the penalty that acts on its
-    columns.
-    """
+    """One agent; split by features, its problem has the part of the penalty on its columns."""
     own = problem.restrict(columns) if split == "features" else problem.flattened(table.d)
     neighbours = () if graph.server else graph.neighbours(index)
     ties: tuple[float, ...] = ()
