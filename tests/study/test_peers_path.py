@@ -203,7 +203,7 @@ def test_policies_count_folds_and_standard_errors(tmp_path):
         minimum_rows=60
     ).objection(study, 299)
     assert Policy(minimum_rows=60).objection(study, 300) is None
-    assert "newton would tell about" in Policy().allows(study, parts, 0)["newton"]
+    assert "newton would send about" in Policy().allows(study, parts, 0)["newton"]
     write_study(
         tmp_path / "plain",
         problem=PLAIN,

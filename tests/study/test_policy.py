@@ -108,7 +108,7 @@ def test_newton_tells_too_much_of_four_rows_a_column_and_gram_does_not(tmp_path)
         return Policy().allows(study, parts(rows, 30), 0)[method]
 
     # 8 rounds of 30 · 33 / 2 + 2 numbers against a third of 31 n.
-    assert "newton would tell about 3976 numbers in this run, more than the 1240" in refused(
+    assert "newton would send about 3976 numbers in this run, more than the 1240" in refused(
         LOGISTIC, 120, "newton"
     )
     assert "newton" in refused(LOGISTIC, 384, "newton")
@@ -122,7 +122,7 @@ def test_with_columns_apart_there_is_no_budget_unless_somebody_sets_one(tmp_path
     study = load_party(tmp_path / "ada" / "party.toml")[1]
     assert Policy().allows(study, parts(100, 10), 0)["tree"] == ""
     assert (
-        "tree would tell about 15992 numbers"
+        "tree would send about 15992 numbers"
         in Policy(budget=1.0).allows(study, parts(100, 10), 0)["tree"]
     )
 
@@ -136,7 +136,7 @@ def test_what_follows_another_method_has_the_same_budget(tmp_path):
             for later in (False, True)
         )
         assert alone == ""
-        assert ("newton would tell about" in after) == refused
+        assert ("newton would send about" in after) == refused
     assert (
         "is not among methods"
         in Policy(methods=("gram",)).allows(study, parts(4000, 30), 0, later=True)["newton"]
@@ -261,4 +261,4 @@ def test_the_budget_knows_several_classes(tmp_path, penalty):
     if penalty["penalty"] == "l2":
         assert [end.status for end in ends] == ["optimal"] * 3, ends
     else:
-        assert "dfw-subspace would tell about" in str(ends[0])
+        assert "dfw-subspace would send about" in str(ends[0])

@@ -79,11 +79,11 @@ ENCRYPTED = Broadcast(
 )
 ORDER = Broadcast("order", "a keyed digest of the order of your matched rows", MATCHED, _matches)
 MATCHING = (IDS, HASHES, ENCRYPTED, ORDER)
-"""What matching sends, in that order."""
+"""The messages of matching, in their order."""
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a party tells all others before the rows are matched."""
+    """The message of a party to all others before rows are matched."""
 
     kind: str
     """"integers" or "text"."""
@@ -99,14 +99,34 @@ def aligned(
     duplicates: Literal["error", "first"],
     psi: bool,
 ) -> Table:
-    """The rows whose ids occur at every party, sorted by id; checked by all before anybody goes
-    on.
+    """The rows whose ids occur at every party, sorted by id. All parties compare the order before
+    any continues.
     """
     table = align([table], duplicates=duplicates)[0][0]
     ids = table.ids
     assert ids is not None
     mine = Card("text" if ids.dtype.kind == "U" else "integers", len(ids), nonce)
     cards = [_card(part) for part in broadcast.all_gather(msgspec.msgpack.encode(mine), IDS.about)]
+    counts = _counts(names, cards)
+    key = _common_key(cards)
+    hashes = _hashes(ids, key)
+    if len({*_cut(hashes.tobytes())}) < len(hashes):
+        raise InvalidData("two ids have the same keyed hash; start again.")
+    if psi:
+        local = _common_by_psi(ids, hashes, broadcast)
+    else:
+        local = _common_by_hash(hashes, broadcast)
+    if not local.any():
+        raise InvalidData(
+            f"no id occurs at every party: {counts}. Check that all use the same column as id."
+        )
+    table = table.take_rows(np.flatnonzero(local))
+    _compare_order(table, names, broadcast, key)
+    return table
+
+
+def _counts(names: Sequence[str], cards: Sequence[Card]) -> str:
+    """The number and the type of the ids at each party, in words; refuses ids of two types."""
     counts = "; ".join(
         f"{name} has {card.rows} ({card.kind})" for name, card in zip(names, cards, strict=True)
     )
@@ -115,16 +135,19 @@ def aligned(
             f"ids are integers at some parties and text at others: {counts}. Convert them to one "
             "type."
         )
-    key = hashlib.sha256(b"".join(hashlib.sha256(card.nonce).digest() for card in cards)).digest()
-    hashes = _hashes(ids, key)
-    if len({*_cut(hashes.tobytes())}) < len(hashes):
-        raise InvalidData("two ids have the same keyed hash; start again.")
-    local = _common_by_psi(ids, hashes, broadcast) if psi else _common_by_hash(hashes, broadcast)
-    if not local.any():
-        raise InvalidData(
-            f"no id occurs at every party: {counts}. Check that all use the same column as id."
-        )
-    table = table.take_rows(np.flatnonzero(local))
+    return counts
+
+
+def _common_key(cards: Sequence[Card]) -> bytes:
+    """The key of the hashes, to which all parties contribute."""
+    digests = b"".join(hashlib.sha256(card.nonce).digest() for card in cards)
+    return hashlib.sha256(digests).digest()
+
+
+def _compare_order(
+    table: Table, names: Sequence[str], broadcast: SignedBroadcast, key: bytes
+) -> None:
+    """Compare the order of the rows with all parties."""
     order = hmac.digest(key, b"order" + _hashes(table.ids, key).tobytes(), "sha256")
     orders = broadcast.all_gather(order, ORDER.about)
     different = [name for name, theirs in zip(names, orders, strict=True) if theirs != orders[0]]
@@ -132,7 +155,6 @@ def aligned(
         raise ProtocolError(
             f"the rows are in another order at {', '.join(different)} than at {names[0]}."
         )
-    return table
 
 
 def _card(part: bytes) -> Card:

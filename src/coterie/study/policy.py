@@ -1,21 +1,21 @@
-"""A party's own policy, `[policy]` in party.toml: what it lets a study ask of it, checked on its
-own machine.
+"""A party's own policy, `[policy]` in party.toml: the limits on what a study may ask of this party,
+which its own agent checks.
 
     [policy]
     minimum-rows = 20                   # refuse to take part with fewer rows; parties with fewer do
                                         not hide others
-    budget = 0.33                       # numbers told of this party's rows, at most, for each
-                                        number that it holds
+    budget = 0.33                       # the most numbers that this party sends for each number
+                                        that it holds
     methods = ["cocoa", "proximal-2"]   # only these; leave out for all but blocks
     secure-sums = "required"            # refuse a study whose sums are not masked
     minimum-count = 5                   # no sum over fewer rows of this party
     prepare = ["impute", "standardise"] # only these steps of a preparation; leave out for all
-    per-party = true                    # tell the others how this party's rows look, and how well
-                                        they are predicted
+    per-party = true                    # show the others summaries of this party's rows alone, and
+                                        how well they are predicted
 
-A party that refuses says so when the parties have met, before rows are matched or anything of its
-data is told. It names the rule on its own machine; the others hear that it was this party's policy,
-and no more.
+A party that refuses sends its refusal when the parties have connected, before it matches rows or
+sends anything about its data. It shows the rule on its own machine only; the others learn that this
+party's policy refused, and no more.
 """
 
 from __future__ import annotations
@@ -50,42 +50,44 @@ if TYPE_CHECKING:
     from coterie.study.study import Study
 
 SHARE = 1 / 3
-"""Numbers told for each number held, at most, as in DataSHIELD's nfilter.glm."""
+"""The most numbers sent for each number held, as in DataSHIELD's nfilter.glm."""
 FOLDER = "told"
-"""Next to the party's key: how many numbers it has told, a file for each study and purpose."""
+"""The folder, next to the party's key, that counts the numbers sent, in a file for each study and
+purpose.
+"""
 MARK = 16
 """Bytes of the digest of a message."""
 RECORD = struct.Struct(f"<Q{MARK}s")
-"""A message that was told: how many numbers, and its digest."""
+"""A message that was sent: how many numbers, and its digest."""
 HIDDEN = 3
 """Parties with enough rows among which a party's part of a total is hidden."""
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """What a party lets a study ask of it."""
+    """The limits on what a study may ask of a party."""
 
     minimum_rows: int = 20
     budget: float | None = None
-    """Numbers that this party tells for each number that it holds itself. By default a third if the
-    data is split by samples, and no limit otherwise: split by features, every method tells more
-    than that, as its page says.
+    """Numbers that this party sends for each number that it holds itself. By default a third if the
+    data is split by samples, and no limit otherwise: split by features, every method sends more, as
+    its page shows.
     """
     methods: tuple[str, ...] | None = None
     """The methods that may run; None: all but those that send columns, which have to be named."""
     secure_sums: Literal["optional", "required"] = "optional"
     minimum_count: int = 5
-    """Groups, bins, categories and clusters are told only with at least so many rows of this party,
-    or none.
+    """The least number of rows of this party in a group, bin, category or cluster; smaller ones are
+    not sent, unless they are empty.
     """
     prepare: tuple[str, ...] | None = None
     """The steps of a preparation that may be taken; None: all of them, with `minimum_count` for
     categories.
     """
     per_party: bool = False
-    """Whether descriptions and evaluations tell the others about this party's rows alone."""
+    """Whether descriptions and evaluations show the others summaries of this party's rows alone."""
 
     def check(self, path: object) -> None:
-        """Refuse rules that make no sense."""
+        """Refuse rules that are not valid."""
         if self.minimum_rows < 0:
             raise InvalidInput(
                 f"{path}: minimum-rows is a number of rows, not {self.minimum_rows}."
@@ -96,7 +98,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             )
         if self.budget is not None and not self.budget > 0:
             raise InvalidInput(
-                f"{path}: budget is a number above 0, numbers told for each number held; for "
+                f"{path}: budget is a number above 0, numbers sent for each number held; for "
                 "none: inf."
             )
         for name in self.methods or ():
@@ -106,29 +108,37 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
                 raise InvalidInput(f"{path}: {UnknownName('step of a preparation', name, STEPS)}")
 
     def objection(self, study: Study, rows: int) -> str | None:
-        """The rule that this study breaks, as far as one knows alone."""
-        if rows < self.minimum_rows:
-            return f"there are {rows} rows here, fewer than minimum-rows = {self.minimum_rows}"
-        if study.path is not None and rows // study.path.cv < self.minimum_rows:
-            # What is said of all rows less what is said without a fold is about the fold alone.
-            fold = f"a fold of [path] has {rows // study.path.cv} rows here"
-            return f"{fold}, fewer than minimum-rows = {self.minimum_rows}"
-        if study.chooses and rows // FOLDS < self.minimum_rows:
-            fold = f"a fold of the choice among models has {rows // FOLDS} rows here"
-            return (
-                f"{fold}, fewer than minimum-rows = {self.minimum_rows} (or write mu into "
-                "[problem])"
-            )
+        """The rule that this study breaks, as far as this party can check alone."""
+        few = self._too_few_rows(study, rows)
+        if few is not None:
+            return few
         if self.secure_sums == "required" and not study.has_secure_sums:
             return (
                 'secure-sums = "required", but the study has no secure sums (write `secure-sums = '
                 "true` into it)"
             )
-        if why := self._forbids_preparing(study):
-            return why
-        return None if study.method == "auto" else self._forbids(study.method) or None
+        preparing = self._forbids_preparing(study)
+        if preparing is not None or study.method == "auto":
+            return preparing
+        return self._forbids(study.method) or None
+
+    def _too_few_rows(self, study: Study, rows: int) -> str | None:
+        """Why this party, or a fold of it, has too few rows."""
+        fewer = f"fewer than minimum-rows = {self.minimum_rows}"
+        if rows < self.minimum_rows:
+            return f"there are {rows} rows here, {fewer}"
+        # Sums over all rows less sums without a fold are sums over the fold alone.
+        if study.path is not None and rows // study.path.cv < self.minimum_rows:
+            return f"a fold of [path] has {rows // study.path.cv} rows here, {fewer}"
+        if study.chooses and rows // FOLDS < self.minimum_rows:
+            return (
+                f"a fold of the choice among models has {rows // FOLDS} rows here, {fewer} (or "
+                "write mu into [problem])"
+            )
+        return None
 
     def _forbids_preparing(self, study: Study) -> str | None:
+        """The step of the study's preparation that this policy forbids."""
         recipes = study.make_preparation()
         if recipes is None or study.split == "features":
             return None
@@ -144,6 +154,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         return None
 
     def _forbids(self, name: str) -> str:
+        """Why the method of that name must not run; empty if it may."""
         if self.methods is None and METHODS[name].moves_columns:
             return f"{name!r} sends the columns: a policy has to name it, methods = [{name!r}, ...]"
         if self.methods is not None and name not in self.methods:
@@ -151,26 +162,24 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         return ""
 
     def allowance(self, study: Study, mine: TableSummary) -> float:
-        """How many numbers this party may say of its own table; what others claim to hold does not
+        """How many numbers about its own table this party may send; the tables of others do not
         matter.
         """
-        share = (
-            self.budget
-            if self.budget is not None
-            else SHARE
-            if study.split == "samples"
-            else math.inf
-        )
-        return share if math.isinf(share) else share * _held(mine)
+        share = self.budget
+        if share is None:
+            share = SHARE if study.split == "samples" else math.inf
+        if math.isinf(share):
+            return share
+        return share * _held(mine)
 
     def exposes(
         self, study: Study, parts: Sequence[TableSummary], me: int, folds: int = 1
     ) -> str | None:
-        """Why secure sums would not hide this party, from what the parties say of their tables.
+        """Why secure sums would not hide this party, according to the summaries of all tables.
 
-        A party with few rows, or without any, hides nobody. Each of the others can subtract its own
-        part of a total: what is left must still be about this party and another one with enough
-        rows, in each of the folds, if rows are dealt into some.
+        A party with few rows, or without any, hides no other. Each of the others can subtract its
+        own part of an aggregate: the rest must still be about this party and another one with
+        enough rows, in each fold, if there are folds.
         """
         if not study.has_secure_sums or (len(parts) < 3 and self.secure_sums == "optional"):
             return None
@@ -181,7 +190,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         if len(hiding) >= HIDDEN:
             return None
         among = f" in each of {folds} folds" if folds > 1 else ""
-        found = f"there {'is' if len(hiding) == 1 else 'are'} {len(hiding)} ({', '.join(hiding)})"
+        verb = "is" if len(hiding) == 1 else "are"
+        found = f"there {verb} {len(hiding)} ({', '.join(hiding)})"
         return (
             f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} "
             f"rows{among}, so that without any other one two are left; {found}. If all agree to "
@@ -196,41 +206,51 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         held: Sequence[TableSummary] | None = None,
         later: bool = False,
     ) -> dict[str, str]:
-        """Every method that may run, with what forbids it, or nothing; `held`: before columns were
-        prepared.
+        """Every method that may run, with the rule that forbids it, or an empty text.
 
-        `later`: after another one that may, whichever it is.
+        held   the tables before columns were prepared
+        later  for methods that follow any other one that may run
         """
-        folds = 1
-        if study.path is not None:
-            folds = study.path.cv
-        elif study.chooses:
-            folds = FOLDS
         # Rows are matched now, so there may be fewer than before.
-        general = self.objection(study, parts[me].rows) or self.exposes(study, parts, me, folds)
+        general = self.objection(study, parts[me].rows)
+        if general is None:
+            general = self.exposes(study, parts, me, _folds(study))
+        if general is not None:
+            return dict.fromkeys(candidates(study), general)
         allowance = self.allowance(study, (held or parts)[me])
-        needs = {} if math.isinf(allowance) else _expected(study, parts, me)
-        found = {}
-        for name in candidates(study):
-            found[name] = (
-                general or self._forbids(name) or _exceeds(name, needs.get(name, 0.0), allowance)
-            )
-        if not later or not needs:
+        needs = dict.fromkeys(candidates(study), 0.0)
+        if not math.isinf(allowance):
+            needs = _expected(study, parts, me)
+        found = self._objections(needs, allowance)
+        if not later:
             return found
         before = max((needs[name] for name, why in found.items() if not why), default=0.0)
-        for name in found:
-            found[name] = (
-                general or self._forbids(name) or _exceeds(name, before + needs[name], allowance)
-            )
-        return found
+        return self._objections(needs, allowance, before)
+
+    def _objections(
+        self, needs: dict[str, float], allowance: float, before: float = 0.0
+    ) -> dict[str, str]:
+        """Why each method must not run after that many numbers were sent; empty if it may."""
+        return {
+            name: self._forbids(name) or _exceeds(name, before + numbers, allowance)
+            for name, numbers in needs.items()
+        }
+
+
+def _folds(study: Study) -> int:
+    """The folds into which the study deals rows."""
+    if study.path is not None:
+        return study.path.cv
+    return FOLDS if study.chooses else 1
 
 
 def _expected(study: Study, parts: Sequence[TableSummary], me: int) -> dict[str, float]:
-    """How many numbers a party is expected to send with each method, by what the methods
-    declare.
+    """How many numbers a party is expected to send with each method, according to its
+    declaration.
     """
     problem, sizes = study.make_problem(), sizes_of(parts, study.split, apart=True)
-    if labels := sorted({label for part in parts for label in part.classes}):
+    labels = sorted({label for part in parts for label in part.classes})
+    if labels:
         problem = problem.with_classes(np.array(labels))
     case = Case(
         problem,
@@ -253,14 +273,14 @@ def _of_rounds(method: type[Method[Any, Any]], case: Case, sizes: Sizes) -> floa
     plan = method.outlook(case.problem, sizes) or first_order(case.problem, sizes)
     counts = OfMethod.of(method.disclosure, case)
     if counts.round is None:
-        # How long its messages are follows from what the parties send each other.
+        # The length of its messages depends on earlier messages.
         return plan.rounds * max(plan.scalars, sizes.rows)
     before = 0 if counts.before is None else counts.before[1]
     return before + plan.rounds * counts.round[1]
 
 
 def _of_fits(study: Study, method: type[Method[Any, Any]], once: float) -> float:
-    """The numbers of all fits that the study asks for, where one takes that many."""
+    """The numbers of all fits that the study asks for, if one fit sends this many."""
     if study.path is not None:
         strengths = 1 if method.keeps_sums else study.path.points
         once *= (study.path.cv + 1) * strengths
@@ -283,19 +303,19 @@ def _of_inference(study: Study, case: Case) -> float:
 
 def _exceeds(name: str, numbers: float, allowance: float) -> str:
     """Why a party does not send that many numbers with a method; empty if it may."""
-    return (
-        "" if numbers <= allowance else f"{name} would tell about {_too_many(numbers, allowance)}"
-    )
+    if numbers <= allowance:
+        return ""
+    return f"{name} would send about {_too_many(numbers, allowance)}"
 
 
 class Account:
-    """Counts what a party says of its own rows, and ends its part before it has said more than its
-    policy allows.
+    """Counts the numbers that a party sends about its own rows, and ends its part before it sends
+    more than its policy allows.
 
-    The count is kept on disk, so that a restart, of whichever party, does not begin at 0 again, nor
-    do other rows of this party: most of them may be those of the first run. A message that is said
-    again bit by bit, after the same totals, tells nothing new, and counts once: `context` is a
-    digest of the totals.
+    The count is kept on disk: it does not begin at 0 again if a party restarts, or comes with other
+    rows, most of which may be those of the first run. A message that a party sends again bit by
+    bit, after the same aggregates, discloses nothing new, and counts once: `context` is a digest of
+    the aggregates.
     """
 
     def __init__(self, party: str, allowance: float, file: Path | None = None):
@@ -303,26 +323,26 @@ class Account:
         self.context = b""
         self._file = file
         self._known: set[bytes] = set()
-        for numbers, mark in [] if file is None else _records(file):
-            self.told += numbers
-            self._known.add(mark)
+        if file is not None:
+            for numbers, mark in _records(file):
+                self.told += numbers
+                self._known.add(mark)
 
     @staticmethod
     def of(session: Session, mine: TableSummary) -> Account:
-        """The account of this party for what the parties met for, with these rows."""
+        """The account of this party for the operation of this session, with these rows."""
         own, study = session.own, session.study
         allowance = own.policy.allowance(study, mine)
         file = own.keys / FOLDER / f"{study.run_id}-{session.purpose}"
         return Account(own.party, allowance, None if math.isinf(allowance) else file)
 
     def count(self, message: FloatArray) -> None:
-        """A message that is about to be said; refuses it if it is one too many."""
+        """Count a message that this party is about to send; refuse it if it is one too many."""
         if math.isinf(self.allowance):
             self.say(message.size)
             return
-        mark = hashlib.blake2b(
-            self.context + np.ascontiguousarray(message).tobytes(), digest_size=MARK
-        ).digest()
+        content = self.context + np.ascontiguousarray(message).tobytes()
+        mark = hashlib.blake2b(content, digest_size=MARK).digest()
         if mark in self._known:
             return
         self.say(message.size)
@@ -331,14 +351,12 @@ class Account:
             append(self._file, RECORD.pack(message.size, mark))
 
     def say(self, numbers: int) -> None:
-        """That many numbers are about to be said."""
+        """Count this many numbers, which this party is about to send."""
         if self.told + numbers > self.allowance:
             many = _too_many(self.told + numbers, self.allowance)
-            kept = (
-                ""
-                if self._file is None
-                else f" {self._file} keeps the count: remove it to begin again at 0."
-            )
+            kept = ""
+            if self._file is not None:
+                kept = f" {self._file} keeps the count: remove it to begin again at 0."
             raise PartyLost(
                 f"{self.party}'s policy: with the next message it is {many}.{kept}",
                 self.party,
@@ -347,15 +365,17 @@ class Account:
         self.told += numbers
 
     def hear(self, total: FloatArray) -> None:
-        """A total that came back: what is said after another one is another message."""
+        """Note an aggregate that this party received: after another aggregate, the same numbers are
+        another message.
+        """
         if math.isinf(self.allowance):
             return
         self.context = hashlib.blake2b(self.context + total.tobytes(), digest_size=MARK).digest()
 
 
 def _records(file: Path) -> list[tuple[int, bytes]]:
-    """What was said before; a record that was not written to its end is of a message that was never
-    sent.
+    """The messages sent before. A record that was not written to its end belongs to a message that
+    was never sent.
     """
     content = file.read_bytes() if file.exists() else b""
     whole = len(content) // RECORD.size * RECORD.size
@@ -363,7 +383,8 @@ def _records(file: Path) -> list[tuple[int, bytes]]:
 
 
 def agree_to_begin(session: Session, rows: int, *, empty: bool = False) -> None:
-    """End for all if the policy of one refuses, before anything of anybody's data was told.
+    """End the operation at all parties if the policy of one refuses, before any party sends
+    anything about its data.
 
     `empty`: a party may come without rows.
     """
@@ -376,24 +397,25 @@ def agree_on_methods(
     session: Session, parts: Sequence[TableSummary], held: Sequence[TableSummary] | None = None
 ) -> tuple[set[str], set[str]]:
     """The methods that all policies allow, and those that may follow another one."""
-    found, after = (
-        session.own.policy.allows(session.study, parts, session.me, held, later)
-        for later in (False, True)
-    )
-    mine = tuple(
-        [name for name, objection in which.items() if not objection] for which in (found, after)
-    )
+    policy, study = session.own.policy, session.study
+    found = policy.allows(study, parts, session.me, held)
+    after = policy.allows(study, parts, session.me, held, later=True)
+    mine = _permitted(found), _permitted(after)
     received = session.all_gather(mine, METHODS_ALLOWED, tuple[list[str], list[str]])
-    told = [one for one, _ in received]
-    _refuse(session, [bool(one) for one in told], "; ".join(dict.fromkeys(found.values())))
-    common = set.intersection(*map(set, told))
+    allowed = [one for one, _ in received]
+    _refuse(session, [bool(one) for one in allowed], "; ".join(dict.fromkeys(found.values())))
+    common = set.intersection(*map(set, allowed))
     if not common:
         each = "; ".join(
             f"{name} allows {', '.join(one)}"
-            for name, one in zip(session.study.names, told, strict=True)
+            for name, one in zip(study.names, allowed, strict=True)
         )
         raise Refused(f"no method is allowed by all policies: {each}.")
     return common, set.intersection(*(set(later) for _, later in received))
+
+
+def _permitted(objections: dict[str, str]) -> list[str]:
+    return [name for name, objection in objections.items() if not objection]
 
 
 def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[int, float]:
@@ -425,14 +447,17 @@ def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:
 
 
 def _refusal(parties: Sequence[str]) -> str:
-    return f"refused by {' and '.join(f'{party}{chr(39)}s' for party in parties)} policy"
+    names = " and ".join(f"{party}'s" for party in parties)
+    return f"refused by {names} policy"
 
 
-def _too_many(said: float, allowance: float) -> str:
-    return f"{said:.0f} numbers in this run, more than the {allowance:.0f} that its budget allows"
+def _too_many(sent: float, allowance: float) -> str:
+    return f"{sent:.0f} numbers in this run, more than the {allowance:.0f} that its budget allows"
 
 
 def _held(part: TableSummary) -> int:
     """Numbers in a table, with its labels and offsets; zeros of a sparse one do not count."""
-    beside = 0 if part.outputs is None else math.prod(part.outputs) + len(part.beside)
-    return part.nonzeros + part.rows * beside
+    if part.outputs is None:
+        return part.nonzeros
+    per_row = math.prod(part.outputs) + len(part.beside)
+    return part.nonzeros + part.rows * per_row

@@ -1,4 +1,4 @@
-"""The study: one TOML file that all parties hold, and one that each keeps to itself.
+"""Read and check a study: one TOML file that all parties hold, and one that each party keeps.
 
 study.toml, the same at every party:
 
@@ -32,7 +32,7 @@ party.toml, at one party:
                                         offset or exposure # for survival: time, event, and perhaps
                                         entry and strata
 
-What has to be the same is compared when two parties meet, line by line (`Study.agreement`).
+When two parties connect, they compare their studies line by line (`Study.agreement`).
 """
 
 from __future__ import annotations
@@ -70,46 +70,46 @@ NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):\d{1,5}")
 
 UNPRICED = {"loss", "penalty", "l1_ratio", "intercept"}
-"""Of a study of users: what [problem] may name where the rest is chosen."""
+"""The keys of [problem] in a study of users that lets the parties choose the rest."""
 LONGEST_DEADLINE, LONGEST_PATIENCE = 86_400.0, 30 * 86_400.0
 """Seconds: a day, and a month."""
 
 
 class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who takes part, and where it listens."""
+    """A party, and the address at which it listens."""
 
     name: str
     address: str | None = None
-    """host:port where the others reach it; without one it dials all its neighbours, and nobody
-    dials it.
+    """host:port at which the others reach it; without one it dials all its neighbours, and none of
+    them dials it.
     """
     key: str = ""
     """SHA-256 of its public key; `coterie provision` writes it here."""
 
 
 class PathSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """Which strengths to try, and how to choose one: see `coterie.api.path`."""
+    """The strengths of a path, and the rule that chooses one: see `coterie.api.path`."""
 
     strengths: tuple[float, ...] | None = None
-    """None: as many as `count`, from the data."""
+    """None: `count` strengths, from the data."""
     count: int = COUNT
     cv: int = 5
     rule: Literal["best", "1se"] = "best"
 
     @property
     def fits(self) -> int:
-        """How many models are fitted, the folds' included."""
+        """The number of fits, with those of the folds."""
         return self.points * (self.cv + 1)
 
     @property
     def points(self) -> int:
-        """How many strengths there are."""
+        """The number of strengths."""
         return self.count if self.strengths is None else len(self.strengths)
 
 
 class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """What the parties agreed on. The names are those of `coterie.api.solve`, where they are
-    explained.
+    """What all parties agreed to run. The names are those of `coterie.api.solve`, which explains
+    them.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     problem: dict[str, Any]
     split: Literal["samples", "features", "users"] = "features"
     network: str | list[tuple[str, str]] | None = Settings.network
-    """A name, or pairs of parties that talk to each other."""
+    """A name, or pairs of parties that send messages to each other."""
     method: str = Algorithm.method
     options: dict[str, Any] = {}
     """The method's parameters."""
@@ -136,7 +136,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     """Match by private set intersection instead of keyed hashes."""
     duplicates: Literal["error", "first"] = "error"
     labels_shared: bool = False
-    """Whether the parties agree that the labels become known to all, which some methods need."""
+    """Whether the parties agree that all of them learn the labels, which some methods need."""
     dials: tuple[tuple[str, str], ...] = ()
     """Pairs of neighbours of which the first dials the second; of all others, the later one in the
     study dials.
@@ -144,24 +144,23 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     secure_sums: bool | None = Settings.secure_sums
     """Whether sums are masked; by default split by samples and parties are three or more."""
     prepare: dict[str, Any] | str | list[str] | None = Settings.prepare
-    """What to do with raw columns first: numbers, text and columns of a `Preparation`, or recipes.
-    """
+    """The preparation of raw columns: numbers, text and columns of a `Preparation`, or recipes."""
     path: PathSettings | None = None
-    """Which strengths to try; the strength in the problem is then left out."""
+    """The strengths to try; the strength in the problem is then left out."""
     inference: Literal["model", "robust", "clustered"] | None = None
-    """Which standard errors every party gets beside the model."""
+    """The standard errors that every party gets with the model."""
     weights: Literal["frequency", "sampling", "precision"] | None = None
-    """What the weights of rows mean for standard errors; needed if a party has weights."""
+    """The meaning of the weights of rows for standard errors; needed if a party has weights."""
     correction: Literal["HC0", "HC1", "CR0", "CR1", "CR1S", "CR2"] | None = None
-    """Which correction for small samples standard errors have; None: the default."""
+    """The correction of standard errors for small samples; None: the default."""
     deadline: float = 30.0
-    """Seconds of silence after which a party is lost."""
+    """Seconds without a message before a party counts as lost."""
     clock: Literal["virtual", "real"] = "virtual"
-    """Split by users: whether parties wake up in the order of a seed, or in real time, waiting for
-    nobody.
+    """Split by users: "virtual", parties wake up in the order of a seed; "real", they wake up in
+    real time, and no party waits for another.
     """
     pace: float = 0.01
-    """Seconds between two wake-ups of a party, on average, where the clock is real."""
+    """Seconds between two wake-ups of a party, on average, if the clock is real."""
 
     @property
     def names(self) -> list[str]:
@@ -169,13 +168,13 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         return [party.name for party in self.party]
 
     def without(self, parties: Sequence[str]) -> Study:
-        """The study of those who are left when these parties are gone for good."""
+        """The study of the other parties, if these are gone for good."""
         gone = {self.names[self.index(party)] for party in parties}
         left = tuple(party for party in self.party if party.name not in gone)
         if len(left) < 2:
             raise InvalidInput(
-                f"without {', '.join(parties)} there are no two parties left; one fits with "
-                "`coterie fit`."
+                f"without {', '.join(parties)} there are no two parties left; one party alone fits "
+                "with `coterie fit`."
             )
         network = self.network
         if isinstance(network, list):
@@ -196,7 +195,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         return reduced
 
     def index(self, party: str) -> int:
-        """Which agent that party is."""
+        """The index of that party's agent."""
         if party not in self.names:
             raise UnknownName("party of this study", party, self.names)
         return self.names.index(party)
@@ -209,39 +208,35 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
 
     @property
     def messages(self) -> str:
-        """Of which split its messages are: users with a common model say what parties with rows
-        say.
+        """The split whose messages are sent: users with a common model send the messages of parties
+        with rows.
         """
         return "samples" if self.make_problem().kind.problems.only_sums else self.split
 
     def make_problem(self, strength: float | None = None) -> Any:
-        """The problem; where a path chooses the strength, with that one, or with any."""
+        """The problem; if a path chooses the strength, with this strength, by default 1."""
         if self.chooses:
             return Shared(**{"loss": "logistic", **self.problem})
         if self.split == "users":
             return problem_of_users(**self.problem)
-        chosen = (
-            {}
-            if self.path is None
-            else {
-                knob_of(self.problem.get("penalty", "none")): 1.0 if strength is None else strength
-            }
-        )
-        return Problem(**{**self.problem, **chosen})
+        if self.path is None:
+            return Problem(**self.problem)
+        knob = knob_of(self.problem.get("penalty", "none"))
+        return Problem(**{**self.problem, knob: 1.0 if strength is None else strength})
 
     @property
     def chooses(self) -> bool:
-        """Whether parties that are users choose among linear models: where neither prices nor a
-        method are named.
+        """Whether parties that are users choose among linear models: the study then names neither
+        prices nor a method.
         """
         return self.split == "users" and self.method == "auto" and self.problem.keys() <= UNPRICED
 
     def make_preparation(self) -> Preparation | None:
-        """What to do with raw columns first, if anything."""
+        """The preparation of raw columns, if there is one."""
         return None if self.prepare is None else Preparation.of(self.prepare)
 
     def settings(self) -> Settings:
-        """How the model is fitted, if these settings make sense."""
+        """The settings of the fit, if they are valid."""
         keywords = {name: getattr(self, name) for name in KEYWORDS & set(self.__struct_fields__)}
         made = Settings.of(**keywords)
         algorithm = replace(made.algorithm, options=self.options)
@@ -253,28 +248,30 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         )
 
     def make_network(self) -> Network:
-        """Who talks to whom; split by users, who is alike."""
-        if isinstance(self.network, list):
-            edges = [(self.index(one), self.index(other)) for one, other in self.network]
-            return (
-                from_edges(edges, len(self.party), connected=False)
-                if self.split == "users"
-                else from_edges(edges)
-            )
-        return make_network(self.network, self.split, len(self.party), self.seed)
+        """The edges along which parties send messages; split by users, who is alike."""
+        if not isinstance(self.network, list):
+            return make_network(self.network, self.split, len(self.party), self.seed)
+        edges = [(self.index(one), self.index(other)) for one, other in self.network]
+        if self.split == "users":
+            return from_edges(edges, len(self.party), connected=False)
+        return from_edges(edges)
 
     def neighbours(self, party: int) -> list[int]:
-        """Whom that party talks to."""
+        """The parties to which that party connects."""
         network = self.carrying()
         layout = Layout(network, range(network.agents), party)
         return list(layout.others if self.split == "users" else layout.partners)
 
     def carrying(self) -> Network:
-        """Who can reach whom: split by users everybody, as if through a server."""
-        return star(len(self.party), server=True) if self.split == "users" else self.make_network()
+        """The network along which messages travel: split by users, each party reaches all others,
+        as if through a server.
+        """
+        if self.split == "users":
+            return star(len(self.party), server=True)
+        return self.make_network()
 
     def dialled_by(self, party: int, neighbours: Iterable[int]) -> set[int]:
-        """Which of its neighbours that party dials."""
+        """The neighbours that this party dials."""
         chosen = {(self.index(one), self.index(other)) for one, other in self.dials}
 
         def dials(one: int, other: int) -> bool:
@@ -288,8 +285,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
 
     @property
     def agreement(self) -> str:
-        """Everything that must be the same at all parties, one thing a line; the version of the
-        program is one.
+        """All settings that must be equal at all parties, one per line, with the version of the
+        program.
         """
         plain = msgspec.to_builtins(self)
         for name in ("path", "inference", "weights", "correction", "prepare"):
@@ -312,12 +309,13 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         return "\n".join([f"coterie = {__version__}", *sorted(lines)])
 
     def pins(self) -> dict[str, str]:
-        """The fingerprint of every party's key; there is no run without them."""
-        if missing := [party.name for party in self.party if not party.key]:
+        """The fingerprint of every party's key; without them parties do not connect."""
+        missing = [party.name for party in self.party if not party.key]
+        if missing:
             raise InvalidInput(
                 f"study.toml holds no key of {', '.join(missing)}. `coterie provision study.toml "
-                "--sign request.pem` "
-                "writes it there, at the coordinator, who then sends study.toml to all parties."
+                "--sign request.pem` writes it there, at the coordinator, who then sends "
+                "study.toml to all parties."
             )
         return {party.name: party.key for party in self.party}
 
@@ -328,7 +326,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
 
 
 class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """What one party keeps to itself; paths are relative to its file."""
+    """The settings that one party keeps to itself; paths are relative to its file."""
 
     study: Path
     party: str
@@ -336,7 +334,7 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     keys: Path = Path("keys")
     output: Path = Path("result")
     checkpoint: Path | None = Path("checkpoint")
-    """The folder that makes a crash harmless; "" for none."""
+    """The folder of snapshots, from which a party continues after a crash; "" for none."""
     target: str | None = None
     weight: str | None = None
     offset: str | None = None
@@ -359,20 +357,18 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     0.3.
     """
     listen: str | None = None
-    """host:port to listen on, where it is not the address in the study."""
+    """host:port to listen on, if it is not the address in the study."""
     patience: float = 600.0
-    """Seconds to wait for the neighbours to come."""
+    """Seconds to wait for the neighbours to connect."""
     policy: Policy = Policy()
-    """What it lets a study ask of it."""
+    """The limits on what a study may ask of this party."""
 
     def roles(self) -> dict[str, Any]:
-        """Which columns of its data are labels, or stand beside them, as `read` takes them."""
-        labels = {
-            role for kind in kinds() for role in kind.labels.roles if role in self.__struct_fields__
-        }
+        """The columns of labels, weights and offsets, as keywords of `read`."""
+        labels = {role for kind in kinds() for role in kind.labels.roles}
+        own = sorted(labels & {*self.__struct_fields__})
         return {
-            role: getattr(self, role)
-            for role in ("weight", "offset", "exposure", "labels", *sorted(labels))
+            role: getattr(self, role) for role in ("weight", "offset", "exposure", "labels", *own)
         }
 
 
@@ -380,8 +376,24 @@ T = TypeVar("T", Study, PartyFile)
 
 
 def load_study(path: str | Path) -> Study:
-    """Read study.toml; what does not make sense is refused with the place named."""
+    """Read study.toml. A wrong line is refused, and the error names the place."""
     study = _decoded(path, Study)
+    _check_parties(path, study)
+    _check_clock(path, study)
+    _check_rows(path, study)
+    _check_path(path, study)
+    problem = study.make_problem()
+    _check_preparation(path, study, problem)
+    _check_inference(path, study, problem)
+    study.settings()
+    _check_method(path, study)
+    _check_network(path, study, problem)
+    _check_dials(path, study)
+    return study
+
+
+def _check_parties(path: str | Path, study: Study) -> None:
+    """Refuse names and addresses that parties cannot have."""
     names = study.names
     if len(names) < 2:
         raise InvalidInput(f"{path}: a study has at least two parties, not {len(names)}.")
@@ -396,44 +408,42 @@ def load_study(path: str | Path) -> Study:
             )
     if len({name.lower() for name in names}) < len(names):
         raise InvalidInput(f"{path}: two parties have the same name ({', '.join(names)}).")
+
+
+def _check_clock(path: str | Path, study: Study) -> None:
+    """Refuse invalid times, and real time if parties wait for each other."""
     _check_seconds(path, "deadline", study.deadline, LONGEST_DEADLINE)
     pace_of(study.clock, study.pace)
     if study.clock == "real" and study.split != "users":
         raise InvalidInput(f"{path}: clock = 'real' needs split = 'users'.")
-    if study.psi and study.id is None:
-        raise InvalidInput(f"{path}: psi matches rows by an id; name its column with id.")
-    if study.id is not None and study.split != "features":
-        raise InvalidInput(
-            f"{path}: rows are matched by id only with split = 'features'; leave id out."
-        )
-    _check_rows(path, study)
-    _check_path(path, study)
-    problem = study.make_problem()
-    if study.prepare is not None:
-        try:
-            check_preparation(problem, study.split)
-            study.make_preparation()
-        except InvalidInput as error:
-            raise InvalidInput(f"{path}: [prepare]: {error}") from error
-    _check_inference(path, study, problem)
-    study.settings()
-    _check_method(path, study)
+
+
+def _check_preparation(path: str | Path, study: Study, problem: AnyProblem) -> None:
+    """Refuse a preparation that this problem cannot have."""
+    if study.prepare is None:
+        return
+    try:
+        check_preparation(problem, study.split)
+        study.make_preparation()
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: [prepare]: {error}") from error
+
+
+def _check_network(path: str | Path, study: Study, problem: AnyProblem) -> None:
+    """Refuse a network of other parties, or one that this problem cannot have."""
     try:
         problem.kind.problems.check_network(study.network)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error
-    network = study.make_network()
-    if network.agents != len(names):
+    agents = study.make_network().agents
+    if agents != len(study.party):
         raise InvalidInput(
-            f"{path}: the network is of {network.agents} agents, but there are {len(names)} "
-            "parties."
+            f"{path}: the network is of {agents} agents, but there are {len(study.party)} parties."
         )
-    _check_dials(path, study)
-    return study
 
 
 def _check_inference(path: str | Path, study: Study, problem: AnyProblem) -> None:
-    """Refuse standard errors that there are not."""
+    """Refuse standard errors that this problem does not have."""
     if study.inference is None:
         for name in ("weights", "correction"):
             if getattr(study, name) is not None:
@@ -463,7 +473,15 @@ def _check_seconds(path: str | Path, name: str, value: float, most: float) -> No
 
 
 def _check_rows(path: str | Path, study: Study) -> None:
-    """Refuse a study of columns that does not say which rows of the parties belong together."""
+    """Refuse a study of columns without an id or a common order of the rows, and the other way
+    round.
+    """
+    if study.psi and study.id is None:
+        raise InvalidInput(f"{path}: psi matches rows by an id; name its column with id.")
+    if study.id is not None and study.split != "features":
+        raise InvalidInput(
+            f"{path}: rows are matched by id only with split = 'features'; leave id out."
+        )
     if study.same_order and study.split != "features":
         raise InvalidInput(f"{path}: same-order is for split = 'features'; leave it out.")
     if study.same_order and study.id is not None:
@@ -480,37 +498,32 @@ def _check_rows(path: str | Path, study: Study) -> None:
 
 def _check_dials(path: str | Path, study: Study) -> None:
     """Refuse neighbours of which neither can reach the other."""
-    if wrong := [pair for pair in study.dials if (pair[1], pair[0]) in study.dials]:
-        raise InvalidInput(
-            f"{path}: dials: of {wrong[0][0]} and {wrong[0][1]}, one dials the other, not both."
-        )
-    everybody = range(len(study.party))
-    for one in everybody:
-        neighbours = study.neighbours(one)
-        for other in study.dialled_by(one, neighbours):
-            if study.party[other].address is None:
+    for one, other in study.dials:
+        if (other, one) in study.dials:
+            raise InvalidInput(
+                f"{path}: dials: of {one} and {other}, one dials the other, not both."
+            )
+    for index, name in enumerate(study.names):
+        for dialled in study.dialled_by(index, study.neighbours(index)):
+            party = study.party[dialled]
+            if party.address is None:
                 raise InvalidInput(
-                    f"{path}: {study.names[one]} and {study.names[other]} are neighbours, and "
-                    f"{study.names[other]} has "
-                    "no address to dial: see docs/firewalls.md, or choose another network."
+                    f"{path}: {name} and {party.name} are neighbours, and {party.name} has no "
+                    "address to dial: see docs/firewalls.md, or choose another network."
                 )
 
 
 def _check_path(path: str | Path, study: Study) -> None:
-    """Refuse a [path] that makes no sense."""
+    """Refuse a [path] whose settings are not valid."""
     asked = study.path
     if asked is None:
         return
     given = [name for name in KNOBS if name in study.problem]
-    if given or study.split == "users":
-        wrong = (
-            f"leave {given[0]} out of [problem]"
-            if study.split != "users"
-            else "a study of users has none"
-        )
-        raise InvalidInput(
-            f"{path}: [path] chooses the {given[0] if given else 'strength'}: {wrong}."
-        )
+    chosen = given[0] if given else "strength"
+    if study.split == "users":
+        raise InvalidInput(f"{path}: [path] chooses the {chosen}: a study of users has none.")
+    if given:
+        raise InvalidInput(f"{path}: [path] chooses the {chosen}: leave {chosen} out of [problem].")
     if study.split == "features" and asked.strengths is None:
         raise InvalidInput(
             f"{path}: for split = 'features', [path] names the strengths, e.g. strengths = [1.0, "
@@ -553,26 +566,21 @@ def in_study_words(message: str) -> str:
 
     def line(found: re.Match[str]) -> str:
         value = found[2].replace("'", '"')
-        return f"{found[1]} = {value.lower() if value in ('True', 'False') else value}"
+        if value in ("True", "False"):
+            value = value.lower()
+        return f"{found[1]} = {value}"
 
     return re.sub(r"\b([a-z]\w*)=('[^']*'|True|False)", line, message)
 
 
 def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile, Study]:
-    """Read party.toml and its study, with all paths made absolute; perhaps without parties that are
+    """Read party.toml and its study, with absolute paths, and without these parties if they are
     gone for good.
 
-    Without them, results are kept in a folder of their own, beside that of the whole study.
+    Results without them are written to a folder next to that of the whole study.
     """
     path = Path(path)
-    own = _decoded(path, PartyFile)
-    base = path.resolve().parent
-    places = {name: base / getattr(own, name) for name in ("study", "data", "keys", "output")}
-    checkpoint = (
-        None if own.checkpoint is None or own.checkpoint == Path() else base / own.checkpoint
-    )
-    test = str(base / own.test) if isinstance(own.test, str) else own.test
-    own = msgspec.structs.replace(own, **places, checkpoint=checkpoint, test=test)
+    own = _with_absolute_paths(_decoded(path, PartyFile), path.resolve().parent)
     study = load_study(own.study)
     if isinstance(own.test, float) and not (0 < own.test < 1 and study.split == "samples"):
         raise InvalidInput(
@@ -581,17 +589,7 @@ def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile
         )
     study.index(own.party)
     own.policy.check(path)
-    if (study.inference == "clustered") != (own.cluster is not None):
-        raise InvalidInput(
-            f"{path}: cluster names the column with the cluster of each row, for inference = "
-            '"clustered" in the study.'
-        )
-    if study.inference is not None and own.weight is not None and study.weights is None:
-        raise InvalidInput(
-            f"{path}: the rows here have weights ({own.weight!r}), and standard errors depend on "
-            "what they are. Write "
-            'weights = "frequency", "sampling" or "precision" into the study.'
-        )
+    _check_inference_at(path, own, study)
     _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)
     if not without:
         return own, study
@@ -601,6 +599,32 @@ def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile
     _check_dials(path, study)
     folder = own.output.with_name(f"{own.output.name}-without-{'-'.join(sorted({*without}))}")
     return msgspec.structs.replace(own, output=folder), study
+
+
+def _with_absolute_paths(own: PartyFile, base: Path) -> PartyFile:
+    """The party file with its paths below that folder."""
+    places: dict[str, Any] = {
+        name: base / getattr(own, name) for name in ("study", "data", "keys", "output")
+    }
+    if own.checkpoint is not None:
+        places["checkpoint"] = None if own.checkpoint == Path() else base / own.checkpoint
+    if isinstance(own.test, str):
+        places["test"] = str(base / own.test)
+    return msgspec.structs.replace(own, **places)
+
+
+def _check_inference_at(path: Path, own: PartyFile, study: Study) -> None:
+    """Refuse clusters or weights at a party that do not fit the standard errors of the study."""
+    if (study.inference == "clustered") != (own.cluster is not None):
+        raise InvalidInput(
+            f"{path}: cluster names the column with the cluster of each row, for inference = "
+            '"clustered" in the study.'
+        )
+    if study.inference is not None and own.weight is not None and study.weights is None:
+        raise InvalidInput(
+            f"{path}: the rows here have weights ({own.weight!r}), and standard errors depend on "
+            'their meaning. Write weights = "frequency", "sampling" or "precision" into the study.'
+        )
 
 
 def _decoded(path: str | Path, kind: type[T]) -> T:
