@@ -5,7 +5,6 @@ are.
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -127,10 +126,12 @@ def test_no_fold_takes_the_last_row_of_a_class(split, cv):
         assert np.isfinite(found.scores).all()
 
 
-def test_a_class_with_one_row_is_refused_before_the_path_starts(monkeypatch):
-    monkeypatch.setattr(
-        sys.modules["coterie.api.path"], "fit", lambda *_, **__: pytest.fail("the path has started")
-    )
+class Refusing(Local):
+    def run(self, run):
+        pytest.fail("the path has started")
+
+
+def test_a_class_with_one_row_is_refused_before_the_path_starts():
     y = np.where(np.arange(40) == 33, "rare", "usual")
     with pytest.raises(InvalidData, match=r"'rare' has 1 row, at party 'party 1'.*leave cv out"):
         co.path(
@@ -138,6 +139,7 @@ def test_a_class_with_one_row_is_refused_before_the_path_starts(monkeypatch):
             [(X[:20], y[:20]), (X[20:40], y[20:])],
             [1.0],
             cv=3,
+            engine=Refusing(),
         )
 
 
@@ -341,8 +343,8 @@ def test_more_mistakes_name_the_fix():
         co.path(LASSO, (X, Y), split="features")
     with pytest.raises(InvalidProblem, match="no column has anything to do with the labels"):
         co.path(LASSO, (X, 0 * Y))
-    with pytest.raises(InvalidData, match="leave cv out, or read it"):
-        co.path(LASSO, [lambda: (X, Y)], [1.0], cv=2, engine="peers", split="features")
+    with pytest.raises(InvalidProblem, match="models of users has no folds"):
+        co.path(co.Shared(mu=0.1), (X, Y > 0, np.arange(120) % 3), [1.0], cv=2, split="users")
 
 
 def test_raw_columns_are_prepared_once_with_the_rows_of_all_parties():

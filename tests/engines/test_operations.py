@@ -19,14 +19,6 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-DIFFERENT = {
-    ("path", "columns"): "folds of columns need the data on the driver",
-    ("path", "shared"): "the message is about folds",
-}
-"""What is not the same yet, on all engines. A cell that becomes the same fails here until it is
-removed.
-"""
-
 
 @functools.cache
 def in_one_process(operation, kind):
@@ -34,11 +26,7 @@ def in_one_process(operation, kind):
 
 
 def compare(found, cell):
-    if cell not in DIFFERENT:
-        assert_alike(found, in_one_process(*cell))
-        return
-    with pytest.raises(AssertionError):
-        assert_alike(found, in_one_process(*cell))
+    assert_alike(found, in_one_process(*cell))
 
 
 @pytest.fixture(scope="module")

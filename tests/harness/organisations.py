@@ -72,7 +72,7 @@ class Organisation(Parties):
         own = query(self.site)
         return [own if index == self.site.index else None for index in range(self.site.count)]
 
-    def map(self, step, cards=None):
+    def map(self, step, cards=None, part=""):
         site = replace(self.site, data=step(self.site), scratch={})
         return replace(self, site=site, cards=self.cards if cards is None else cards)
 

@@ -43,10 +43,7 @@ ENTERED_AGAIN = {
         "study/session": "each message to all parties passes through it",
     },
     "An estimator": {"run/tables": "arrays are split before the settings are checked"},
-    "co.path": {
-        "run/setup": "the path needs the problem with its offset",
-        "run/tables": "the path and its first fit both split the data",
-    },
+    "co.path": {},
 }
 """The modules that are left and entered again on each way, and why."""
 

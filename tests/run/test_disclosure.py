@@ -235,7 +235,9 @@ def test_strengths_and_folds_send_what_they_declare(name):
         driver.converse([gradient_at_constant(agent) for agent in agents], "setup")
     if kind.name != "low-rank":
         w = np.zeros(agents[0].design.shape[1] * (2 if split == "users" else 1))
-        driver.converse([mean_loss(agent, w, None) for agent in agents], "proof")
+        models = {agent.index: w for agent in agents}
+        asked = [mean_loss(agent.problem, split, models, agent) for agent in agents]
+        driver.converse(asked, "proof")
     compared = check_counts(agents, driver.conversations, protocols)
     assert split == "users" or len(compared) >= 2
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_overloads, overload
+from typing import Any, TypeVar, get_overloads, overload
 
 from coterie.api.progress import progress_watch, somebody_looks, stage_watch
 from coterie.api.result import Result
@@ -17,7 +17,7 @@ from coterie.api.sinks import Sink, with_callback
 from coterie.data import Table
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
-from coterie.data.remote import Rows, Source
+from coterie.data.remote import RemoteTable, Rows, Source
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine
 from coterie.engines import engine as find_engine
@@ -44,8 +44,10 @@ from coterie.run.settings import Algorithm, Limits, Placement, Settings
 from coterie.run.site import NO_RULES, Site
 from coterie.run.stopping import checked_limits
 from coterie.run.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
-from coterie.stats.fitting import Fit, Ready
+from coterie.stats.fitting import Fit, Fitting, Ready
 from coterie.stats.preparing import Preparing, check_problem, prepare_here, prepare_remotely
+
+T = TypeVar("T")
 
 
 @overload
@@ -153,7 +155,16 @@ def fit(
     warm_start: Result | None = None,
 ) -> Result[Any]:
     """What `solve` does, with settings that are made already."""
-    settings = _checked(problem, settings)
+    result, parties = fit_together(Fit(problem, settings, warm_start), data, offset)
+    return replace(result, parties=parties)
+
+
+def fit_together(operation: Fitting[T], data: Any, offset: Any = None) -> tuple[T, Hosted]:
+    """The result of an operation on data in any form that `solve` takes, and the parties.
+
+    Meanwhile, workers keep what they have read.
+    """
+    problem, settings = operation.problem, _checked(operation.problem, operation.settings)
     split, recipes = settings.placement.split, settings.prepare
     runner = find_engine(settings.placement.engine, threads=settings.placement.threads)
     settings = settings.but(progress=runner.speaks and somebody_looks(settings.progress))
@@ -164,14 +175,15 @@ def fit(
     settings = settings.but(
         agents=problem.kind.data.agents(problem, data, settings.placement.agents)
     )
+    operation = replace(operation, settings=settings)
     elsewhere = runner.hosting(data, settings.placement.agents)
     with runner.cores(), (runner if elsewhere is None else elsewhere[0]).held():
         if elsewhere is None:
-            return _fit_tables(
-                problem, _tables_here(problem, data, settings, runner), settings, warm_start
-            )
-        tables = _tables_elsewhere(problem, elsewhere[1], settings, elsewhere[0])
-        return _fit_tables(problem, tables, settings, warm_start)
+            tables = _tables_here(problem, data, settings, runner)
+        else:
+            tables = _tables_elsewhere(problem, elsewhere[1], settings, elsewhere[0])
+        ready = _ready(operation, tables)
+        return operation.together(ready), ready.parties
 
 
 def _checked(problem: AnyProblem, settings: Settings) -> Settings:
@@ -230,22 +242,18 @@ def _tables_elsewhere(
     return _Tables(tables, classes, engine, ready)
 
 
-def _fit_tables(
-    problem: AnyProblem, given: _Tables, settings: Settings, warm_start: Result | None
-) -> Result[Any]:
-    """Fit a model to tables that are prepared."""
-    operation = Fit(problem, settings, warm_start)
-    parties = _parties(operation, given)
+def _ready(operation: Fitting[Any], given: _Tables) -> Ready[Hosted]:
+    """The parties that have these prepared tables."""
+    settings, parties = operation.settings, _parties(operation, given)
     prepared, sent = None, None
     if given.prepared is not None:
         prepared, sent = given.prepared.prepared, given.prepared.sent
     find_people = partial(_people, settings, parties.sites)
     graph = make_network(settings.network, parties.split, len(parties.sites), settings.seed)
-    result = operation.together(Ready(parties, graph, given.classes, find_people, prepared, sent))
-    return replace(result, parties=parties)
+    return Ready(parties, graph, given.classes, find_people, prepared, sent)
 
 
-def _parties(operation: Fit, given: _Tables) -> Hosted:
+def _parties(operation: Fitting[Any], given: _Tables) -> Hosted:
     """The parties that have these tables."""
     problem, settings, engine = operation.problem, operation.settings, given.engine
     split, count = settings.placement.split, len(given.held)
@@ -257,14 +265,16 @@ def _parties(operation: Fit, given: _Tables) -> Hosted:
     asks_first = settings.algorithm.method == AUTO
     cards = [TableSummary.of(table, independence=asks_first) for table in given.held]
     network = make_network(settings.network, split, count, settings.seed)
-    if (
-        family.graph_is_data or split == "users"
-    ):  # the graph says who is alike, and need not be connected
+    if family.graph_is_data or split == "users":
+        # The graph says who is alike, and need not be connected.
         network = around_a_server(count)
     watching = partial(_watching, settings)
-    return Hosted(
+    parties = Hosted(
         operation, split, cards, NO_RULES, Bill(network), engine, sites, network, watching
     )
+    if any(isinstance(table, RemoteTable) for table in given.held):
+        return parties
+    return replace(parties, adds_up=find_engine("local", threads=settings.placement.threads))
 
 
 def _people(settings: Settings, sites: Sequence[Site]) -> tuple[Participant, ...]:

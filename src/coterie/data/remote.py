@@ -193,6 +193,8 @@ class RemoteTable(Table):
     """Called where the data is, it gives the real table, checked and prepared."""
     key: str = ""
     """Under which it is kept where it is, if its digest is not known."""
+    part: str = ""
+    """What it is of the party's table: parts are kept next to the whole table."""
     known_digest: str = ""
     known_nonzeros: int = 0
     known_independence: float | None = None
@@ -211,7 +213,11 @@ class RemoteTable(Table):
         there.
         """
         key = self.key or self.known_digest
-        return keep(place, key, self.fetch) if key else self.fetch()
+        if not key:
+            return self.fetch()
+        if self.part:
+            place = place, self.part
+        return keep(place, key, self.fetch)
 
     @property
     def nonzeros(self) -> int:

@@ -104,6 +104,8 @@ class Rounds:
     """Distinguishes the rounds from those of other fits of the same problem; the first ones have no
     name.
     """
+    title: str = ""
+    """What parties read when they begin."""
 
     def identity(self, *more: str) -> str:
         """What a checkpoint is known by."""
@@ -150,10 +152,15 @@ class Parties(ABC):
 
     @abstractmethod
     def map(
-        self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None
+        self,
+        step: Callable[[Site], Table],
+        cards: Sequence[TableSummary] | None = None,
+        part: str = "",
     ) -> Self:
-        """The parties with tables changed where they are; `cards`: what is known of the new
-        ones.
+        """The parties with tables changed where they are.
+
+        cards   what is known of the new tables
+        part    a name, if a new table is a part: workers keep it next to the table it was taken of
         """
 
     @abstractmethod
@@ -240,6 +247,10 @@ class Hosted(Parties):
     sites: tuple[Site, ...]
     network: Network
     watching: Watching = field(default=_watching_nothing, repr=False, compare=False)
+    adds_up: Engine | None = None
+    """The engine that runs protocols, if another one does: a few sums are not worth sending tables
+    to workers.
+    """
 
     @property
     def apart(self) -> bool:
@@ -257,9 +268,12 @@ class Hosted(Parties):
         return [*_asked(self.engine, self.sites, query)]
 
     def map(
-        self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None
+        self,
+        step: Callable[[Site], Table],
+        cards: Sequence[TableSummary] | None = None,
+        part: str = "",
     ) -> Hosted:
-        sites = tuple(_mapped(site, step) for site in self.sites)
+        sites = tuple(_mapped(site, step, part) for site in self.sites)
         return replace(self, sites=sites, cards=self.cards if cards is None else cards)
 
     def run_protocol(
@@ -276,7 +290,7 @@ class Hosted(Parties):
             secure_sums=secure,
             sent=self.bill.state(),
         )
-        outcome = self.engine.run(run)
+        outcome = (self.adds_up or self.engine).run(run)
         if outcome.error is not None:
             raise outcome.error
         self.bill.restore(outcome.bill.state())
@@ -287,6 +301,8 @@ class Hosted(Parties):
         folder = setup.wanted.checkpoint
         saved = None if folder is None else Checkpoint(folder, rounds.identity())
         secure = setup.known.secure_sums
+        if rounds.title:
+            LOGGER.info(rounds.title)
         with self.watching(setup.method.name) as watch:
             LOGGER.info("%s on %s, %d parties", setup.method.name, setup.network, len(agents))
             told = saved, rounds.warm, watch, secure, rounds.sent
@@ -455,9 +471,11 @@ def _met(
     return Hosted(operation, split, cards, meeting.rules, Bill(network), engine, known, network)
 
 
-def _unread(fetch: Callable[[], Table], name: str, shape: tuple[int, int] = (0, 0)) -> RemoteTable:
+def _unread(
+    fetch: Callable[[], Table], name: str, shape: tuple[int, int] = (0, 0), part: str = ""
+) -> RemoteTable:
     """A table that is made where the data is, and is kept there under a key of its own."""
-    return RemoteTable(Elsewhere(shape), name=name, fetch=fetch, key=uuid.uuid4().hex)
+    return RemoteTable(Elsewhere(shape), name=name, fetch=fetch, key=uuid.uuid4().hex, part=part)
 
 
 def _known(table: Table, card: TableSummary) -> Table:
@@ -490,9 +508,10 @@ def _answer(query: Callable[[Site], T], site: Site) -> T:
     return query(with_data(site))
 
 
-def _mapped(site: Site, step: Callable[[Site], Table]) -> Site:
+def _mapped(site: Site, step: Callable[[Site], Table], part: str = "") -> Site:
     if isinstance(site.data, RemoteTable):
-        table: Table = _unread(partial(_answer, step, site), site.data.name, site.data.X.shape)
+        known = site.data
+        table: Table = _unread(partial(_answer, step, site), known.name, known.X.shape, part)
     else:
         table = step(site)
     return replace(site, data=table, scratch={})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,10 @@ from coterie.run.rounds import Outcome
 from coterie.run.settings import Settings
 from coterie.run.setup import Setup, make_agent, make_link, set_up, sizes_of, with_offset
 from coterie.run.site import Site
+from coterie.run.statuses import Status
+
+T = TypeVar("T")
+P = TypeVar("P", bound=Parties)
 
 
 def _wants_ranges(case: Case) -> bool:
@@ -54,25 +58,32 @@ def ranges_of(site: Site) -> list[list[float]]:
 
 
 @dataclass(frozen=True)
-class Fit(Operation[Result[Any]]):
-    """Fit one model."""
+class Fitting(Operation[T]):
+    """An operation that fits models."""
 
-    name: ClassVar[str] = "fit"
-    discloses: ClassVar = (ranges_of,)
+    discloses: ClassVar[tuple[Callable[..., Any], ...]] = (ranges_of,)
 
     problem: AnyProblem
     settings: Settings
-    before: Result | None = None
-
-    def together(self, parties: Ready) -> Result[Any]:
-        return fit(parties, self.problem, self.settings, before=self.before)
 
 
 @dataclass(frozen=True)
-class Ready:
+class Fit(Fitting[Result[Any]]):
+    """Fit one model."""
+
+    name: ClassVar[str] = "fit"
+
+    before: Result | None = None
+
+    def together(self, ready: Ready[Any]) -> Result[Any]:
+        return fit(ready, self.problem, self.settings, before=self.before)
+
+
+@dataclass(frozen=True)
+class Ready(Generic[P]):
     """Parties whose tables agents can take, and what all parties know of the tables."""
 
-    parties: Parties
+    parties: P
     graph: Network
     """The edges along which agents send messages; split by users, who is alike."""
     classes: Classes
@@ -94,19 +105,25 @@ class Ready:
         """The parties, their numbers of rows, and the digests of their tables."""
         return self.find_people()
 
-    def map(self, step: Callable[[Site], Table]) -> Ready:
-        """The same parties, with a part of their rows."""
+    def map(self, step: Callable[[Site], Table], part: str = "") -> Ready[P]:
+        """The same parties with a part of their rows; `part`: see `Parties.map`."""
         participants = self.participants
-        return replace(self, parties=self.parties.map(step), find_people=lambda: participants)
+        parties = self.parties.map(step, part=part).seen()
+        return replace(self, parties=parties, find_people=lambda: participants)
+
+    def known(self, problem: AnyProblem) -> AnyProblem:
+        """The problem for this data: with the classes, and with an offset if the data has one."""
+        return with_offset(problem.with_classes(self.classes), self.parties.cards)
 
 
 def fit(
-    ready: Ready,
+    ready: Ready[Any],
     problem: AnyProblem,
     settings: Settings,
     *,
     before: Result | None = None,
     called: str = "",
+    title: str = "",
 ) -> Result[Any]:
     """Fit one model together.
 
@@ -122,6 +139,8 @@ def fit(
         A result for the same parties, from whose model and dual variables to start.
     called : str, default=""
         Distinguishes this fit from others of the same problem, such as those without a fold.
+    title : str, default=""
+        What parties read when it begins.
     """
     parties = ready.parties
     setup = _set_up(ready, problem, settings)
@@ -133,7 +152,7 @@ def fit(
         origin = before.certificate.model_digest
         warm = _points(before, ready, agents)
     digests = [participant.digest for participant in ready.participants]
-    rounds = Rounds(setup, (origin, *digests), warm, ready.sent, called)
+    rounds = Rounds(setup, (origin, *digests), warm, ready.sent, called, title)
     outcome = parties.run_rounds(agents, rounds)
     model = _model(ready, setup, agents, outcome)
     for agent in agents:
@@ -141,10 +160,19 @@ def fit(
     return finish(setup, outcome, model, agents, ready.participants)
 
 
+def whole(result: Result[Any]) -> Result[Any]:
+    """The result of a fit that came to its end, for operations that need each of their fits."""
+    if result.error is not None:
+        raise result.error
+    if result.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    return result
+
+
 # -- before the rounds -----------------------------------------------------------------------------
 
 
-def _set_up(ready: Ready, problem: AnyProblem, settings: Settings) -> Setup:
+def _set_up(ready: Ready[Any], problem: AnyProblem, settings: Settings) -> Setup:
     """The problem for this data, the network, and the method."""
     parties = ready.parties
     tables = [site.data for site in parties.sites]
@@ -242,7 +270,7 @@ def _within_reach(table: Table, method: Method, problem: AnyProblem) -> Table:
     return by_rows(on_the_host([table])[0])
 
 
-def _points(before: Result, ready: Ready, agents: Sequence[Agent[Any]]) -> list[Point]:
+def _points(before: Result, ready: Ready[Any], agents: Sequence[Agent[Any]]) -> list[Point]:
     """Where agents start: at the model and the dual variables of an earlier result."""
     witness = before.certificate.witness
     if len(witness) != len(ready.parties.cards):
@@ -273,7 +301,7 @@ def _same_data(
 # -- after the rounds ------------------------------------------------------------------------------
 
 
-def _model(ready: Ready, setup: Setup, agents: Sequence[Agent[Any]], outcome: Outcome) -> Any:
+def _model(ready: Ready[Any], setup: Setup, agents: Sequence[Agent[Any]], outcome: Outcome) -> Any:
     """The model, or this party's part of it."""
     problem = setup.problem
     if ready.part is not None:

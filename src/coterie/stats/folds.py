@@ -7,7 +7,9 @@ ones. Only sums of losses are told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,26 +19,63 @@ from coterie.data import Table
 from coterie.data.table import Indices
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.numerics.arrays import FloatArray, product
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import discloses
+from coterie.run.finish import agent_at
+from coterie.run.site import Site
 
 ATTEMPTS = 1000
 """How often folds are dealt until each has rows and leaves rows of every class."""
 
 
-def deal(rows: Sequence[int], split: str, cv: int, seed: int, attempt: int = 0) -> list[Indices]:
-    """The fold of every row of parties with so many rows each, in equal parts."""
-    folds, before = [], 0
-    for index, n in enumerate(rows):
-        rng = np.random.default_rng(
-            [seed, 0 if split == "features" else index, *[attempt] * (attempt > 0)]
-        )
-        # Parties with few rows begin with different folds, so that none stays empty.
-        first = before + int(rng.integers(cv)) if attempt else before
-        folds.append(rng.permutation((np.arange(n) + first) % cv))
-        before += 0 if split == "features" else n
-    return folds
+@dataclass(frozen=True)
+class Folds:
+    """How the rows of all parties are dealt. Each party computes the folds of its own rows."""
+
+    rows: tuple[int, ...]
+    """The number of rows of each party."""
+    split: str
+    cv: int
+    """The number of folds."""
+    seed: int
+    attempt: int = 0
+
+    def of(self, index: int) -> Indices:
+        """The fold of every row of that party, in equal parts."""
+        by_columns = self.split == "features"
+        later = [self.attempt] if self.attempt else []
+        rng = np.random.default_rng([self.seed, 0 if by_columns else index, *later])
+        first = 0 if by_columns else sum(self.rows[:index])
+        if self.attempt:
+            # Parties with few rows begin with different folds, so that none stays empty.
+            first += int(rng.integers(self.cv))
+        return rng.permutation((np.arange(self.rows[index]) + first) % self.cv)
+
+    def all(self) -> list[Indices]:
+        """The fold of every row of each party."""
+        return [self.of(index) for index in range(len(self.rows))]
+
+    @property
+    def are_filled(self) -> bool:
+        """Whether every fold has rows."""
+        return _are_filled(self)
+
+    def without(self, fold: int, site: Site) -> Table:
+        """The rows of a party to learn from, where that fold is kept back."""
+        return without(site.data, self.of(site.index), fold)
+
+    def only(self, fold: int, site: Site) -> Table:
+        """The rows of a party that are kept back."""
+        return only(site.data, self.of(site.index), fold)
+
+
+@lru_cache(maxsize=1)
+def _are_filled(folds: Folds) -> bool:
+    # All agents of this process ask for the same folds.
+    counts = np.bincount(np.concatenate(folds.all()), minlength=folds.cv)
+    return bool((counts > 0).all())
 
 
 def deal_folds(
@@ -47,28 +86,29 @@ def deal_folds(
     Each fold has rows and, for a classifier, leaves rows of every class to learn from; folds that
     do not are dealt again. The labels, sorted, stand for the `classes`.
     """
-    rows, labels = (
-        [table.n for table in tables],
-        [table.y for table in tables if table.y is not None],
-    )
-    found: npt.NDArray[Any] = np.empty(0)
-    if classes is not None:
-        found, counts = np.unique(np.concatenate(labels), return_counts=True)
-        for value, name in zip(found[counts < 2], classes[counts < 2].tolist(), strict=True):
-            party = next(
-                table.name for table in tables if table.y is not None and (table.y == value).any()
-            )
-            raise InvalidData(f"class {name!r} has 1 row, at party {party!r}: {_LONELY}")
-
-    def usable(attempt: int) -> list[Indices] | None:
-        folds = deal(rows, split, cv, seed, attempt)
+    dealt = Folds(tuple(table.n for table in tables), split, cv, seed)
+    if classes is None:
+        return dealt.all()
+    labels = [table.y for table in tables if table.y is not None]
+    codes = np.unique(np.concatenate(labels))
+    refuse_lonely([rows_of_classes(table.y, codes) for table in tables], classes, tables)
+    for attempt in range(ATTEMPTS):
+        folds = replace(dealt, attempt=attempt).all()
         whole = np.concatenate(folds[:1] if split == "features" else folds)
-        counts = counts_by_fold(
-            None if classes is None else np.concatenate(labels), whole, cv, found
-        )
-        return folds if is_usable(counts) else None
+        if is_usable(counts_by_fold(np.concatenate(labels), whole, cv, codes)):
+            return folds
+    raise too_many(cv)
 
-    return first_usable(usable, cv)
+
+def too_many(cv: int) -> InvalidProblem:
+    """Why there are no folds."""
+    return InvalidProblem(
+        f"cv={cv}: some fold would have no rows, or leave only one class for training. Give fewer "
+        "folds."
+    )
+
+
+# -- classes ---------------------------------------------------------------------------------------
 
 
 _LONELY = (
@@ -77,15 +117,23 @@ _LONELY = (
 )
 
 
-def first_usable(usable: Callable[[int], list[Indices] | None], cv: int) -> list[Indices]:
-    """The folds of the first attempt at which there are some."""
-    for attempt in range(ATTEMPTS):
-        if (folds := usable(attempt)) is not None:
-            return folds
-    raise InvalidProblem(
-        f"cv={cv}: some fold would have no rows, or leave only one class for training. Give fewer "
-        "folds."
-    )
+def rows_of_classes(y: npt.NDArray[Any] | None, codes: npt.NDArray[Any]) -> FloatArray:
+    """How many rows of each class there are; the labels of some parties are elsewhere."""
+    if y is None:
+        return np.zeros(len(codes))
+    counts: FloatArray = counts_by_fold(y, np.zeros(len(y), np.intp), 1, codes)[0]
+    return counts
+
+
+def refuse_lonely(
+    counts: Sequence[FloatArray], classes: npt.NDArray[Any], parties: Sequence[Any]
+) -> None:
+    """Refuse a class with one row, from the counts of each party, which have names."""
+    held = np.array(counts)
+    for place in np.flatnonzero(held.sum(axis=0) < 2):
+        name = classes[place : place + 1].tolist()[0]
+        party = parties[int(held[:, place].argmax())].name
+        raise InvalidData(f"class {name!r} has 1 row, at party {party!r}: {_LONELY}")
 
 
 def counts_by_fold(
@@ -121,12 +169,17 @@ def leaves_enough(counts: FloatArray, minimum: int) -> FloatArray:
     return enough
 
 
+# -- what parties are asked ------------------------------------------------------------------------
+
+
+def class_counts(codes: npt.NDArray[Any], site: Site) -> FloatArray:
+    """How many rows of each class are here."""
+    return rows_of_classes(site.data.y, codes)
+
+
 @discloses(
-    (
-        "for each fold and class: whether you have enough rows of the class outside the fold, as "
-        "part "
-        "of a sum"
-    ),
+    "for each fold and class: whether you have enough rows of the class outside the fold, as part "
+    "of a sum",
     splits=("samples", "users"),
 )
 @discloses(
@@ -134,26 +187,35 @@ def leaves_enough(counts: FloatArray, minimum: int) -> FloatArray:
     splits=("features",),
     most=lambda case: (1, 1),
 )
-def rows_outside_folds(numbers: FloatArray) -> Protocol[FloatArray]:
-    """These numbers, added up over all parties."""
-    total: FloatArray = yield Sum(numbers)
-    return total
+def rows_outside_folds(
+    folds: Folds, codes: npt.NDArray[Any], classes: npt.NDArray[Any], site: Site
+) -> Protocol[int | None]:
+    """The first attempt at which every fold has rows, and leaves rows of every class; None if no
+    attempt has such folds.
+    """
+    by_columns = folds.split == "features"
+    if by_columns and site.data.y is not None:
+        refuse_lonely([class_counts(codes, site)], classes, [site.data])
+    for attempt in range(ATTEMPTS):
+        dealt = replace(folds, attempt=attempt)
+        if by_columns:
+            refusals = yield Sum(_refuses(dealt, codes, site))
+            usable = not refusals[0]
+        else:
+            counts = counts_by_fold(site.data.y, dealt.of(site.index), dealt.cv, codes)
+            parties = yield Sum(leaves_enough(counts, site.rules.minimum).ravel())
+            usable = bool((parties > 0).all()) and dealt.are_filled
+        if usable:
+            return attempt
+    return None
 
 
-def refuse_lonely(counts: FloatArray, classes: npt.NDArray[Any]) -> None:
-    """Refuse a class with one row, from the counts of all parties."""
-    for name in classes[counts.sum(axis=0) < 2].tolist():
-        raise InvalidData(f"class {name!r} has 1 row: {_LONELY}")
-
-
-def without(table: Table, own: Indices, fold: int) -> Table:
-    """The rows to learn from, where that fold is kept back."""
-    return table.take_rows(np.flatnonzero(own != fold))
-
-
-def only(table: Table, own: Indices, fold: int) -> Table:
-    """The rows that are kept back."""
-    return table.take_rows(np.flatnonzero(own == fold))
+def _refuses(folds: Folds, codes: npt.NDArray[Any], site: Site) -> FloatArray:
+    """1 if the labels are here and some fold takes the last row of a class, else 0."""
+    if site.data.y is None:
+        return np.zeros(1)
+    counts = counts_by_fold(site.data.y, folds.of(site.index), folds.cv, codes)
+    return np.array([float(not is_usable(counts))])
 
 
 @discloses(
@@ -167,19 +229,42 @@ def only(table: Table, own: Indices, fold: int) -> Table:
     splits=("features",),
     most=lambda case: (2, case.rows + 2),
 )
-def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Protocol[float]:
-    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if
-    split by features.
+def mean_loss(
+    problem: AnyProblem, split: str, models: Mapping[int, FloatArray], site: Site
+) -> Protocol[float]:
+    """The mean loss over all rows: a `Sum` of two numbers, and one of the scores if split by
+    features.
 
-    Split by features, `model` is this agent's part of it: w is about columns that are centred by
-    other rows.
+    `models` has the coefficients of each party; split by features, those of its own columns, which
+    need not be centred, and its part of the intercept.
     """
-    if agent.split == "features":
-        scores = yield Sum(product(agent.data.X, model.coef_.astype(float)) + model.intercept_)
-        here = agent.data.y is not None
-        mine = agent.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
-        weight = agent.weight if here else 0.0
+    agent = agent_at(site, problem, split)
+    w = models[site.index].astype(float)
+    weight = agent.weight
+    if split == "features":
+        scores = yield Sum(product(agent.data.X, w[:-1]) + w[-1])
+        labelled = agent.data.y is not None
+        losses = _losses_of_scores(agent, scores) if labelled else 0.0
+        weight = weight if labelled else 0.0
     else:
-        mine, weight = agent.problem.kind.local.losses(agent, w.astype(float)), agent.weight
-    losses, total = yield Sum(np.array([mine, weight]))
-    return float(losses / total)
+        losses = problem.kind.local.losses(agent, w)
+    lost, total = yield Sum(np.array([losses, weight]))
+    return float(lost / total)
+
+
+def _losses_of_scores(agent: Agent[Any], scores: FloatArray) -> float:
+    losses: float = agent.loss.value(scores, agent.exact_labels, agent.data.weights)
+    return losses
+
+
+# -- one table -------------------------------------------------------------------------------------
+
+
+def without(table: Table, own: Indices, fold: int) -> Table:
+    """The rows to learn from, where that fold is kept back."""
+    return table.take_rows(np.flatnonzero(own != fold))
+
+
+def only(table: Table, own: Indices, fold: int) -> Table:
+    """The rows that are kept back."""
+    return table.take_rows(np.flatnonzero(own == fold))

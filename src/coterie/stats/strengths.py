@@ -27,9 +27,13 @@ from coterie.errors import InvalidProblem
 from coterie.numerics.arrays import FloatArray, as_number
 from coterie.numerics.penalties import PENALTIES
 from coterie.numerics.penalties.ball import Ball
-from coterie.problems.problem import Problem
+from coterie.problems.problem import AnyProblem, Problem
 from coterie.run.agent import Agent
+from coterie.run.certificate import introduce
 from coterie.run.collectives import Protocol
+from coterie.run.disclosure import discloses
+from coterie.run.finish import agent_at
+from coterie.run.site import Site
 
 COUNT = 20
 """Strengths in a grid that nobody chose."""
@@ -92,6 +96,17 @@ def gradient_at_constant(agent: Agent) -> Protocol[FloatArray]:
     that was introduced.
     """
     return (yield from agent.problem.kind.local.gradient_at_constant(agent))
+
+
+@discloses("the first sums of a fit, once more", splits=("samples",))
+def grid_of_strengths(
+    problem: AnyProblem, count: int, seed: int, site: Site
+) -> Protocol[tuple[float, ...]]:
+    """That many strengths that suit the data of all parties."""
+    agent = replace(agent_at(site, problem, "samples"), seed=seed)
+    agent = replace(agent, statistics=(yield from introduce(agent)))
+    q = yield from gradient_at_constant(agent)
+    return grid(agent, q, count)
 
 
 def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:

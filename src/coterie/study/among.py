@@ -137,7 +137,10 @@ class Among(Parties):
         return [own if index == self.site.index else None for index in range(self.site.count)]
 
     def map(
-        self, step: Callable[[Site], Table], cards: Sequence[TableSummary] | None = None
+        self,
+        step: Callable[[Site], Table],
+        cards: Sequence[TableSummary] | None = None,
+        part: str = "",
     ) -> Among:
         site = replace(self.site, data=step(self.site), scratch={})
         return replace(self, sites=(site,), cards=self.cards if cards is None else cards)

@@ -31,8 +31,9 @@ from coterie.stats.choosing import (
     sums_of,
     sums_of_choice,
 )
+from coterie.stats.fitting import whole
 from coterie.stats.folds import counts_by_fold, leaves_enough, only, without
-from coterie.study.fits import Fits, whole
+from coterie.study.fits import Fits
 
 
 class OneOfMany:

@@ -44,6 +44,7 @@ from coterie.stats.fitting import Fit
 from coterie.stats.folds import mean_loss, rows_outside_folds
 from coterie.stats.inferring import QUERIES, SUMS, has_room
 from coterie.stats.preparing import Prepare
+from coterie.stats.strengths import grid_of_strengths
 from coterie.study.align import MATCHING
 from coterie.study.broadcasts import BROADCASTS, MEETING, Broadcast
 from coterie.study.prediction import ObjectiveOfParts, Predict
@@ -411,7 +412,8 @@ def _path(study: Study) -> Iterator[Section]:
     )
     yield Section(title, lines=(again,))
     if asked.strengths is None:
-        yield Section("Sent once, for the grid of strengths", kind.local.finds_strengths)
+        protocols = (grid_of_strengths, *kind.local.finds_strengths)
+        yield Section("Sent once, for the grid of strengths", protocols)
     yield Section("Sent to deal the folds, if labels are classes", (rows_outside_folds,))
     yield Section(
         "Sent for every strength and fold, about the rows that were kept back", (mean_loss,)

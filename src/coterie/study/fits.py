@@ -9,11 +9,12 @@ from coterie.api.result import Result
 from coterie.data import Table
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
+from coterie.run.bill import Bill
 from coterie.run.certificate import Participant
+from coterie.run.parties import Operation
 from coterie.run.settings import Limits
 from coterie.run.setup import with_offset
 from coterie.run.site import NO_RULES
-from coterie.run.statuses import Status
 from coterie.stats.fitting import Fit, Ready, fit
 from coterie.study.among import Among
 from coterie.study.broadcasts import COMMITMENTS
@@ -26,16 +27,7 @@ from coterie.transport.driver import Driver
 from coterie.transport.links import Stop
 
 
-def whole(result: Result) -> Result:
-    """The result of a fit that came to its end; a path with gaps is of no use."""
-    if result.error is not None:
-        raise result.error
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
-    return result
-
-
-def ready_to_fit(session: Session, table: Table, reports: Reports) -> Ready:
+def ready_to_fit(session: Session, table: Table, reports: Reports) -> Ready[Among]:
     """Match rows, compare what the parties hold, and agree on methods."""
     study, own = session.study, session.own
     common = matched(session, table)
@@ -77,14 +69,17 @@ class Fits:
     """What the fits of one session have in common."""
 
     session: Session
-    ready: Ready
+    ready: Ready[Among]
 
     @property
     def parties(self) -> Among:
         """The parties, seen from this one."""
-        parties: Any = self.ready.parties
-        assert isinstance(parties, Among)
-        return parties
+        return self.ready.parties
+
+    def ready_for(self, operation: Operation[Any]) -> Ready[Among]:
+        """The parties for an operation, with a bill of its own."""
+        parties = replace(self.parties, operation=operation, bill=Bill(self.session.network))
+        return replace(self.ready, parties=parties)
 
     @property
     def table(self) -> Table:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.api.path import Path as ResultPath
 from coterie.api.replacing import kept_note, place_for, why_kept
 from coterie.api.result import Result
 from coterie.data import Table, hold_out, read, validated
@@ -31,6 +32,7 @@ from coterie.problems.models import load_model
 from coterie.run.bill import Bill
 from coterie.run.rounds import Watch, unwatched
 from coterie.run.statuses import Status
+from coterie.stats.following import FollowPath
 from coterie.stats.inferring import Infer
 from coterie.stats.standard_errors import Question
 from coterie.study.answer import Answer, run_in, write_failure
@@ -40,7 +42,6 @@ from coterie.study.consent import Consent, require
 from coterie.study.disclosure import check_labels, disclosure
 from coterie.study.fits import Fits, ready_to_fit
 from coterie.study.meeting import in_session, leave
-from coterie.study.path import path_together
 from coterie.study.policy import agree_to_begin
 from coterie.study.preparing import check_raw
 from coterie.study.rounds import Reports
@@ -226,7 +227,7 @@ def _answer(fits: Fits) -> Answer:
     errors.
     """
     if fits.session.study.path is not None:
-        path = path_together(fits)
+        path = _path(fits)
         return Answer(path.chosen_result, path)
     if fits.session.study.chooses:
         result, chosen, sent = choose_together(fits)
@@ -244,6 +245,16 @@ def _answer(fits: Fits) -> Answer:
         return Answer(result, refusal=refusal)
     except PartyLost as lost:
         return Answer(replace(result, status=lost.status, error=lost))
+
+
+def _path(fits: Fits) -> ResultPath:
+    study = fits.session.study
+    asked = study.path
+    assert asked is not None
+    operation = FollowPath(
+        study.make_problem(), study.settings(), asked.strengths, asked.count, asked.cv, among=True
+    )
+    return ResultPath.of(operation.together(fits.ready_for(operation)), asked.rule)
 
 
 def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:

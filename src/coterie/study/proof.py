@@ -29,7 +29,6 @@ from coterie.api.comparison import (
 )
 from coterie.api.evaluation import Evaluation
 from coterie.api.inference import Inference
-from coterie.api.path import folder_of
 from coterie.api.result import Result
 from coterie.api.stored import (
     compare_bill,
@@ -59,6 +58,7 @@ from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Certificate
 from coterie.run.network import no_network
 from coterie.run.setup import with_offset
+from coterie.stats.following import folder_of
 from coterie.stats.rereading import ReadAgain, Reread
 from coterie.stats.standard_errors import Received, questions_of
 from coterie.stats.strengths import knob

@@ -46,6 +46,8 @@ def take_rounds(
 ) -> Outcome:
     """Take the rounds of a fit with this party's agent."""
     setup = rounds.setup
+    if rounds.title:
+        reports.say(rounds.title)
     if not rounds.called:
         reports.say(setup.explanation)
     saved = _checkpoint(session, rounds)
