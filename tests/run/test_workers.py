@@ -14,11 +14,23 @@ import pytest
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.data.remote import Elsewhere, NotHere, RemoteTable
+from coterie.data.remote import Elsewhere, NotHere, RemoteTable, keeping
 from coterie.errors import CoterieError, InvalidData
 from coterie.numerics.threads import one_blas_thread
 from tests.harness.threads import Threads
-from tests.harness.worker_cases import FEW, GRID, NAMES, NUMBERS, WEIGHTS, Case, N, X, plain, same
+from tests.harness.worker_cases import (
+    FEW,
+    GRID,
+    NAMES,
+    NUMBERS,
+    RECIPES,
+    WEIGHTS,
+    Case,
+    N,
+    X,
+    plain,
+    same,
+)
 from tests.harness.workers import Visited, Workers
 
 SOME = [case if case in FEW else pytest.param(case, marks=pytest.mark.slow) for case in GRID]
@@ -104,28 +116,62 @@ def test_an_evaluation_at_workers_is_the_evaluation(case):
 
 PATHS = [
     Case("linear", "squared", weights=True, offset=True),
-    Case("linear", "logistic", prepare=True),
+    Case("linear", "logistic", prepare=True, noisy=True),
+    Case("linear", "squared", "features", weights=True, offset=True),
+    Case("linear", "logistic", "features", noisy=True),
+    Case("linear", "squared", "features", prepare=True),
     Case("multiclass", "multinomial", weights=True),
     Case("survival", "cox", intercept=False),
     Case("low-rank", "squared"),
 ]
 
 
+def followed(case, data, engine):
+    """A path with folds."""
+    settings = {"cv": 2, "max_rounds": 8, "progress": False, "split": case.split, "engine": engine}
+    if case.prepare:
+        settings["prepare"] = RECIPES
+    settings |= {"count": 2} if case.split == "samples" else {"strengths": [0.1, 0.01]}
+    with one_blas_thread():
+        return co.path(case.problem, data, **settings)
+
+
 @pytest.mark.parametrize("case", PATHS, ids=lambda case: case.id)
 def test_a_path_at_workers_is_the_path(case):
-    settings = {
-        "cv": 2,
-        "count": 2,
-        "max_rounds": 8,
-        "progress": False,
-        **({"prepare": "impute"} if case.prepare else {}),
-    }
-    found = co.path(case.problem, case.sources(), engine=Workers(), **settings)
-    expected = co.path(case.problem, case.tables(), **settings)
-    assert found.strengths == pytest.approx(expected.strengths, rel=1e-12)
-    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-9)
+    found = followed(case, case.sources(), Workers())
+    expected = followed(case, case.tables(), "local")
+    assert found.strengths == expected.strengths
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    assert found.validation == expected.validation
     for own, other in zip(found.results, expected.results, strict=True):
-        np.testing.assert_allclose(own.model.coef_, other.model.coef_, rtol=1e-9, atol=1e-12)
+        assert_same(own, other, case)
+
+
+READINGS = []
+
+
+def counted(table):
+    """A source that notes how often it is called."""
+    READINGS.append(table.name)
+    return table
+
+
+class Keeping(Workers):
+    """Workers that keep what they have read, as those of a cluster."""
+
+    def held(self):
+        return keeping()
+
+
+def test_a_path_at_workers_reads_no_table_for_each_fit_and_fold():
+    case = Case("linear", "logistic", noisy=True)
+    READINGS.clear()
+    tables = [replace(table, name=f"party {k}") for k, table in enumerate(case.tables())]
+    found = followed(case, [functools.partial(counted, table) for table in tables], Keeping())
+    expected = followed(case, tables, "local")
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    # Once to know its form, and once to prepare it.
+    assert len(READINGS) == 2 * len(tables)
 
 
 def test_a_path_of_columns_at_workers_starts_from_the_model_before():
