@@ -131,7 +131,7 @@ def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
         page = disclosure(study, own.party, read_own(own, study))
         pages.append({"party": own.party, "run_id": study.run_id, "disclosure": page})
         if not as_json:
-            console().print(page + "\n", markup=False)
+            _show_page(page)
     if not as_json:
         return
     if len(pages) == 1:
@@ -142,15 +142,17 @@ def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
 
 def _fit(file: Path, as_json: bool, yes: bool, without: list[str]) -> int:
     """Fit together with the other parties, print what came of it, and return the exit code."""
-    from coterie.study.party import fit_together
+    from coterie.study.party import approve, take_part
+    from coterie.study.rounds import Reports
     from coterie.study.study import load_party
 
     own, study = load_party(file, without)
     say = saying(own.party)
-    table = ask_for_consent(file, own, study, yes, show=not as_json)
-    stop_wished = _stop_wished(study, own.party)
+    show = _show_nothing if as_json else _show_page
+    approved = approve(own, study, lambda page: yes or _agrees(file), say=say, show=show)
+    reports = Reports(say, stop_wished=_stop_wished(study, own.party))
     try:
-        result = fit_together(own, study, table=table, say=say, stop_wished=stop_wished)
+        result = take_part(approved, reports)
     except KeyboardInterrupt:
         say(STOPPED)
         return _interrupted(own.party, as_json)
@@ -232,9 +234,18 @@ def ask_for_consent(
         table = read_own(own, study)
     page = disclosure(study, own.party, table)
     if show:
-        console().print(page + "\n", markup=False)
+        _show_page(page)
     ask_once(own, study, page, lambda: yes or _agrees(file))
     return table
+
+
+def _show_page(page: str) -> None:
+    """Print the page of messages."""
+    console().print(page + "\n", markup=False)
+
+
+def _show_nothing(page: str) -> None:
+    """Print no page: the answer is JSON."""
 
 
 def _agrees(file: Path) -> bool:

@@ -1,18 +1,17 @@
-"""One party's side of a run: read, meet, match, learn, write.
+"""Fit a study's model, at one party: read, agree, connect, match, fit, write.
 
-    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part,
-    certificate, bill
+    read its own file ─→ agree to the page ─→ connect to the neighbours ─→ match rows ─→ compare
+    summaries ─→ rounds ─→ own part of the model, certificate, bill
 
-Everything after the meeting may have to be done again: if a party is restarted, all begin again
-together, from the newest snapshot that each of them has, and come to the same bits as if nothing
-had happened.
+All steps after the connection may be repeated: if a party restarts, all parties begin again
+together, from the newest snapshot that each of them has, and compute the same bits.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,12 +49,12 @@ from coterie.study.study import PartyFile, Study
 from coterie.transport.grpc_mesh import Restarted
 
 RETRY_SECONDS = 1.0
-"""Between two attempts to write a result."""
+"""The time between two attempts to write a result."""
 
 
 def read_own(own: PartyFile, study: Study) -> Table:
-    """The party's own file, without rows that it holds out, checked as far as one can alone;
-    nothing has been sent.
+    """The party's own file, without held-out rows, checked as far as the party can alone. Nothing
+    is sent.
     """
     roles = {**own.roles(), "id": study.id or own.cluster}
     recipes = study.make_preparation()
@@ -64,35 +63,39 @@ def read_own(own: PartyFile, study: Study) -> Table:
     else:
         raw = noted(read(own.data, columns=own.columns, name=own.party, prepare=recipes, **roles))
         table = check_raw(raw, recipes, study.make_problem(), study.split)
-    return table if not isinstance(own.test, float) else _held_out(own, study, table)[0]
+    if isinstance(own.test, float):
+        table, _ = _held_out(own, study, table)
+    return table
 
 
 def read_new(own: PartyFile, study: Study, data: Path, *, labelled: bool) -> Table:
-    """Other rows for its part of the model, prepared and checked."""
+    """Other rows for the party's part of the model, prepared and checked."""
     model = load_model(own.output / "model.npz")
     columns = model.columns if model.preparation is None else model.preparation.raw
-    roles = (
-        own.roles() if labelled else {role: own.roles()[role] for role in ("offset", "exposure")}
-    )
+    roles = own.roles()
+    if not labelled:
+        roles = {role: roles[role] for role in ("offset", "exposure")}
     table = _read(own, study, data, roles, columns, model.preparation)
     return replace(table, rows=np.arange(table.n))
 
 
 def read_test(own: PartyFile, study: Study, data: Path | None, model: Any) -> Table:
-    """Rows with labels, as they are: of a file, or those that the party holds out."""
-    how: dict[str, Any] = {
-        "columns": model.columns if model.preparation is None else model.preparation.raw
-    }
-    how |= {
-        "prepare": model.preparation,
-        "by_columns": study.split == "features",
-        "name": own.party,
-    }
-    rows: Callable[[Path], Table] = partial(read, **how, **{"id": study.id, **own.roles()})
-    if data is not None or isinstance(own.test, str):
-        return rows(data or Path(str(own.test)))
+    """Rows with labels, as they are: of a file, or the held-out rows of the party."""
+    rows: Callable[[Path], Table] = partial(
+        read,
+        columns=model.columns if model.preparation is None else model.preparation.raw,
+        prepare=model.preparation,
+        by_columns=study.split == "features",
+        name=own.party,
+        **{"id": study.id, **own.roles()},
+    )
+    if data is None and isinstance(own.test, str):
+        data = Path(own.test)
+    if data is not None:
+        return rows(data)
     if isinstance(own.test, float):
-        return _held_out(own, study, rows(own.data))[1]
+        _, held = _held_out(own, study, rows(own.data))
+        return held
     if study.split == "features":
         raise InvalidInput(
             "which rows? Name a file with `test` in party.toml, or give one to the command."
@@ -110,15 +113,17 @@ def _read(
 ) -> Table:
     how: dict[str, Any] = {"prepare": prepared, "by_columns": study.split == "features"}
     table = noted(read(data, columns=columns, name=own.party, **how, **{"id": study.id, **roles}))
-    table = table if prepared is None else prepared.apply(table)
+    if prepared is not None:
+        table = prepared.apply(table)
     problem = study.make_problem()
     family = problem.kind
     classification = family.data.classification(problem)
-    offset = table.offset if table.y is None else None  # new rows have offsets without labels
+    # New rows may have offsets without labels.
+    offset = table.offset if table.y is None else None
+    if offset is not None:
+        table = replace(table, offset=None)
     with naming_lines(table):
-        checked = validated(
-            table if offset is None else replace(table, offset=None), classification=classification
-        )
+        checked = validated(table, classification=classification)
         if offset is not None:
             checked = replace(checked, offset=valid_offset(offset, own.party, checked.n))
         family.data.check_fields(checked, problem)
@@ -127,6 +132,7 @@ def _read(
 
 
 def _held_out(own: PartyFile, study: Study, table: Table) -> tuple[Table, Table]:
+    """The rows to fit, and the held-out rows."""
     assert isinstance(own.test, float)
     kept, held = hold_out([table], own.test, by="samples", seed=study.seed)
     return kept[0], held[0]
@@ -142,47 +148,60 @@ def fit_together(
     stop_wished: Callable[[], bool] = lambda: False,
     consent: Consent = None,
 ) -> Result:
-    """Fit the study's model together with the other parties; writes and returns this party's part
-    of it.
+    """Fit the study's model together with the other parties; write and return this party's part of
+    it.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether
-              this party agrees. Not needed where the party agreed to the same page before.
+    consent   True, or a function that gets the page of messages and returns whether this party
+              agrees. Not needed if the party agreed to the same page before.
+    """
+    approved = approve(own, study, consent, table=table, say=say)
+    return take_part(approved, Reports(say, watch, stop_wished))
+
+
+@dataclass(frozen=True)
+class Approved:
+    """A study whose page this party agreed to, with the party's own table."""
+
+    own: PartyFile
+    study: Study
+    table: Table
+
+
+def approve(
+    own: PartyFile,
+    study: Study,
+    consent: Consent,
+    *,
+    table: Table | None = None,
+    say: Say = lambda text: None,
+    show: Say = lambda page: None,
+) -> Approved:
+    """Read the party's own table, show the page of messages, and ask for consent to it. Nothing is
+    sent.
     """
     check_labels(study)
     table = noted(read_own(own, study) if table is None else table)
     for note in table.notes or ():
         say(f"warning: {note}")
-    require(own, study, disclosure(study, own.party, table), consent)
+    page = disclosure(study, own.party, table)
+    show(page)
+    require(own, study, page, consent)
+    return Approved(own, study, table)
+
+
+def take_part(approved: Approved, reports: Reports) -> Result:
+    """Fit the model of an approved study; write and return this party's part of it."""
+    own, study, table, say = approved.own, approved.study, approved.table, reports.say
     unwritten: list[Answer] = []
 
     def work(session: Session) -> Answer:
         unwritten.clear()
         agree_to_begin(session, table.n)
-        answer = _answer(
-            Fits(session, ready_to_fit(session, table, Reports(say, watch, stop_wished)))
-        )
-        result = answer.result
-        if isinstance(result.error, Restarted | ProtocolError):
-            raise result.error
-        if result.error is not None and result.status is Status.PROTOCOL_ERROR:
-            raise result.error  # a neighbour heard other sums: the model is worth nothing
-        if result.error is None:
-            answer = answer.signed(session)
-        answer = _placed(session, answer, say)
-        try:
-            answer.write()
-        except OSError as error:
+        answer = _answer(Fits(session, ready_to_fit(session, table, reports)))
+        answer = _placed(session, _signed(session, answer), say)
+        if not _is_written(answer, own, say):
             unwritten.append(answer)
-            say(
-                f"the result cannot be written to {own.output} ({error.strerror}): it is kept, "
-                "and tried again"
-            )
-        if result.error is None:
-            # Nobody leaves before everybody has written: until here a restarted party finds all
-            # others. For one whose disk is full nobody waits: the others have theirs.
-            session.all_gather(not unwritten, WRITTEN, bool)
-        else:
-            leave(session.links, result.error)
+        _end(session, answer, written=not unwritten)
         return answer
 
     try:
@@ -200,20 +219,59 @@ def fit_together(
     return answer.result
 
 
+def _signed(session: Session, answer: Answer) -> Answer:
+    """The answer with the signatures of all parties, if the run had no error. An error that makes
+    the model worthless, such as other sums at a neighbour, is raised.
+    """
+    result = answer.result
+    if result.error is None:
+        return answer.signed(session)
+    worthless = result.status is Status.PROTOCOL_ERROR
+    if worthless or isinstance(result.error, Restarted | ProtocolError):
+        raise result.error
+    return answer
+
+
+def _is_written(answer: Answer, own: PartyFile, say: Say) -> bool:
+    """Write the answer, and return whether the disk took it."""
+    try:
+        answer.write()
+    except OSError as error:
+        say(
+            f"the result cannot be written to {own.output} ({error.strerror}): it is kept, "
+            "and tried again"
+        )
+        return False
+    return True
+
+
+def _end(session: Session, answer: Answer, *, written: bool) -> None:
+    """Leave the other parties after all have tried to write.
+
+    Until then a restarted party finds all others. They do not wait for a party whose disk is full:
+    they have their results.
+    """
+    error = answer.result.error
+    if error is None:
+        session.all_gather(written, WRITTEN, bool)
+    else:
+        leave(session.links, error)
+
+
 def _placed(session: Session, answer: Answer, say: Say) -> Answer:
     """The answer, with the folder that it is written to.
 
-    Parts of different runs do not add up. So an earlier result stays only if it stays at all
-    parties, and is of one run at all of them. A party that was left alone by a failure keeps what
-    it has.
+    Parts of different runs do not fit together. So an earlier result stays only if it stays at all
+    parties, and belongs to one run at all of them. A party that a failure left alone keeps its
+    earlier result.
     """
     output, result = session.own.output, answer.result
     why = why_kept(output, result)
     if result.error is None:
         held = [why is not None, run_in(output)]
-        told = session.all_gather(held, EARLIER_RESULTS, tuple[bool, str])
-        runs = {run for _, run in told}
-        if not all(stays for stays, _ in told) or len(runs) > 1 or "" in runs:
+        earlier = session.all_gather(held, EARLIER_RESULTS, tuple[bool, str])
+        runs = {run for _, run in earlier}
+        if not all(stays for stays, _ in earlier) or len(runs) > 1 or "" in runs:
             why = None
     if why is not None:
         note = kept_note(output, why)
@@ -223,8 +281,8 @@ def _placed(session: Session, answer: Answer, say: Say) -> Answer:
 
 
 def _answer(fits: Fits) -> Answer:
-    """What the study asks for: one fit, a path of them or a choice among them, and standard
-    errors.
+    """Compute what the study asks for: one fit, a path of fits or a choice among models, and
+    standard errors.
     """
     if fits.session.study.path is not None:
         path = _path(fits)
@@ -258,7 +316,7 @@ def _path(fits: Fits) -> ResultPath:
 
 
 def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:
-    """Write a result that could not be written, as soon as that is possible, within the party's
+    """Write a result that the disk did not take, as soon as it does, within the party's
     patience.
     """
     until = time.monotonic() + own.patience
