@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from coterie.api.progress import progress_watch
 from coterie.errors import MissingExtra
 from coterie.run.rounds import Watch
 from coterie.run.stopping import Record
@@ -44,6 +46,13 @@ def tensorboard(folder: str | Path) -> Sink:
         writer.flush()
 
     return sink
+
+
+@contextmanager
+def live_line(progress: bool | None, callback: Sink | None, title: str) -> Iterator[Watch]:
+    """Show a run on the terminal, with this title, and call the callback with its numbers."""
+    with progress_watch(progress, title) as watch:
+        yield with_callback(watch, callback)
 
 
 def with_callback(watch: Watch, callback: Sink | None) -> Watch:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_overloads, overload
 
-from coterie.api.progress import progress_watch, somebody_looks, stage_watch
+from coterie.api.progress import somebody_looks, stage_watch
 from coterie.api.result import Result
-from coterie.api.sinks import Sink, with_callback
+from coterie.api.sinks import Sink, live_line
 from coterie.data import Table
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
@@ -34,12 +33,11 @@ from coterie.problems.problem import AnyProblem, Problem
 from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
 from coterie.run.bill import Bill
-from coterie.run.certificate import Participant, participants
+from coterie.run.certificate import participants
 from coterie.run.method_choice import AUTO
 from coterie.run.network import around_a_server, make_network, wants_secure_sums
 from coterie.run.parties import Hosted
 from coterie.run.remote import remote_tables
-from coterie.run.rounds import Watch
 from coterie.run.settings import Algorithm, Limits, Placement, Settings
 from coterie.run.site import NO_RULES, Site
 from coterie.run.stopping import checked_limits
@@ -171,7 +169,8 @@ def fit_together(operation: Fitting[T], data: Any, offset: Any = None) -> tuple[
     if recipes is not None:
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
-    data = attach_offset(data, offset, split, recipes)
+    if offset is not None:
+        data = attach_offset(data, offset, split, recipes)
     settings = settings.but(
         agents=problem.kind.data.agents(problem, data, settings.placement.agents)
     )
@@ -248,9 +247,10 @@ def _ready(operation: Fitting[Any], given: _Tables) -> Ready[Hosted]:
     prepared, sent = None, None
     if given.prepared is not None:
         prepared, sent = given.prepared.prepared, given.prepared.sent
-    find_people = partial(_people, settings, parties.sites)
     graph = make_network(settings.network, parties.split, len(parties.sites), settings.seed)
-    return Ready(parties, graph, given.classes, find_people, prepared, sent)
+    with stage_watch(settings.progress):
+        people = participants(parties.sites)
+    return Ready(parties, graph, given.classes, people, prepared, sent)
 
 
 def _parties(operation: Fitting[Any], given: _Tables) -> Hosted:
@@ -268,22 +268,10 @@ def _parties(operation: Fitting[Any], given: _Tables) -> Hosted:
     if family.graph_is_data or split == "users":
         # The graph says who is alike, and need not be connected.
         network = around_a_server(count)
-    watching = partial(_watching, settings)
+    watching = partial(live_line, settings.progress, settings.callback)
     parties = Hosted(
         operation, split, cards, NO_RULES, Bill(network), engine, sites, network, watching
     )
     if any(isinstance(table, RemoteTable) for table in given.held):
         return parties
     return replace(parties, adds_up=find_engine("local", threads=settings.placement.threads))
-
-
-def _people(settings: Settings, sites: Sequence[Site]) -> tuple[Participant, ...]:
-    with stage_watch(settings.progress):
-        return participants(sites)
-
-
-@contextmanager
-def _watching(settings: Settings, title: str) -> Iterator[Watch]:
-    """A live line, and the callback."""
-    with progress_watch(settings.progress, title) as watch:
-        yield with_callback(watch, settings.callback)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -87,8 +87,8 @@ class Ready(Generic[P]):
     graph: Network
     """The edges along which agents send messages; split by users, who is alike."""
     classes: Classes
-    find_people: Callable[[], tuple[Participant, ...]]
-    """Computes the digests of the tables, or has them."""
+    participants: tuple[Participant, ...]
+    """The parties, their numbers of rows, and the digests of their tables."""
     prepared: Prepared | None = None
     """The preparation of the columns, which models take along."""
     sent: dict[str, Any] | None = None
@@ -100,16 +100,9 @@ class Ready(Generic[P]):
     part: str | None = None
     """The name of this party's part of the model, where no process has all parts."""
 
-    @cached_property
-    def participants(self) -> tuple[Participant, ...]:
-        """The parties, their numbers of rows, and the digests of their tables."""
-        return self.find_people()
-
     def map(self, step: Callable[[Site], Table], part: str = "") -> Ready[P]:
         """The same parties with a part of their rows; `part`: see `Parties.map`."""
-        participants = self.participants
-        parties = self.parties.map(step, part=part).seen()
-        return replace(self, parties=parties, find_people=lambda: participants)
+        return replace(self, parties=self.parties.map(step, part=part).seen())
 
     def known(self, problem: AnyProblem) -> AnyProblem:
         """The problem for this data: with the classes, and with an offset if the data has one."""

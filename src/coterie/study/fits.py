@@ -55,7 +55,7 @@ def ready_to_fit(session: Session, table: Table, reports: Reports) -> Ready[Amon
         parties,
         study.make_network(),
         held.classes,
-        lambda: participants,
+        participants,
         held.prepared,
         held.sent,
         allowed,
