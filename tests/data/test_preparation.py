@@ -394,18 +394,32 @@ def test_too_many_categories_and_too_long_ones():
         co.solve(RIDGE, (ids.assign(id="x" * 5000), y), agents=3, prepare="one-hot")
 
 
+def packed(*content):
+    """Bytes of names and their lengths, as numbers of a message."""
+    whole = b"".join(content)
+    whole = whole.ljust(-(-len(whole) // 6) * 6, b"\0")
+    return [float(int.from_bytes(whole[k : k + 6], "big")) for k in range(0, len(whole), 6)]
+
+
+NAMED = packed(b"\0\2ta", b"\0\2tb")
+"""What the party of the next test sends."""
+
+
 @pytest.mark.parametrize(
     "answers",
     [
         [[2.0, 1e9]],
         [[1.0, 1.0]],
-        [[2.0, 1.0], [5.0, 6.0, 7.0]],
-        [[2.0, 0.0], None, None, [2.0, 3.0]],
-        [[2.0, 0.0], None, None, None, [1.0, 2.0]],
+        [[2.0, 0.0], [1.0, 2.0]],
+        [[2.0, 1.0], [*NAMED, 0.5]],
+        [[2.0, 2.0], [*NAMED, *packed(b"\0\2ta", b"\0\2ta")]],
+        [[2.0, 1.0], [*NAMED, *packed(b"\0\7ta")]],
+        [[2.0, 2.0], [*NAMED, *packed(b"\0\2ta"), 0.0]],
+        [[2.0, 1.0], [*NAMED, *packed(b"\0\2ta\0\0"[:4], b"\0\3")]],
     ],
 )
 def test_what_a_party_may_not_tell(answers):
-    """Sizes, hashes and names that cannot be are found before anything is made of them."""
+    """Sizes and names that cannot be are found before anything is made of them."""
     protocol = category_counts(
         "town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Site(0, 2, None)
     )

@@ -10,12 +10,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest import mock
 
+import numpy as np
+
 from coterie.study import session
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh
 
 BESIDE_SUMS = ("study", "engine")
 """The purposes of messages that are not part of a collective."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One party's part of one sum, before masks."""
+
+    party: str
+    operation: str
+    numbers: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,13 @@ class Conversation:
     """By the name of the declared protocol: collectives, and numbers in them."""
 
 
+def bytes_of(message):
+    """The whole numbers of a message as bytes, six each: text that was packed into numbers."""
+    numbers = np.ravel(message)
+    whole = numbers[(numbers == np.round(numbers)) & (numbers >= 0) & (numbers < 256**6)]
+    return b"".join(int(number).to_bytes(6, "big") for number in whole)
+
+
 class Wire:
     """Records the messages of all parties, while `recorded` lasts."""
 
@@ -38,6 +56,8 @@ class Wire:
         """By operation: how many messages with each label left a party, besides collectives."""
         self.tags = []
         self.conversations = []
+        self.messages = []
+        """The parts of sums, in the order in which parties sent them."""
 
     @contextmanager
     def recorded(self):
@@ -65,6 +85,13 @@ class Wire:
         wire = self
 
         class Recording(Driver):
+            def _fits(self, messages):
+                super()._fits(messages)
+                party = self.names[self.here[0]]
+                numbers = np.array(messages[0]).ravel()
+                with wire.lock:
+                    wire.messages.append(Message(party, self.guard.operation, numbers))
+
             def converse(self, protocols, purpose):
                 guard = self.guard
                 sent, numbers = Counter(guard.sent), Counter(guard.numbers)

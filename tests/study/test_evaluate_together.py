@@ -58,7 +58,8 @@ def beside_the_shell(folder, arguments, work):
     """What ada's command prints as JSON, and what the others come to, in threads."""
     with ThreadPoolExecutor(2) as pool:
         others = [
-            pool.submit(work, *load_party(folder / name / "party.toml")) for name in NAMES[1:]
+            pool.submit(work, *load_party(folder / name / "party.toml"), consent=True)
+            for name in NAMES[1:]
         ]
         ran = SHELL.invoke(app, list(map(str, arguments)))
         assert ran.exit_code == 0, ran.output
@@ -200,7 +201,17 @@ def test_columns_at_several_parties(tmp_path):
     whole = co.LinearModel(coef, 0.0, co.Problem(**LOGISTIC), np.array([-1.0, 1.0]))
     assert found[0].scores == pytest.approx(co.evaluate(whole, (X, y)).scores)
     assert found[1:] == [None, None]
-    options = ["--proba", "--score", "--id", "patient", "--keep", "note", "--raw", "--json"]
+    options = [
+        "--proba",
+        "--score",
+        "--id",
+        "patient",
+        "--keep",
+        "note",
+        "--raw",
+        "--json",
+        "--yes",
+    ]
 
     told, others = beside_the_shell(
         tmp_path,
@@ -212,8 +223,8 @@ def test_columns_at_several_parties(tmp_path):
             "-o",
             tmp_path / "a.csv",
         ],
-        lambda own, study: predict_together(
-            own, study, tmp_path / own.party / "test.csv", consent=True
+        lambda own, study, consent: predict_together(
+            own, study, tmp_path / own.party / "test.csv", consent=consent
         ),
     )
     assert [one.scores for one in others] == [None, None]
@@ -242,7 +253,7 @@ def test_commands(tmp_path):
     assert set(json.loads(ran.output)["columns"]) == {"y", "probability -1.0", "probability 1.0"}
     (tmp_path / "ada" / "consent.json").unlink()
     refused = SHELL.invoke(app, ["evaluate", party])
-    assert "you have not approved this version" in str(refused.exception)
+    assert "you have not approved this page" in str(refused.exception)
     assert SHELL.invoke(app, ["evaluate", party, new, new]).exit_code == 2
     assert (
         SHELL.invoke(app, ["evaluate", str(tmp_path / "ada" / "result" / "model.npz")]).exit_code

@@ -64,6 +64,7 @@ def test_wrong_scores_are_refused_by_name_and_nothing_is_written(fitted, tmp_pat
             fitted / name / "data.csv",
             "-o",
             tmp_path / f"{name}.csv",
+            "--yes",
         ]
         command += [lie] if name == liar else []
         running[name] = subprocess.Popen(

@@ -23,14 +23,20 @@ from coterie.data.table import party_error
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidInput, ProtocolError, UnknownName
 from coterie.numerics.arrays import as_number, is_sparse, whole_number
-from coterie.run.collectives import Protocol, alone
-from coterie.run.disclosure import TOTALS, discloses
+from coterie.run.collectives import Protocol, alone, limited
+from coterie.run.disclosure import TOTALS, discloses, triangle
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
 from coterie.run.site import Rules, Site
 from coterie.stats.describing import PROBABILITIES, Wish, described
 
 RAW = Preparation()
+NUMBERS_OF_A_COLUMN = 2_000
+"""What a page spares for values of other parties, for each column."""
+_TOO_MANY = (
+    "a description takes more numbers than the page of a party allows to send. "
+    "Describe fewer columns."
+)
 LABEL = "label"
 """What labels are called that come without a name."""
 
@@ -88,18 +94,19 @@ def describe(
     "means, variances and quantiles of your columns",
     TOTALS,
     splits=("samples",),
+    spare=lambda case: NUMBERS_OF_A_COLUMN * case.columns,
 )
 @discloses(
     "for each pair of columns: the sum of their products, as part of a sum",
     "correlations of your columns",
     TOTALS,
     splits=("samples",),
+    spare=lambda case: 3 * triangle(case.columns) + 2 * case.columns**2,
 )
 @discloses(
-    "for text and labels with few different values: hashes of those that are not rare here, how "
-    "many rows have each, "
-    "and the names of those that are not rare",
-    "whether you have a category that the recipient guesses",
+    "for text and labels with few different values: the name of each value with at least "
+    "minimum-count of your rows; and how many rows have it, as part of a sum",
+    "which values you have that are not rare",
     splits=("samples",),
 )
 @discloses(
@@ -112,7 +119,8 @@ def describe(
 )
 def described_together(wish: Wish, rules: Rules, site: Site) -> Protocol[Description]:
     """What columns look like over all parties' rows."""
-    return (yield from described(replace(wish, minimum=rules.minimum, room=rules.room), site))
+    limits = replace(wish, minimum=rules.minimum, room=rules.room)
+    return (yield from limited(described(limits, site), rules.page, InvalidData(_TOO_MANY)))
 
 
 @discloses("if your policy says per-party: the whole description of your own rows")

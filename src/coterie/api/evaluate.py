@@ -23,8 +23,8 @@ from coterie.numerics.arrays import digest, is_sparse, whole_number
 from coterie.problems.models import Model
 from coterie.problems.parts.data import on_the_host
 from coterie.problems.parts.report import said_of_intercept
-from coterie.run.collectives import Protocol, Sum, alone
-from coterie.run.disclosure import TOTALS, discloses
+from coterie.run.collectives import Protocol, Sum, alone, limited
+from coterie.run.disclosure import SCORES_AT_THE_LABELS, TOTALS, a_score_per_row, discloses
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
 from coterie.run.setup import check_offset
@@ -35,6 +35,9 @@ from coterie.stats.scoring import check_problem, measured, raw_scores
 
 ROOM = 2.0**20
 """How many numbers an agent tells at most."""
+_TOO_MANY = "an evaluation takes more numbers than the page of a party allows to send."
+NUMBERS_OF_A_CURVE = 5_000
+"""What a page spares for scores of other parties, for each class."""
 
 
 def evaluate(
@@ -104,6 +107,7 @@ def evaluate(
     "how well the model predicts your rows, and how many of them each class has",
     TOTALS,
     splits=("samples",),
+    spare=lambda case: NUMBERS_OF_A_CURVE * case.outputs,
 )
 @discloses(
     (
@@ -116,7 +120,8 @@ def evaluate(
 def scored(model: Any, rules: Rules, site: Site) -> Protocol[Evaluation]:
     """The scores over all parties' rows."""
     scores = raw_scores(model, site.data) + model.intercept_
-    return (yield from measured(model, site.data, scores, minimum=rules.minimum, room=rules.room))
+    sums = measured(model, site.data, scores, minimum=rules.minimum, room=rules.room)
+    return (yield from limited(sums, rules.page, InvalidData(_TOO_MANY)))
 
 
 @discloses(
@@ -143,10 +148,10 @@ def run_of_part(model: Any, site: Site) -> str:
 
 
 @discloses(
-    "your partial scores, as part of a sum that only the party with the labels receives. On the "
-    "way, a party learns "
-    "the sum over each branch below it",
+    "your partial scores, as part of a sum that only the party with the labels receives",
+    SCORES_AT_THE_LABELS,
     splits=("features",),
+    most=a_score_per_row,
 )
 def scored_at_the_labels(model: Any, holder: int, site: Site) -> Protocol[Evaluation | None]:
     """The scores where parties have columns, at the one that has the labels; `model` is the party's
@@ -157,10 +162,10 @@ def scored_at_the_labels(model: Any, holder: int, site: Site) -> Protocol[Evalua
 
 
 @discloses(
-    "your partial scores, as part of a sum that only the party with the labels receives. On the "
-    "way, a party learns "
-    "the sum over each branch below it",
+    "your partial scores, as part of a sum that only the party with the labels receives",
+    SCORES_AT_THE_LABELS,
     splits=("features",),
+    most=a_score_per_row,
 )
 def scored_by_columns(model: Any, holder: int, site: Site) -> Protocol[Evaluation | None]:
     """The same with the whole model, where `Table.cols` says which columns of it this party has."""

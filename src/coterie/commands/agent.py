@@ -83,7 +83,7 @@ def agent(
         from coterie.commands.predict import Wanted, predict_with_parties
 
         wanted = Wanted(predict, output, raw=raw, as_json=as_json)
-        predict_with_parties(found[0], wanted, without=gone)
+        predict_with_parties(found[0], wanted, yes=yes, without=gone)
     else:
         raise typer.Exit(_fit(found[0], as_json, yes, gone))
 
@@ -148,8 +148,8 @@ def _fit(file: Path, as_json: bool, yes: bool, without: list[str]) -> int:
 
     own, study = load_party(file, without)
     say = saying(own.party)
-    show = _show_nothing if as_json else _show_page
-    approved = approve(own, study, lambda page: yes or _agrees(file), say=say, show=show)
+    consent = asking([file], "agent", yes=yes, as_json=as_json)
+    approved = approve(own, study, consent, say=say)
     reports = Reports(say, stop_wished=_stop_wished(study, own.party))
     try:
         result = take_part(approved, reports)
@@ -222,39 +222,30 @@ def _cost(file: Path, result: co.Result, without: list[str]) -> str | None:
     return cost_of_refit(own.output, result, without)
 
 
-def ask_for_consent(
-    file: Path, own: Any, study: Any, yes: bool, *, show: bool, table: co.Table | None = None
-) -> co.Table:
-    """Read the party's data, and go on only if the party agrees to what it would send."""
-    from coterie.study.consent import ask_once
-    from coterie.study.disclosure import disclosure
-    from coterie.study.party import read_own
-
-    if table is None:
-        table = read_own(own, study)
-    page = disclosure(study, own.party, table)
-    if show:
-        _show_page(page)
-    ask_once(own, study, page, lambda: yes or _agrees(file))
-    return table
-
-
 def _show_page(page: str) -> None:
     """Print the page of messages."""
-    console().print(page + "\n", markup=False)
+    console().print(page + "\n", markup=False, soft_wrap=True)
 
 
-def _show_nothing(page: str) -> None:
-    """Print no page: the answer is JSON."""
+def asking(
+    files: Sequence[Path], command: str, *, yes: bool, as_json: bool
+) -> Callable[[str], bool]:
+    """Show the page of what is sent, and ask whether this party agrees."""
 
+    def agrees(page: str) -> bool:
+        console(stderr=as_json).print(page + "\n", markup=False, soft_wrap=True)
+        if yes:
+            return True
+        if not sys.stdin.isatty():
+            given = " ".join(map(str, files))
+            raise InvalidInput(
+                "you have not approved this page, and there is no terminal to ask on. "
+                f"`coterie agent {files[0]} --show` shows all pages of the study. Read them, then "
+                f"start `coterie {command} {given}` with --yes."
+            )
+        return typer.confirm("Agree to send this?")
 
-def _agrees(file: Path) -> bool:
-    if not sys.stdin.isatty():
-        raise InvalidInput(
-            "you have not approved this version of the study, and there is no terminal to ask on. "
-            f"Read the page with `coterie agent {file} --show`, then start with --yes."
-        )
-    return typer.confirm("Agree to send this?")
+    return agrees
 
 
 def rehearsal(

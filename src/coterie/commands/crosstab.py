@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import coterie as co
-from coterie.commands.agent import ask_for_consent, is_of_party, party_files, rehearsal, saying
+from coterie.commands.agent import asking, is_of_party, party_files, rehearsal, saying
 from coterie.commands.options import (
     Config,
     Consent,
@@ -68,13 +68,11 @@ def _with_parties(
     if len(files) > 1:
         return rehearsal(files, as_json, "crosstab", options=["--rows", rows, "--columns", columns])
     from coterie.study.crosstab import crosstab_together
-    from coterie.study.description import as_fitted, read_raw
     from coterie.study.study import load_party
 
     own, study = load_party(files[0])
-    table = as_fitted(read_raw(own, study), own)
-    ask_for_consent(files[0], own, study, yes, show=False, table=table)
-    found = crosstab_together(own, study, rows, columns, say=saying(own.party))
+    consent = asking(files, "crosstab", yes=yes, as_json=as_json)
+    found = crosstab_together(own, study, rows, columns, say=saying(own.party), consent=consent)
     place = output or own.output / "crosstab.json"
     _show(found, output, {"party": own.party, "output": str(place)}, as_json)
     return 0

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import coterie as co
-from coterie.commands.agent import ask_for_consent, is_of_party, party_files, rehearsal, saying
+from coterie.commands.agent import asking, is_of_party, party_files, rehearsal, saying
 from coterie.commands.files import listed
 from coterie.commands.options import (
     Config,
@@ -97,13 +97,12 @@ def _with_parties(files: list[Path], output: Path | None, as_json: bool, yes: bo
     """
     if len(files) > 1:
         return rehearsal(files, as_json, "describe")
-    from coterie.study.description import as_fitted, describe_together, read_raw
+    from coterie.study.description import describe_together
     from coterie.study.study import load_party
 
     own, study = load_party(files[0])
-    table = as_fitted(read_raw(own, study), own)
-    ask_for_consent(files[0], own, study, yes, show=False, table=table)
-    found = describe_together(own, study, say=saying(own.party))
+    consent = asking(files, "describe", yes=yes, as_json=as_json)
+    found = describe_together(own, study, say=saying(own.party), consent=consent)
     place = output or own.output / "description.json"
     _show(found, output, {"party": own.party, "output": str(place)}, as_json)
     return 0

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import coterie as co
-from coterie.commands.agent import ask_for_consent, is_of_party, party_files, rehearsal, saying
+from coterie.commands.agent import asking, is_of_party, party_files, rehearsal, saying
 from coterie.commands.files import (
     as_list,
     label_roles,
@@ -131,9 +131,9 @@ def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bo
     from coterie.study.study import load_party
 
     own, study = load_party(files[0])
-    ask_for_consent(files[0], own, study, yes, show=False)
+    consent = asking(files, "evaluate", yes=yes, as_json=as_json)
     own_rows = next(iter(data), None)
-    found = evaluate_together(own, study, own_rows, say=saying(own.party))
+    found = evaluate_together(own, study, own_rows, say=saying(own.party), consent=consent)
     if found is None:
         _show_elsewhere(own.party, as_json)
         return 0

@@ -13,10 +13,11 @@ import typer
 from rich.markup import escape
 
 import coterie as co
-from coterie.commands.agent import saying
+from coterie.commands.agent import asking, saying
 from coterie.commands.files import named_places, numbered, refuse_part
 from coterie.commands.options import (
     Config,
+    Consent,
     CsvOutput,
     Exposure,
     Json,
@@ -66,6 +67,7 @@ def predict(
     output: CsvOutput = None,
     without: Without = None,
     raw: Raw = False,
+    yes: Consent = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -76,7 +78,7 @@ def predict(
     wanted = Wanted(data, output, copied, proba, score, raw, as_json)
     rows = Rows(users, unknown, id, offset, exposure)
     if model.suffix == ".toml":
-        _predict_of_party(model, rows, wanted, without or [])
+        _predict_of_party(model, rows, wanted, yes=yes, without=without or [])
         return
     if without:
         raise InvalidInput("--without is for a study: give your party.toml in place of the model.")
@@ -142,7 +144,9 @@ class Columns:
         return {"columns": columns}
 
 
-def _predict_of_party(file: Path, rows: Rows, wanted: Wanted, without: list[str]) -> None:
+def _predict_of_party(
+    file: Path, rows: Rows, wanted: Wanted, *, yes: bool, without: list[str]
+) -> None:
     """Predict with the model of a study, alone where this party has the whole model."""
     from coterie.study.study import load_party
 
@@ -152,7 +156,7 @@ def _predict_of_party(file: Path, rows: Rows, wanted: Wanted, without: list[str]
             raise InvalidInput(
                 "with a party.toml, that file names the column: offset, or exposure."
             )
-        predict_with_parties(file, wanted, without=without)
+        predict_with_parties(file, wanted, yes=yes, without=without)
         return
     if without:
         raise InvalidInput(
@@ -287,7 +291,9 @@ def _no_probabilities(*rows: Any, **roles: Any) -> Any:
     )
 
 
-def predict_with_parties(file: Path, wanted: Wanted, *, without: Sequence[str] = ()) -> None:
+def predict_with_parties(
+    file: Path, wanted: Wanted, *, yes: bool, without: Sequence[str] = ()
+) -> None:
     """Predict with all parties' parts of the model; the party with the labels gets the answer."""
     from coterie.study.departure import predict_without
     from coterie.study.scores import predict_together
@@ -296,7 +302,9 @@ def predict_with_parties(file: Path, wanted: Wanted, *, without: Sequence[str] =
     own, study = load_party(file, without)
     kept = [name for name in wanted.keep if name != study.id]
     copied = co.data.read_cells(wanted.data, kept)
-    how: dict[str, Any] = {"say": saying(own.party), "consent": True}
+    # Predictions are printed, so the page goes to standard error.
+    consent = asking([file, wanted.data], "predict", yes=yes, as_json=True)
+    how: dict[str, Any] = {"say": saying(own.party), "consent": consent}
     cost = None
     if without:
         before, _ = load_party(file)

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 import coterie as co
-from coterie.commands.agent import is_of_party, party_files, rehearsal, saying
+from coterie.commands.agent import asking, is_of_party, party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
 from coterie.commands.files import (
     as_list,
@@ -26,6 +26,7 @@ from coterie.commands.files import (
 from coterie.commands.options import (
     Columns,
     Config,
+    Consent,
     Entry,
     Event,
     Exposure,
@@ -98,6 +99,7 @@ def verify(
     columns: Columns = None,
     cluster: Cluster = None,
     users: UserColumn = None,
+    yes: Consent = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -109,7 +111,7 @@ def verify(
     """
     given = [file for file in (certificate, model, *(data or ())) if file is not None]
     if all(map(is_of_party, given)):
-        raise typer.Exit(_with_parties(party_files(given), as_json))
+        raise typer.Exit(_with_parties(party_files(given), as_json, yes))
     if model is None or not data:
         _refuse_files(given)
     document = co.Certificate.load(certificate)
@@ -327,7 +329,7 @@ def _entries(
     return found
 
 
-def _with_parties(files: list[Path], as_json: bool) -> int:
+def _with_parties(files: list[Path], as_json: bool, yes: bool) -> int:
     """Check the certificate together with the other parties; with several files, all of them on
     this machine.
     """
@@ -337,7 +339,8 @@ def _with_parties(files: list[Path], as_json: bool) -> int:
     from coterie.study.study import load_party
 
     own, study = load_party(files[0])
-    found = verify_together(own, study, say=saying(own.party), consent=True)
+    consent = asking(files, "verify", yes=yes, as_json=as_json)
+    found = verify_together(own, study, say=saying(own.party), consent=consent)
     return _show(found, as_json)
 
 

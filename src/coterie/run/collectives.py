@@ -100,6 +100,25 @@ def alone(protocol: Protocol[T]) -> T:
         reply = collective.x
 
 
+def limited(protocol: Protocol[T], room: float, refusal: Exception) -> Protocol[T]:
+    """Run a protocol of sums; raise the refusal before an agent sends more than that many numbers.
+
+    All agents send sums of the same sizes, so all of them refuse the same one.
+    """
+    reply: Any = None
+    while True:
+        try:
+            collective = protocol.send(reply)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        assert isinstance(collective, Sum), "only sums can be limited"
+        room -= collective.x.size
+        if room < 0:
+            raise refusal
+        reply = yield collective
+
+
 def combined(protocols: Sequence[Protocol[T]]) -> Protocol[list[T]]:
     """Run several protocols of sums at the same time: their next numbers travel in one message."""
     results: dict[int, T] = {}

@@ -102,6 +102,8 @@ Counts: TypeAlias = tuple[int, int]
 NO_MESSAGES: Counts = (0, 0)
 Most: TypeAlias = Callable[[Case], Counts | None]
 """The largest counts in a case; None: they depend on what is not known yet."""
+Spare: TypeAlias = Callable[[Case], int]
+"""Numbers in a case."""
 
 
 def always(case: Case) -> bool:
@@ -112,6 +114,11 @@ def always(case: Case) -> bool:
 def a_number_per_column(case: Case) -> Counts:
     """One sum with a number for each coefficient of a linear model."""
     return 1, case.width
+
+
+def a_score_per_row(case: Case) -> Counts:
+    """One sum with each score of each row."""
+    return 1, case.rows * case.outputs
 
 
 def triangle(width: int) -> int:
@@ -147,6 +154,8 @@ class Disclosure:
     """Of a method: what some rounds send in addition, such as the search for a step size."""
     before: Most | None = field(default=None, repr=False, compare=False)
     """Of a method: the largest counts before the first round."""
+    spare: Spare | None = field(default=None, repr=False, compare=False)
+    """Of what depends on the data: numbers for values that only other parties have."""
 
     def holds(self, case: Case) -> bool:
         """Whether it is sent in that case."""
@@ -161,6 +170,7 @@ def discloses(
     *,
     applies: Callable[[Case], bool] = always,
     most: Most | None = None,
+    spare: Spare | None = None,
 ) -> Callable[[F], F]:
     """Declare what a query or a protocol sends. Several declarations of one function add up.
 
@@ -179,9 +189,12 @@ def discloses(
     most : callable, optional
         The largest number of collectives, and of numbers in them, in one conversation; None where
         they depend on what is not known yet.
+    spare : callable, optional
+        Where the counts depend on the data: the numbers that a page adds to those of a dry run, for
+        values that only other parties have.
     """
     declaration = Disclosure(
-        sent, learned, secure, splits=tuple(splits), applies=applies, most=most
+        sent, learned, secure, splits=tuple(splits), applies=applies, most=most, spare=spare
     )
 
     def declared(function: F) -> F:
@@ -210,6 +223,15 @@ def most_of(function: Callable[..., Any], case: Case) -> Counts | None:
         one.most(case) for one in declared_by(function) if one.most is not None and one.holds(case)
     ]
     return added(counts) if counts else None
+
+
+def spare_of(function: Callable[..., Any], case: Case) -> int:
+    """The numbers that its declarations spare for values of other parties."""
+    return sum(
+        one.spare(case)
+        for one in declared_by(function)
+        if one.spare is not None and one.holds(case)
+    )
 
 
 def added(counts: Iterable[Counts | None]) -> Counts | None:
@@ -385,6 +407,10 @@ SCORES_OF_BRANCHES = (
 )
 SCORES_OF_OTHERS = "how the scores of all other parties together move"
 TOTALS = "only the sum over all parties; with two parties, each can compute the other's message"
+SCORES_AT_THE_LABELS = (
+    "the label party: the scores of all rows. A party on the way: the sum of the scores over each "
+    "branch below it"
+)
 LABELS_FIRST = "ALL LABELS AND WEIGHTS, once, to all parties; then"
 WEIGHTED_ROWS = Disclosure(
     sent="a weighted sum of your rows, one number per column, as part of a sum",

@@ -18,7 +18,15 @@ from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
 from coterie.run.collectives import Protocol
-from coterie.run.disclosure import discloses
+from coterie.run.disclosure import (
+    NO_MESSAGES,
+    Case,
+    Counts,
+    added,
+    applying,
+    discloses,
+    most_of,
+)
 from coterie.run.network import around_a_server
 from coterie.run.rounds import Outcome
 from coterie.run.setup import Setup, make_agent
@@ -80,13 +88,23 @@ def agent_at(
     return replace(agent, statistics=statistics, scratch=site.scratch)
 
 
-@discloses("the first sums of a fit, once more")
+def most_of_introduction(case: Case) -> Counts | None:
+    """What the kind of the problem declares for its introduction."""
+    introduces = case.problem.kind.proof.introduces
+    return added(most_of(one, case) for one in introduces if applying([one], case))
+
+
+@discloses("the first sums of a fit, once more", most=most_of_introduction)
 def introduced_again(problem: AnyProblem, split: str, site: Site) -> Protocol[SummaryStatistics]:
     """What all agree on before a fit, from the data as it is now."""
     return (yield from introduce(agent_at(site, problem, split)))
 
 
-@discloses("the first sums of a fit and those of a certificate, once more")
+@discloses(
+    "the first sums of a fit and those of a certificate, once more",
+    # The page lists and counts them one by one.
+    most=lambda case: NO_MESSAGES,
+)
 def proven_again(
     as_agent: Callable[[Site], Agent[Any]],
     points: Mapping[int, Point],

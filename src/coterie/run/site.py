@@ -21,6 +21,8 @@ class Rules:
     """Whether a party also tells of its rows alone."""
     least: int = 1
     """Of how many rows alone, at least."""
+    page: float = math.inf
+    """How many numbers the pages allow that the parties agreed to."""
 
     def tells_alone(self, rows: int) -> bool:
         """Whether a party with so many rows tells of them alone."""

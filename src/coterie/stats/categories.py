@@ -1,16 +1,19 @@
-"""Categories of a column at all parties: hashes, rows and names of those that are not rare.
+"""Categories of a column at all parties: names and rows of those that are not rare.
 
-Sum  the number of categories at each party
-Sum  the hashes of each party's categories
+Sum  how many numbers the names of each party take
+Sum  these names, party by party: six bytes a number
 Sum  the rows of each category, and the rows of categories that are small at a party
-Sum  the lengths of the names of frequent categories, then these names, each from one party
+
+A party names a category only if it has at least the minimum of rows of it itself. It sends nothing
+about any other category, whatever other parties send: not even a hash, which a dictionary of codes
+would reveal.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +29,10 @@ MOST_HERE, MOST_COLUMNS, LONGEST = 10_000, 1_000, 1_000
 """Largest number of categories of a column at one party, of columns that they become, and of bytes
 of a name.
 """
-HASH_BYTES = 6
-"""Bytes of a category's hash: as a whole number it is exact in a `Sum`."""
+CHUNK, LENGTH = 6, 2
+"""Bytes in one number, which is exact in a `Sum` as a whole number; and bytes of a length."""
+MOST_NUMBERS = MOST_HERE * (LONGEST + LENGTH) // CHUNK
+"""Largest number of numbers that the names of one party take."""
 
 Category = str | float | None
 """A category as text or as a number; None is a missing value."""
@@ -39,7 +44,7 @@ class _Categories:
 
     column: str
     written: list[bytes]
-    hashes: FloatArray
+    """Their names, in ascending order."""
     rows: npt.NDArray[np.intp]
     pooled_rows: int
     """Rows of other categories: those that are small at this party."""
@@ -77,8 +82,8 @@ def category_counts(
         categories.
     """
     own = _own_categories(name, cells, text, site.rules.minimum)
-    hashes, owners = yield from _hashes_of_all(own, site)
-    known, first = np.unique(hashes, return_index=True)
+    names = yield from _names_of_all(own, site)
+    known = sorted(set(names))
     rows, others = yield from _rows_of_all(own, known)
     frequent = rows >= least
     if frequent.sum() > MOST_COLUMNS:
@@ -86,11 +91,10 @@ def category_counts(
             f"column {name!r} has {int(frequent.sum())} categories, more than {MOST_COLUMNS}. Pool "
             "rare ones, with one-hot(100), say, or leave it out."
         )
-    mine = owners[first][frequent] == site.index
-    names = yield from _names_of_all(own, known[frequent], mine)
     rows_of = {}
-    for one, count in zip(names, rows[frequent].tolist(), strict=True):
-        rows_of[_read(one, text)] = int(count)
+    for one, count, is_frequent in zip(known, rows.tolist(), frequent.tolist(), strict=True):
+        if is_frequent:
+            rows_of[_read(one, text)] = int(count)
     ascending = sorted(rows_of, key=_order)
     rare = int(rows[~frequent].sum()) + others
     return {one: rows_of[one] for one in ascending}, rare
@@ -107,75 +111,56 @@ def _own_categories(column: str, cells: Cells, text: bool, minimum: float) -> _C
     local, which = cells.counted(text)
     counts = np.bincount(which, minlength=len(local))[: len(local)]
     counts, pooled_rows = pooled(counts, minimum)
-    # A party sends nothing about a category that is small in its rows, not even its hash.
-    written = [_written(one) for one, rows in zip(local, counts.tolist(), strict=True) if rows]
+    # A party sends nothing about a category that is small in its rows.
+    rows_of = {
+        _written(one): rows for one, rows in zip(local, counts.tolist(), strict=True) if rows
+    }
+    written = sorted(rows_of)
     for one in written:
         if len(one) > LONGEST:
-            start = f"{one[1:40].decode(errors='ignore')}..."
             raise InvalidData(
-                f"column {column!r} has a category of {len(one)} bytes, {start!r}. Shorten it, or "
-                "leave it out."
+                f"column {column!r} has a category of {len(one)} bytes, more than {LONGEST}. "
+                "Shorten it, or leave the column out."
             )
-    hashes = np.array([_hash(column, one) for one in written], float)
-    if len(set(hashes.tolist())) < len(written):
-        raise InvalidData(f"two categories of column {column!r} have the same hash. Rename one.")
-    return _Categories(column, written, hashes, counts[counts > 0], pooled_rows)
+    rows = np.array([rows_of[one] for one in written], np.intp)
+    return _Categories(column, written, rows, pooled_rows)
 
 
-def _hashes_of_all(
-    own: _Categories, site: Site
-) -> Protocol[tuple[FloatArray, npt.NDArray[np.intp]]]:
-    """The hashes of all parties, party by party, and the party of each."""
-    count_here = np.zeros(site.count)
-    count_here[site.index] = len(own.hashes)
-    counts = _whole_numbers((yield Sum(count_here)), MOST_HERE)
-    if counts[site.index] != len(own.hashes):
+def _names_of_all(own: _Categories, site: Site) -> Protocol[list[bytes]]:
+    """The names of all parties, party by party."""
+    mine = _packed(own.written)
+    sizes_here = np.zeros(site.count)
+    sizes_here[site.index] = len(mine)
+    sizes = _whole_numbers((yield Sum(sizes_here)), MOST_NUMBERS)
+    if sizes[site.index] != len(mine):
         raise own.disagreement
-    owners = np.repeat(np.arange(site.count), counts)
-    mine = owners == site.index
-    message = np.zeros(len(owners))
-    message[mine] = np.sort(own.hashes)
-    hashes = yield Sum(message)
-    if not np.array_equal(hashes[mine], message[mine]):
+    ends = np.cumsum([0, *sizes.tolist()]).tolist()
+    first, last = ends[site.index : site.index + 2]
+    message = np.zeros(ends[-1])
+    message[first:last] = mine
+    total = yield Sum(message)
+    if not np.array_equal(total[first:last], mine):
         raise own.disagreement
-    return hashes, owners
+    names = []
+    for start, end in pairwise(ends):
+        of_party = _unpacked(total[start:end])
+        if len(set(of_party)) < len(of_party):
+            raise own.disagreement
+        names += of_party
+    return names
 
 
-def _rows_of_all(own: _Categories, known: FloatArray) -> Protocol[tuple[FloatArray, int]]:
-    """The rows of each known hash at all parties, and the rows of categories that are small at a
+def _rows_of_all(own: _Categories, known: Sequence[bytes]) -> Protocol[tuple[FloatArray, int]]:
+    """The rows of each category at all parties, and the rows of categories that are small at a
     party.
     """
+    place_of = {one: place for place, one in enumerate(known)}
     rows = np.zeros(len(known) + 1)
-    rows[np.searchsorted(known, own.hashes)] = own.rows
+    for one, count in zip(own.written, own.rows.tolist(), strict=True):
+        rows[place_of[one]] = count
     rows[-1] = own.pooled_rows
     total = yield Sum(rows)
     return total[:-1], int(total[-1])
-
-
-def _names_of_all(
-    own: _Categories, hashes: FloatArray, mine: npt.NDArray[np.bool_]
-) -> Protocol[list[bytes]]:
-    """The names with these hashes. The first party that has a category sends its name.
-
-    mine    the categories whose names this party sends
-    """
-    name_of = dict(zip(own.hashes.tolist(), own.written, strict=True))
-    keys = hashes.tolist()
-    names_here = [b""] * len(keys)
-    for place in np.flatnonzero(mine).tolist():
-        names_here[place] = name_of[keys[place]]
-    lengths_here = np.array([len(name) for name in names_here], float)
-    total = yield Sum(lengths_here)
-    lengths = _whole_numbers(total, LONGEST)
-    sent = lengths_here > 0
-    if (lengths_here[sent] != lengths[sent]).any():
-        raise own.disagreement
-    packed = yield Sum(_packed(names_here, lengths))
-    names = _unpacked(packed, lengths)
-    for key, name in zip(keys, names, strict=True):
-        if _hash(own.column, name) != key or name_of.get(key, name) != name:
-            raise own.disagreement
-    return names
 
 
 def _written(category: Category) -> bytes:
@@ -199,11 +184,6 @@ def _read(written: bytes, text: bool) -> Category:
         raise ProtocolError(f"a party sent a category that cannot be read ({error}).") from error
 
 
-def _hash(column: str, written: bytes) -> float:
-    digest = hashlib.sha256(column.encode() + b"\0" + written).digest()
-    return float(int.from_bytes(digest[:HASH_BYTES], "big"))
-
-
 def _whole_numbers(total: FloatArray, most: int) -> npt.NDArray[np.intp]:
     whole = np.isfinite(total) & (total == np.round(total))
     possible = whole & (total >= 0) & (total <= most)
@@ -212,29 +192,26 @@ def _whole_numbers(total: FloatArray, most: int) -> npt.NDArray[np.intp]:
     return total.astype(np.intp)
 
 
-def _packed(names: Sequence[bytes], lengths: npt.NDArray[np.intp]) -> FloatArray:
-    """Names as whole numbers of six bytes; the names that other parties send are zeros."""
-    numbers: list[float] = []
-    for name, length in zip(names, lengths.tolist(), strict=True):
-        whole = name.ljust(_chunks(length) * HASH_BYTES, b"\0")
-        for start in range(0, len(whole), HASH_BYTES):
-            chunk = whole[start : start + HASH_BYTES]
-            numbers.append(float(int.from_bytes(chunk, "big")))
-    return np.array(numbers)
+def _packed(names: Sequence[bytes]) -> FloatArray:
+    """Names as whole numbers of six bytes; the length of a name, two bytes, comes before it."""
+    content = b"".join(len(name).to_bytes(LENGTH, "big") + name for name in names)
+    content = content.ljust(-(-len(content) // CHUNK) * CHUNK, b"\0")
+    chunks = [content[start : start + CHUNK] for start in range(0, len(content), CHUNK)]
+    return np.array([float(int.from_bytes(chunk, "big")) for chunk in chunks])
 
 
-def _unpacked(total: FloatArray, lengths: npt.NDArray[np.intp]) -> list[bytes]:
-    chunks = _whole_numbers(total, 256**HASH_BYTES - 1).tolist()
+def _unpacked(numbers: FloatArray) -> list[bytes]:
+    """The names that one party sent; the last one is followed by less than a number of zeros."""
+    whole = _whole_numbers(numbers, 256**CHUNK - 1).tolist()
+    content = b"".join(chunk.to_bytes(CHUNK, "big") for chunk in whole)
     names = []
     start = 0
-    for length in lengths.tolist():
-        end = start + _chunks(length)
-        whole = b"".join(chunk.to_bytes(HASH_BYTES, "big") for chunk in chunks[start:end])
-        names.append(whole[:length])
+    while any(content[start : start + LENGTH]):
+        end = start + LENGTH + int.from_bytes(content[start : start + LENGTH], "big")
+        names.append(content[start + LENGTH : end])
         start = end
+    if start > len(content) or len(content) - start >= CHUNK or any(content[start:]):
+        raise ProtocolError("a party sent impossible sizes of categories.")
+    if any(len(name) > LONGEST for name in names) or len(names) > MOST_HERE:
+        raise ProtocolError("a party sent impossible sizes of categories.")
     return names
-
-
-def _chunks(length: int) -> int:
-    """The whole numbers that a name of that length becomes."""
-    return -(-length // HASH_BYTES)

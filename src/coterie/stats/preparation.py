@@ -8,8 +8,7 @@ For each column they send
     min-max         the smallest and the largest value of each party; with secure sums those of all
                     parties only
     spline          counts of values in agreed bins
-    one-hot         hashes of this party's categories, rows of each, and then the names of those
-                    that are not rare
+    one-hot         the names of this party's categories that are not small here, and rows of each
 
 The columns are prepared at the same time: the next numbers of all columns travel in one message.
 Labels, weights and offsets are not used. Split by features, every party prepares its own columns
@@ -42,19 +41,27 @@ from coterie.data.preparation.prepared import Step as Fitted
 from coterie.data.preparation.recipes import Preparation, Step
 from coterie.errors import InvalidData, ProtocolError
 from coterie.numerics.arrays import FloatArray
-from coterie.run.collectives import Protocol, Sum, combined
+from coterie.run.collectives import Protocol, Sum, combined, limited
 from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.groups import without_few
 from coterie.run.site import Rules, Site
 from coterie.stats.categories import category_counts
 from coterie.stats.quantiles import quantiles
 
+NUMBERS_OF_A_COLUMN = 2_000
+"""What a page spares for values of other parties, for each column."""
 PRECISION = 0.01
 """Relative precision of knots: their exact place does not matter, and coarse knots need fewer
 messages.
 """
 LEAST_DISTANCE = 1e-9
 """Smallest distance of two knots, as a share of the distance of the first and the last."""
+
+
+_TOO_MANY = (
+    "the parties have more categories or values than their pages allow to send. Pool rare "
+    "categories, with one-hot(100), say, or leave columns out."
+)
 
 
 # -- fitting ---------------------------------------------------------------------------------------
@@ -86,13 +93,15 @@ LEAST_DISTANCE = 1e-9
     TOTALS,
     splits=("samples",),
     applies=lambda case: "spline" in case.steps,
+    spare=lambda case: NUMBERS_OF_A_COLUMN * case.columns,
 )
 @discloses(
-    "a hash of each category with at least minimum-count of your rows; how many rows it has, as "
-    "part of a sum; and the names of those that are not rare",
-    "whether you have a category that the recipient guesses",
+    "the name of each category with at least minimum-count of your rows; and how many rows it has, "
+    "as part of a sum",
+    "which categories you have that are not rare",
     splits=("samples",),
     applies=lambda case: "one-hot" in case.steps,
+    spare=lambda case: NUMBERS_OF_A_COLUMN * case.columns,
 )
 def fitted(preparation: Preparation, rules: Rules, site: Site) -> Protocol[Prepared]:
     """Fit the preparation to a table that `check_alone` accepted; the result is the same at all
@@ -102,7 +111,7 @@ def fitted(preparation: Preparation, rules: Rules, site: Site) -> Protocol[Prepa
     site = replace(site, rules=rules)
     raw = zip(column_names(table), cells_of(table), strict=True)
     protocols = [_column(name, cells, preparation, site) for name, cells in raw]
-    columns = yield from combined(protocols)
+    columns = yield from limited(combined(protocols), rules.page, InvalidData(_TOO_MANY))
     return Prepared(columns, table.columns is not None)
 
 

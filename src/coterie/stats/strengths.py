@@ -32,7 +32,7 @@ from coterie.run.agent import Agent
 from coterie.run.certificate import introduce
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import discloses
-from coterie.run.finish import agent_at
+from coterie.run.finish import agent_at, most_of_introduction
 from coterie.run.site import Site
 
 COUNT = 20
@@ -98,7 +98,12 @@ def gradient_at_constant(agent: Agent) -> Protocol[FloatArray]:
     return (yield from agent.problem.kind.local.gradient_at_constant(agent))
 
 
-@discloses("the first sums of a fit, once more", splits=("samples",))
+@discloses(
+    "the first sums of a fit, once more",
+    splits=("samples",),
+    # The page counts the introduction of one more fit.
+    most=most_of_introduction,
+)
 def grid_of_strengths(
     problem: AnyProblem, count: int, seed: int, site: Site
 ) -> Protocol[tuple[float, ...]]:

@@ -1,7 +1,6 @@
 """Count rows by the values of two columns, without small cells.
 
-    Sum  of both columns the hashes, rows and names of the values (`categories.category_counts`):
-         the totals
+    Sum  of both columns the names and rows of the values (`categories.category_counts`): the totals
     Sum  for every cell the rows that a party sends, and whether it withholds rows
          (`suppression.withheld`)
 
@@ -19,14 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.data.preparation.prepared import Cells, cells_of, column_names
+from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray
-from coterie.run.collectives import Protocol, Sum, combined
+from coterie.run.collectives import Protocol, Sum, combined, limited
 from coterie.run.disclosure import discloses
 from coterie.run.groups import Bools, left_over, pooled
 from coterie.run.site import Rules, Site
 from coterie.stats.categories import Category, category_counts
 from coterie.stats.suppression import withheld
 
+NUMBERS_OF_A_TABLE = 10_000
+"""What a page spares for values that other parties have."""
+_TOO_MANY = (
+    "the two columns have more values than the page of a party allows to send. "
+    "Put values into classes first."
+)
 Value = str | None
 """A value of a column as text; None is a missing value."""
 
@@ -60,14 +66,19 @@ class TwoWay:
 
 
 @discloses(
-    "of each value of the two columns with at least minimum-count rows here a hash, by which a "
-    "guess can be confirmed, its rows, added up, and its name; for every two values, the rows that "
-    "have both, added up, without those that it withholds: fewer than minimum-count, or what "
-    "totals need to hide these; and which ones it withholds, added up",
+    "the name of each value of the two columns that at least minimum-count of your rows have, and "
+    "how many rows have it, as part of a sum; for every two values, how many rows have both, as "
+    "part of a sum, without small cells and those that totals need to hide them; and which cells "
+    "you withhold",
     splits=("samples",),
+    spare=lambda case: NUMBERS_OF_A_TABLE,
 )
 def two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
     """Count the rows by the values of the two columns that the table has."""
+    return (yield from limited(_two_way(rules, site), rules.page, InvalidData(_TOO_MANY)))
+
+
+def _two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
     site = Site(site.index, site.count, site.data, secure_sums=site.secure_sums, rules=rules)
     cells = cells_of(site.data)
     names = column_names(site.data)

@@ -23,6 +23,8 @@ from coterie.run.parties import Operation, Parties, Rounds
 from coterie.run.rounds import Outcome
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
+from coterie.study.disclosure import disclosure
+from coterie.study.dry_run import Asked, dry_run
 from coterie.study.meeting import in_session
 from coterie.study.policy import Account, agree_on_limits, agree_to_begin
 from coterie.study.rounds import Reports, take_rounds
@@ -78,11 +80,16 @@ class Among(Parties):
 
     @staticmethod
     def begin(
-        session: Session, operation: Operation[Any], table: Table, held: Table | None = None
+        session: Session,
+        operation: Operation[Any],
+        table: Table,
+        held: Table | None = None,
+        page: float = math.inf,
     ) -> Among:
         """Begin if all policies allow it: match rows, compare cards, agree on the strictest rules.
 
         held    all that this party holds, for its budget, if the operation is about a part of it
+        page    how many numbers the page allows that this party agreed to
         """
         study = session.study
         if operation.governed:
@@ -97,7 +104,8 @@ class Among(Parties):
             )
         own = cards[session.me] if held is None else TableSummary.of(held, names=False)
         account = Account.of(session, own)
-        rules = Rules(*agree_on_limits(session, cards))
+        minimum, room, pages = agree_on_limits(session, cards, own, page)
+        rules = Rules(minimum, room, page=pages)
         return Among.of(session, operation, table, cards, account, rules)
 
     @staticmethod
@@ -184,6 +192,32 @@ class Part:
     study: Study
     say: Say = lambda text: None
 
+    def asked(self, operation: Operation[Any], table: Table, held: Table | None = None) -> Asked:
+        """The operation on that table, with the party's own policy."""
+        policy = self.own.policy
+        card = TableSummary.of(table if held is None else held, names=False)
+        room = policy.allowance(self.study, card)
+        return Asked(operation, table, Rules(policy.minimum_count, room))
+
+    def page(
+        self,
+        operation: Operation[Any],
+        table: Table,
+        fitted: Table,
+        held: Table | None = None,
+    ) -> str:
+        """The page of that operation; `fitted`: this party's rows as a fit takes them."""
+        asked = self.asked(operation, table, held)
+        return disclosure(self.study, self.own.party, fitted, operation.name, asked)
+
+    def numbers_on_page(
+        self, operation: Operation[Any], table: Table, held: Table | None = None
+    ) -> float:
+        """How many numbers the page of that operation allows."""
+        if not operation.governed or self.study.split != "samples":
+            return math.inf
+        return dry_run(self.asked(operation, table, held), self.study).most
+
     def take(
         self,
         operation: Operation[T],
@@ -198,10 +232,11 @@ class Part:
         held      all that this party holds, for its budget, if the operation is about a part of it
         """
         own = self.own
+        page = self.numbers_on_page(operation, table, held)
 
         def work(session: Session) -> T:
             before(session)
-            found = operation.together(Among.begin(session, operation, table, held))
+            found = operation.together(Among.begin(session, operation, table, held, page))
             if operation.file and found is not None:
                 assert isinstance(found, _Saved), "what has a file can be saved"
                 own.output.mkdir(parents=True, exist_ok=True)

@@ -95,8 +95,8 @@ POLICIES = Broadcast(
 CARDS = Broadcast(
     "cards",
     "the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, "
-    "the classes, and if "
-    "rows are split a digest of the column names",
+    "the classes that at least minimum-count of your rows have, and if rows are split a digest of "
+    "the column names",
     OPERATIONS,
 )
 NAME_KEYS = Broadcast(
@@ -116,7 +116,8 @@ NAMES = Broadcast(
 )
 LIMITS = Broadcast(
     "limits",
-    "whether secure sums hide you, your minimum-count, and how many numbers your budget allows",
+    "whether secure sums hide you, your minimum-count, and how many numbers your page and your "
+    "budget allow",
     ("describe", "crosstab", "evaluate"),
 )
 MASKS = Broadcast(
@@ -131,7 +132,12 @@ DONE = Broadcast(
     "done", "that your result is written", ("describe", "crosstab", "evaluate", "predict", "verify")
 )
 
-LEAST_ROWS = Broadcast("least rows of a group", "your minimum-count", ("fit",), _prepares_by_rows)
+LEAST_ROWS = Broadcast(
+    "least rows of a group",
+    "your minimum-count, and how many numbers your page allows for a preparation",
+    ("fit",),
+    _prepares_by_rows,
+)
 METHODS_ALLOWED = Broadcast("allowed", "the methods that your policy allows", ("fit",))
 COMMITMENTS = Broadcast(
     "digests",

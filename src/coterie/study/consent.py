@@ -1,8 +1,8 @@
-"""Consent: before its first message in a version of a study a party agrees to the page that says
-what is sent.
+"""Consent: before its first message for an operation, a party agrees to the page that says what is
+sent for it.
 
-The answer is kept next to the party's key, with the digest of the page: another study, or another
-page, is asked again.
+The answer is kept next to the party's key, with the digest of the page, for each version of the
+study and each operation: another page is asked about again.
 """
 
 from __future__ import annotations
@@ -26,55 +26,65 @@ agreed before.
 """
 
 
-def ask_once(own: PartyFile, study: Study, page: str, agrees: Callable[[], bool]) -> None:
-    """Go on if somebody here agreed to this page, now or before."""
+def require(own: PartyFile, study: Study, operation: str, page: str, consent: Consent) -> None:
+    """Go on if this party agrees to the page of an operation, or agreed to the same page before.
+
+    Parameters
+    ----------
+    own : PartyFile
+        The party.
+    study : Study
+        What the parties agreed to run.
+    operation : str
+        What they come together for.
+    page : str
+        What this party sends for it.
+    consent : bool, callable or None
+        The answer, or a function that is handed the page.
+
+    Raises
+    ------
+    Refused
+        If the party does not agree.
+    InvalidInput
+        If there is no answer.
+    """
     known = _known(own)
-    if known.get(study.run_id, {}).get("page") == digest(page):
+    agreed = known.get(study.run_id, {})
+    if agreed.get(operation, {}).get("page") == digest(page):
         return
-    if not agrees():
+    if not _answer(own, operation, page, consent):
         raise Refused(
-            f"{own.party} does not agree to what is sent in this version of the study. Nothing "
-            "was sent."
+            f"{own.party} does not agree to what `{operation}` sends in this version of the study. "
+            "Nothing was sent."
         )
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    known[study.run_id] = {"study": study.name, "page": digest(page), "agreed": now}
+    agreed[operation] = {"study": study.name, "page": digest(page), "agreed": now}
+    known[study.run_id] = agreed
     write_atomically(own.keys / FILE, json.dumps(known, indent=1).encode())
 
 
-def require(own: PartyFile, study: Study, page: str, consent: Consent) -> None:
-    """Go on if this party agreed to the page before, or does so by `consent`; for who calls it from
-    Python.
-    """
-    ask_once(own, study, page, lambda: _answer(own, page, consent))
-
-
-def require_for_study(
-    own: PartyFile, study: Study, page: Callable[[], str], consent: Consent
-) -> None:
-    """The same for what every page of a study lists, such as predictions: who agreed to one of them
-    agreed to that.
-    """
-    if study.run_id not in _known(own) and consent is not True:
-        require(own, study, page(), consent)
-
-
-def _answer(own: PartyFile, page: str, consent: Consent) -> bool:
+def _answer(own: PartyFile, operation: str, page: str, consent: Consent) -> bool:
     if consent is None:
         raise InvalidInput(
-            f"{own.party} has not agreed to what is sent in this version of the study. Read the "
-            "page, with `coterie agent party.toml --show`, and give consent=True; or give consent= "
-            "a function that is handed the page and returns True or False. Nothing was sent."
+            f"{own.party} has not approved what `{operation}` sends in this version of the study. "
+            "Give consent=True, or consent= a function that is handed the page and returns True "
+            "or False. Nothing was sent."
         )
     return bool(consent(page)) if callable(consent) else consent
 
 
 def _known(own: PartyFile) -> dict[str, Any]:
-    """What was agreed to before, by the version of the study."""
+    """The pages agreed to before, by the version of the study and the operation."""
     path = own.keys / FILE
+    changed = CorruptFile(f"{path} was changed: delete it to be asked again.")
     try:
         found = json.loads(path.read_text("utf-8")) if path.exists() else {}
     except ValueError as error:
-        raise CorruptFile(f"{path} was changed: delete it to be asked again.") from error
-    if not (isinstance(found, dict) and all(isinstance(one, dict) for one in found.values())):
-        raise CorruptFile(f"{path} was changed: delete it to be asked again.")
+        raise changed from error
+    if not isinstance(found, dict):
+        raise changed
+    for agreed in found.values():
+        if not (isinstance(agreed, dict) and all(isinstance(one, dict) for one in agreed.values())):
+            raise changed
     return found

@@ -7,7 +7,6 @@ from coterie.errors import InvalidInput
 from coterie.study.among import Part
 from coterie.study.consent import Consent, require
 from coterie.study.description import as_fitted, read_raw
-from coterie.study.disclosure import disclosure
 from coterie.study.session import Say
 from coterie.study.study import PartyFile, Study
 
@@ -35,5 +34,7 @@ def crosstab_together(
     asked = CrossTabulate(rows, columns)
     held = read_raw(own, study)
     table = asked.alone(held)
-    require(own, study, disclosure(study, own.party, as_fitted(held, own)), consent)
-    return Part(own, study, say).take(asked, table, held=held)
+    part = Part(own, study, say)
+    page = part.page(asked, table, as_fitted(held, own), held)
+    require(own, study, asked.name, page, consent)
+    return part.take(asked, table, held=held)

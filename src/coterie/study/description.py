@@ -14,7 +14,6 @@ from coterie.data import Table
 from coterie.stats.describing import Wish
 from coterie.study.among import Part, own_columns
 from coterie.study.consent import Consent, require
-from coterie.study.disclosure import disclosure
 from coterie.study.session import Say
 from coterie.study.study import PartyFile, Study
 
@@ -58,8 +57,9 @@ def describe_together(
     """
     asked, raw = describing(own, study)
     table = asked.alone(raw)
-    require(own, study, disclosure(study, own.party, as_fitted(table, own)), consent)
-    found = Part(own, study, say).take(asked, table)
+    part = Part(own, study, say)
+    require(own, study, asked.name, part.page(asked, table, as_fitted(table, own)), consent)
+    found = part.take(asked, table)
     if study.split == "samples":
         return found
     return replace(

@@ -8,18 +8,18 @@ every other collective.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from coterie.api.crosstab import CrossTabulate
 from coterie.api.describe import Describe
 from coterie.api.evaluate import Evaluate
 from coterie.api.verify import Verify
 from coterie.data import Table
-from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.methods import METHODS, Method
 from coterie.methods.auto.costs import LINK, Link, Sizes
@@ -30,6 +30,7 @@ from coterie.run.disclosure import (
     Counts,
     Disclosure,
     Guard,
+    Most,
     OfMethod,
     Protocols,
     added,
@@ -38,15 +39,19 @@ from coterie.run.disclosure import (
 )
 from coterie.run.finish import introduced_again
 from coterie.run.parties import Operation
-from coterie.run.setup import with_offset
+from coterie.run.site import NO_RULES, Rules
 from coterie.stats.choosing import FITS, FOLDS, sums_of_choice
 from coterie.stats.fitting import Fit
 from coterie.stats.folds import mean_loss, rows_outside_folds
 from coterie.stats.inferring import QUERIES, SUMS, has_room
+from coterie.stats.preparation import fitted
 from coterie.stats.preparing import Prepare
 from coterie.stats.strengths import grid_of_strengths
+from coterie.study import first_screen
 from coterie.study.align import MATCHING
 from coterie.study.broadcasts import BROADCASTS, MEETING, Broadcast
+from coterie.study.dry_run import FACTOR, Asked, Estimate, case_of, dry_run, needs_classes
+from coterie.study.first_screen import Row
 from coterie.study.prediction import ObjectiveOfParts, Predict
 
 if TYPE_CHECKING:
@@ -63,6 +68,11 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
 """What parties can do together besides a fit; each declares what it sends."""
 MESSAGES = (*MEETING, *MATCHING, *BROADCASTS)
 """All that is sent outside of sums, without the queries of operations."""
+COMMANDS = {"fit": "agent"}
+"""Names of commands that are not those of their operations."""
+SUMS_ONLY = (
+    "the sums over all parties, and the model. If all other parties collude: your own messages too"
+)
 KEPT = {
     "features": "rows, column names, ids in the clear, the coefficients of your own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
@@ -80,6 +90,23 @@ SHAPES = [
 choose.
 """
 FAST = Link(1e-4, 1e10)
+ATTEMPTS = 10
+"""How often folds are dealt, at most, for the counts of a page; one attempt is usual."""
+FIRST_AND_LAST = 2
+"""Certificates of a fit besides those after its rounds."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What this party knows of a page's counts before it meets the others."""
+
+    case: Case
+    estimates: Mapping[Callable[..., Any], Estimate] = field(default_factory=dict)
+    """Of protocols whose counts depend on the data: those of a dry run."""
+    room: float = math.inf
+    """How many numbers the party's budget allows."""
+    columns: int | None = None
+    """With a preparation, for how many columns the rounds are counted; None: there is none."""
 
 
 @dataclass(frozen=True)
@@ -93,23 +120,50 @@ class Section:
     """What is declared in another way: messages outside of sums."""
     methods: tuple[type[Method[Any, Any]], ...] = ()
     """Of the rounds: the methods that may run."""
+    times: int = 1
+    """How often it is sent at most."""
+    every_fit: bool = False
+    """Whether every fit of a path, or of a choice, sends it."""
+    counts: Most | None = None
+    """Where the study decides the counts, not the protocols alone."""
 
-    def text(self, case: Case, counted: bool) -> list[str]:
-        """The lines of the page, none if nothing applies; `counted`: with the numbers of
-        messages.
-        """
-        lines = [*self.lines, *map(sentence, applying(self.protocols, case))]
+    def text(self, known: Known) -> list[str]:
+        """The lines of the page; none if nothing applies."""
+        lines = [*self.lines, *map(sentence, applying(self.protocols, known.case))]
         if not lines:
             return []
-        listed = [f"  - {line}" for line in lines]
-        counts = self._counts(case) if counted else None
-        if counts is not None:
-            listed.append(f"  At most: {in_words(counts)}.")
-        return ["", f"{self.title}:", *listed]
+        return ["", f"{self.title}:", *(f"  - {line}" for line in lines), *self._counted(known)]
 
-    def _counts(self, case: Case) -> Counts | None:
-        used = [one for one in self.protocols if applying([one], case)]
-        return added(most_of(one, case) for one in used) if used else None
+    def _counted(self, known: Known) -> list[str]:
+        estimate = self._estimate(known)
+        if estimate is not None:
+            alone = in_words(estimate.alone)
+            most = f"at most {estimate.shown:,.0f} numbers"
+            return [f"  On your table alone: {alone}. With the other parties: {most}."]
+        counts = self._declared(known)
+        if counts is None or not counts[0]:
+            return []
+        often = f", {self.times:,} times" if self.times > 1 else ""
+        return [f"  At most: {in_words(counts)}{often}."]
+
+    def most(self, known: Known) -> float | None:
+        """The largest number of numbers in one fit, or one operation; None: it is not known."""
+        estimate = self._estimate(known)
+        if estimate is not None:
+            return estimate.shown
+        counts = self._declared(known)
+        return None if counts is None else float(self.times * counts[1])
+
+    def _estimate(self, known: Known) -> Estimate | None:
+        found = [known.estimates[one] for one in self.protocols if one in known.estimates]
+        return found[0] if found else None
+
+    def _declared(self, known: Known) -> Counts | None:
+        """What its protocols declare; questions send no numbers in sums."""
+        if self.counts is not None:
+            return self.counts(known.case)
+        asked = [one for one in self.protocols if sends_sums(one) and applying([one], known.case)]
+        return added(most_of(one, known.case) for one in asked)
 
 
 @dataclass(frozen=True)
@@ -118,15 +172,29 @@ class Rounds(Section):
 
     max_rounds: int = 0
 
-    def text(self, case: Case, counted: bool) -> list[str]:
+    def text(self, known: Known) -> list[str]:
         lines = []
         for method in self.methods:
             prefix = f"{method.name}: " if len(self.methods) > 1 else ""
             lines += [f"  - {prefix}{line}" for line in _of_method(method)]
-            counts = OfMethod.of(method.disclosure, case)
-            if counted and counts.round is not None:
+            counts = OfMethod.of(method.disclosure, known.case)
+            if counts.round is not None:
                 lines.append(f"  - {prefix}{_of_rounds(counts)}")
         return ["", f"{self.title}:", *lines, f"  Rounds: at most {self.max_rounds:,}."]
+
+    def most(self, known: Known) -> float | None:
+        found = [OfMethod.of(one.disclosure, known.case) for one in self.methods]
+        before = added(one.before for one in found)
+        rounds = [one.longest_round for one in found]
+        longest = [counts[1] for counts in rounds if counts is not None]
+        if before is None or len(longest) < len(rounds):
+            return None
+        return float(before[1] + self.max_rounds * max(longest))
+
+
+def sends_sums(function: Callable[..., Any]) -> bool:
+    """Whether it is a protocol; a question sends values that are not numbers of a sum."""
+    return inspect.isgeneratorfunction(function)
 
 
 def _of_rounds(counts: OfMethod) -> str:
@@ -235,16 +303,26 @@ def sections(study: Study, operation: str) -> Iterator[Section]:
 
 def _of_fit(study: Study) -> Iterator[Section]:
     kind = study.make_problem().kind
+    certificates = study.max_rounds + FIRST_AND_LAST
+    each: dict[str, Any] = {"every_fit": True}
     yield Section("Sent once, to all parties", Fit.discloses, _sentences(study, "fit"))
-    yield Section("Sent once, as part of a sum", kind.proof.introduces)
+    yield Section("Sent once, as part of a sum", kind.proof.introduces, **each)
     yield from _preparation(study)
     yield _rounds(study)
     if study.acceleration != "none":
-        yield Section("Sent for acceleration, where the method allows it", ADVANCES)
-    yield Section("Sent for every certificate", kind.proof.proves)
+        title = "Sent for acceleration, where the method allows it"
+        yield Section(title, ADVANCES, times=study.max_rounds, **each)
+    yield Section("Sent for every certificate", kind.proof.proves, times=certificates, **each)
     yield from _path(study)
     yield from _choice(study)
     yield from _inference(study)
+
+
+def fits_of(study: Study) -> int:
+    """How often the parties fit a model."""
+    if study.path is not None:
+        return study.path.fits
+    return FITS if study.chooses else 1
 
 
 def _operations(study: Study, operation: str) -> list[type[Operation[Any]]]:
@@ -263,78 +341,177 @@ def guard_of(study: Study, operation: str) -> Guard:
     return Guard(operation, protocols, methods, labels)
 
 
-def case_of(study: Study, table: Table) -> Case:
-    """What decides which declarations apply to this party."""
-    problem = study.make_problem()
-    kind = problem.kind
-    card = TableSummary.of(
-        table, classification=bool(kind.data.classification(problem)), names=False
-    )
-    if _needs_classes(problem):
-        # Those of all parties are known once they have met: until then, two of them stand for all.
-        problem = problem.with_classes(np.array(["one", "other"]))
+def known_of(
+    study: Study, table: Table, operation: str, asked: Asked | None, rules: Rules
+) -> Known:
+    """What a party knows of the counts of one operation before it meets the others."""
+    if operation == "fit":
+        return _known_of_fit(study, table, rules)
+    if asked is None:
+        return Known(case_of(study, table))
+    case = case_of(study, asked.table)
+    operations = _operations(study, operation)
+    protocols = [one for found in operations for one in found.discloses if sends_sums(one)]
+    dependent = [one for one in protocols if applying([one], case) and most_of(one, case) is None]
+    if not dependent:
+        return Known(case)
+    estimate = dry_run(asked, study)
+    return Known(case, dict.fromkeys(dependent, estimate))
+
+
+def _known_of_fit(study: Study, table: Table, rules: Rules) -> Known:
     recipes = study.make_preparation()
-    steps = () if recipes is None else tuple(dict.fromkeys(step.name for step in recipes.steps))
-    secure = study.has_secure_sums
-    problem, correction = with_offset(problem, [card]), study.correction or ""
-    return Case(problem, study.split, card, len(study.party), secure, steps, correction)
+    if recipes is None:
+        return Known(case_of(study, table), room=rules.room)
+    asked = Prepare(recipes, study.split)
+    estimate = dry_run(Asked(asked, table, Rules(rules.minimum)), study)
+    if estimate.found is None:
+        return Known(case_of(study, table), {fitted: estimate}, rules.room)
+    columns = estimate.found.parties.sites[0].data.d
+    if study.split == "samples" and any(step.name == "one-hot" for step in recipes.steps):
+        columns = FACTOR * columns
+    return Known(case_of(study, table, columns), {fitted: estimate}, rules.room, columns)
 
 
-def _needs_classes(problem: AnyProblem) -> bool:
-    """Whether the lengths of messages depend on classes that the study does not list."""
-    return getattr(getattr(problem, "loss", None), "classes", ()) is None
+def disclosure(
+    study: Study,
+    party: str,
+    table: Table,
+    operation: str | None = None,
+    asked: Asked | None = None,
+    rules: Rules = NO_RULES,
+) -> str:
+    """The page of a study: what the party sends, to whom, and what recipients can compute.
 
-
-def disclosure(study: Study, party: str, table: Table) -> str:
-    """The page of a study: what the party sends for each operation, to whom, and what recipients
-    can compute.
+    Parameters
+    ----------
+    study : Study
+        What the parties agreed to run.
+    party : str
+        Its name.
+    table : Table
+        Its rows, as a fit takes them.
+    operation : str, optional
+        The one that the page is about; all of them by default.
+    asked : Asked, optional
+        That operation with the party's rows, for the counts.
+    rules : Rules, optional
+        Its policy, for the counts of a preparation.
     """
-    case, problem = case_of(study, table), study.make_problem()
-    lines = [*_header(study, party, table)]
-    # How long messages are follows from the columns after the preparation, and from the classes of
-    # all parties.
-    counted = study.prepare is None and not _needs_classes(problem)
-    for operation in ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS)):
-        text = [
-            line for section in sections(study, operation) for line in section.text(case, counted)
-        ]
-        lines += text
-    return "\n".join([*lines, *_footer(study)])
+    operations = ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS))
+    first = operation or "fit"
+    known = known_of(study, table, first, asked, rules)
+    lines = _header(study, party, table, first, known)
+    for one in operations if operation is None else (operation,):
+        counted = known if one == first else known_of(study, table, one, None, rules)
+        lines += _of_operation(study, one, counted)
+    return "\n".join([*lines, *_footer()])
 
 
-def _header(study: Study, party: str, table: Table) -> list[str]:
-    network, me, names = study.carrying(), study.index(party), study.names
+def _of_operation(study: Study, operation: str, known: Known) -> list[str]:
+    lines = [line for section in sections(study, operation) for line in section.text(known)]
+    most = numbers_on_page(study, operation, known)
+    if not lines or most is None:
+        return lines
+    counted = f"In all to {operation}, in sums and rounds: at most {most:,.0f} numbers"
+    if known.columns is not None:
+        counted += f", for {known.columns:,} columns after the preparation"
+    if operation == "fit" and needs_classes(study.make_problem()):
+        counted += f", for {known.case.outputs:,} classes"
+    return [*lines, "", f"{counted}."]
+
+
+def numbers_on_page(study: Study, operation: str, known: Known) -> float | None:
+    """The largest number of numbers that this party sends for an operation; None: it is not
+    known.
+    """
+    fits = fits_of(study)
+    total = 0.0
+    for section in sections(study, operation):
+        most = section.most(known)
+        if most is None:
+            return None
+        total += fits * most if section.every_fit else most
+    return min(total, known.room)
+
+
+def _header(study: Study, party: str, table: Table, operation: str, known: Known) -> list[str]:
     if study.messages == "users":
-        hears, route = (
-            [name for name in names if name != party],
-            "neighbours in the graph receive more, see below",
-        )
-    elif network.server:
-        hears = [names[0]] if me else [name for name in names if name != party]
+        route = "neighbours in the graph receive more, see below"
+    elif study.carrying().server:
         route = (
-            f"{names[0]} adds all messages"
-            if me
+            f"{study.names[0]} adds all messages"
+            if study.index(party)
             else "this party adds all messages, and sees each of them"
         )
     else:
-        hears = [names[j] for j in network.neighbours(me)]
-        route = f"over the network ({network.describe()})"
+        route = f"over the network ({study.carrying().describe()})"
     problem = study.make_problem()
+    most = numbers_on_page(study, operation, known)
+    command = COMMANDS.get(operation, operation)
+    worst = worst_case(study, operation, known)
     return [
-        f"Study {study.name!r}, run {study.run_id}: what {party} sends",
+        f"Study {study.name!r}, run {study.run_id}: what {party} sends for `coterie {command}`",
         "",
-        f"To: {', '.join(hears)}; {route}.",
+        *first_screen.sentences(study, operation, worst, most),
+        "",
+        f"To: {first_screen.recipients(study, party)}; {route}.",
         f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
         f"Model: {problem.kind.report.described(problem.settings())}.",
+        f"Not sent: {KEPT.get(problem.kind.name, KEPT[study.split])}",
+        "",
+        *first_screen.table(list(_rows(study, party, operation, known))),
+        "",
+        "In full:",
     ]
 
 
-def _footer(study: Study) -> list[str]:
-    kind = study.make_problem().kind
+def _rows(study: Study, party: str, operation: str, known: Known) -> Iterator[Row]:
+    """The rows of the first screen: one for each step that sends something."""
+    to_labels = operation in ("evaluate", "predict") and study.split == "features"
+    to = "the label party" if to_labels else first_screen.receivers_of_sums(study, party)
+    for section in sections(study, operation):
+        if isinstance(section, Rounds):
+            for method in section.methods:
+                yield Row(f"every round, {method.name}", to, _learned(study, [method.disclosure]))
+        elif section.text(known):
+            declared = applying(section.protocols, known.case)
+            asked = [one for one in section.protocols if sends_sums(one)]
+            receivers = to if applying(asked, known.case) else "all parties"
+            yield Row(_step(section, known), receivers, _learned(study, declared))
+
+
+def _step(section: Section, known: Known) -> str:
+    most = section.most(known)
+    title = section.title.removeprefix("Sent ")
+    return f"{title}: at most {most:,.0f} numbers" if most else title
+
+
+def _learned(study: Study, declared: Sequence[Disclosure]) -> str:
+    """What a recipient can compute, each thing once."""
+    found = [
+        one.secure if one.secure and first_screen.hides(study) else one.learned for one in declared
+    ]
+    return "; ".join(dict.fromkeys(filter(None, found))) or "what you send, and no more"
+
+
+def worst_case(study: Study, operation: str, known: Known) -> str:
+    """What the party that receives most can compute, of one operation."""
+    if operation in ("fit", "verify"):
+        return most_curious(study)
+    if first_screen.hides(study):
+        return SUMS_ONLY
+    declared = [
+        one
+        for section in sections(study, operation)
+        for one in applying(section.protocols, known.case)
+    ]
+    return _learned(study, declared)
+
+
+def _footer() -> list[str]:
     return [
         "",
-        f"Not sent: {KEPT.get(kind.name, KEPT[study.split])}",
-        f"The most curious party could compute: {most_curious(study)}.",
         (
             "There is no differential privacy here, and no protection from parties that lie: see "
             "docs/threat-model.md."
@@ -351,11 +528,8 @@ def most_curious(study: Study) -> str:
         )
     if study.messages == "users":
         return "your labels, about as accurately as your model predicts them"
-    if study.has_secure_sums and len(study.party) > 2:
-        return (
-            "the sums over all parties, and the model. If all other parties collude: your own "
-            "messages too"
-        )
+    if first_screen.hides(study):
+        return SUMS_ONLY
     return (
         "each of your messages. From as many numbers as your data contains, your rows and labels "
         "can be reconstructed"
@@ -386,7 +560,7 @@ def _rounds(study: Study) -> Section:
             f"Sent in every round, by the method that is chosen when the parties have met{later}, "
             "one of"
         )
-    return Rounds(title, methods=methods, max_rounds=study.max_rounds)
+    return Rounds(title, methods=methods, max_rounds=study.max_rounds, every_fit=True)
 
 
 def _of_method(method: type[Method]) -> list[str]:
@@ -414,10 +588,10 @@ def _path(study: Study) -> Iterator[Section]:
     if asked.strengths is None:
         protocols = (grid_of_strengths, *kind.local.finds_strengths)
         yield Section("Sent once, for the grid of strengths", protocols)
-    yield Section("Sent to deal the folds, if labels are classes", (rows_outside_folds,))
-    yield Section(
-        "Sent for every strength and fold, about the rows that were kept back", (mean_loss,)
-    )
+    title = "Sent to deal the folds, if labels are classes"
+    yield Section(title, (rows_outside_folds,), counts=partial(_of_folds, asked.cv))
+    title = "Sent for every strength and fold, about the rows that were kept back"
+    yield Section(title, (mean_loss,), times=asked.points * asked.cv)
 
 
 def _choice(study: Study) -> Iterator[Section]:
@@ -433,7 +607,18 @@ def _choice(study: Study) -> Iterator[Section]:
         f"Sent to choose among models with {FOLDS} folds (write mu into [problem], and nothing is "
         "chosen)"
     )
-    yield Section(title, (sums_of_choice,), (again,))
+    yield Section(title, (sums_of_choice,), (again,), counts=_of_choice)
+
+
+def _of_folds(cv: int, case: Case) -> Counts:
+    """Folds are dealt again until each leaves rows of every class."""
+    return ATTEMPTS, ATTEMPTS * cv * max(case.outputs, 2)
+
+
+def _of_choice(case: Case) -> Counts:
+    """Sums of columns, folds, and for each fit its scores and up to three comparisons."""
+    folds = _of_folds(FOLDS, case)
+    return 1 + folds[0] + 4 * FITS, 3 + case.columns + folds[1] + 4 * 3 * FITS
 
 
 def _inference(study: Study) -> Iterator[Section]:

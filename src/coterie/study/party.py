@@ -26,11 +26,14 @@ from coterie.data.check import valid_offset
 from coterie.data.keys import noted
 from coterie.data.places import naming_lines
 from coterie.data.preparation.prepared import Prepared
+from coterie.data.summary import TableSummary
 from coterie.errors import InvalidData, InvalidInput, NumericalError, PartyLost, ProtocolError
 from coterie.problems.models import load_model
 from coterie.run.bill import Bill
 from coterie.run.rounds import Watch, unwatched
+from coterie.run.site import Rules
 from coterie.run.statuses import Status
+from coterie.stats.fitting import Fit
 from coterie.stats.following import FollowPath
 from coterie.stats.inferring import Infer
 from coterie.stats.standard_errors import Question
@@ -174,18 +177,16 @@ def approve(
     *,
     table: Table | None = None,
     say: Say = lambda text: None,
-    show: Say = lambda page: None,
 ) -> Approved:
-    """Read the party's own table, show the page of messages, and ask for consent to it. Nothing is
-    sent.
-    """
+    """Read the party's own table, and ask for consent to the page of messages. Nothing is sent."""
     check_labels(study)
     table = noted(read_own(own, study) if table is None else table)
     for note in table.notes or ():
         say(f"warning: {note}")
-    page = disclosure(study, own.party, table)
-    show(page)
-    require(own, study, page, consent)
+    room = own.policy.allowance(study, TableSummary.of(table, names=False))
+    rules = Rules(own.policy.minimum_count, room)
+    page = disclosure(study, own.party, table, Fit.name, rules=rules)
+    require(own, study, Fit.name, page, consent)
     return Approved(own, study, table)
 
 

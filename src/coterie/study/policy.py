@@ -418,20 +418,27 @@ def _permitted(objections: dict[str, str]) -> list[str]:
     return [name for name, objection in objections.items() if not objection]
 
 
-def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[int, float]:
-    """For descriptions and evaluations: the least rows of a party in a group, and how many numbers
-    may be told.
+def agree_on_limits(
+    session: Session,
+    parts: Sequence[TableSummary],
+    held: TableSummary,
+    page: float = math.inf,
+) -> tuple[int, float, float]:
+    """For descriptions and evaluations: the least rows of a party in a group, how many numbers may
+    be told of what a party `held`, and how many the shortest `page` allows.
     """
     policy = session.own.policy
     objection = policy.exposes(session.study, parts, session.me)
     mine = (
         objection is None,
         float(policy.minimum_count),
-        policy.allowance(session.study, parts[session.me]),
+        policy.allowance(session.study, held),
+        page,
     )
-    told = session.all_gather(mine, LIMITS, tuple[bool, float, float])
-    _refuse(session, [agreed for agreed, _, _ in told], objection)
-    return int(max(minimum for _, minimum, _ in told)), min(room for _, _, room in told)
+    told = session.all_gather(mine, LIMITS, tuple[bool, float, float, float])
+    agreed, minimums, rooms, pages = zip(*told, strict=True)
+    _refuse(session, agreed, objection)
+    return int(max(minimums)), min(*rooms, *pages), min(pages)
 
 
 def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:

@@ -20,7 +20,7 @@ from coterie.errors import InvalidInput
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.linear.model import LinearModel
 from coterie.run.collectives import Protocol, Sum
-from coterie.run.disclosure import discloses
+from coterie.run.disclosure import SCORES_AT_THE_LABELS, a_score_per_row, discloses
 from coterie.run.parties import Operation, Parties
 from coterie.run.site import Site
 from coterie.stats.scoring import raw_scores
@@ -55,9 +55,10 @@ def has_target(target: str | None, site: Site) -> bool:
 
 
 @discloses(
-    "your partial scores, as part of a sum that only the party with the labels receives. On the "
-    "way, a party learns the sum over each branch below it",
+    "your partial scores, as part of a sum that only the party with the labels receives",
+    SCORES_AT_THE_LABELS,
     splits=("features",),
+    most=a_score_per_row,
 )
 def scores_at_the_labels(
     model: LinearModel, holder: int, site: Site
@@ -70,7 +71,9 @@ def scores_at_the_labels(
 @discloses(
     "your partial scores of the rows that were fitted, and your penalty, as part of a sum that "
     "only the party with the labels receives",
+    SCORES_AT_THE_LABELS,
     splits=("features",),
+    most=lambda case: (1, case.rows * case.outputs + 1),
 )
 def scores_and_penalty_at_the_labels(
     model: LinearModel, holder: int, site: Site

@@ -27,6 +27,7 @@ from coterie.run.site import NO_RULES, Rules
 from coterie.stats.preparing import Prepare, check_alone
 from coterie.study.among import Among
 from coterie.study.broadcasts import LEAST_ROWS
+from coterie.study.dry_run import Asked, dry_run
 from coterie.study.policy import Account
 from coterie.study.session import Session, prepare_table
 
@@ -65,10 +66,19 @@ def prepare_own(session: Session, table: Table) -> Ready:
         )
     table, parts, classes = prepare_table(session, table, problem)
     account = Account.of(session, parts[session.me])
-    least = max(session.all_gather(session.own.policy.minimum_count, LEAST_ROWS, int))
-    found = asked.together(Among.of(session, asked, table, parts, account, Rules(least)))
+    rules = _agreed_rules(session, asked, table)
+    found = asked.together(Among.of(session, asked, table, parts, account, rules))
     table, wide = _as_fitted(found.parties.site.data, parts)
     return Ready(table, wide, classes, account, parts, found.prepared, found.sent)
+
+
+def _agreed_rules(session: Session, asked: Prepare, table: Table) -> Rules:
+    """The largest minimum-count, and the numbers of the shortest page."""
+    minimum = session.own.policy.minimum_count
+    own = Rules(minimum)
+    mine = minimum, dry_run(Asked(asked, table, own), session.study).most
+    told = session.all_gather(mine, LEAST_ROWS, tuple[int, float])
+    return Rules(max(least for least, _ in told), page=min(page for _, page in told))
 
 
 def _as_fitted(table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list[TableSummary]]:

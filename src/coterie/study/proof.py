@@ -64,8 +64,7 @@ from coterie.stats.standard_errors import Received, questions_of
 from coterie.stats.strengths import knob
 from coterie.study.among import Among, Part
 from coterie.study.answer import BILL, CHOICE, INFERENCE, PATH
-from coterie.study.consent import Consent, require_for_study
-from coterie.study.disclosure import disclosure
+from coterie.study.consent import Consent, require
 from coterie.study.nonce import commitment
 from coterie.study.party import read_own
 from coterie.study.scores import EVALUATION
@@ -100,11 +99,12 @@ def verify_together(
         )
     table = read_own(own, study) if table is None else table
     files = _files(own.output, say)
-    require_for_study(own, study, lambda: disclosure(study, own.party, table), consent)
     by_columns = study.split == "features"
     again = ReadAgain(study.make_problem(), files.model, study.split, has_part=by_columns)
     asked = VerifyOwn(again, files, own, study, say)
-    return Part(own, study, say).take(asked, asked.alone(table))
+    part = Part(own, study, say)
+    require(own, study, asked.name, part.page(asked, table, table), consent)
+    return part.take(asked, asked.alone(table))
 
 
 @dataclass(frozen=True)

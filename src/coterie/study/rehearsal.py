@@ -41,9 +41,8 @@ def rehearse(
     parties = {own.party: file for file, (own, _) in loaded.items()}
     deadline = max(study.deadline for _, study in loaded.values())
     # The owner of the files of all parties here has agreed for all of them.
-    agreed = [] if command == "verify" else ["--yes"]
     left_out = [collective for name in without for collective in ("--without", name)]
-    words = ["--json", *agreed, *left_out, *options]
+    words = ["--json", "--yes", *left_out, *options]
     running = {
         party: _Process(party, [command, str(file), *words], say) for party, file in parties.items()
     }

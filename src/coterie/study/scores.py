@@ -20,9 +20,8 @@ from coterie.problems.models import AnyModel, load_model
 from coterie.run.setup import check_offset
 from coterie.stats.scoring import check_problem
 from coterie.study.among import Part
-from coterie.study.consent import Consent, require, require_for_study
-from coterie.study.disclosure import disclosure
-from coterie.study.party import read_new, read_own, read_test
+from coterie.study.consent import Consent, require
+from coterie.study.party import read_new, read_test
 from coterie.study.prediction import Predict, Predictions
 from coterie.study.session import Say, Session
 from coterie.study.study import PartyFile, Study
@@ -51,10 +50,10 @@ def predict_together(
         raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
     model, table = own_part(own), read_new(own, study, data, labelled=False)
     _refuse_others(own, model, table, data)
-    require_for_study(
-        own, study, lambda: disclosure(study, own.party, read_own(own, study)), consent
-    )
-    return Part(own, study, say).take(Predict(model, own.target, name_of_model(own)), table, before)
+    part = Part(own, study, say)
+    asked = Predict(model, own.target, name_of_model(own))
+    require(own, study, asked.name, part.page(asked, table, table), consent)
+    return part.take(asked, table, before)
 
 
 def evaluate_together(
@@ -78,8 +77,9 @@ def evaluate_together(
     model = own_model(own)
     asked = Evaluate(model, study.split, name_of_model(own))
     table = asked.alone(read_test(own, study, data, model))
-    require(own, study, disclosure(study, own.party, read_own(own, study)), consent)
-    return Part(own, study, say).take(asked, table)
+    part = Part(own, study, say)
+    require(own, study, asked.name, part.page(asked, table, table), consent)
+    return part.take(asked, table)
 
 
 def name_of_model(own: PartyFile) -> str:

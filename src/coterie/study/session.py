@@ -20,7 +20,7 @@ import numpy.typing as npt
 from coterie.data import Table
 from coterie.data.summary import TableSummary, check_together
 from coterie.engines.processes import pace_of
-from coterie.errors import InvalidData, ProtocolError
+from coterie.errors import InvalidData, ProtocolError, Refused
 from coterie.networks import Network
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
@@ -43,6 +43,8 @@ T = TypeVar("T")
 Say = Callable[[str], None]
 
 MOST_CLASSES = 10_000
+PLAIN_CLASSES = (-1.0, 0.0, 1.0)
+"""Classes of two whose names say nothing."""
 
 
 @dataclass(frozen=True)
@@ -160,11 +162,48 @@ def summaries(
         raise InvalidData(
             f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes."
         )
-    parts = session.all_gather(mine, CARDS, TableSummary)
+    named = [] if table.y is None else _classes_to_name(session, mine.classes, table.y)
+    parts = session.all_gather(msgspec.structs.replace(mine, classes=named), CARDS, TableSummary)
+    _refuse_unnamed(session, mine.classes, parts)
     return [
         msgspec.structs.replace(part, name=name)
         for part, name in zip(parts, session.study.names, strict=True)
     ]
+
+
+def _classes_to_name(
+    session: Session, classes: Sequence[str | float], labels: npt.NDArray[Any]
+) -> list[str | float]:
+    """The classes that this party may name: those with enough rows, those that the study lists, and
+    those whose names say nothing.
+    """
+    if session.study.labels_shared:
+        return [*classes]
+    known = {*PLAIN_CLASSES, *_listed_classes(session.study)}
+    minimum = session.own.policy.minimum_count
+    return [one for one in classes if one in known or (labels == one).sum() >= minimum]
+
+
+def _listed_classes(study: Study) -> tuple[str | float, ...]:
+    loss = getattr(study.make_problem(), "loss", None)
+    return tuple(getattr(loss, "classes", None) or ())
+
+
+def _refuse_unnamed(
+    session: Session, classes: Sequence[str | float], parts: Sequence[TableSummary]
+) -> None:
+    """Refuse a class that is rare here, and that no party names."""
+    named = {one for part in parts for one in part.classes}
+    named |= {*_listed_classes(session.study)}
+    own = session.own
+    for one in classes:
+        if one not in named:
+            raise Refused(
+                f"class {one!r} has fewer rows here than minimum-count = "
+                f"{own.policy.minimum_count}, and no other party names it. List the classes in "
+                "the study, where its loss has some, or leave these rows out.",
+                f"{own.party} has a class with fewer rows than its minimum-count",
+            )
 
 
 def prepare_table(

@@ -79,7 +79,8 @@ class Anderson(Wrapper[State]):
 
     @discloses(
         "sums of squares and of products of your own changes of State, a few numbers, as part of "
-        "a sum"
+        "a sum",
+        most=lambda case: (1, 1 + 2 * Anderson.memory),
     )
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Protocol[State]:
         parts = self.steps.coordinates(agent, image)

@@ -84,7 +84,10 @@ class Halpern(Wrapper[State]):
     def refreshed(self, agent: Agent, state: State, inner: Any) -> State:
         return replace(self.fresh(agent, inner), alpha=state.alpha)
 
-    @discloses("the sum of squares of your own changes of State, one number, as part of a sum")
+    @discloses(
+        "the sum of squares of your own changes of State, one number, as part of a sum",
+        most=lambda case: (1, 1),
+    )
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Protocol[State]:
         parts = self.steps.coordinates(agent, image)
         start = state.start

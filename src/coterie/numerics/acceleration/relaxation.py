@@ -51,7 +51,8 @@ class Relaxation(Wrapper[State]):
 
     @discloses(
         "the sum of squares of your own changes of State, one number in some rounds, as part of a "
-        "sum"
+        "sum",
+        most=lambda case: (1, 1),
     )
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Protocol[State]:
         parts = self.steps.coordinates(agent, image)
