@@ -125,8 +125,9 @@ class On:
 class Among:
     """Three organisations with a study, a thread each."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, consent=True):
+        """With an answer to every page."""
+        self.folder, self.consent = folder, consent
         self.numbers = itertools.count()
 
     def study(self, kind, problem=None, **more):
@@ -158,7 +159,7 @@ class Among:
     def run(self, folder, work=None):
         """What each party comes to; an error that all have is raised."""
         how = {} if work is None else {"work": work}
-        found = together(folder, names=NAMES, consent=True, **how)
+        found = together(folder, names=NAMES, consent=self.consent, **how)
         errors = [one for one in found if isinstance(one, CoterieError)]
         if errors:
             assert len({str(one) for one in errors}) == 1, errors

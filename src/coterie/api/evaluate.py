@@ -107,7 +107,7 @@ def evaluate(
     "how well the model predicts your rows, and how many of them each class has",
     TOTALS,
     splits=("samples",),
-    spare=lambda case: NUMBERS_OF_A_CURVE * case.outputs,
+    spare=lambda case: NUMBERS_OF_A_CURVE * case.outputs * case.problem.kind.stats.counts_bins,
 )
 @discloses(
     (

@@ -27,7 +27,7 @@ from coterie.run.site import Rules, Site
 from coterie.stats.categories import Category, category_counts
 from coterie.stats.suppression import withheld
 
-NUMBERS_OF_A_TABLE = 10_000
+NUMBERS_OF_A_TABLE = 1_000
 """What a page spares for values that other parties have."""
 _TOO_MANY = (
     "the two columns have more values than the page of a party allows to send. "

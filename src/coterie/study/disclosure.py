@@ -347,6 +347,9 @@ def known_of(
     """What a party knows of the counts of one operation before it meets the others."""
     if operation == "fit":
         return _known_of_fit(study, table, rules)
+    if operation == Verify.name:
+        # The sums of a fit once more, and no rounds: no budget is counted.
+        return _known_of_fit(study, table, Rules(rules.minimum))
     if asked is None:
         return Known(case_of(study, table))
     case = case_of(study, asked.table)
@@ -430,7 +433,7 @@ def numbers_on_page(study: Study, operation: str, known: Known) -> float | None:
     for section in sections(study, operation):
         most = section.most(known)
         if most is None:
-            return None
+            return known.room if math.isfinite(known.room) else None
         total += fits * most if section.every_fit else most
     return min(total, known.room)
 

@@ -103,8 +103,9 @@ def verify_together(
     again = ReadAgain(study.make_problem(), files.model, study.split, has_part=by_columns)
     asked = VerifyOwn(again, files, own, study, say)
     part = Part(own, study, say)
-    require(own, study, asked.name, part.page(asked, table, table), consent)
-    return part.take(asked, asked.alone(table))
+    ready = asked.alone(table)
+    require(own, study, asked.name, part.page(asked, ready, table), consent)
+    return part.take(asked, ready)
 
 
 @dataclass(frozen=True)

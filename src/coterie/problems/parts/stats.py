@@ -24,6 +24,8 @@ class Stats(Generic[Q]):
 
     evaluates: ClassVar[bool] = False
     """Whether there is `measured`."""
+    counts_bins: ClassVar[bool] = True
+    """Whether `measured` counts rows in bins of scores, so that its sums depend on the data."""
     has_errors: ClassVar[bool] = False
     """Whether there are standard errors: then everything below is defined."""
     adjustable: ClassVar[bool] = False

@@ -34,6 +34,7 @@ class SurvivalStats(Stats[Problem[Cox]]):
     """
 
     evaluates = True
+    counts_bins = False
     has_errors = True
     usual_correction = "CR0"
     ratios = "hazard ratio"
