@@ -233,7 +233,7 @@ def test_and_whether_there_is_none(shell, tmp_path):
     file, answer = rows_file(tmp_path, LABELS["regression"]), tmp_path / "answer"
     ridge = [file, "--target", "y", "--penalty", "l2", "--strength", "0.1", "--no-intercept"]
     printed = " ".join(shell("fit", *ridge, "-o", answer)[1].split())
-    assert "Model squared loss, l2 (strength 0.1) penalty without an intercept" in printed
+    assert "Model: squared loss, l2 (strength 0.1) penalty without an intercept" in printed
     assert "without an intercept" in (answer / "report.html").read_text()
     assert json.loads(shell("plan", *ridge, "--json")[1])["intercept"] is False
     result = co.Result.load(answer)

@@ -147,7 +147,7 @@ def test_the_command(shell, tmp_path):
     command = ["plan", file, "--target", "m", "--strength", "0.1", "--agents", "3"]
     code, text, _ = shell(*command)
     assert code == 0
-    assert "1 round " in text
+    assert "Rounds: 1. " in text
     assert "total" in text
     found = json.loads(shell(*command, "--json")[1])
     assert found["rounds"] >= 1

@@ -1,10 +1,10 @@
-"""Compare what a certificate and a model say with the data: names, counts and orders, which no gap
-depends on.
+"""Compare a certificate and a model with the data: names, counts and orders, which no gap depends
+on.
 
-A proof is about numbers. Whoever swaps the names of two classes, columns or users changes what a
-model predicts, and leaves its gap as it is. So everything in either file is compared with the data
-or computed again; `Compared` says what was, and what nobody can see from the data: how the model
-was found.
+A proof is about numbers. Exchanging the names of two classes, columns or users changes the
+predictions of a model, and leaves its gap as it is. So everything in either file is compared with
+the data or computed again. `Compared` lists the comparisons, and the statements that do not follow
+from the data, such as how the model was found.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ HOW = (
     "proved_by",
     "inference",
 )
-"""Settings that say how a model was found: nothing that is proven rests on them."""
+"""Settings that describe how a model was found: no proof rests on them."""
 KNOWN = (
     *HOW,
     "problem",
@@ -57,24 +58,24 @@ KNOWN = (
     "parts",
 )
 NAMELESS = re.compile(r"(data|(agent|party) \d+|.+/\d+)\Z")
-"""Names that were given to data without one."""
+"""Names that Coterie gives to data without a name."""
 NUMBERED = re.compile(r"party \d+\Z")
-"""Those of users, in a list of data."""
+"""Names that Coterie gives to users, in a list of data."""
 FEW = 6
-"""So many names are shown."""
+"""The maximum number of names in a message."""
 AGREEMENT = 1e-9
 """How far a lower bound may be above an objective by rounding, relative to it."""
-TABLE, TINY = 1e-6, 1e-12
-"""How closely a table of standard errors agrees with one that is computed again, relative to each
-number and to the largest one.
-"""
+TABLE = 1e-6
+"""How closely a table of standard errors agrees with a recomputed one, relative to each number."""
+TINY = 1e-12
+"""How closely the same tables agree, relative to the largest number."""
 CLOSE_STEPS = 1e-2
-"""The same for the distance to the best model, in standard errors."""
+"""How closely distances to the best model agree, in standard errors."""
 
 
 @dataclass
 class Compared:
-    """What was compared with the data, what was found wrong, and what cannot be seen from it."""
+    """Notes of a comparison with the data: contradictions, agreements, and unchecked statements."""
 
     objections: list[str] = field(default_factory=list)
     compared: list[str] = field(default_factory=list)
@@ -97,12 +98,13 @@ def compare(
     participants: Sequence[Participant],
     in_pieces: bool,
 ) -> None:
-    """Compare all that a certificate and a model say of the data with names and sizes of the
-    tables; `participants` is who holds them.
+    """Compare a certificate and a model with the names and sizes of the tables.
+
+    `participants` describes the parties that hold the tables.
     """
     settings = certificate.settings
     found.objections += contradictions(certificate, model.problem)
-    _compare_people(found, certificate, participants, settings, in_pieces)
+    _compare_participants(found, certificate, participants, in_pieces)
     compare_classes(found, settings, model, classes)
     compare_columns(found, model, tables, settings["split"])
     if settings["split"] == "users":
@@ -118,14 +120,15 @@ def compare_model(
     points: Sequence[Point],
     answers: Answers,
 ) -> None:
-    """Compare what of a model no proof looks at, and yet is shown, or changes predictions."""
+    """Compare the parts of a model that no proof uses, but that are shown or change predictions."""
     family = model.problem.kind
+    own = _own_numbers(agents, points, answers)
     found.that(
         model.kind == family.name,
         f"the kind of the model, {model.kind}",
         f"a {model.kind} model is of another kind than its problem",
     )
-    found.objections += family.models.unproven(model, agents, _own_numbers(agents, points, answers))
+    found.objections += family.models.unproven(model, agents, own)
     if family.problems.graph_is_data:
         _compare_network(found, certificate.settings, model, len(agents))
 
@@ -141,9 +144,10 @@ def _own_numbers(
 
 
 def contradictions(certificate: Certificate, problem: AnyProblem) -> Iterator[str]:
-    """What the certificate says of the run that cannot be, or that the problem says otherwise."""
+    """Settings of the certificate that are impossible, or contradict the problem of the model."""
     settings = certificate.settings
-    if unknown := sorted(settings.keys() - set(KNOWN)):
+    unknown = sorted(settings.keys() - set(KNOWN))
+    if unknown:
         yield f"the certificate says what this version does not know of a run: {_few(unknown)}"
     if plain(settings["problem"]) != plain(problem.settings()):
         yield "the certificate is about another problem than the model's"
@@ -168,40 +172,54 @@ def contradictions(certificate: Certificate, problem: AnyProblem) -> Iterator[st
 def compare_classes(
     found: Compared, settings: Mapping[str, Any], model: Any, classes: Classes
 ) -> None:
-    """The classes, in the order in which the model has them."""
-    local = None if classes is None else classes.tolist()
-    held = None if model.classes_ is None else model.classes_.tolist()
-    for whose, said in (("model", held), ("certificate", settings["classes"])):
-        if not _alike(said, local):
-            found.objections.append(_says(f"the {whose} has the classes", said, local))
+    """Compare the classes, in the order in which the model has them."""
+    local = _as_list(classes)
+    held = _as_list(model.classes_)
+    for owner, written in (("model", held), ("certificate", settings["classes"])):
+        if not _alike(written, local):
+            found.objections.append(_differ(f"the {owner} has the classes", written, local))
     if local is not None and _alike(held, local):
         found.compared.append(f"the classes {_few(local)}, in this order")
 
 
+def _as_list(classes: Classes) -> list[Any] | None:
+    if classes is None:
+        return None
+    return list(classes.tolist())
+
+
 def compare_columns(found: Compared, model: Any, tables: Sequence[Table], split: str) -> None:
-    """The names of the columns, in the order of the coefficients."""
-    named = [table.columns for table in tables if table.d]
-    known = [list(names) for names in named if names is not None]
-    if model.columns is None or len(known) < len(named):
-        if model.columns is not None:
-            found.unchecked.append("names of columns, because the data has none")
+    """Compare the names of the columns, in the order of the coefficients."""
+    if model.columns is None:
         return
-    names = known[0] if known else []
+    known = []
+    for table in tables:
+        if table.d and table.columns is None:
+            found.unchecked.append("names of columns, because the data has none")
+            return
+        if table.d:
+            known.append(list(table.columns or ()))
     if split == "features":
-        places = np.argsort(np.concatenate(columns_of(tables)))
-        joined = [name for own in known for name in own]
-        names = [joined[k] for k in places.tolist()]
-    same = list(model.columns) == names and (
-        split == "features" or all(own == names for own in known)
-    )
-    objection = _says("the model has the columns", model.columns, names)
-    found.that(
-        same, f"the names of {len(names)} columns, in the order of the coefficients", objection
-    )
+        names = _dealt_names(known, tables)
+        same = list(model.columns) == names
+    else:
+        names = next(iter(known), [])
+        same = list(model.columns) == names and all(own == names for own in known)
+    compared = f"the names of {len(names)} columns, in the order of the coefficients"
+    found.that(same, compared, _differ("the model has the columns", model.columns, names))
+
+
+def _dealt_names(known: Sequence[Sequence[str]], tables: Sequence[Table]) -> list[str]:
+    """The names of all columns in the order of the model, of parties that hold columns."""
+    joined = list(chain.from_iterable(known))
+    if not joined:
+        return []
+    places = np.argsort(np.concatenate(columns_of(tables)))
+    return [joined[k] for k in places.tolist()]
 
 
 def compare_how(found: Compared, certificate: Certificate) -> None:
-    """Say what is not compared, because no data can tell."""
+    """Note the settings that are not compared, because they do not follow from any data."""
     settings = certificate.settings
     method = settings["method"]["name"]
     found.unchecked.append(
@@ -215,12 +233,10 @@ def compare_how(found: Compared, certificate: Certificate) -> None:
 
 
 def compare_run(found: Compared, result: Result, certificate: Certificate) -> None:
-    """Compare what `run.json` says with the certificate; `result` is what was read from it."""
-    wrong = [
-        *_wrong_status(result, certificate),
-        *_wrong_network(result, certificate),
-        *_wrong_history(result),
-    ]
+    """Compare `run.json` with the certificate; `result` was read from the file."""
+    wrong = list(_wrong_status(result, certificate))
+    wrong += _wrong_network(result, certificate)
+    wrong += _wrong_history(result)
     if _has_one_objective(certificate, result) and _crosses(certificate, result):
         wrong.append("has a history that crosses the bounds of the certificate")
     found.objections += [f"run.json {text}" for text in wrong]
@@ -234,8 +250,9 @@ def compare_run(found: Compared, result: Result, certificate: Certificate) -> No
 
 
 def _wrong_status(result: Result, certificate: Certificate) -> Iterator[str]:
-    """How the run cannot have ended with that certificate."""
-    status, proven = result.status, certificate.gap <= certificate.tolerance * certificate.unit
+    """Contradictions between the status of the run and the certificate."""
+    status = result.status
+    proven = certificate.gap <= certificate.tolerance * certificate.unit
     failed = not status.success and result.error is None
     # A run that learns its graph goes on until the graph stays, also when the models are within the
     # tolerance.
@@ -252,7 +269,7 @@ def _wrong_status(result: Result, certificate: Certificate) -> Iterator[str]:
 
 
 def _wrong_network(result: Result, certificate: Certificate) -> Iterator[str]:
-    """Another network, or another method."""
+    """Contradictions between the network or method of the run and the certificate."""
     settings = certificate.settings
     if result.network.agents != len(certificate.participants):
         yield f"has a network of {result.network.agents} agents"
@@ -263,11 +280,9 @@ def _wrong_network(result: Result, certificate: Certificate) -> Iterator[str]:
 
 
 def _wrong_history(result: Result) -> Iterator[str]:
-    """Records that contradict the bill."""
-    rounds, bits = (
-        [record.round for record in result.history],
-        [record.bits for record in result.history],
-    )
+    """Contradictions between the history and the bill of the run."""
+    rounds = [record.round for record in result.history]
+    bits = [record.bits for record in result.history]
     in_order = rounds == sorted(rounds) and bits == sorted(bits)
     if not in_order or max(rounds, default=0) > result.bill.rounds:
         yield "has a history that its bill contradicts"
@@ -289,7 +304,8 @@ def _crosses(certificate: Certificate, result: Result) -> bool:
     proven objective.
     """
     slack = AGREEMENT * (abs(certificate.primal) + certificate.unit)
-    low, high = certificate.dual - slack, certificate.primal + slack
+    low = certificate.dual - slack
+    high = certificate.primal + slack
     return any(record.primal < low or record.dual > high for record in result.history)
 
 
@@ -297,17 +313,8 @@ def compare_inference(found: Compared, written: Inference, computed: Inference) 
     """Compare a stored table of standard errors with the one that was computed again."""
     before = len(found.objections)
     for entry in fields(Inference):
-        name = entry.name
-        if name in ("bill", "distance", "sums"):
-            continue
-        said, local = getattr(written, name), getattr(computed, name)
-        if not _same_entry(said, local):
-            shown = (
-                f": {said!r} is written, and {local!r} is computed"
-                if isinstance(local, str | float | int)
-                else ""
-            )
-            found.objections.append(f"inference.json has other {name} than the data gives{shown}")
+        if entry.name not in ("bill", "distance", "sums"):
+            _compare_entry(found, entry.name, written, computed)
     if not abs(written.distance - computed.distance) <= CLOSE_STEPS:
         found.objections.append("inference.json has another distance than the data gives")
     if len(found.objections) == before:
@@ -316,9 +323,21 @@ def compare_inference(found: Compared, written: Inference, computed: Inference) 
         )
 
 
+def _compare_entry(found: Compared, name: str, written: Inference, computed: Inference) -> None:
+    """Compare one field of a table of standard errors."""
+    stored = getattr(written, name)
+    local = getattr(computed, name)
+    if _same_entry(stored, local):
+        return
+    objection = f"inference.json has other {name} than the data gives"
+    if isinstance(local, str | float | int):
+        objection = f"{objection}: {stored!r} is written, and {local!r} is computed"
+    found.objections.append(objection)
+
+
 @contextmanager
 def refusing_other_errors(found: Compared) -> Iterator[None]:
-    """Note it as an objection if standard errors are refused."""
+    """Turn a refusal to compute standard errors into an objection."""
     try:
         yield
     except (InvalidData, InvalidProblem, UnknownName) as refusal:
@@ -330,95 +349,91 @@ def refusing_other_errors(found: Compared) -> Iterator[None]:
 def compare_table(
     found: Compared, written: Inference, model: Any, tolerance: float, received: Received
 ) -> None:
-    """Compare stored standard errors with those that follow from these sums, whatever was asked to
-    have them.
+    """Compare stored standard errors with those that follow from these sums, for any question that
+    has these standard errors as its answer.
     """
     tried = Compared()
     for asked in questions_of(written):
         tried = Compared()
         with refusing_other_errors(tried):
             computed = summarised(model, tolerance, asked, received)
-            compare_inference(
-                tried, written, computed.with_per_sd() if written.per_sd else computed
-            )
+            if written.per_sd:
+                computed = computed.with_per_sd()
+            compare_inference(tried, written, computed)
         if not tried.objections:
             break
     found.objections += tried.objections
     found.compared += tried.compared
 
 
-def _same_entry(said: Any, local: Any) -> bool:
-    """Whether two entries of a table of standard errors agree, numbers to `TABLE` of the largest
-    beside them.
-    """
+def _same_entry(written: Any, local: Any) -> bool:
+    """Whether two fields of a table of standard errors agree, numbers up to `TABLE` and `TINY`."""
     if isinstance(local, np.ndarray):
-        if not isinstance(said, np.ndarray) or said.shape != local.shape:
+        if not isinstance(written, np.ndarray) or written.shape != local.shape:
             return False
-        return bool(
-            np.allclose(said, local, rtol=TABLE, atol=TINY * float(np.abs(local).max(initial=0.0)))
-        )
+        tiny = TINY * float(np.abs(local).max(initial=0.0))
+        return bool(np.allclose(written, local, rtol=TABLE, atol=tiny))
     if isinstance(local, float):
-        return isinstance(said, float | int) and abs(said - local) <= TABLE * abs(local)
-    return bool(said == local)
+        return isinstance(written, float | int) and abs(written - local) <= TABLE * abs(local)
+    return bool(written == local)
 
 
 def plain(value: Any) -> str:
-    """The value as a certificate's file has it."""
+    """Write a value as the file of a certificate has it."""
     return json.dumps(value, sort_keys=True)
 
 
-def _compare_people(
-    found: Compared,
-    certificate: Certificate,
-    participants: Sequence[Participant],
-    settings: Mapping[str, Any],
-    in_pieces: bool,
+def _compare_participants(
+    found: Compared, certificate: Certificate, participants: Sequence[Participant], in_pieces: bool
 ) -> None:
-    said = certificate.participants
-    if len(said) != len(participants):
+    """Compare the parties of a certificate, and the sizes of their data, with those of the data."""
+    settings = certificate.settings
+    by_columns = settings["split"] == "features"
+    if len(certificate.participants) != len(participants):
         found.objections.append(
-            f"the data is of {len(participants)} parties, but the certificate names {len(said)}"
+            f"the data is of {len(participants)} parties, but the certificate names "
+            f"{len(certificate.participants)}"
         )
         return
-    wrong = [*_other_data(said, participants), *_other_names(said, participants)]
-    if any(
-        written.name != held.name and NAMELESS.match(held.name)
-        for written, held in zip(said, participants, strict=True)
-    ):
+    pairs = list(zip(certificate.participants, participants, strict=True))
+    wrong = list(_other_data(pairs))
+    wrong += _other_names(pairs)
+    if any(written.name != held.name and NAMELESS.match(held.name) for written, held in pairs):
         found.unchecked.append("names of parties, because the data has none")
-    by_columns = settings["split"] == "features"
-    partition = settings["partition"]
-    if partition is not None and in_pieces:
-        sizes = [
-            participant.columns if by_columns else participant.rows for participant in participants
-        ]
-        if [len(part) for part in partition] != sizes:
+    if settings["partition"] is not None and in_pieces:
+        dealt = [len(part) for part in settings["partition"]]
+        if dealt != _sizes(participants, by_columns):
             wrong.append(
                 "the certificate deals out other numbers of rows or columns than the parties have"
             )
     found.objections += wrong
     if not wrong:
-        rows = (
-            participants[0].rows
-            if by_columns
-            else sum(participant.rows for participant in participants)
-        )
+        rows = rows_of(participants, settings["split"])
         found.compared.append(
             f"the data of {len(participants)} parties, {rows} rows, and what the certificate says "
             "of each"
         )
 
 
-def _other_data(said: Sequence[Participant], participants: Sequence[Participant]) -> Iterator[str]:
-    """Other data than the certificate names, or of another size."""
-    changed = [
-        held.name
-        for written, held in zip(said, participants, strict=True)
-        if written.digest != held.digest
-    ]
+def rows_of(participants: Sequence[Participant], split: str) -> int:
+    """The number of different rows that the parties hold together."""
+    if split == "features":
+        return participants[0].rows
+    return sum(participant.rows for participant in participants)
+
+
+def _sizes(participants: Sequence[Participant], by_columns: bool) -> list[int]:
+    if by_columns:
+        return [participant.columns for participant in participants]
+    return [participant.rows for participant in participants]
+
+
+def _other_data(pairs: Sequence[tuple[Participant, Participant]]) -> Iterator[str]:
+    """Differences between the data that a certificate describes and the data that is held."""
+    changed = [held.name for written, held in pairs if written.digest != held.digest]
     if changed:
         yield f"the data is not the data that was certified (it differs at: {', '.join(changed)})"
-    for written, held in zip(said, participants, strict=True):
+    for written, held in pairs:
         if written.rows != held.rows:
             yield f"{held.name} has {held.rows} rows, but the certificate says {written.rows}"
         if written.columns != held.columns:
@@ -428,34 +443,30 @@ def _other_data(said: Sequence[Participant], participants: Sequence[Participant]
             )
 
 
-def _other_names(said: Sequence[Participant], participants: Sequence[Participant]) -> Iterator[str]:
+def _other_names(pairs: Sequence[tuple[Participant, Participant]]) -> Iterator[str]:
     """Parties whose data has another name than the certificate says."""
-    for written, held in zip(said, participants, strict=True):
+    for written, held in pairs:
         if written.name != held.name and not NAMELESS.match(held.name):
             yield f"a party is called {held.name!r}, but the certificate says {written.name!r}"
 
 
 def _compare_users(found: Compared, certificate: Certificate, model: Any, named: list[str]) -> None:
-    """Whether the users of the model are those of the data; a list of data may have no names for
-    them.
-    """
+    """Compare the users of the model with those of the data, which may have no names in a list."""
     users = list(model.users)
     if users != named and all(NUMBERED.match(name) for name in named):
         named = [participant.name for participant in certificate.participants]
         found.unchecked.append("names of users, because the data has none")
-    found.that(
-        users == named, f"the {len(users)} users", _says("the model is of the users", users, named)
-    )
+    objection = _differ("the model is of the users", users, named)
+    found.that(users == named, f"the {len(users)} users", objection)
 
 
 def _compare_network(found: Compared, settings: Mapping[str, Any], model: Any, agents: int) -> None:
-    """Whether the graph of who is alike is what the certificate says it is."""
+    """Compare the graph of similar users with the certificate's."""
     graph = model.problem.kind.models.proven_network(model, settings, agents)
     title = str(settings["network"])
     name = title.removeprefix("<Network ").split(":")[0]
-    same = settings["network_digest"] == graph.digest and title == repr(
-        Network(graph.weights, name=name)
-    )
+    proven = repr(Network(graph.weights, name=name))
+    same = settings["network_digest"] == graph.digest and title == proven
     known = _built_in(name, agents, settings["seed"])
     if known is not None and known != graph.digest:
         same = False
@@ -478,18 +489,21 @@ def _alike(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
     """Whether labels are the same; 1 and 1.0 are."""
     if one is None or other is None:
         return one is None and other is None
-    pairs = list(zip(one, other, strict=False))
-    return len(one) == len(other) and all(
-        a == b and isinstance(a, str) == isinstance(b, str) for a, b in pairs
-    )
+    return len(one) == len(other) and all(map(_same_label, one, other))
 
 
-def _says(what: str, said: Sequence[Any] | None, local: Sequence[Any] | None) -> str:
-    return f"{what} {_few(said)}, but the data has {_few(local)}"
+def _same_label(one: Any, other: Any) -> bool:
+    return bool(one == other) and isinstance(one, str) == isinstance(other, str)
+
+
+def _differ(statement: str, written: Sequence[Any] | None, local: Sequence[Any] | None) -> str:
+    return f"{statement} {_few(written)}, but the data has {_few(local)}"
 
 
 def _few(names: Sequence[Any] | None) -> str:
     if names is None:
         return "none"
     shown = ", ".join(map(str, names[:FEW]))
-    return f"{shown}, … ({len(names)})" if len(names) > FEW else shown
+    if len(names) > FEW:
+        return f"{shown}, … ({len(names)})"
+    return shown

@@ -1,4 +1,4 @@
-"""Two-way tables: how many rows of all parties have each value of one column and each of
+"""Two-way tables: the number of rows of all parties with each value of one column and each of
 another.
 """
 
@@ -13,12 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import chdtrc
 
-from coterie.api.describe import RAW, in_common, raw_columns
+from coterie.api.describe import RAW, about, in_a_list, in_common, raw_columns
 from coterie.api.description import OTHER
 from coterie.data import Table
 from coterie.data.archives import read_bytes, readable, without_nan, write_atomically
 from coterie.data.preparation.prepared import cells_of
-from coterie.data.remote import Rows
 from coterie.data.table import party_error
 from coterie.engines import Engine
 from coterie.errors import InvalidInput
@@ -50,9 +49,9 @@ class Crosstab:
     """Rows of all parties by two columns."""
 
     about: str
-    """What was counted, in words."""
+    """Description of the rows that were counted."""
     by: tuple[str, str]
-    """The column whose values are down, and the one whose values are across."""
+    """The columns whose values name the rows, and the columns, of the table."""
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     """Values; missing ones are `(missing)`, and those that are rare at a party are counted as
@@ -64,9 +63,9 @@ class Crosstab:
     row_totals: tuple[int, ...]
     column_totals: tuple[int, ...]
     minimum: int
-    """The least rows of a party that it tells of."""
+    """The smallest group of a party's rows that the table may show."""
     bill: Bill | None = field(default=None, repr=False, compare=False)
-    """What it cost to ask; not saved."""
+    """Messages that were sent for the table; not saved."""
 
     @property
     def counts(self) -> FloatArray:
@@ -74,13 +73,16 @@ class Crosstab:
         return np.where(self.low == self.high, self.low, np.nan)
 
     def chi_square(self) -> ChiSquare | None:
-        """Whether the columns depend on each other, over the rows that have both; None if a party
-        withholds rows.
+        """Test whether the columns depend on each other, over the rows that have both.
+
+        Returns
+        -------
+        ChiSquare or None
+            None if a party withholds rows, or if a column has fewer than two values.
         """
-        there = np.ix_(
-            *[[name != MISSING for name in names] for names in (self.rows, self.columns)]
-        )
-        counts = self.counts[there]
+        known_rows = [name != MISSING for name in self.rows]
+        known_columns = [name != MISSING for name in self.columns]
+        counts = self.counts[np.ix_(known_rows, known_columns)]
         counts = counts[np.ix_(counts.sum(axis=1) != 0, counts.sum(axis=0) != 0)]
         if np.isnan(counts).any() or min(counts.shape) < 2:
             return None
@@ -90,28 +92,32 @@ class Crosstab:
         return ChiSquare(statistic, degrees, float(chdtrc(degrees, statistic)))
 
     def __str__(self) -> str:
-        lines = [[self.by[0], *self.columns, TOTAL]]
-        for name, low, high, total in zip(
-            self.rows, self.low, self.high, self.row_totals, strict=True
-        ):
-            cells = [_cell(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
-            lines.append([name, *cells, str(total)])
-        lines.append([TOTAL, *map(str, self.column_totals), str(sum(self.row_totals))])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        printed = [self.about]
-        for first, *others in lines:
-            cells = [f"{cell:>{width + 2}}" for cell, width in zip(others, widths[1:], strict=True)]
-            printed.append(f"{first:<{widths[0]}}" + "".join(cells))
+        lines = [self.about, *_aligned(self._cells())]
         if (self.low < self.high).any():
-            printed.append(BETWEEN_NOTE)
-        if (found := self.chi_square()) is not None:
+            lines.append(BETWEEN_NOTE)
+        found = self.chi_square()
+        if found is not None:
             degrees = f"df {found.degrees_of_freedom}, p {found.p_value:.2g}"
-            printed.append(f"Chi-square: {found.statistic:.3g} ({degrees})")
-        return "\n".join(printed)
+            lines.append(f"Chi-square: {found.statistic:.3g} ({degrees})")
+        return "\n".join(lines)
+
+    def _cells(self) -> list[list[str]]:
+        """The table as text: heading, rows, totals."""
+        cells = [[self.by[0], *self.columns, TOTAL]]
+        low = self.low.tolist()
+        high = self.high.tolist()
+        for place, name in enumerate(self.rows):
+            counts = map(_cell, low[place], high[place])
+            cells.append([name, *counts, str(self.row_totals[place])])
+        cells.append([TOTAL, *map(str, self.column_totals), str(sum(self.row_totals))])
+        return cells
 
     def summary(self) -> dict[str, Any]:
-        """Plain values under names that do not change."""
+        """Collect plain values under names that do not change."""
+        chi_square = None
         test = self.chi_square()
+        if test is not None:
+            chi_square = test._asdict()
         return {
             "about": self.about,
             "by": self.by,
@@ -123,17 +129,17 @@ class Crosstab:
             "row_totals": self.row_totals,
             "column_totals": self.column_totals,
             "minimum": self.minimum,
-            "chi_square": None if test is None else test._asdict(),
+            "chi_square": chi_square,
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write it as one JSON file."""
+        """Write the table as one JSON file."""
         content = {"coterie_crosstab": 1, **self.summary()}
         return write_atomically(path, json.dumps(content, allow_nan=False).encode())
 
     @staticmethod
     def load(path: str | Path) -> Crosstab:
-        """Read what `save` wrote."""
+        """Read a table that `save` wrote."""
         text = read_bytes(path)
         with readable(path, "two-way table"):
             content = json.loads(text)
@@ -154,7 +160,21 @@ class Crosstab:
 
 
 def _cell(low: float, high: float) -> str:
-    return f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
+    if low == high:
+        return f"{low:.0f}"
+    return f"{low:.0f} to {high:.0f}"
+
+
+def _aligned(cells: list[list[str]]) -> list[str]:
+    """Align columns of text: the first to the left, the others to the right."""
+    first, *others = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for name, *values in cells:
+        line = f"{name:<{first}}"
+        for value, width in zip(values, others, strict=True):
+            line += f"{value:>{width + 2}}"
+        lines.append(line)
+    return lines
 
 
 def crosstab(
@@ -174,12 +194,12 @@ def crosstab(
         Frames, files, `(X, y)`, Tables, or on a cluster callables and `Rows`. Values may be text,
         numbers or missing.
     rows, columns : str
-        The column whose values are down, and the one whose values are across. `label` are labels
-            without a name.
+        The columns whose values name the rows and the columns of the table. Labels without a name
+        are the column `label`.
     minimum : int, default=1
-        Least number of rows of a party, in a value or a cell that it tells. It counts rows of rarer
-        values as `(other)`. It withholds smaller cells, and as many others as it takes so that no
-        total tells a smaller one.
+        Smallest group of a party's rows that the table may show. A party counts rows of rarer
+        values as `(other)`. It withholds smaller cells, and as many others as necessary, so that
+        no total reveals a smaller cell.
     engine : str or Engine, default="local"
         Where the data is read and counted.
     secure_sums : bool, optional
@@ -209,9 +229,8 @@ def crosstab(
     """
     rules = Rules(whole_number("minimum", minimum))
     meeting = Meeting(network="star", secure_sums=secure_sums, prepare=RAW, rules=rules)
-    data = data if isinstance(data, list | Rows) else [data]
     asked = CrossTabulate(rows, columns)
-    with hosted(asked, data, meeting, engine) as parties:
+    with hosted(asked, in_a_list(data), meeting, engine) as parties:
         return asked.together(parties)
 
 
@@ -241,8 +260,7 @@ class CrossTabulate(Operation[Crosstab]):
                 raise party_error(
                     table.name,
                     f"column {name!r} has {len(values)} different values, and a table at most "
-                    f"{MOST_CATEGORIES}. Put "
-                    "them into classes first.",
+                    f"{MOST_CATEGORIES}. Put them into classes first.",
                 )
         return table
 
@@ -251,10 +269,9 @@ class CrossTabulate(Operation[Crosstab]):
         found = parties.run_protocol(partial(two_way, parties.rules))
         assert found is not None
         low, high = bounds(found)
-        count = sum(card.rows for card in parties.cards)
-        held_by = "1 party" if len(parties.cards) == 1 else f"{len(parties.cards)} parties"
+        rows = sum(card.rows for card in parties.cards)
         return Crosstab(
-            f"{count:,} rows of {held_by}: {self.rows} by {self.columns}",
+            f"{about(rows, len(parties.cards))}: {self.rows} by {self.columns}",
             (self.rows, self.columns),
             _names(found.rows),
             _names(found.columns),
@@ -268,8 +285,9 @@ class CrossTabulate(Operation[Crosstab]):
 
 
 def bounds(found: TwoWay) -> tuple[FloatArray, FloatArray]:
-    """What each count is at least and at most: rows that are withheld are in some cell of their row
-    and column.
+    """Compute the least and the largest value that each count can have.
+
+    Rows that are withheld are in some cell of their row and column.
     """
     rest_of_rows = np.array(_totals(found.rows)) - found.shown.sum(axis=1)
     rest_of_columns = np.array(_totals(found.columns)) - found.shown.sum(axis=0)
@@ -278,9 +296,18 @@ def bounds(found: TwoWay) -> tuple[FloatArray, FloatArray]:
 
 
 def _names(margin: Margin) -> tuple[str, ...]:
-    known = [MISSING if value is None else value for value in margin.values]
-    return (*known, OTHER) if margin.others else tuple(known)
+    names = []
+    for value in margin.values:
+        if value is None:
+            names.append(MISSING)
+        else:
+            names.append(value)
+    if margin.others:
+        names.append(OTHER)
+    return tuple(names)
 
 
 def _totals(margin: Margin) -> tuple[int, ...]:
-    return (*margin.totals, margin.others) if margin.others else margin.totals
+    if margin.others:
+        return (*margin.totals, margin.others)
+    return margin.totals

@@ -1,4 +1,4 @@
-"""What the columns of several parties look like together."""
+"""Describe columns over the rows of several parties: counts, means, quantiles, categories."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from coterie.stats.describing import PROBABILITIES, Wish, described
 
 RAW = Preparation()
 NUMBERS_OF_A_COLUMN = 2_000
-"""What a page spares for values of other parties, for each column."""
+"""The numbers that a page reserves for values of other parties, for each column."""
 _TOO_MANY = (
     "a description takes more numbers than the page of a party allows to send. "
     "Describe fewer columns."
 )
 LABEL = "label"
-"""What labels are called that come without a name."""
+"""The name of labels that come without a name."""
 
 
 def describe(
@@ -54,43 +54,83 @@ def describe(
     engine: str | Engine = Placement.engine,
     secure_sums: bool | None = Settings.secure_sums,
 ) -> Description:
-    """What columns look like over the rows of all parties: counts, means, deviations, quantiles,
-    categories.
+    """Describe columns over the rows of all parties: counts, means, standard deviations, quantiles,
+    categories and correlations.
 
-    data        one party's data or a list: frames, files, `(X, y)`, Tables, or on a cluster
-                callables and `Rows`; missing values and text may be in them
-    target      the column of labels: its values are counted as classes, if there are not too many
-    columns     those to describe (all)
-    leave_out   columns that are not described, such as ids
-    quantiles   probabilities
-    correlation whether to tell correlations of columns of numbers
-    minimum     a column with fewer values, a category with fewer rows, and a bin with fewer rows,
-                of one of the parties together, are not looked into
-    per_party   whether to describe every party, too
+    Parameters
+    ----------
+    data : one party's data or a list
+        Frames, files, `(X, y)`, Tables, or on a cluster callables and `Rows`. Values may be
+        missing, or text.
+    target : str, optional
+        Column with the labels. Its values are counted as classes, if there are not too many.
+    columns : list of str, optional
+        Columns to describe. By default all.
+    leave_out : list of str, default=()
+        Columns that are not described, such as ids.
+    quantiles : list of float, default=(0.05, 0.25, 0.5, 0.75, 0.95)
+        Probabilities of the quantiles.
+    correlation : bool, default=True
+        Whether to compute correlations of columns of numbers.
+    minimum : int, default=1
+        Smallest group of a party's rows that the description may show: rarer categories are
+        pooled, and bins with fewer rows are not divided.
+    per_party : bool, default=False
+        Whether to describe every party, too.
+    engine : str or Engine, default="local"
+        Where the data is read and described.
+    secure_sums : bool, optional
+        Whether parties see sums over all parties only.
+
+    Returns
+    -------
+    Description
+
+    Raises
+    ------
+    InvalidInput
+        If a quantile is not between 0 and 1.
+    InvalidData
+        If parties have different columns, or no party has any rows.
+
+    Examples
+    --------
+    >>> import coterie as co, pandas as pd
+    >>> north = pd.DataFrame({"age": [61.0, 48.0, 55.0]})
+    >>> south = pd.DataFrame({"age": [70.0, 46.0]})
+    >>> found = co.describe([north, south])
+    >>> found.rows, found["age"].mean
+    (5, 56.0)
     """
     for probability in quantiles:
         if not 0 <= as_number(probability) <= 1:
             raise InvalidInput(
                 f"quantiles are probabilities from 0 to 1, e.g. 0.5, not {probability!r}."
             )
+    chosen = None
+    if columns is not None:
+        chosen = tuple(columns)
     wish = Wish(target, tuple(map(float, quantiles)), correlation=correlation)
-    asked = Describe(wish, None if columns is None else tuple(columns), tuple(leave_out))
+    asked = Describe(wish, chosen, tuple(leave_out))
     rules = Rules(whole_number("minimum", minimum), per_party=per_party)
     meeting = Meeting(network="star", secure_sums=secure_sums, prepare=RAW, rules=rules)
-    data = data if isinstance(data, list | Rows) else [data]
-    with hosted(asked, data, meeting, engine) as parties:
+    with hosted(asked, in_a_list(data), meeting, engine) as parties:
         return asked.together(parties)
 
 
-# -- what parties are asked ------------------------------------------------------------------------
+def in_a_list(data: Any) -> Any:
+    """Put the data of one party into a list; lists and `Rows` are of several parties already."""
+    if isinstance(data, list | Rows):
+        return data
+    return [data]
+
+
+# -- queries and protocols -------------------------------------------------------------------------
 
 
 @discloses(
-    (
-        "for each column: how many values you have, their sum and squares, and counts in agreed "
-        "bins, "
-        "as part of sums"
-    ),
+    "for each column: how many values you have, their sum and squares, and counts in agreed bins, "
+    "as part of sums",
     "means, variances and quantiles of your columns",
     TOTALS,
     splits=("samples",),
@@ -110,22 +150,19 @@ def describe(
     splits=("samples",),
 )
 @discloses(
-    (
-        "for groups with fewer of your rows than minimum-count: only that you object to them, as "
-        "part "
-        "of a sum"
-    ),
+    "for groups with fewer of your rows than minimum-count: only that you object to them, as "
+    "part of a sum",
     splits=("samples",),
 )
 def described_together(wish: Wish, rules: Rules, site: Site) -> Protocol[Description]:
-    """What columns look like over all parties' rows."""
+    """Describe the columns over all parties' rows."""
     limits = replace(wish, minimum=rules.minimum, room=rules.room)
     return (yield from limited(described(limits, site), rules.page, InvalidData(_TOO_MANY)))
 
 
 @discloses("if your policy says per-party: the whole description of your own rows")
 def described_alone(wish: Wish, site: Site) -> str | None:
-    """The description of one party, if it tells it."""
+    """Describe the rows of one party, if it allows that."""
     if not site.rules.tells_alone(site.data.n):
         return None
     found = own_description(replace(wish, minimum=site.rules.minimum), site)
@@ -133,9 +170,9 @@ def described_alone(wish: Wish, site: Site) -> str | None:
 
 
 def own_description(wish: Wish, site: Site) -> Description:
-    """The description of this party's rows; nothing is told."""
+    """Describe this party's rows; nothing is sent."""
     found = alone(described(wish, Site(0, 1, site.data)))
-    return replace(found, about=about(found, 1))
+    return replace(found, about=about(found.rows, 1))
 
 
 # -- the operation ---------------------------------------------------------------------------------
@@ -143,8 +180,8 @@ def own_description(wish: Wish, site: Site) -> Description:
 
 @dataclass(frozen=True)
 class Describe(Operation[Description]):
-    """What columns look like over the rows of all parties; split by features or users, those of
-    this party.
+    """Describe columns over the rows of all parties; split by features or users, over those of this
+    party.
     """
 
     name: ClassVar[str] = "describe"
@@ -160,97 +197,104 @@ class Describe(Operation[Description]):
         return raw_columns(table, self.wish.target, self.columns, self.leave_out)
 
     def together(self, parties: Parties) -> Description:
-        by_rows = parties.split == "samples"
-        if by_rows:
+        if parties.split == "samples":
             parties = in_common(parties)
-            found = parties.run_protocol(partial(described_together, self.wish, parties.rules))
-            assert found is not None
-            if not found.rows:
-                raise InvalidData("no party has any rows. Give at least one party data.")
-            found = replace(found, about=about(found, len(parties.cards)), bill=parties.bill)
+            found = self._over_all(parties)
         else:
-            found = next(
-                one for one in parties.look(partial(own_description, self.wish)) if one is not None
-            )
+            own = parties.look(partial(own_description, self.wish))
+            found = next(one for one in own if one is not None)
         return replace(found, parties=self._single_parties(parties))
 
+    def _over_all(self, parties: Parties) -> Description:
+        """Describe the rows of all parties together."""
+        found = parties.run_protocol(partial(described_together, self.wish, parties.rules))
+        assert found is not None
+        if not found.rows:
+            raise InvalidData("no party has any rows. Give at least one party data.")
+        rows = about(found.rows, len(parties.cards))
+        return replace(found, about=rows, bill=parties.bill)
+
     def _single_parties(self, parties: Parties) -> dict[str, Description]:
-        """What single parties tell of their rows."""
-        told = parties.ask(partial(described_alone, self.wish), str | None)
+        """Ask every party to describe its own rows, if it allows that."""
+        answers = parties.ask(partial(described_alone, self.wish), str | None)
+        found = {}
         try:
-            return {
-                name: Description.of(json.loads(one))
-                for name, one in zip(parties.names, told, strict=True)
-                if one
-            }
+            for name, answer in zip(parties.names, answers, strict=True):
+                if answer:
+                    found[name] = Description.of(json.loads(answer))
         except (ValueError, TypeError, KeyError) as error:
             raise ProtocolError(
                 f"a party sent a description that cannot be read ({error})."
             ) from error
+        return found
 
 
-def about(found: Description, parties: int) -> str:
-    """What was described, in words."""
-    return f"{found.rows:,} rows of {'1 party' if parties == 1 else f'{parties} parties'}"
+def about(rows: int, parties: int) -> str:
+    """Write how many rows of how many parties were described."""
+    if parties == 1:
+        return f"{rows:,} rows of 1 party"
+    return f"{rows:,} rows of {parties} parties"
 
 
 def raw_columns(
     table: Table, target: str | None, columns: Sequence[str] | None, leave_out: Sequence[str] = ()
 ) -> Table:
-    """A party's columns as they are, the labels among them."""
-    X = table.X.toarray() if is_sparse(table.X) else np.asarray(table.X)
-    table = replace(table, X=X, columns=column_names(replace(table, X=X)))
+    """Take a party's columns as they are, with the labels as one of them."""
+    if is_sparse(table.X):
+        X = table.X.toarray()
+    else:
+        X = np.asarray(table.X)
+    table = replace(table, X=X)
+    table = replace(table, columns=column_names(table))
     if table.y is not None:
         table = _with_labels(table, target or LABEL)
     chosen = table.take_columns(_chosen(table, target, columns, leave_out))
-    texts = {
-        name: held for name, held in (table.texts or {}).items() if name in (chosen.columns or ())
-    }
+    kept = chosen.columns or ()
+    texts = {name: held for name, held in (table.texts or {}).items() if name in kept}
     return Table(chosen.X, columns=chosen.columns, name=table.name, texts=texts or None)
 
 
 def _chosen(
     table: Table, target: str | None, columns: Sequence[str] | None, leave_out: Sequence[str]
 ) -> npt.NDArray[np.intp]:
-    """The places of the columns that are described."""
+    """Find the places of the columns that are described."""
     names = table.columns or ()
     if not table.d:
         return np.empty(0, np.intp)
-    targets = [] if target is None else [target]
-    wanted = (
-        [*names]
-        if columns is None
-        else [*columns, *(name for name in targets if name not in columns)]
-    )
-    for name in [*wanted, *leave_out, *targets]:
+    wanted = list(names)
+    if columns is not None:
+        wanted = list(columns)
+    required = [*wanted, *leave_out]
+    if target is not None:
+        required.append(target)
+        if target not in wanted:
+            wanted.append(target)
+    for name in required:
         if name not in names:
             raise party_error(table.name, str(UnknownName("column", name, names)))
     return np.array([names.index(name) for name in wanted if name not in leave_out], np.intp)
 
 
 def _with_labels(table: Table, name: str) -> Table:
-    """The labels as one more column."""
+    """Add the labels as one more column."""
     assert table.y is not None
     if table.y.ndim != 1:
         raise party_error(
             table.name, f"the labels have shape {table.y.shape}. Give one label per row."
         )
     values, texts = raw_objects(np.asarray(table.y).astype(object), table.name, f"column {name!r}")
-    known = {**(table.texts or {}), **({} if texts is None else {name: texts})}
+    known = dict(table.texts or {})
+    if texts is not None:
+        known[name] = texts
     X = np.column_stack([table.X, values])
-    return replace(
-        table,
-        X=X,
-        y=None,
-        weights=None,
-        columns=(*(table.columns or ()), name),
-        texts=known or None,
-    )
+    columns = (*(table.columns or ()), name)
+    return replace(table, X=X, y=None, weights=None, columns=columns, texts=known or None)
 
 
 def in_common(parties: Parties) -> Parties:
-    """The parties with the same columns in the same order; where names are not told, they must be
-    so already.
+    """Put the columns of all parties into the same order.
+
+    Where parties do not send names, the columns must be in the same order already.
     """
     first = next((card for card in parties.cards if card.columns), parties.cards[0])
     for card in parties.cards:
@@ -263,13 +307,17 @@ def in_common(parties: Parties) -> Parties:
 
 
 def _refuse_other_columns(first: TableSummary, card: TableSummary) -> None:
-    names, held = first.names or (), card.names or ()
-    for name in [*names, *held]:
-        if name not in held or name not in names:
-            whose, other = (card, first) if name in held else (first, card)
+    _refuse_missing_columns(card, first)
+    _refuse_missing_columns(first, card)
+
+
+def _refuse_missing_columns(card: TableSummary, other: TableSummary) -> None:
+    """Refuse a party that lacks a column of another party."""
+    for name in other.names or ():
+        if name not in (card.names or ()):
             raise party_error(
-                other.name,
-                f"has no column {name!r}, which party {whose.name!r} has. Choose with columns.",
+                card.name,
+                f"has no column {name!r}, which party {other.name!r} has. Choose with columns.",
             )
 
 
@@ -279,5 +327,6 @@ def _in_order(names: tuple[str, ...], site: Site) -> Table:
         return replace(table, X=np.empty((0, len(names))), columns=names)
     if table.columns == names:
         return table
-    order = np.array([(table.columns or ()).index(name) for name in names], int)
+    held = table.columns or ()
+    order = np.array([held.index(name) for name in names], int)
     return replace(table, X=table.X[:, order], columns=names)

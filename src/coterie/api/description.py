@@ -1,4 +1,4 @@
-"""What columns look like: counts, means, quantiles, categories, correlations, as text and as a
+"""A description of columns: counts, means, quantiles, categories, correlations, as text and as a
 file.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data.archives import read_bytes, readable, with_nan, without_nan, write_atomically
+from coterie.data.archives import read_bytes, readable, without_nan, write_atomically
 from coterie.numerics.arrays import FloatArray
 from coterie.run.bill import Bill
 
 MOST_CORRELATIONS = 20
-"""Columns of a matrix that is printed."""
+"""The maximum number of columns of a printed correlation matrix."""
 OTHER = "(other)"
 WIDE = 0.01
 """A quantile whose bounds are further apart than this share of it, or of the standard deviation, is
@@ -62,18 +62,18 @@ class Description:
     rows: int
     columns: tuple[ColumnSummary, ...]
     probabilities: tuple[float, ...]
-    """Of the quantiles."""
+    """The probabilities of the quantiles."""
     target: str | None = None
     """The column of labels; its categories are the classes."""
     correlated: tuple[str, ...] = ()
     correlation: FloatArray | None = None
-    """Pearson's, of each two columns over the rows that have both."""
+    """Pearson's correlation of each two columns, over the rows that have both."""
     notes: tuple[str, ...] = ()
-    """What was left out, and why."""
+    """Numbers that were left out, with the reasons."""
     parties: dict[str, Description] = field(default_factory=dict)
-    """The same for single parties, of those that tell it."""
+    """Descriptions of single parties, of those whose policy allows it."""
     bill: Bill | None = field(default=None, repr=False, compare=False)
-    """What it cost to ask; not saved."""
+    """Messages that were sent for the description; not saved."""
 
     def __getitem__(self, name: str) -> ColumnSummary:
         return next(column for column in self.columns if column.name == name)
@@ -81,60 +81,73 @@ class Description:
     @property
     def labels(self) -> dict[str, int] | None:
         """Rows of each class, where there is a target of classes."""
-        return None if self.target is None else self[self.target].categories
+        if self.target is None:
+            return None
+        return self[self.target].categories
 
     def __str__(self) -> str:
-        wide = max([8, *(len(column.name) for column in self.columns)]) + 2
-        heads = ["count", "missing", "mean", "std", *(f"{100 * p:g}%" for p in self.probabilities)]
         cells = {column.name: _cells(column) for column in self.columns}
-        widths = [12, 12]
-        for k in range(len(heads) - len(widths)):
-            widths.append(max([12, *(len(row[k]) + 2 for row in cells.values() if k < len(row))]))
-        lines = [
-            self.about,
-            " " * wide + "".join(f"{head:>{w}}" for head, w in zip(heads, widths, strict=True)),
-        ]
+        lines = [self.about, *self._table(cells)]
+        if self.labels is not None:
+            lines.append(f"Labels ({self.target}): {_listed(self.labels)}")
+        if self.correlation is not None and 1 < len(self.correlated) <= MOST_CORRELATIONS:
+            lines += self._correlations(self.correlation)
+        if any(BETWEEN in cell for row in cells.values() for cell in row):
+            lines.append(WIDE_NOTE)
+        lines += self.notes
+        for party, own in self.parties.items():
+            described = replace(own, about=f"{party}: {own.about}")
+            lines += ["", str(described)]
+        return "\n".join(lines)
+
+    @property
+    def _width(self) -> int:
+        """The width of the names of columns, in characters."""
+        longest = max((len(column.name) for column in self.columns), default=0)
+        return max(8, longest) + 2
+
+    def _table(self, cells: dict[str, list[str]]) -> list[str]:
+        """Write a line of headings, and a line per column."""
+        heads = ["mean", "std", *(f"{100 * p:g}%" for p in self.probabilities)]
+        widths = _widths(list(cells.values()), len(heads))
+        head = f"{'':<{self._width}}{'count':>12}{'missing':>12}"
+        lines = [head + _right_aligned(heads, widths)]
         for column in self.columns:
-            start = f"{column.name:<{wide}}{column.count:>12}{column.missing:>12}"
+            start = f"{column.name:<{self._width}}{column.count:>12}{column.missing:>12}"
             if column.categories is not None:
                 lines.append(f"{start}  {_listed(column.categories)}")
             elif column.text:
                 lines.append(f"{start}  text with many different values")
             else:
-                numbers = zip(cells[column.name], widths[2:], strict=False)
-                lines.append(start + "".join(f"{cell:>{w}}" for cell, w in numbers))
-        if self.labels is not None:
-            lines.append(f"Labels ({self.target}): {_listed(self.labels)}")
-        if self.correlation is not None and 1 < len(self.correlated) <= MOST_CORRELATIONS:
-            lines += [
-                "Correlation",
-                " " * wide + "".join(f"{name[:11]:>12}" for name in self.correlated),
-            ]
-            for name, row in zip(self.correlated, self.correlation.tolist(), strict=True):
-                lines.append(f"{name:<{wide}}" + "".join(f"{_short(x, 3):>12}" for x in row))
-        if any(BETWEEN in cell for row in cells.values() for cell in row):
-            lines.append(WIDE_NOTE)
-        lines += list(self.notes)
-        for party, own in self.parties.items():
-            lines += ["", str(replace(own, about=f"{party}: {own.about}"))]
-        return "\n".join(lines)
+                lines.append(start + _right_aligned(cells[column.name], widths))
+        return lines
+
+    def _correlations(self, correlation: FloatArray) -> list[str]:
+        """Write the matrix of correlations."""
+        heads = "".join(f"{name[:11]:>12}" for name in self.correlated)
+        lines = ["Correlation", " " * self._width + heads]
+        for name, row in zip(self.correlated, correlation.tolist(), strict=True):
+            numbers = "".join(f"{_short(number, 3):>12}" for number in row)
+            lines.append(f"{name:<{self._width}}{numbers}")
+        return lines
 
     def summary(self) -> dict[str, Any]:
-        """Plain values under names that do not change."""
+        """Collect plain values under names that do not change."""
         plain = asdict(replace(self, bill=None, parties={}))
-        plain["correlation"] = None if self.correlation is None else self.correlation.tolist()
+        if self.correlation is not None:
+            plain["correlation"] = self.correlation.tolist()
         plain["parties"] = {name: own.summary() for name, own in self.parties.items()}
         del plain["bill"]
         return plain
 
     def save(self, path: str | Path) -> Path:
-        """Write it as one JSON file."""
+        """Write the description as one JSON file."""
         content = without_nan({"coterie_description": 1, **self.summary()})
         return write_atomically(path, json.dumps(content, allow_nan=False).encode())
 
     @staticmethod
     def load(path: str | Path) -> Description:
-        """Read what `save` wrote."""
+        """Read a description that `save` wrote."""
         text = read_bytes(path)
         with readable(path, "description"):
             content = json.loads(text)
@@ -144,35 +157,52 @@ class Description:
 
     @staticmethod
     def of(summary: dict[str, Any]) -> Description:
-        """From plain values."""
-        known = {
-            **summary,
-            "parties": {name: Description.of(own) for name, own in summary["parties"].items()},
-        }
-        matrix = summary["correlation"]
-        known["correlation"] = (
-            None if matrix is None else np.array([[_number(x) for x in row] for row in matrix])
-        )
+        """Make a description of plain values."""
+        known = dict(summary)
+        known["parties"] = {name: Description.of(own) for name, own in summary["parties"].items()}
         known["columns"] = tuple(_column(one) for one in summary["columns"])
-        known |= {name: tuple(summary[name]) for name in ("probabilities", "correlated", "notes")}
+        if summary["correlation"] is not None:
+            rows = [[_number(cell) for cell in row] for row in summary["correlation"]]
+            known["correlation"] = np.array(rows)
+        for name in ("probabilities", "correlated", "notes"):
+            known[name] = tuple(summary[name])
         return Description(**known)
 
 
 def _column(plain: dict[str, Any]) -> ColumnSummary:
-    series = {name: tuple(map(_number, plain[name])) for name in ("quantiles", "low", "high")}
-    return ColumnSummary(
-        **{**plain, **with_nan({name: plain[name] for name in ("mean", "std")}), **series}
-    )
+    known = dict(plain)
+    for name in ("mean", "std"):
+        known[name] = _number(plain[name])
+    for name in ("quantiles", "low", "high"):
+        known[name] = tuple(map(_number, plain[name]))
+    return ColumnSummary(**known)
 
 
 def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+    if value is None:
+        return math.nan
+    return float(value)
+
+
+def _widths(rows: list[list[str]], columns: int) -> list[int]:
+    """The width of each column of cells, in characters."""
+    widths = [12] * columns
+    for row in rows:
+        for k, cell in enumerate(row):
+            widths[k] = max(widths[k], len(cell) + 2)
+    return widths
+
+
+def _right_aligned(cells: list[str], widths: list[int]) -> str:
+    pairs = zip(cells, widths, strict=False)
+    return "".join(f"{cell:>{width}}" for cell, width in pairs)
 
 
 def _listed(categories: dict[str, int], most: int = 12) -> str:
     shown = [f"{name} {rows}" for name, rows in list(categories.items())[:most]]
-    more = [f"and {len(categories) - most} more"] if len(categories) > most else []
-    return ", ".join([*shown, *more]) or "–"
+    if len(categories) > most:
+        shown.append(f"and {len(categories) - most} more")
+    return ", ".join(shown) or "–"
 
 
 def is_wide(low: float, high: float, spread: float) -> bool:
@@ -182,7 +212,8 @@ def is_wide(low: float, high: float, spread: float) -> bool:
     if not high > low:
         return False
     near = max(abs(low), abs(high))
-    near = min(near, spread) if spread > 0 else near
+    if spread > 0:
+        near = min(near, spread)
     return not high - low <= WIDE * near
 
 
@@ -190,23 +221,32 @@ BETWEEN = " to "
 
 
 def _cells(column: ColumnSummary) -> list[str]:
-    """Mean, standard deviation and quantiles of a column of numbers, in words."""
+    """Write mean, standard deviation and quantiles of a column of numbers."""
     if column.categories is not None or column.text:
         return []
     cells = [_short(column.mean), _short(column.std)]
     for value, low, high in zip(column.quantiles, column.low, column.high, strict=True):
-        is_known = math.isfinite(value) and not is_wide(low, high, column.std)
-        cells.append(_short(value) if is_known else _interval(low, high))
+        if math.isfinite(value) and not is_wide(low, high, column.std):
+            cells.append(_short(value))
+        else:
+            cells.append(_interval(low, high))
     return cells
 
 
 def _interval(low: float, high: float) -> str:
-    """Between what a quantile is, where it is not known as a number."""
+    """Write the bounds of a quantile that is not known as a number."""
     if math.isnan(low) or math.isnan(high):
         return "–"
-    ends = [_short(end) if math.isfinite(end) else str(end) for end in (low, high)]
-    return BETWEEN.join(ends)
+    return f"{_end(low)}{BETWEEN}{_end(high)}"
+
+
+def _end(end: float) -> str:
+    if math.isinf(end):
+        return str(end)
+    return _short(end)
 
 
 def _short(value: float, digits: int = 5) -> str:
-    return f"{value:.{digits}g}" if math.isfinite(value) else "–"
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.{digits}g}"

@@ -1,4 +1,4 @@
-"""What is installed, and does it work?"""
+"""Find out what is installed, and whether it works."""
 
 from __future__ import annotations
 
@@ -44,53 +44,57 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The state of one part of the installation."""
 
     what: str
     works: bool
     detail: str
     needed: bool = True
     fix: str = ""
-    """The line that installs it, where that is what is missing."""
+    """The command that installs it, if it is not installed."""
 
 
 def diagnose(*, quick: bool = False) -> list[Finding]:
-    """Look at the interpreter, the dependencies, the engines (`quick`: without starting any) and
-    the data folder.
+    """Look at the interpreter, the dependencies, the engines and the data folder.
+
+    Parameters
+    ----------
+    quick : bool, default=False
+        Do not start any engine but the local one.
+
+    Returns
+    -------
+    list of Finding
     """
+    version = f"{platform.python_version()} on {platform.platform()}"
     findings = [
-        Finding(
-            "python",
-            sys.version_info >= (3, 11),
-            f"{platform.python_version()} on {platform.platform()}",
-        ),
+        Finding("python", sys.version_info >= (3, 11), version),
         Finding("cores", True, f"{os.cpu_count()}"),
+        _look_for("coterie", "coterie", own_package(), needed=True),
     ]
-    findings.append(_look_for("coterie", "coterie", own_package(), needed=True))
-    findings += [
-        _look_for(package, package, package, needed=True)
-        for package in PACKAGES
-        if package != "coterie"
-    ]
-    findings += [_try_engine(name, quick and name != "local") for name in ENGINES]
-    findings += [
-        Finding("extension", False, failure, needed=False) for failure in EXTENSIONS.failures
-    ]
+    for package in PACKAGES:
+        if package != "coterie":
+            findings.append(_look_for(package, package, package, needed=True))
+    for name in ENGINES:
+        findings.append(_try_engine(name, quick and name != "local"))
+    for failure in EXTENSIONS.failures:
+        findings.append(Finding("extension", False, failure, needed=False))
     for extra, package in EXTRAS.items():
         findings.append(_look_for(f"extra {extra}", package, own_package(extra), needed=False))
-    folder = os.environ.get("COTERIE_DATA")
-    there = bool(folder) and Path(str(folder)).is_dir()
-    detail = (
-        str(folder)
-        if there
-        else "COTERIE_DATA is not set to a folder; only the papers' datasets need it"
-    )
-    findings.append(Finding("datasets", there, detail, needed=False))
+    findings.append(_data_folder())
     return findings
 
 
+def _data_folder() -> Finding:
+    folder = os.environ.get("COTERIE_DATA")
+    if folder and Path(folder).is_dir():
+        return Finding("datasets", True, folder, needed=False)
+    detail = "COTERIE_DATA is not set to a folder; only the papers' datasets need it"
+    return Finding("datasets", False, detail, needed=False)
+
+
 def lines_to_type(findings: list[Finding]) -> dict[str, str]:
-    """What to type next, and why: what is needed, then what is optional, or a first try."""
+    """List the commands to type next, by their reason: repairs, optional parts, a first fit."""
     lines = {}
     for needed, why in ((True, "To mend it"), (False, "For what is optional")):
         missing = [finding for finding in findings if finding.fix and finding.needed is needed]
@@ -111,37 +115,42 @@ def _look_for(what: str, package: str, to_install: str, needed: bool) -> Finding
 
 
 def _try_engine(name: str, quick: bool) -> Finding:
-    """Fit a tiny problem on it, or only look whether it is there."""
-    if (missing := ENGINES[name].missing()) is not None:
-        return Finding(f"engine {name}", False, missing, needed=False)
+    """Fit a tiny problem on an engine, or only look whether it is installed."""
+    part = f"engine {name}"
+    needed = name == "local"
+    missing = ENGINES[name].missing()
+    if missing is not None:
+        return Finding(part, False, missing, needed=False)
     if quick:
-        return Finding(f"engine {name}", True, "installed, not tried", needed=False)
+        return Finding(part, True, "installed, not tried", needed=False)
     began = time.monotonic()
     try:
-        status = _two_ranks() if name == "mpi" and Mpi().ranks == 1 else _tiny_fit(name)
-    except Exception as error:  # Whatever a cluster may raise: this is where it is found out.
-        first_line = str(error).strip().partition("\n")[0]
-        return Finding(
-            f"engine {name}", False, f"{type(error).__name__}: {first_line}", needed=name == "local"
-        )
-    told = f"a tiny fit ended {status} in {time.monotonic() - began:.1f} s"
-    return Finding(f"engine {name}", status == "optimal", told, needed=name == "local")
+        if name == "mpi" and Mpi().ranks == 1:
+            status = _two_ranks()
+        else:
+            status = _tiny_fit(name)
+    except Exception as error:  # A cluster may raise any error; the finding reports it.
+        first_line, _, _ = str(error).strip().partition("\n")
+        return Finding(part, False, f"{type(error).__name__}: {first_line}", needed)
+    detail = f"a tiny fit ended {status} in {time.monotonic() - began:.1f} s"
+    return Finding(part, status == "optimal", detail, needed)
 
 
 def _tiny_fit(engine: str) -> str:
     X = np.random.default_rng(0).standard_normal((20, 3))
     problem = Problem("squared", "l2", 0.1, intercept=False)
-    return solve(
-        problem, (X, X.sum(axis=1)), agents=2, engine=engine, tol=1e-4, progress=False
-    ).status
+    data = (X, X.sum(axis=1))
+    result = solve(problem, data, agents=2, engine=engine, tol=1e-4, progress=False)
+    return result.status
 
 
 def _two_ranks() -> str:
-    """The same in two ranks of their own: the one that this process is says little of those that
-    mpiexec starts.
+    """Fit the tiny problem on two ranks that mpiexec starts; the rank of this process says little
+    about these.
     """
-    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    launcher = shutil.which("mpiexec", path=beside)
+    folder = Path(sys.executable).parent
+    places = f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"
+    launcher = shutil.which("mpiexec", path=places)
     if launcher is None:
         raise FileNotFoundError(
             f"there is no mpiexec, which starts the ranks: {extra_command('mpi')}"

@@ -25,10 +25,11 @@ class NamedMatrix:
 
     @staticmethod
     def of(pairs: Sequence[tuple[Names, Names]]) -> NamedMatrix:
-        """All names that somebody has entries of."""
+        """Collect the names of all parties' entries."""
         if not sum(len(rows) for rows, _ in pairs):
             raise InvalidData("there are no entries. Give at least one row, column and value.")
-        return NamedMatrix(*(distinct(side) for side in zip(*pairs, strict=True)))
+        rows, columns = zip(*pairs, strict=True)
+        return NamedMatrix(distinct(rows), distinct(columns))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -43,24 +44,22 @@ class NamedMatrix:
         columns: Any = None,
         name: str = "data",
     ) -> Table:
-        """Entries as places and values."""
-        places = [
-            places_of(names, known)
-            for names, known in zip(pairs, (self.rows, self.columns), strict=True)
-        ]
-        for names, found in zip(pairs, places, strict=True):
+        """Make a table of entries: their places in the matrix, and their values."""
+        places = []
+        for names, known in zip(pairs, (self.rows, self.columns), strict=True):
+            found = places_of(names, known)
             if (found < 0).any():
                 new = names[(found < 0).argmax()].item()
                 raise InvalidData(
-                    f"party {name!r}: nobody knows {new!r}. Give the entries that were fitted."
+                    f"party {name!r}: {new!r} is not in the matrix. Give the entries that were "
+                    "fitted."
                 )
-        return Table(np.column_stack(places).astype(float), y, weights, columns=columns, name=name)
+            places.append(found)
+        X = np.column_stack(places).astype(float)
+        return Table(X, y, weights, columns=columns, name=name)
 
     def named(self, result: Result) -> Result:
-        """The result, with a model that is asked by names; the certificate is about that model."""
+        """Give the model of a result these names; the certificate is about that model then."""
         model = replace(result.model, row_ids=self.rows, column_ids=self.columns)
-        return replace(
-            result,
-            model=model,
-            certificate=replace(result.certificate, model_digest=model.digest()),
-        )
+        certificate = replace(result.certificate, model_digest=model.digest())
+        return replace(result, model=model, certificate=certificate)

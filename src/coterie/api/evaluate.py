@@ -1,8 +1,8 @@
-"""How well a model predicts rows held by several parties."""
+"""Evaluate a model on rows held by several parties."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from coterie.api.describe import about as rows_and_parties
 from coterie.api.evaluation import Evaluation
 from coterie.api.result import Result
 from coterie.data import Table, encode_classes, validated
 from coterie.data.places import naming_lines
-from coterie.data.summary import common_shape, in_common_shape
+from coterie.data.summary import TableSummary, common_shape, in_common_shape
 from coterie.data.table import Indices, columns_in_turn, party_error
 from coterie.data.values import is_text, plain
 from coterie.engines import Engine
@@ -34,10 +35,24 @@ from coterie.stats.preparing import Prepare, dealt_columns
 from coterie.stats.scoring import check_problem, measured, raw_scores
 
 ROOM = 2.0**20
-"""How many numbers an agent tells at most."""
+"""The maximum number of numbers that an agent sends."""
 _TOO_MANY = "an evaluation takes more numbers than the page of a party allows to send."
 NUMBERS_OF_A_CURVE = 5_000
-"""What a page spares for scores of other parties, for each class."""
+"""The numbers that a page reserves for scores of other parties, for each class."""
+OF_ONE_PARTY = (
+    "log_loss",
+    "accuracy",
+    "auc",
+    "brier",
+    "r2",
+    "rmse",
+    "mae",
+    "mean_loss",
+    "deviance",
+    "explained_deviance",
+    "concordance",
+)
+"""The scores that are shown of single parties."""
 
 
 def evaluate(
@@ -53,24 +68,57 @@ def evaluate(
     minimum: int = 1,
     same_order: bool = Placement.same_order,
 ) -> Evaluation:
-    """How well a model predicts these rows: what all parties' rows give together, from sums and
-    counts.
+    """Evaluate how well a model predicts rows, from sums and counts over all parties' rows.
 
-    model       a `LinearModel`, a `MulticlassModel` or a `SurvivalModel`, or the `Result` that has
-                it
-    data        in the forms that `solve` takes, with labels
-    offset      as in `solve`, for a model that was fitted with one
-    split       "samples" (each party holds rows) or "features" (columns; the party with the labels
-                learns the scores)
-    agents      how many hold data that is given in one piece (1)
-    engine      where they are
-    secure_sums as in `solve`
-    per_party   whether to say the scores of every party, too
-    minimum     groups of fewer rows than this, of any party that has some, are pooled or left out:
-                the AUC is then known less well, as `auc_bound` says
-    same_order  as in `solve`, for split "features"
+    Parameters
+    ----------
+    model : LinearModel, MulticlassModel, SurvivalModel or Result
+        The model, or the result that has it.
+    data : one party's data or a list
+        Rows with labels, in the forms that `solve` takes.
+    offset : array or list of arrays, optional
+        A number per row that is added to its score, for a model that was fitted with an offset.
+    split : {"samples", "features"}, default="samples"
+        Whether each party holds rows, or columns. With "features", only the party with the labels
+        learns the scores.
+    agents : int or list, optional
+        Number of agents that hold data which is given in one piece, or their rows or columns. By
+        default 1.
+    engine : str or Engine, default="local"
+        Where the data is.
+    secure_sums : bool, optional
+        Whether parties see exact sums over all parties only, as in `solve`.
+    per_party : bool, default=False
+        Whether to return the scores of every party, too.
+    minimum : int, default=1
+        Smallest group of a party's rows that the scores may show. Smaller groups are pooled or left
+        out, and `auc_bound` says how far this moves the AUC.
+    same_order : bool, default=False
+        With split "features": whether all parties list the same rows in the same order.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    InvalidInput
+        If the first argument is no model.
+    InvalidData
+        If the data does not have the columns or the labels of the model.
+
+    Examples
+    --------
+    >>> import coterie as co, numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((60, 2))
+    >>> y = np.where(X[:, 0] > 0, "ill", "healthy")
+    >>> fit = co.solve(co.Problem("logistic", "l2", 0.1), (X[:40], y[:40]), agents=2)
+    >>> scores = co.evaluate(fit, (X[40:], y[40:]))
+    >>> scores.rows, scores.scores["accuracy"]
+    (20, 1.0)
     """
-    model = model.model if isinstance(model, Result) else model
+    if isinstance(model, Result):
+        model = model.model
     if not isinstance(model, Model):
         raise InvalidInput(
             f"the first argument is a model or the Result of a fit, not {type(model).__name__}."
@@ -78,15 +126,16 @@ def evaluate(
     check_problem(model.problem)
     if split not in ("samples", "features"):
         raise UnknownName("split of data to evaluate", split, ("samples", "features"))
-    family, prepared = model.problem.kind, model.preparation
-    data = attach_offset(data, offset, split, prepared)
-    agents = family.data.agents(model.problem, data, agents)
+    data = attach_offset(data, offset, split, model.preparation)
+    network = None
+    if split == "samples":
+        network = "star"
     meeting = Meeting(
         split=split,
-        agents=agents,
-        network="star" if split == "samples" else None,
+        agents=model.problem.kind.data.agents(model.problem, data, agents),
+        network=network,
         secure_sums=secure_sums,
-        prepare=prepared,
+        prepare=model.preparation,
         same_order=same_order,
         rules=Rules(whole_number("minimum", minimum), ROOM, per_party),
     )
@@ -97,28 +146,24 @@ def evaluate(
     return found
 
 
-# -- what parties are asked ------------------------------------------------------------------------
+# -- queries and protocols -------------------------------------------------------------------------
 
 
 @discloses(
     "the losses and errors of your rows, and how many of your rows are in each class, bin of "
-    "probability and bin of "
-    "scores, as part of sums",
+    "probability and bin of scores, as part of sums",
     "how well the model predicts your rows, and how many of them each class has",
     TOTALS,
     splits=("samples",),
     spare=lambda case: NUMBERS_OF_A_CURVE * case.outputs * case.problem.kind.stats.counts_bins,
 )
 @discloses(
-    (
-        "for groups with fewer of your rows than minimum-count: only that you object to them, as "
-        "part "
-        "of a sum"
-    ),
+    "for groups with fewer of your rows than minimum-count: only that you object to them, as "
+    "part of a sum",
     splits=("samples",),
 )
 def scored(model: Any, rules: Rules, site: Site) -> Protocol[Evaluation]:
-    """The scores over all parties' rows."""
+    """Compute the scores over all parties' rows."""
     scores = raw_scores(model, site.data) + model.intercept_
     sums = measured(model, site.data, scores, minimum=rules.minimum, room=rules.room)
     return (yield from limited(sums, rules.page, InvalidData(_TOO_MANY)))
@@ -128,7 +173,7 @@ def scored(model: Any, rules: Rules, site: Site) -> Protocol[Evaluation]:
     "if your policy says per-party: how well the model predicts your own rows", splits=("samples",)
 )
 def scored_alone(model: Any, site: Site) -> dict[str, float] | None:
-    """The scores of one party, if it tells them."""
+    """Compute the scores of one party, if it allows that."""
     if not site.rules.tells_alone(site.data.n):
         return None
     scores = raw_scores(model, site.data) + model.intercept_
@@ -137,8 +182,10 @@ def scored_alone(model: Any, site: Site) -> dict[str, float] | None:
 
 @discloses("a digest of the ids of your rows, if you have ids", splits=("features",))
 def order_of_rows(site: Site) -> str | None:
-    """What two parties with the same rows in the same order have in common."""
-    return None if site.data.ids is None or not site.data.d else digest(site.data.ids)
+    """Compute a digest that two parties with the same rows in the same order have in common."""
+    if site.data.ids is None or not site.data.d:
+        return None
+    return digest(site.data.ids)
 
 
 @discloses("which run your part of the model is from", splits=("features",))
@@ -154,11 +201,14 @@ def run_of_part(model: Any, site: Site) -> str:
     most=a_score_per_row,
 )
 def scored_at_the_labels(model: Any, holder: int, site: Site) -> Protocol[Evaluation | None]:
-    """The scores where parties have columns, at the one that has the labels; `model` is the party's
-    part of it.
+    """Compute the scores at the party with the labels, where parties hold columns.
+
+    `model` is this party's part of the model.
     """
     total = yield Sum(raw_scores(model, site.data) + model.intercept_, to=holder)
-    return None if total is None else alone(measured(model, site.data, total))
+    if total is None:
+        return None
+    return alone(measured(model, site.data, total))
 
 
 @discloses(
@@ -168,10 +218,15 @@ def scored_at_the_labels(model: Any, holder: int, site: Site) -> Protocol[Evalua
     most=a_score_per_row,
 )
 def scored_by_columns(model: Any, holder: int, site: Site) -> Protocol[Evaluation | None]:
-    """The same with the whole model, where `Table.cols` says which columns of it this party has."""
+    """Compute the scores at the party with the labels, with the whole model at every party.
+
+    `Table.cols` says which columns of the model this party has.
+    """
     own = replace(model, coef_=model.coef_[..., site.data.cols])
     total = yield Sum(raw_scores(own, site.data), to=holder)
-    return None if total is None else alone(measured(model, site.data, total + model.intercept_))
+    if total is None:
+        return None
+    return alone(measured(model, site.data, total + model.intercept_))
 
 
 # -- the operation ---------------------------------------------------------------------------------
@@ -179,8 +234,9 @@ def scored_by_columns(model: Any, holder: int, site: Site) -> Protocol[Evaluatio
 
 @dataclass(frozen=True)
 class Evaluate(Operation[Evaluation | None]):
-    """How well a model, or a party's part of one, predicts rows; split by features, None but where
-    the labels are.
+    """Evaluate a model, or a party's part of one, on rows.
+
+    Split by features, only the party with the labels has a result; the others have None.
     """
 
     name: ClassVar[str] = "evaluate"
@@ -207,7 +263,7 @@ class Evaluate(Operation[Evaluation | None]):
 
     @property
     def prepares_together(self) -> bool:
-        """Whether columns can only be prepared where it is known who has which."""
+        """Whether columns can only be prepared once parties know which columns each of them has."""
         return self.split == "features" and not self.has_part and self.model.preparation is not None
 
     def alone(self, table: Table) -> Table:
@@ -218,92 +274,89 @@ class Evaluate(Operation[Evaluation | None]):
         return self._checked(table)
 
     def _checked(self, table: Table) -> Table:
-        """A prepared table with the columns of the model, and labels as it has them."""
+        """Check a prepared table, and give it the columns and the labels of the model."""
         problem = self.model.problem
-        table = on_the_host([table])[0]
+        [table] = on_the_host([table])
         if self.split == "samples":
             table = _with_columns(table, self.model)
         elif self.has_part:
             _refuse_other_width(table, self.model)
+        classification = problem.kind.data.classification(problem)
         with naming_lines(table):
-            table = validated(table, classification=problem.kind.data.classification(problem))
+            table = validated(table, classification=classification)
             if table.n and (self.split == "samples" or table.y is not None):
                 check_offset(problem, table.offset is not None)
             return with_labels(table, self.model)
 
     def together(self, parties: Parties) -> Evaluation | None:
         parties.check()
-        parties = parties.map(partial(_shaped, common_shape(parties.cards), parties.split))
+        shape = common_shape(parties.cards)
+        parties = parties.map(partial(_shaped, shape, parties.split))
         if parties.split == "features":
             found = self._by_columns(parties)
-            return None if found is None else self._of_model(found, parties)
+        else:
+            found = self._by_rows(parties)
+        if found is None:
+            return None
+        return self._of_model(found, parties)
+
+    def _by_rows(self, parties: Parties) -> Evaluation:
         differ = "the parties hold different models. Fit the study again, with `coterie agent`."
         parties.agree(self.model.digest(), differ)
         found = parties.run_protocol(partial(scored, self.model, parties.rules))
         assert found is not None
-        told = parties.ask(partial(scored_alone, self.model), dict[str, float] | None)
-        own = {name: one for name, one in zip(parties.names, told, strict=True) if one is not None}
-        return self._of_model(replace(found, parties=own), parties)
+        answers = parties.ask(partial(scored_alone, self.model), dict[str, float] | None)
+        by_name = zip(parties.names, answers, strict=True)
+        own = {name: scores for name, scores in by_name if scores is not None}
+        return replace(found, parties=own)
 
     def _by_columns(self, parties: Parties) -> Evaluation | None:
         if self.has_part:
-            refuse_other_runs(
-                parties.names, parties.ask(partial(run_of_part, self.model), str), self.model_file
-            )
+            runs = parties.ask(partial(run_of_part, self.model), str)
+            refuse_other_runs(parties.names, runs, self.model_file)
         _refuse_other_orders(parties)
         holder = next(index for index, card in enumerate(parties.cards) if card.outputs is not None)
         if self.has_part:
             return parties.run_protocol(partial(scored_at_the_labels, self.model, holder))
         if self.prepares_together:
-            parties = Prepare(self.model.preparation, self.split).together(parties).parties
-            parties = parties.map(partial(_prepared_and_checked, self))
-        parties = parties.map(partial(_placed, _places(parties, self.model)))
+            prepared = Prepare(self.model.preparation, self.split).together(parties)
+            parties = prepared.parties.map(partial(_prepared_and_checked, self))
+        places = _places(parties, self.model)
+        parties = parties.map(partial(_placed, places))
         return parties.run_protocol(partial(scored_by_columns, self.model, holder))
 
     def _of_model(self, found: Evaluation, parties: Parties) -> Evaluation:
-        """The scores, saying which model they are of, and how many rows."""
-        count = len(parties.cards)
-        where = "1 party" if count == 1 else f"{count} parties"
-        weighted = "" if found.weight == found.rows else f" (weights add up to {found.weight:.6g})"
+        """Add to the scores which model they are of, and how many rows."""
         problem = self.model.problem
         intercept = said_of_intercept(problem.intercept)
-        about = f"{problem.loss.name} model {intercept} on {found.rows:,} rows of {where}{weighted}"
+        rows = rows_and_parties(found.rows, len(parties.cards))
+        about = f"{problem.loss.name} model {intercept} on {rows}"
+        if found.weight != found.rows:
+            about = f"{about} (weights add up to {found.weight:.6g})"
         return replace(found, about=about, model=self.model.digest(), bill=parties.bill)
 
 
 def headline_scores(found: Evaluation) -> dict[str, float]:
-    """What is said of one party."""
-    kept = [
-        "log_loss",
-        "accuracy",
-        "auc",
-        "brier",
-        "r2",
-        "rmse",
-        "mae",
-        "mean_loss",
-        "deviance",
-        "explained_deviance",
-    ]
-    kept.append("concordance")
-    return {
-        "rows": float(found.rows),
-        **{name: found.scores[name] for name in kept if name in found.scores},
-    }
+    """Select the scores that are shown of one party."""
+    scores = {"rows": float(found.rows)}
+    for name in OF_ONE_PARTY:
+        if name in found.scores:
+            scores[name] = found.scores[name]
+    return scores
 
 
 # -- tables that fit the model ---------------------------------------------------------------------
 
 
 def with_labels(table: Table, model: Any) -> Table:
-    """A checked table with labels as the model has them."""
+    """Encode the labels of a checked table as the model does."""
     family = model.problem.kind
     family.data.check_labels(table, model.problem)
     if model.classes_ is None:
         known: Table = family.data.encode(table, model.problem, None)
         return known
     _refuse_other_labels(table, model.classes_)
-    encoded = encode_classes([table], model.classes_)[0][0]
+    [encoded], _ = encode_classes([table], model.classes_)
     if encoded.y is None:
         return encoded
     codes = family.data.codes(model.classes_)
@@ -319,47 +372,49 @@ def _prepared_and_checked(asked: Evaluate, site: Site) -> Table:
 
 
 def _placed(places: Sequence[Indices], site: Site) -> Table:
-    """The table with the places of its columns in the model."""
+    """Note in the table the places of its columns in the model."""
     return replace(site.data, cols=places[site.index])
 
 
 def _places(parties: Parties, model: Any) -> list[Indices]:
-    """Split by features: which columns of the model each party has, by their names where all have
-    names.
-    """
-    width, names = sum(card.columns for card in parties.cards), model.columns
-    if width != model.coef_.shape[-1]:
+    """Find which columns of the model each party has, by their names where all have names."""
+    counts = [card.columns for card in parties.cards]
+    expected = model.coef_.shape[-1]
+    if sum(counts) != expected:
         raise InvalidData(
-            f"the model has {model.coef_.shape[-1]} columns, but the parties have {width} "
-            "together. Give those of the "
-            "fit."
+            f"the model has {expected} columns, but the parties have {sum(counts)} together. Give "
+            "those of the fit."
         )
-    if names is None or any(card.names is None for card in parties.cards):
-        return columns_in_turn(
-            [card.columns for card in parties.cards], parties.look(dealt_columns)
-        )
-    places = {name: place for place, name in enumerate(names)}
-    for card in parties.cards:
-        if absent := [name for name in card.names or () if name not in places]:
+    if model.columns is None or any(card.names is None for card in parties.cards):
+        return columns_in_turn(counts, parties.look(dealt_columns))
+    known = {name: place for place, name in enumerate(model.columns)}
+    return [_places_of(card, known) for card in parties.cards]
+
+
+def _places_of(card: TableSummary, known: Mapping[str, int]) -> Indices:
+    """Find the places of one party's columns in the model."""
+    places = []
+    for name in card.names or ():
+        if name not in known:
             raise party_error(
-                card.name, f"the model has no column {absent[0]!r}. Give the columns of the fit."
+                card.name, f"the model has no column {name!r}. Give the columns of the fit."
             )
-    return [
-        np.array([places[name] for name in card.names or ()], np.intp) for card in parties.cards
-    ]
+        places.append(known[name])
+    return np.array(places, np.intp)
 
 
 def _refuse_other_orders(parties: Parties) -> None:
-    """Ids, where there are some, name the same row everywhere."""
-    told = list(zip(parties.names, parties.ask(order_of_rows, str | None), strict=True))
-    known = [(name, order) for name, order in told if order is not None]
+    """Refuse parties whose rows have other ids, or the same ids in another order."""
+    answers = parties.ask(order_of_rows, str | None)
+    by_name = zip(parties.names, answers, strict=True)
+    known = [(name, order) for name, order in by_name if order is not None]
     for name, order in known:
-        if order != known[0][1]:
+        first, expected = known[0]
+        if order != expected:
             raise party_error(
                 name,
-                f"the ids of its rows are not those of party {known[0][0]!r} in the same order. "
-                "Match the rows with "
-                "coterie.data.align(tables).",
+                f"the ids of its rows are not those of party {first!r} in the same order. Match "
+                "the rows with coterie.data.align(tables).",
             )
 
 
@@ -367,32 +422,40 @@ def refuse_other_runs(names: Sequence[str], runs: list[str], file: str) -> None:
     """Refuse parts of different runs, which do not add up to a model; the error names the parties
     that hold them.
     """
-    if unknown := [name for name, run in zip(names, runs, strict=True) if not run]:
+    by_name = list(zip(names, runs, strict=True))
+    unknown = [name for name, run in by_name if not run]
+    if unknown:
         raise InvalidInput(
             f"the part of the model at {' and '.join(unknown)} ({file} there) is of a run that "
-            "did not end at all "
-            "parties. Fit the study again, with `coterie agent` at every party."
+            "did not end at all parties. Fit the study again, with `coterie agent` at every party."
         )
     usual = max(runs, key=runs.count)
-    if others := [name for name, run in zip(names, runs, strict=True) if run != usual]:
+    others = [name for name, run in by_name if run != usual]
+    if others:
+        first = names[runs.index(usual)]
         raise InvalidInput(
             f"the part of the model at {' and '.join(others)} ({file} there) is of another run "
-            "than that of "
-            f"{names[runs.index(usual)]}. Put back the part of that run, or fit the study again, "
-            "with `coterie agent` "
-            "at every party."
+            f"than that of {first}. Put back the part of that run, or fit the study again, with "
+            "`coterie agent` at every party."
         )
 
 
 def _refuse_other_labels(table: Table, classes: npt.NDArray[Any]) -> None:
     if table.y is None or not len(table.y):
         return
-    if is_text(plain(table.y, table.name, "label")) != is_text(classes):
-        kinds = ("text", "numbers") if is_text(classes) else ("numbers", "text")
+    labels = _text_or_numbers(plain(table.y, table.name, "label"))
+    expected = _text_or_numbers(classes)
+    if labels != expected:
         raise party_error(
             table.name,
-            f"the classes of the model are {kinds[0]}, but the labels here are {kinds[1]}.",
+            f"the classes of the model are {expected}, but the labels here are {labels}.",
         )
+
+
+def _text_or_numbers(values: npt.NDArray[Any]) -> str:
+    if is_text(values):
+        return "text"
+    return "numbers"
 
 
 def _refuse_other_width(table: Table, model: Any) -> None:
@@ -400,22 +463,16 @@ def _refuse_other_width(table: Table, model: Any) -> None:
     if table.d != width:
         raise party_error(
             table.name,
-            (
-                f"the model has {width} columns, but the data has {table.d}. Give the columns of "
-                "the "
-                "fit."
-            ),
+            f"the model has {width} columns, but the data has {table.d}. Give the columns of the "
+            "fit.",
         )
 
 
 def _with_columns(table: Table, model: Any) -> Table:
-    """The table with the columns of the model, found by their names where both have names."""
+    """Give a table the columns of the model, found by their names where both have names."""
     width = model.coef_.shape[-1]
     if model.columns is not None and table.columns is not None and table.columns != model.columns:
-        places = {name: place for place, name in enumerate(table.columns)}
-        if absent := [name for name in model.columns if name not in places]:
-            raise party_error(table.name, f"{UnknownName('column', absent[0], table.columns)}")
-        return table.take_columns(np.array([places[name] for name in model.columns]))
+        return _by_name(table, model.columns)
     if table.open_ended and table.d < width and is_sparse(table.X):
         X = table.X.copy()
         X.resize(table.n, width)
@@ -423,3 +480,15 @@ def _with_columns(table: Table, model: Any) -> Table:
     if table.n or table.d:
         _refuse_other_width(table, model)
     return table
+
+
+def _by_name(table: Table, wanted: Sequence[str]) -> Table:
+    """Take the columns with these names out of a table."""
+    names = table.columns or ()
+    known = {name: place for place, name in enumerate(names)}
+    places = []
+    for name in wanted:
+        if name not in known:
+            raise party_error(table.name, str(UnknownName("column", name, names)))
+        places.append(known[name])
+    return table.take_columns(np.array(places))

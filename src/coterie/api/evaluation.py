@@ -1,6 +1,4 @@
-"""How well a model predicts rows that it was not fitted to: scores, calibration, confusion, as text
-and as a file.
-"""
+"""How a model predicts other rows: scores, calibration, confusion, as text and as a file."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from coterie.run.bill import Bill
 
 WORDS = {
     "deviance": "deviance",
-    "null_deviance": "deviance of the best constant",
+    "null_deviance": "null deviance",
     "explained_deviance": "explained deviance",
     "r2": "R²",
     "rmse": "root mean squared error",
@@ -41,7 +39,7 @@ WORDS = {
     "concordance": "concordance",
     "events": "events",
 }
-"""What the scores are called."""
+"""The printed names of the scores."""
 HEADLINE = (
     "auc",
     "accuracy",
@@ -52,12 +50,12 @@ HEADLINE = (
     "brier",
     "log_loss",
 )
-"""Of these, the first ones that there are, for a line."""
+"""Scores for a headline, the most important first."""
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Rows whose predictions lie between two numbers: what was predicted, and what came true."""
+    """Rows whose predictions lie between two numbers, with their mean prediction and mean label."""
 
     low: float
     high: float
@@ -70,13 +68,16 @@ class Bin:
 
     @property
     def span(self) -> str:
-        """Its two ends, as text."""
-        ends = [f"{end:.4g}" for end in (self.low, self.high) if math.isfinite(end)]
-        return (
-            " to ".join(ends)
-            if len(ends) != 1
-            else f"{'below' if math.isfinite(self.high) else 'from'} {ends[0]}"
-        )
+        """The two ends of the bin, as text."""
+        has_low = math.isfinite(self.low)
+        has_high = math.isfinite(self.high)
+        if has_low and has_high:
+            return f"{self.low:.4g} to {self.high:.4g}"
+        if has_low:
+            return f"from {self.low:.4g}"
+        if has_high:
+            return f"below {self.high:.4g}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,10 @@ class Evaluation:
     """Scores of a model on rows of one party or of several; NaN where a score is not defined."""
 
     about: str
-    """What was evaluated, in words."""
+    """Description of the model and the rows."""
     rows: int
     weight: float
-    """Σs: the rows, or the sum of their weights."""
+    """The number of rows, or the sum of their weights."""
     scores: dict[str, float]
     auc_bound: float = 0.0
     """The AUC of the pooled rows is within this of the one here."""
@@ -100,100 +101,109 @@ class Evaluation:
     roc: dict[str, FloatArray] = field(default_factory=dict, repr=False)
     """False and true positive rates by class; of two classes, of the second one."""
     parties: dict[str, dict[str, float]] = field(default_factory=dict)
-    """The scores of single parties on their rows, of those that tell them."""
+    """The scores of single parties on their rows, of those whose policy allows it."""
     model: str = ""
-    """The digest of the model, so that scores of another one are not taken for those of this one.
-    """
+    """The digest of the model, by which scores of another model are recognised."""
     notes: tuple[str, ...] = ()
-    """What was left out, and why."""
+    """Scores that were left out, with the reasons."""
     held_out: dict[str, Any] | None = None
-    """Which rows these are, so that `coterie verify` finds them: `share` and `seed` of the rows of
-    the fit that were held out, or `files`; None if nobody says.
+    """How `coterie verify` finds the rows: `share` and `seed` of the rows of the fit that were held
+    out, or `files`. None if the rows are not known.
     """
     bill: Bill | None = field(default=None, repr=False, compare=False)
-    """What it cost to ask; not saved."""
+    """Messages that were sent for the scores; not saved."""
 
     def headline(self) -> str:
-        """Two or three scores in a line."""
+        """Write two or three scores in a line."""
         known = [name for name in HEADLINE if math.isfinite(self.scores.get(name, math.nan))]
         return ", ".join(f"{WORDS[name]} {self.scores[name]:.4g}" for name in known[:3])
 
     def table(self) -> list[tuple[str, str]]:
-        """The scores with their names, as text."""
-        return [
-            (WORDS.get(name, name), self._written(name, value))
-            for name, value in self.scores.items()
-        ]
+        """List the scores with their printed names, as text."""
+        rows = []
+        for name, value in self.scores.items():
+            rows.append((WORDS.get(name, name), self._written(name, value)))
+        return rows
 
     def _written(self, name: str, value: float) -> str:
         if not math.isfinite(value):
             return "–"
-        exact = f" ± {self.auc_bound:.1g}" if name == "auc" and self.auc_bound else ""
-        return f"{value:.6g}{exact}"
+        if name == "auc" and self.auc_bound:
+            return f"{value:.6g} ± {self.auc_bound:.1g}"
+        return f"{value:.6g}"
 
     def __str__(self) -> str:
         lines = [self.about]
-        lines += [f"  {name:<32}{value:>14}" for name, value in self.table()]
+        for name, value in self.table():
+            lines.append(f"  {name:<32}{value:>14}")
         if self.confusion is not None and self.classes is not None:
-            lines += [
-                "Confusion (true class down, predicted class across)",
-                *_grid(self.classes, self.confusion),
-            ]
+            lines.append("Confusion (true class down, predicted class across)")
+            lines += _grid(self.classes, self.confusion)
         if self.calibration:
-            lines += [
-                "Calibration",
-                f"  {'prediction':<20}{'rows':>10}{'predicted':>12}{'observed':>12}",
-            ]
-            for one in self.calibration:
-                predicted, observed = _short(one.predicted), _short(one.observed)
-                lines.append(f"  {one.span:<20}{one.weight:>10.6g}{predicted:>12}{observed:>12}")
+            lines.append("Calibration")
+            lines.append(f"  {'prediction':<20}{'rows':>10}{'predicted':>12}{'observed':>12}")
+        for one in self.calibration:
+            predicted = _short(one.predicted)
+            observed = _short(one.observed)
+            lines.append(f"  {one.span:<20}{one.weight:>10.6g}{predicted:>12}{observed:>12}")
         for party, scores in self.parties.items():
-            told = [
-                f"{WORDS.get(name, name)} {_short(value)}"
-                for name, value in scores.items()
-                if name != "rows"
-            ]
-            lines.append(f"{party}: {scores['rows']:g} rows, {', '.join(told)}")
+            lines.append(_line(party, scores))
         lines += self.notes
         return "\n".join(lines)
 
     def summary(self) -> dict[str, Any]:
-        """Plain values under names that do not change, without the curves."""
+        """Collect plain values under names that do not change, without the curves."""
         plain = asdict(replace(self, bill=None, roc={}))
-        plain["confusion"] = None if self.confusion is None else self.confusion.tolist()
-        unsaid = {"bill", "roc"} if self.held_out is not None else {"bill", "roc", "held_out"}
-        return {name: value for name, value in plain.items() if name not in unsaid}
+        if self.confusion is not None:
+            plain["confusion"] = self.confusion.tolist()
+        del plain["bill"], plain["roc"]
+        if self.held_out is None:
+            del plain["held_out"]
+        return plain
 
     def save(self, path: str | Path) -> Path:
-        """Write it as one JSON file."""
+        """Write the evaluation as one JSON file."""
         curves = {name: points.tolist() for name, points in self.roc.items()}
         content = {"coterie_evaluation": 1, **self.summary(), "roc": curves}
         return write_atomically(path, json.dumps(without_nan(content), allow_nan=False).encode())
 
     @staticmethod
     def load(path: str | Path) -> Evaluation:
-        """Read what `save` wrote."""
+        """Read an evaluation that `save` wrote."""
         text = read_bytes(path)
         with readable(path, "evaluation"):
             content = json.loads(text)
             if content.pop("coterie_evaluation") != 1:
                 raise ValueError("a newer version wrote it")
-            classes, confusion = content["classes"], content["confusion"]
-            return Evaluation(
-                **{
-                    **content,
-                    "scores": with_nan(content["scores"]),
-                    "classes": None if classes is None else tuple(classes),
-                    "confusion": None if confusion is None else np.array(confusion, float),
-                    "calibration": tuple(Bin(**with_nan(one)) for one in content["calibration"]),
-                    "roc": {
-                        name: np.array(rows, float).reshape(-1, 2)
-                        for name, rows in content["roc"].items()
-                    },
-                    "parties": {name: with_nan(one) for name, one in content["parties"].items()},
-                    "notes": tuple(content.get("notes", ())),
-                }
-            )
+            return _evaluation(content)
+
+
+def _evaluation(content: dict[str, Any]) -> Evaluation:
+    """Make an evaluation of the values in its file."""
+    known = dict(content)
+    known["scores"] = with_nan(content["scores"])
+    if content["classes"] is not None:
+        known["classes"] = tuple(content["classes"])
+    if content["confusion"] is not None:
+        known["confusion"] = np.array(content["confusion"], float)
+    known["calibration"] = tuple(Bin(**with_nan(one)) for one in content["calibration"])
+    known["roc"] = {name: _curve(points) for name, points in content["roc"].items()}
+    known["parties"] = {name: with_nan(one) for name, one in content["parties"].items()}
+    known["notes"] = tuple(content.get("notes", ()))
+    return Evaluation(**known)
+
+
+def _curve(points: list[list[float]]) -> FloatArray:
+    return np.array(points, float).reshape(-1, 2)
+
+
+def _line(party: str, scores: dict[str, float]) -> str:
+    """Write the scores of one party in a line."""
+    cells = [f"{scores['rows']:g} rows"]
+    for name, value in scores.items():
+        if name != "rows":
+            cells.append(f"{WORDS.get(name, name)} {_short(value)}")
+    return f"{party}: {', '.join(cells)}"
 
 
 def _grid(classes: Sequence[Any], confusion: FloatArray) -> list[str]:
@@ -206,4 +216,6 @@ def _grid(classes: Sequence[Any], confusion: FloatArray) -> list[str]:
 
 
 def _short(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "–"
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.4g}"

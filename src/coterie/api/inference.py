@@ -1,6 +1,4 @@
-"""What a fit says of its coefficients: standard errors, tests and intervals, as a table and as a
-file.
-"""
+"""Standard errors, tests and intervals of the coefficients of a fit, as a table and as a file."""
 
 from __future__ import annotations
 
@@ -33,28 +31,28 @@ class Inference:
     estimates: FloatArray
     standard_errors: FloatArray
     statistics: FloatArray
-    """Estimates in standard errors."""
+    """The estimates divided by their standard errors."""
     p_values: FloatArray
-    """Two-sided, that the coefficient is 0."""
+    """Two-sided p-values of the hypothesis that the coefficient is 0."""
     intervals: FloatArray
-    """Lower and upper ends, a row per coefficient."""
+    """The lower and upper ends of the intervals, a row per coefficient."""
     covariance: FloatArray
     level: float
     statistic: str
     """"t" where tests have degrees of freedom, else "z"."""
     rows: float
-    """n: rows, or for weights that are counts the sum of them."""
+    """The number of rows, or the sum of the weights if these are counts."""
     dispersion: float
     distance: float
-    """At most so many standard errors are the coefficients from those of the best model (one Newton
-    step).
+    """The largest distance of a coefficient from that of the best model, in standard errors
+    (estimated by one Newton step).
     """
     about: str
-    """Loss, kind and clusters, in words."""
+    """Description of loss, kind and clusters."""
     ratios: str = ""
-    """What the exponential of a coefficient is, if that is worth a column: "hazard ratio"."""
+    """The name of the exponential of a coefficient, if it has a column: "hazard ratio"."""
     weights: str = ""
-    """What the weights of the rows mean: one of `choices.WEIGHTS`; "" without weights."""
+    """The meaning of the weights of the rows: one of `choices.WEIGHTS`; "" without weights."""
     correction: str = ""
     """The correction of small samples: one of `choices.CORRECTIONS`, "HC0 · n/(n − 1)", or "" for
     none.
@@ -62,9 +60,9 @@ class Inference:
     degrees: FloatArray | None = None
     """The degrees of freedom of t, one per coefficient; None for z."""
     notes: tuple[str, ...] = ()
-    """What is modelled, in which units, and how weights are taken, each as "label: value"."""
+    """Notes on the modelled class, the units and the weights, each as "label: value"."""
     warnings: tuple[str, ...] = ()
-    """Why the numbers may be less reliable than they look."""
+    """Reasons why the numbers may be less reliable than they look."""
     fitted: FloatArray | None = None
     """The coefficients of the columns as they were prepared: per standard deviation after
     "standardise".
@@ -72,13 +70,13 @@ class Inference:
     per_sd: bool = False
     """Whether `fitted` is a column of the table."""
     clusters: int = 0
-    """How many clusters there are."""
+    """The number of clusters."""
     clusters_shared: int = 0
-    """How many of them have rows at several agents, which held no parts of one table."""
+    """The number of clusters with rows at several agents, which held no parts of one table."""
     sums: FloatArray | None = field(default=None, repr=False, compare=False)
     """The sums over all parties that the table comes from."""
     bill: Bill | None = field(default=None, repr=False, compare=False)
-    """What it cost to ask; not saved."""
+    """Messages that were sent for the standard errors; not saved."""
 
     @property
     def columns(self) -> dict[str, FloatArray]:
@@ -99,8 +97,8 @@ class Inference:
         return found
 
     def table(self) -> list[dict[str, Any]]:
-        """A row per coefficient, under the names that statsmodels uses; for hazards also the ratio
-        e^coef.
+        """List a row per coefficient, under the names that statsmodels uses; for hazards also the
+        ratio e^coef.
 
         CR2 has a column "df", the degrees of freedom; with per_sd=True, "per SD" has the
         coefficients of standardised columns.
@@ -110,7 +108,7 @@ class Inference:
         return [dict(zip(("name", *columns), row, strict=True)) for row in rows]
 
     def with_per_sd(self) -> Inference:
-        """The same with the coefficients of standardised columns as a further column."""
+        """Add the coefficients of standardised columns as a further column of the table."""
         if self.fitted is None:
             raise InvalidProblem(
                 "per_sd=True is for columns that were standardised before the fit. Fit with "
@@ -126,19 +124,17 @@ class Inference:
         lines = [" " * widest + "".join(f"{head:>12}" for head in heads)]
         for row in self.table():
             name, *numbers = row.values()
-            cells = [
-                f"{value:.3f}" if place == 3 else f"{value:.5g}"
-                for place, value in enumerate(numbers)
-            ]
-            lines.append(f"{name:<{widest}}" + "".join(f"{cell:>12}" for cell in cells))
-        rule = "=" * len(lines[0])
-        warned = [f"warning: {text}" for text in self.warnings]
-        return "\n".join(
-            [self.about, *self.notes, rule, lines[0], "-" * len(rule), *lines[1:], rule, *warned]
-        )
+            cells = [_cell(place, value) for place, value in enumerate(numbers)]
+            lines.append(f"{name:<{widest}}" + "".join(cells))
+        head, *body = lines
+        rule = "=" * len(head)
+        printed = [self.about, *self.notes, rule, head, "-" * len(rule), *body, rule]
+        for text in self.warnings:
+            printed.append(f"warning: {text}")
+        return "\n".join(printed)
 
     def summary(self) -> dict[str, Any]:
-        """The table with what it is about, as plain values: for programs."""
+        """Collect the table and its description as plain values, for programs."""
         return {
             "inference": self.table(),
             "inference_about": self.about,
@@ -147,16 +143,17 @@ class Inference:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write it as one JSON file."""
-        content = {**asdict(replace(self, bill=None)), "coterie_inference": VERSION, "bill": None}
-        plain = {
-            name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in content.items()
-        }
-        return write_atomically(path, json.dumps(plain, allow_nan=False).encode())
+        """Write the table as one JSON file."""
+        content = asdict(replace(self, bill=None))
+        content["coterie_inference"] = VERSION
+        for name, value in content.items():
+            if isinstance(value, np.ndarray):
+                content[name] = value.tolist()
+        return write_atomically(path, json.dumps(content, allow_nan=False).encode())
 
     @staticmethod
     def load(path: str | Path) -> Inference:
-        """Read what `save` wrote."""
+        """Read a table that `save` wrote."""
         text = read_bytes(path)
         with readable(path, "inference"):
             content = json.loads(text)
@@ -165,3 +162,10 @@ class Inference:
             texts = {name: tuple(map(str, content.pop(name))) for name in TEXTS if name in content}
             numbers = {name: np.array(x, float) for name, x in content.items() if type(x) is list}
             return Inference(**{**content, **numbers, **texts})
+
+
+def _cell(place: int, value: float) -> str:
+    """Write one number of a row; the fourth is a p-value."""
+    if place == 3:
+        return f"{value:>12.3f}"
+    return f"{value:>12.5g}"

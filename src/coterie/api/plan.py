@@ -1,10 +1,8 @@
-"""What a run would take, before it is run: rounds, bytes per party, and seconds for a link and an
-engine.
+"""Predict the cost of a run: rounds, bytes per party, and seconds for a link and an engine.
 
-A part of the rows is fitted in this process. Its rounds are those of the whole, because the
-objective is a mean; what a
-round sends and computes is measured on that part and on half of it, and continued in a straight
-line to all rows:
+A part of the rows is fitted in this process. The whole data needs as many rounds as the part,
+because the objective is a mean. The messages and the computation of a round are measured on the
+part and on half of it, and extrapolated linearly to all rows:
 
     seconds = turns · (latency + engine's time a turn) + bits of the busiest party / bandwidth +
     computing + start
@@ -27,51 +25,51 @@ from coterie.data.preparation.recipes import Preparation
 from coterie.engines import engine as find_engine
 from coterie.errors import count
 from coterie.methods import METHODS
-from coterie.methods.auto.costs import Sizes
+from coterie.methods.auto.costs import Link, Sizes
 from coterie.methods.columns.column_costs import numbers_sent
-from coterie.numerics.arrays import is_sparse, whole_number
+from coterie.numerics.arrays import FloatArray, is_sparse, whole_number
 from coterie.problems.problem import AnyProblem
 from coterie.run.settings import Algorithm, Limits, Placement, Settings
 from coterie.run.setup import make_link
 from coterie.run.tables import attach_offset, count_rows, gather
 
 PART = 4000
-"""Rows that are fitted, of all parties together."""
+"""The maximum number of rows that are fitted, of all parties together."""
 PATIENCE_SECONDS = 20.0
-"""For one fit of them; a run that is longer is continued by its trend."""
+"""The time limit of one fit of a part; a longer run is extrapolated by its trend."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A prediction, and what it rests on."""
+    """The predicted cost of a run, and the basis of the prediction."""
 
     method: str
     explanation: str
     rounds: int
     bits_per_party: tuple[int, ...]
-    """What each party would send; with a server, its own account is the last."""
+    """The bits that each party would send; with a server, the server is the last entry."""
     turns: int
-    """Hops that follow each other."""
+    """The number of hops that follow each other."""
     wire_seconds: float
     computing_seconds: float
     engine_seconds: float
     basis: str
     about: str = ""
-    """Which problem it is about: loss, penalty, and whether there is an intercept."""
+    """Description of the problem: loss, penalty, and whether there is an intercept."""
     intercept: bool = False
     numbers_per_row: dict[str, float] = field(default_factory=dict)
-    """Split by features, what methods are expected to send, by name: `blocks` is to move the
-    columns.
+    """Split by features: the expected numbers that methods send per row, by the names of the
+    methods. `blocks` moves the columns.
     """
 
     @property
     def bits(self) -> int:
-        """Everything that would be sent."""
+        """The bits that all parties would send together."""
         return sum(self.bits_per_party)
 
     @property
     def seconds(self) -> float:
-        """How long it would take."""
+        """The duration of the run."""
         return self.wire_seconds + self.computing_seconds + self.engine_seconds
 
 
@@ -90,11 +88,46 @@ def plan(
     link: tuple[float, float] | None = Placement.link,
     **settings: Any,
 ) -> Plan:
-    """Predict what `solve` with these arguments would take.
+    """Predict the cost of `solve` with these arguments.
 
-    data    what `solve` takes, or two whole numbers: rows and columns of made-up data, of which no
-            more rows are made than are fitted
-    link    seconds per hop and bits per second; by default as in `solve`
+    Parameters
+    ----------
+    problem : Problem
+        The problem to fit.
+    data : one party's data, a list, or a pair of int
+        Data as `solve` takes it; or two whole numbers: the rows and columns of made-up data, of
+        which only as many rows are made as are fitted.
+    offset : array or list of arrays, optional
+        A number per row that is added to its score, as in `solve`.
+    split : {"samples", "features", "users"}, default="samples"
+        Whether each party holds rows, columns, or the rows of one user.
+    agents : int or list, optional
+        Number of agents that hold data which is given in one piece, as in `solve`.
+    network : str, Network or None, optional
+        The network of the agents, as in `solve`.
+    method : str or Method, default="auto"
+        The method, as in `solve`.
+    engine : str or Engine, default="local"
+        The engine that would run the agents. The plan starts no engine.
+    tol : float, default=1e-6
+        Relative duality gap at which the run would stop.
+    seed : int, default=0
+        Random seed.
+    link : tuple of float, optional
+        Seconds per hop, and bits per second. By default as in `solve`.
+    **settings
+        Other keywords of `solve`.
+
+    Returns
+    -------
+    Plan
+
+    Examples
+    --------
+    >>> import coterie as co
+    >>> planned = co.plan(co.Problem("squared", "l2", 0.1), (200, 5), agents=2)
+    >>> planned.method, planned.rounds
+    ('gram', 1)
     """
     asked = Settings.of(
         split=split,
@@ -109,125 +142,166 @@ def plan(
 
 
 def plan_of(problem: AnyProblem, data: Any, settings: Settings, offset: Any = None) -> Plan:
-    """What `plan` does, with settings that are made already."""
-    placement, method = settings.placement, settings.algorithm.method
-    split, agents = placement.split, placement.agents
+    """Predict the cost of a run with settings that are made already; see `plan`."""
+    placement = settings.placement
+    split = placement.split
     runner = find_engine(placement.engine)
-    known = make_link(placement.link, runner.in_memory)
-    seed = whole_number("seed", settings.seed, least=0)
-    prepare = None if settings.prepare is None else Preparation.of(settings.prepare)
-    imagined = _imagined_rows(data)
-    given = attach_offset(
-        data if imagined is None else _made_up(problem, data, seed), offset, split, prepare
-    )
-    if imagined is None:
-        agents = problem.kind.data.agents(problem, given, agents)
-    tables = gather(
-        given, split, agents, seed, problem.kind.data.pieces, prepare, placement.same_order
-    )
-    held = count_rows(tables, split)
-    rows = imagined or held
-    part_settings = _for_parts(settings, None if known.memory else (known.latency, known.bandwidth))
-    fits: list[tuple[int, Result, float]] = []
-    for share in (1.0, 0.5) if rows > PART else (1.0,):
-        part = _part(tables, split, share * min(1.0, PART / held), seed)
-        began = time.process_time()
-        result = fit(problem, part, part_settings)
-        spent = time.process_time() - began
-        if isinstance(method, str):
-            part_settings = part_settings.but(method=result.certificate.settings["method"]["name"])
-        fits.append((count_rows(part, split), result, spent))
-    fitted, first, spent = fits[0]
+    link = make_link(placement.link, runner.in_memory)
+    tables, rows = _rows_to_fit(problem, data, settings, offset)
+    fits = _fits_of_parts(problem, tables, rows, settings, link)
+    first = fits[0].result
     rounds = _rounds(first, settings.limits.tol)
 
-    def whole(of_a_fit: Any) -> Any:
-        """What all rows need, on a straight line through what the parts would need in as many
-        rounds.
-        """
-        at_part = of_a_fit(first, spent)
-        if len(fits) == 1:
-            return at_part
-        half, second, half_spent = fits[1]
-        slope = (at_part - of_a_fit(second, half_spent)) / (fitted - half)
-        return at_part + np.maximum(slope, 0.0) * (rows - fitted)
+    def bits_of(fit: _PartFit) -> FloatArray:
+        bits = np.array([cost.bits for cost in fit.result.bill.per_agent], float)
+        return bits * _longer(fit.result, rounds)
 
-    def longer(fit: Result) -> float:
-        """How many times as many rounds are predicted as this fit had: exactly 1 if as many."""
-        return rounds / max(1, fit.rounds)
+    def computing_of(fit: _PartFit) -> float:
+        return fit.cpu_seconds * _longer(fit.result, rounds) / machines
 
-    def bits_of(fit: Result, _: float) -> Any:
-        return np.array([cost.bits for cost in fit.bill.per_agent]) * longer(fit)
-
-    # Only where columns are apart do messages grow with the rows.
-    bits = whole(bits_of) if split == "features" else bits_of(first, spent)
-    turns = first.bill.seconds(latency=1.0, bandwidth=math.inf) * longer(first)
-    machines = 1 if known.memory else len(tables)
-    computing = whole(lambda fit, cpu: cpu * longer(fit) / machines)
+    machines = len(tables)
+    if link.memory:
+        machines = 1
+    numbers_per_row = {}
+    bits = bits_of(fits[0])
+    if split == "features":  # only then do messages grow with the rows
+        bits = _for_all_rows([bits_of(fit) for fit in fits], fits, rows)
+        numbers_per_row = _numbers_per_row(problem, first, tables)
+    computing = _for_all_rows([computing_of(fit) for fit in fits], fits, rows)
+    turns = first.bill.seconds(latency=1.0, bandwidth=math.inf) * _longer(first, rounds)
     sent = tuple(int(each) for each in np.ceil(bits))
+    fitted = f"{fits[0].rows:,} of {rows:,} rows fitted here"
     return Plan(
         method=first.certificate.settings["method"]["name"],
         explanation=first.explanation,
         rounds=rounds,
         bits_per_party=sent,
         turns=round(turns),
-        wire_seconds=turns * known.latency + max(sent) / known.bandwidth,
+        wire_seconds=turns * link.latency + max(sent) / link.bandwidth,
         computing_seconds=float(computing),
         engine_seconds=turns * runner.turn_seconds + runner.start_seconds,
-        basis=(
-            f"{fitted:,} of {rows:,} rows fitted here: {count(first.rounds, 'round')}, "
-            f"{first.status}"
-        ),
+        basis=f"{fitted}: {count(first.rounds, 'round')}, {first.status}",
         about=first.about,
         intercept=first.has_intercept,
-        numbers_per_row=_numbers_per_row(problem, first, tables) if split == "features" else {},
+        numbers_per_row=numbers_per_row,
     )
 
 
-def _for_parts(settings: Settings, link: tuple[float, float] | None) -> Settings:
-    """Settings to fit parts of the rows in this process, with limited patience and the link of the
-    plan.
-    """
+@dataclass(frozen=True)
+class _PartFit:
+    """A fit of a part of the rows."""
+
+    rows: int
+    result: Result
+    cpu_seconds: float
+
+
+def _rows_to_fit(
+    problem: AnyProblem, data: Any, settings: Settings, offset: Any
+) -> tuple[list[Table], int]:
+    """Read or make up the tables; with the number of rows that the plan is about."""
+    placement = settings.placement
+    split = placement.split
+    agents = placement.agents
+    seed = whole_number("seed", settings.seed, least=0)
+    prepare = None
+    if settings.prepare is not None:
+        prepare = Preparation.of(settings.prepare)
+    imagined = _imagined_rows(data)
+    if imagined is None:
+        data = attach_offset(data, offset, split, prepare)
+        agents = problem.kind.data.agents(problem, data, agents)
+    else:
+        data = attach_offset(_made_up(problem, data, seed), offset, split, prepare)
+    pieces = problem.kind.data.pieces
+    tables = gather(data, split, agents, seed, pieces, prepare, placement.same_order)
+    return tables, imagined or count_rows(tables, split)
+
+
+def _fits_of_parts(
+    problem: AnyProblem, tables: list[Table], rows: int, settings: Settings, link: Link
+) -> list[_PartFit]:
+    """Fit at most `PART` rows; and half of these, if the data has more rows than that."""
+    split = settings.placement.split
+    seed = whole_number("seed", settings.seed, least=0)
+    part_settings = _for_parts(settings, link)
+    largest = min(1.0, PART / count_rows(tables, split))
+    shares = [largest]
+    if rows > PART:
+        shares.append(largest / 2)
+    fits = []
+    for share in shares:
+        part = _part(tables, split, share, seed)
+        began = time.process_time()
+        result = fit(problem, part, part_settings)
+        spent = time.process_time() - began
+        if isinstance(settings.algorithm.method, str):
+            method = result.certificate.settings["method"]["name"]
+            part_settings = part_settings.but(method=method)
+        fits.append(_PartFit(count_rows(part, split), result, spent))
+    return fits
+
+
+def _for_all_rows(values: list[Any], fits: list[_PartFit], rows: int) -> Any:
+    """Extrapolate linearly, from the values for two parts, to all rows; never downwards."""
+    if len(fits) == 1:
+        return values[0]
+    at_part, at_half = values
+    part, half = fits
+    per_row = (at_part - at_half) / (part.rows - half.rows)
+    return at_part + np.maximum(per_row, 0.0) * (rows - part.rows)
+
+
+def _longer(fit: Result, rounds: int) -> float:
+    """The number of predicted rounds, relative to the rounds of this fit."""
+    return rounds / max(1, fit.rounds)
+
+
+def _for_parts(settings: Settings, link: Link) -> Settings:
+    """Settings to fit parts of the rows in this process, with a time limit and the plan's link."""
     if settings.limits.max_seconds is None:
         settings = settings.but(max_seconds=PATIENCE_SECONDS)
-    return settings.but(
-        engine=Placement.engine, agents=None, link=link, progress=bool(settings.progress)
-    )
+    speeds = None
+    if not link.memory:
+        speeds = (link.latency, link.bandwidth)
+    progress = bool(settings.progress)
+    return settings.but(engine=Placement.engine, agents=None, link=speeds, progress=progress)
 
 
 def _numbers_per_row(problem: Any, fit: Result, tables: Sequence[Table]) -> dict[str, float]:
-    """What methods for columns are expected to send; those that are not for this penalty are not in
-    it.
-    """
-    nonzeros = sum(
-        int(np.count_nonzero(table.X)) if not is_sparse(table.X) else table.X.nnz
-        for table in tables
-    )
-    sizes = Sizes(tables[0].n, sum(table.d for table in tables), nonzeros, len(tables))
-    able = {
-        name for name in ("lbfgs", "blocks") if METHODS[name].score(problem, fit.network, sizes)
-    } | {"tree"}
+    """Estimate what methods for columns send per row, without methods that refuse this penalty."""
+    columns = sum(table.d for table in tables)
+    nonzeros = sum(map(_nonzeros, tables))
+    sizes = Sizes(tables[0].n, columns, nonzeros, len(tables))
+    able = ["tree"]
+    for name in ("lbfgs", "blocks"):
+        if METHODS[name].score(problem, fit.network, sizes):
+            able.append(name)
     sent = numbers_sent(problem, fit.network, sizes)
     return {name: sent[name] / sizes.rows for name in sorted(able, key=lambda name: sent[name])}
 
 
+def _nonzeros(table: Table) -> int:
+    if is_sparse(table.X):
+        return int(table.X.nnz)
+    return int(np.count_nonzero(table.X))
+
+
 def _rounds(fit: Result, tol: float) -> int:
-    """How many rounds it takes, or, if the fit was not patient enough, would take by its trend."""
-    last, target = fit.history[-1], tol * fit.certificate.unit
+    """The rounds of a fit; if it ran out of time, the rounds that follow from its trend."""
+    last = fit.history[-1]
+    target = tol * fit.certificate.unit
     if fit.certificate.gap <= target or len(fit.history) < 3:
         return max(1, fit.rounds)
     earlier = fit.history[len(fit.history) // 2]
-    rate = (
-        math.log(earlier.gap / last.gap) / (last.round - earlier.round)
-        if last.gap < earlier.gap
-        else 0.0
-    )
-    return (
-        last.round + math.ceil(math.log(last.gap / target) / rate) if rate > 0 else 10 * last.round
-    )
+    if not last.gap < earlier.gap:
+        return 10 * last.round
+    rate = math.log(earlier.gap / last.gap) / (last.round - earlier.round)
+    return last.round + math.ceil(math.log(last.gap / target) / rate)
 
 
 def _part(tables: Sequence[Table], split: str, share: float, seed: int) -> list[Table]:
-    """That share of the rows: of every party's own, or, if split by features, the same rows of
+    """Draw that share of the rows: of every party's own, or, split by features, the same rows of
     all.
     """
     if share >= 1.0:
@@ -236,26 +310,27 @@ def _part(tables: Sequence[Table], split: str, share: float, seed: int) -> list[
     common = np.sort(rng.choice(tables[0].n, max(2, round(share * tables[0].n)), replace=False))
     parts = []
     for table in tables:
-        count = min(table.n, max(2, round(share * table.n)))
-        rows = common if split == "features" else np.sort(rng.choice(table.n, count, replace=False))
+        rows = common
+        if split != "features":
+            count = min(table.n, max(2, round(share * table.n)))
+            rows = np.sort(rng.choice(table.n, count, replace=False))
         parts.append(replace(table.take_rows(rows), rows=None))
     return parts
 
 
 def _imagined_rows(data: Any) -> int | None:
-    """How many rows are asked for, where data is to be made up."""
-    if not (
-        isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, int) for part in data)
-    ):
+    """The number of rows of made-up data; None for real data."""
+    if not isinstance(data, tuple) or len(data) != 2:
+        return None
+    if not all(isinstance(part, int) for part in data):
         return None
     return whole_number("rows", data[0])
 
 
 def _made_up(problem: AnyProblem, data: Any, seed: int) -> Any:
-    """Gaussian data of that shape, or its first rows, with labels that follow a model and some
-    noise.
-    """
-    n, d = min(data[0], PART), whole_number("columns", data[1])
+    """Make Gaussian data of that shape, or its first rows, with labels from a model and noise."""
+    n = min(data[0], PART)
+    d = whole_number("columns", data[1])
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)

@@ -1,12 +1,10 @@
-"""A live line while data is read and a run lasts: rows, then rounds, gap, bits. Silent unless a
-terminal shows it.
-"""
+"""A live line on the terminal while data is read and a run lasts: rows, then rounds, gap, bits."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -17,28 +15,32 @@ from coterie.run.stages import listening
 from coterie.run.stopping import Record
 
 PATIENCE_SECONDS = 1.0
-"""Nothing is shown for runs that are over before this."""
+"""The time after which a line is shown."""
 PAUSE_SECONDS = 0.1
 
 
 Show = Callable[[Callable[[float], Text], float], None]
-"""Shows a line, given the seconds since the beginning, but not too soon after the last one."""
+"""Shows a line, given the seconds since the beginning, unless the last line is too recent."""
 
 
-def somebody_looks(wanted: bool | None) -> bool:
+def shows_lines(wanted: bool | None) -> bool:
     """Whether lines are shown; `wanted=None` means: if there is a terminal."""
-    return bool(Console(stderr=True).is_terminal if wanted is None else wanted)
+    if wanted is None:
+        return bool(Console(stderr=True).is_terminal)
+    return bool(wanted)
 
 
 @contextmanager
 def progress_watch(
     wanted: bool | None, title: str
 ) -> Iterator[Callable[[int, Record | None], None]]:
-    """A callback that keeps one line up to date; `wanted=None` means: if there is a terminal."""
+    """Make a callback that updates one line; `wanted=None` means: if there is a terminal."""
     with _live_line(wanted, title) as show:
-        yield lambda t, record: show(
-            lambda seconds: _line(title, t, record, seconds), PAUSE_SECONDS
-        )
+
+        def watch(t: int, record: Record | None) -> None:
+            show(lambda seconds: _line(title, t, record, seconds), PAUSE_SECONDS)
+
+        yield watch
 
 
 @contextmanager
@@ -47,9 +49,9 @@ def stage_watch(wanted: bool | None) -> Iterator[None]:
     with _live_line(wanted) as show:
 
         def listen(stage: str, done: int, total: int) -> None:
-            told = f"  {done:,} of {total:,} rows"
+            rows = f"  {done:,} of {total:,} rows"
             show(
-                lambda seconds: Text.assemble((stage, "bold"), f"{told}  {seconds:.0f} s"),
+                lambda seconds: Text.assemble((stage, "bold"), f"{rows}  {seconds:.0f} s"),
                 PAUSE_SECONDS,
             )
 
@@ -59,10 +61,11 @@ def stage_watch(wanted: bool | None) -> Iterator[None]:
 
 @contextmanager
 def _live_line(wanted: bool | None, compiles: str = "") -> Iterator[Show]:
-    """What shows a line, or nothing if nobody is looking; with a title, the line also says what is
-    compiled.
+    """Make a function that shows a line, if lines are shown.
+
+    With `compiles`, a title, the line also says that kernels are being compiled.
     """
-    if not somebody_looks(wanted):
+    if not shows_lines(wanted):
         yield lambda line, pause: None
         return
     began = shown = time.monotonic()
@@ -78,15 +81,18 @@ def _live_line(wanted: bool | None, compiles: str = "") -> Iterator[Show]:
     def compiling() -> None:
         show(lambda _: Text.assemble((compiles, "bold"), "  compiling, once on this machine"), 0.0)
 
+    listener: AbstractContextManager[None] = nullcontext()
+    if compiles:
+        listener = _before_compiling(compiling)
     # First the listener: numba keeps the streams that it finds when it is imported, and a live line
     # replaces them.
-    with _before_compiling(compiling) if compiles else nullcontext(), live:
+    with listener, live:
         yield show
 
 
 @contextmanager
 def _before_compiling(show: Callable[[], None]) -> Iterator[None]:
-    """Call that whenever a kernel is compiled that is not in numba's cache yet."""
+    """Call `show` whenever numba compiles a kernel that is not in its cache yet."""
     from numba.core import event
 
     class Listener(event.Listener):
@@ -101,7 +107,7 @@ def _before_compiling(show: Callable[[], None]) -> Iterator[None]:
 
 
 def format_bits(bits: float) -> str:
-    """Bits as bytes, in a unit that reads well."""
+    """Write a number of bits as bytes, in a unit that reads well."""
     size = bits / 8
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":

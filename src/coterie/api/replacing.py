@@ -1,12 +1,12 @@
-"""Which result a folder keeps: a result gives way to a better one of the same question, never to a
-failure.
+"""Decide which result a folder keeps: a better result of the same question replaces one, a failed
+run never does.
 
     same question     the same problem, split, preparation, columns, classes and data: the smaller
                       gap stays
     other question    the new result takes the place, unless the run failed and the earlier one did
                       not
 
-What may not take the place of a result is written into a folder of its own inside: nothing is lost.
+A result that may not replace the earlier one is written into a folder inside: nothing is lost.
 """
 
 from __future__ import annotations
@@ -46,11 +46,15 @@ def has_failed(result: Result) -> bool:
 def why_kept(folder: FilePath, result: Result) -> str | None:
     """Why the result in that folder must stay; None if the new one takes its place."""
     old = _loaded(Result, folder)
-    return None if old is None else _why([old], [result])
+    if old is None:
+        return None
+    return _why([old], [result])
 
 
 def why_path_kept(folder: FilePath, path: Path) -> str | None:
-    """The same for the path in that folder: its worst result counts."""
+    """Why the path in that folder must stay; None if the new one takes its place. The worst result
+    of a path counts.
+    """
     old = _loaded(Path, folder)
     if old is None:
         return None
@@ -68,25 +72,32 @@ def place_for(folder: FilePath, why: str | None) -> FilePath:
 
 
 def kept_note(folder: FilePath, why: str) -> str:
-    """The sentences that say that an earlier result stays, and where the new one is."""
+    """Write that an earlier result stays, why, and where the new one is."""
     return f"The earlier result in {folder} stays: {why}. This run is in {folder / LAST}."
 
 
 def _why(old: Any, new: Any) -> str | None:
     failed = [result for result in new if has_failed(result)]
-    if failed and not any(map(has_failed, old)):
-        return f"this run ended with {failed[0].status} ({failed[0].reason.rstrip('.')})"
-    if any(map(has_failed, old)) and not failed:
+    failed_before = any(map(has_failed, old))
+    if failed and not failed_before:
+        reason = failed[0].reason.rstrip(".")
+        return f"this run ended with {failed[0].status} ({reason})"
+    if failed_before and not failed:
         return None
     if len(old) != len(new) or not all(map(same_question, old, new)):
         return None
-    before, now = (max(map(_gap, results)) for results in (old, new))
-    return f"its gap is {before:.3g}, and that of this run {now:.3g}" if before < now else None
+    before = max(map(_gap, old))
+    now = max(map(_gap, new))
+    if now <= before:
+        return None
+    return f"its gap is {before:.3g}, and that of this run {now:.3g}"
 
 
 def _gap(result: Result) -> float:
     gap = float(result.certificate.gap)
-    return math.inf if math.isnan(gap) else gap
+    if math.isnan(gap):
+        return math.inf
+    return gap
 
 
 def same_question(old: Result, new: Result) -> bool:
@@ -97,20 +108,20 @@ def same_question(old: Result, new: Result) -> bool:
 
 
 def _question(result: Result) -> str:
-    certificate, model = result.certificate, result.model
-    settings = {
-        name: certificate.settings.get(name) for name in ("problem", "split", "prepare", "classes")
-    }
+    """The question that a result answers, as text."""
+    certificate = result.certificate
+    names = ("problem", "split", "prepare", "classes")
+    settings = {name: certificate.settings.get(name) for name in names}
     participants = [
         [participant.name, participant.rows, participant.columns, participant.digest]
         for participant in certificate.participants
     ]
-    columns = None if model.columns is None else list(model.columns)
-    return json.dumps([settings, participants, columns], sort_keys=True, default=str)
+    question = [settings, participants, result.model.columns]
+    return json.dumps(question, sort_keys=True, default=str)
 
 
 def _loaded(kind: Any, folder: FilePath) -> Any:
-    """The result or path in that folder, if there is one that can be read."""
+    """Load the result or path in that folder, if there is one that can be read."""
     try:
         return kind.load(folder)
     except (CoterieError, OSError):

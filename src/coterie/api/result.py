@@ -1,4 +1,4 @@
-"""What `solve` returns."""
+"""The result of a fit: model, certificate, bill, history, and the files of all of these."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.api.inference import Inference
+from coterie.api.progress import format_bits
 from coterie.data.archives import read_bytes, readable, staged, write_atomically
 from coterie.errors import CorruptFile, CoterieError, PartyLost, UnknownName, count
 from coterie.networks import Network
@@ -40,36 +41,61 @@ else:
 
 @dataclass(frozen=True)
 class Result(Generic[M]):
-    """A model, how far it can be from the best one, what it cost, and how it went."""
+    """The result of `solve`.
+
+    Attributes
+    ----------
+    status : Status
+        How the run ended. `status.advice` says what to do next.
+    model : LinearModel, LowRankModel, ...
+        The fitted model, one of `coterie.problems.models`.
+    certificate : Certificate
+        The proof of how far the objective can be from the best one.
+    bill : Bill
+        The communication cost: messages, numbers and bits, per agent, collective and purpose.
+    history : History
+        One row per recorded round: round, seconds, bits (everything sent until then), primal, dual,
+        gap.
+    network : Network
+        The network of the agents.
+    explanation : str
+        Which method ran, and why.
+    error : Exception or None
+        The error that ended the run, if it did not end by a limit or its certificate.
+    warnings : tuple of str
+        Problems that did not end the run.
+
+    Examples
+    --------
+    >>> import coterie as co, numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((40, 2))
+    >>> result = co.solve(co.Problem("squared", "l2", 0.1), (X, X.sum(axis=1)), agents=4)
+    >>> result.status, result.rounds, bool(result.certificate.relative_gap <= 1e-6)
+    (<Status.OPTIMAL: 'optimal'>, 1, True)
+    """
 
     status: Status
     model: M
-    """A `LinearModel`, `LowRankModel`, ...: one of `coterie.problems.models`."""
     certificate: Certificate
     bill: Bill
     history: History
-    """One row per recorded round: round, seconds, bits (everything sent until then), primal, dual,
-    gap.
-    """
     network: Network
     explanation: str
-    """Which method ran, and why."""
     error: Exception | None = None
-    """What went wrong, if the run ended by an error and not by a limit."""
     kept: FloatArray | None = field(default=None, repr=False, compare=False)
-    """What the method may use again for another penalty on the same data, if anything; not saved.
-    """
+    """Numbers that the method may use again for another penalty on the same data; not saved."""
     warnings: tuple[str, ...] = ()
-    """What went wrong without ending the run: a snapshot that could not be written."""
     parties: Hosted | None = field(default=None, repr=False, compare=False)
-    """The parties that fitted it, for what is asked of a fit later; neither saved nor pickled."""
+    """The parties that fitted the model, for later operations; neither saved nor pickled."""
     folder: Path | None = field(default=None, repr=False, compare=False)
-    """Where a study wrote it."""
+    """The folder into which a study wrote the result."""
 
     @property
     def reason(self) -> str:
-        """Why the run ended: what went wrong, or what its status means."""
-        return self.status.reason if self.error is None else str(self.error)
+        """Why the run ended: its error, or the meaning of its status."""
+        if self.error is not None:
+            return str(self.error)
+        return self.status.reason
 
     @property
     def lost_party(self) -> str | None:
@@ -78,13 +104,15 @@ class Result(Generic[M]):
 
     @property
     def rounds(self) -> int:
-        """How many rounds were run."""
+        """The number of rounds."""
         return self.bill.rounds
 
     @property
     def seconds(self) -> float:
-        """How long the run took on the clock, until its last certificate."""
-        return float(self.history[-1].seconds) if len(self.history) else 0.0
+        """The seconds from the start of the run to its last certificate."""
+        if not len(self.history):
+            return 0.0
+        return float(self.history[-1].seconds)
 
     def inference(
         self,
@@ -112,9 +140,9 @@ class Result(Generic[M]):
         data : optional
             For a result that was loaded: the data, in the form in which it was fitted.
         weights : {"frequency", "sampling", "precision"}, optional
-            What the weights of rows mean: counts of equal rows, inverse probabilities of selection,
-            or inverse variances. Needed if some weight is no whole number; else weights are taken
-            for counts. Sampling weights have robust errors in place of those of kind "model".
+            The meaning of the weights of rows: counts of equal rows, inverse probabilities of
+            selection, or inverse variances. Needed if some weight is no whole number; else weights
+            are counts. Sampling weights have robust errors in place of those of kind "model".
         correction : {"HC0", "HC1", "CR0", "CR1", "CR1S", "CR2"}, optional
             Correction for small samples: HC0 or HC1 for "robust", the others for "clustered". Below
             30 clusters the default is CR2 with Satterthwaite degrees of freedom, or CR1 where
@@ -126,47 +154,61 @@ class Result(Generic[M]):
         -------
         Inference
         """
-        # Found by name: to ask agents again, or to make new ones of data, is up to `stats`, which
-        # imports results.
+        # Imported by name, because `stats`, which computes standard errors, imports results.
         inferring = import_module("coterie.stats.inferring")
         asked = inferring.Question.of(kind, weights, correction, level)
         inferring.check_clusters(kind, clusters)
         found: Inference = inferring.infer(self, asked, clusters, data)
-        return found.with_per_sd() if per_sd else found
+        if per_sd:
+            return found.with_per_sd()
+        return found
 
     @property
     def about(self) -> str:
-        """Which problem was solved: loss, penalty, and whether there is an intercept."""
+        """Description of the problem: loss, penalty, and whether there is an intercept."""
         problem: AnyProblem = self.model.problem
         return problem.kind.report.described(self.certificate.settings["problem"])
 
     def notes(self) -> list[str]:
-        """What is modelled, for every output: the class, the number of events, reference levels and
-        units.
+        """List notes for every output: the modelled class, the number of events, reference levels
+        and units.
         """
-        notes, counts = self.model.notes(), self.certificate.counts
+        notes = self.model.notes()
+        counts = self._note_on_counts()
         if counts is not None:
-            weighted = len(counts) > 1 and sum(counts) != self._rows
-            notes.append(f"{self.model.counted(counts)}{' (sums of weights)' if weighted else ''}")
-        elif self.model.classes_ is not None:
-            notes.append(
-                "rows per class: not counted, because no message of this run has them (see "
-                "coterie describe)"
-            )
-        elif getattr(getattr(self.model.problem, "loss", None), "counts", False):
-            notes.append(
-                "events: not counted, because no message of this run has their sum (see coterie "
-                "evaluate)"
-            )
-        if units := self.model.units():
+            notes.append(counts)
+        units = self.model.units()
+        if units:
             notes.append(units)
         return notes
 
+    def _note_on_counts(self) -> str | None:
+        """Write how many rows each class has, or how many events there are."""
+        counts = self.certificate.counts
+        if counts is not None:
+            note = self.model.counted(counts)
+            if len(counts) > 1 and sum(counts) != self._rows:
+                note = f"{note} (sums of weights)"
+            return str(note)
+        if self.model.classes_ is not None:
+            return (
+                "rows per class: not counted, because no message of this run has them (see "
+                "coterie describe)"
+            )
+        if getattr(getattr(self.model.problem, "loss", None), "counts", False):
+            return (
+                "events: not counted, because no message of this run has their sum (see coterie "
+                "evaluate)"
+            )
+        return None
+
     @property
     def _rows(self) -> int:
-        """How many rows all parties have together."""
+        """The number of rows that all parties have together."""
         rows = [participant.rows for participant in self.certificate.participants]
-        return rows[0] if self.certificate.settings["split"] == "features" else sum(rows)
+        if self.certificate.settings["split"] == "features":
+            return rows[0]
+        return sum(rows)
 
     @property
     def has_intercept(self) -> bool:
@@ -178,27 +220,37 @@ class Result(Generic[M]):
         return {**vars(self), "parties": None}
 
     def save(self, folder: str | Path) -> Path:
-        """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network)
-        into a folder.
+        """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network).
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder for the files; it is made if it does not exist.
+
+        Returns
+        -------
+        Path
+            The folder.
         """
+        error = None
+        if self.error is not None:
+            error = str(self.error)
+        carried_by = None
+        if self.bill.network is not self.network:
+            carried_by = _network_state(self.bill.network)
         content = {
             "coterie_run": 1,
             "model": self.certificate.model_digest,
             "status": self.status,
             "explanation": self.explanation,
             "reason": self.reason,
-            "error": None if self.error is None else str(self.error),
+            "error": error,
             "lost_party": self.lost_party,
             "warnings": list(self.warnings),
-            "history": {
-                name: [_written(value) for value in self.history[name].tolist()]
-                for name in History.columns
-            },
+            "history": {name: _as_json(self.history[name]) for name in History.columns},
             "bill": self.bill.state(),
             "network": _network_state(self.network),
-            "carried_by": None
-            if self.bill.network is self.network
-            else _network_state(self.bill.network),
+            "carried_by": carried_by,
         }
         sealed = {**content, "seal": _seal(content)}
         with staged(folder) as new:
@@ -209,75 +261,59 @@ class Result(Generic[M]):
 
     @staticmethod
     def load(folder: str | Path) -> Result[AnyModel]:
-        """Read what `save` wrote; files that were changed, or that are of different runs, are
-        refused.
+        """Read a result that `save` wrote.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder with the files.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        CorruptFile
+            If a file was changed after it was written, or the files are of different runs.
         """
         folder = Path(folder)
-        model, certificate = (
-            load_model(folder / "model.npz"),
-            Certificate.load(folder / "certificate.json"),
-        )
-        text = read_bytes(folder / "run.json")
-        with readable(folder / "run.json", "run"):
+        file = folder / "run.json"
+        model = load_model(folder / "model.npz")
+        certificate = Certificate.load(folder / "certificate.json")
+        text = read_bytes(file)
+        with readable(file, "run"):
             content = json.loads(text)
             untouched = content.pop("seal") == _seal(content)
             if content["coterie_run"] != 1:
                 raise CorruptFile(
-                    f"{folder / 'run.json'} was written by a newer version; update coterie to "
-                    "read it."
+                    f"{file} was written by a newer version; update coterie to read it."
                 )
-            columns = [map(float, content["history"][name]) for name in History.columns]
-            network = _network_from(content["network"])
-            carried_by = content["carried_by"]
-            bill = Bill(network if carried_by is None else _network_from(carried_by))
-            bill.restore(content["bill"])
-            rows = [
-                Record(int(row[0]), row[1], int(row[2]), *row[3:])
-                for row in zip(*columns, strict=True)
-            ]
-            error = _error(content["error"], content.get("lost_party"))
-            warnings = tuple(map(str, content.get("warnings", ())))
-            status, explanation, owner = (
-                Status(content["status"]),
-                str(content["explanation"]),
-                content["model"],
-            )
+            found = _result(content, model, certificate)
+            owner = content["model"]
         if not untouched:
-            raise CorruptFile(
-                f"{folder / 'run.json'} was changed after it was written: its seal does not match."
-            )
+            raise CorruptFile(f"{file} was changed after it was written: its seal does not match.")
         if not model.digest() == certificate.model_digest == owner:
             raise CorruptFile(
                 f"{folder} has the files of different runs: save one result into one folder."
             )
-        found = Result(
-            status,
-            model,
-            certificate,
-            bill,
-            History(rows),
-            network,
-            explanation,
-            error,
-            warnings=warnings,
-        )
         if content.get("reason", found.reason) != found.reason:
-            raise CorruptFile(
-                f"{folder / 'run.json'} contradicts itself: its reason is not that of its status."
-            )
+            raise CorruptFile(f"{file} contradicts itself: its reason is not that of its status.")
         return found
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.status}: {self.status.advice}{f' ({self.error})' if self.error else ''}",
-            f"Model: {self.about}.",
-            *(f"  {note}" for note in self.notes()),
-            self.certificate.proves,
-            f"{self.explanation}",
-            f"{count(self.bill.rounds, 'round')}, {self.bill.total.bits / 8e6:.3g} MB in "
-            f"{count(self.bill.total.messages, 'message')}.",
-            *(f"Warning: {warning}" for warning in self.warnings),
-        ]
+        status = f"{self.status}: {self.status.advice}"
+        if self.error:
+            status = f"{status} ({self.error})"
+        lines = [status, f"Model: {self.about}."]
+        for note in self.notes():
+            lines.append(f"  {note}")
+        lines += [self.certificate.proves, self.explanation]
+        total = self.bill.total
+        sent = f"{format_bits(total.bits)} in {count(total.messages, 'message')}"
+        lines.append(f"{count(self.bill.rounds, 'round')}, {sent}.")
+        for warning in self.warnings:
+            lines.append(f"Warning: {warning}")
         return "\n".join(lines)
 
 
@@ -302,7 +338,9 @@ class History(Sequence[Record]):
             if which not in self.columns:
                 raise UnknownName("column of the history", which, self.columns)
             return np.array([getattr(record, which) for record in self._records])
-        return History(self._records[which]) if isinstance(which, slice) else self._records[which]
+        if isinstance(which, slice):
+            return History(self._records[which])
+        return self._records[which]
 
     def __getattr__(self, name: str) -> npt.NDArray[Any]:
         if name not in self.columns:
@@ -313,48 +351,83 @@ class History(Sequence[Record]):
         return len(self._records)
 
     def __repr__(self) -> str:
-        last = (
-            f", the last with gap {self[-1].gap:.3g} after {count(self[-1].round, 'round')}"
-            if self
-            else ""
-        )
-        return f"History({len(self)} records{last})"
+        text = f"{len(self)} records"
+        if self:
+            last = self[-1]
+            text = f"{text}, the last with gap {last.gap:.3g} after {count(last.round, 'round')}"
+        return f"History({text})"
+
+
+def _result(content: Mapping[str, Any], model: AnyModel, certificate: Certificate) -> Result:
+    """Make a result of a model, a certificate and the content of run.json."""
+    columns = [map(float, content["history"][name]) for name in History.columns]
+    records = [
+        Record(int(row[0]), row[1], int(row[2]), *row[3:]) for row in zip(*columns, strict=True)
+    ]
+    network = _network_from(content["network"])
+    carried_by = network
+    if content["carried_by"] is not None:
+        carried_by = _network_from(content["carried_by"])
+    bill = Bill(carried_by)
+    bill.restore(content["bill"])
+    return Result(
+        Status(content["status"]),
+        model,
+        certificate,
+        bill,
+        History(records),
+        network,
+        str(content["explanation"]),
+        _error(content["error"], content.get("lost_party")),
+        warnings=tuple(map(str, content.get("warnings", ()))),
+    )
 
 
 def _error(text: str | None, lost: str | None) -> CoterieError | None:
-    """What went wrong, as a file has it."""
+    """Make the error of a run from the text in its file."""
     if text is None:
         return None
-    return CoterieError(text) if lost is None else PartyLost(text, lost)
+    if lost is None:
+        return CoterieError(text)
+    return PartyLost(text, lost)
 
 
 def _seal(content: Mapping[str, Any]) -> str:
     return digest(json.dumps(content, sort_keys=True))
 
 
-def _written(value: float) -> float | str:
-    """A number as JSON has it; what is not finite as text, which `float` reads back."""
-    return value if math.isfinite(value) else str(value)
+def _as_json(numbers: npt.NDArray[Any]) -> list[float | str]:
+    """Numbers for JSON; those that are not finite as text, which `float` reads back."""
+    values: list[float | str] = []
+    for number in numbers.tolist():
+        if math.isfinite(number):
+            values.append(number)
+        else:
+            values.append(str(number))
+    return values
 
 
 def _network_state(network: Network) -> dict[str, Any]:
+    positions = None
+    if network.positions is not None:
+        positions = network.positions.tolist()
     return {
         "agents": network.agents,
         "name": network.name,
         "server": network.server,
         "edges": network.edges.tolist(),
         "weights": sp.triu(network.weights, k=1, format="csr").data.tolist(),
-        "positions": None if network.positions is None else network.positions.tolist(),
+        "positions": positions,
     }
 
 
 def _network_from(state: Mapping[str, Any]) -> Network:
-    agents, edges = int(state["agents"]), np.array(state["edges"], np.intp).reshape(-1, 2)
-    half = sp.coo_array(
-        (np.array(state["weights"], float), (edges[:, 0], edges[:, 1])), shape=(agents, agents)
-    )
-    places = state["positions"]
+    agents = int(state["agents"])
+    edges = np.array(state["edges"], np.intp).reshape(-1, 2)
+    entries = (np.array(state["weights"], float), (edges[:, 0], edges[:, 1]))
+    half = sp.coo_array(entries, shape=(agents, agents))
+    positions = None
+    if state["positions"] is not None:
+        positions = np.array(state["positions"], float)
     weights = sp.csr_array(half + half.T)
-    return Network(
-        weights, state["name"], state["server"], None if places is None else np.array(places, float)
-    )
+    return Network(weights, state["name"], state["server"], positions)

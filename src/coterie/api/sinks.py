@@ -1,5 +1,4 @@
-"""Where the numbers of a run go while it lasts: a callback `(name, value, step)`, and the logger
-"coterie".
+"""Send the numbers of a run to a callback `(name, value, step)` and to the logger "coterie".
 
     co.solve(..., callback=print)
     co.solve(..., callback=sinks.mlflow())                 metrics of the active MLflow run
@@ -56,8 +55,9 @@ def live_line(progress: bool | None, callback: Sink | None, title: str) -> Itera
 
 
 def with_callback(watch: Watch, callback: Sink | None) -> Watch:
-    """A watch that also logs every new certificate, and tells it to the callback, whose True stops
-    the run.
+    """Make a watch that also logs every new certificate, and gives its numbers to the callback.
+
+    The run stops if the callback returns True.
     """
     seen: Record | None = None
 

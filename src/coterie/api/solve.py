@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_overloads, overload
 
-from coterie.api.progress import somebody_looks, stage_watch
+from coterie.api.progress import shows_lines, stage_watch
 from coterie.api.result import Result
 from coterie.api.sinks import Sink, live_line
 from coterie.data import Table
@@ -91,47 +91,102 @@ def solve(
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
 
-    problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`
-    data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per
-                party; there also callables that give one, called where that agent lives; and on a
-                cluster `Rows` of its frames
-    offset      a number per row that is added to its score (the logarithm of an exposure, say); for
-                a list of data a list with each party's. A `Table`, `Rows` or a tuple `(X, y,
-                weights, offset)` may hold it, too
-    split       "samples" (each party holds rows), "features" (columns, labels at one party), or
-                "users": a model for each, of data `(X, y, users)` with one label per row, or of a
-                list with one entry per user
-    agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it. Data
-                of loss "cox" stays in one piece, unless the problem has agent_strata=True
-    network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file; split
-                by users, the collaboration graph, or "learned"
-    method      a name, a `Method`, or "auto"; its parameters may follow as keywords, e.g. `rho=1.0`
-    engine      where agents run
-    acceleration "auto" (what suits the method and the problem), "anderson", "halpern",
-                "relaxation", or "none": as published
-    tol         stop when gap ≤ tol · unit: what the best constant loses, or without an intercept a
-                model of zeros
-    check_every rounds between two certificates; by default, after the first few, they cost about 5
-                % of the traffic
-    checkpoint  a folder: if the run stops for any reason, the same call continues it
-    warm_start  a result for the same parties, from whose model and dual to start
-    link        seconds per hop and bits per second that "auto" assumes; by default, with engine
-                "local", the memory of this machine, else a link between organisations (20 ms, 100
-                Mbit/s)
-    progress    a live line on the terminal (default: only if there is one)
-    callback    is told (name, value, round) of every certificate on the way; `coterie.api.sinks`
-                has some
-    secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between
-                organisations masked; by default there, if data is split by samples over three or
-                more parties
-    threads     how many threads engine "local" uses where agents hold much data, by default one for
-                each core; results do not depend on it
-    prepare     what to do with raw columns first, with numbers that all parties agree on: a
-                `Preparation`, or recipes such as "standardise" or "age: spline(5)"; or the
-                `preparation` of a model, for its numbers. The new model takes raw columns, too
-    same_order  with split "features": whether all parties list the same rows in the same order, so
-                that rows of files and data frames are paired by position. Else match them by id,
-                see `align`. Arrays need neither
+    Parameters
+    ----------
+    problem : Problem, Shared or Personal
+        The objective to minimise, such as `Problem(loss="logistic", penalty="l1", strength=1e-3)`.
+    data : one party's data or a list
+        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a list of those, one per party. A
+        list may also hold callables that return one; each is called where its agent runs. On a
+        cluster, `Rows` of its frames.
+    offset : array or list of arrays, optional
+        A number per row that is added to its score, such as the logarithm of an exposure; for a
+        list of data, a list with each party's. A `Table`, `Rows` or a tuple `(X, y, weights,
+        offset)` may hold it, too.
+    split : {"samples", "features", "users"}, default="samples"
+        How parties divide the data: each holds rows ("samples"), or columns, with the labels at one
+        party ("features"). With "users", each user gets a model of its own: the data is `(X, y,
+        users)` with one label of a user per row, or a list with one entry per user.
+    agents : int or list, default=8
+        Number of agents that data in one piece is divided between, or a list of their sizes, rows
+        or columns. Not allowed if `data` is a list. Data of loss "cox" stays in one piece, unless
+        the problem has agent_strata=True.
+    network : str, Network, graph or matrix, optional
+        The network of the agents: a name, a `Network`, a networkx graph, an adjacency matrix, or an
+        edge file. With split "users", the collaboration graph, or "learned". By default a server
+        for split "samples", a complete graph for "features", and "learned" for "users".
+    method : str or Method, default="auto"
+        The method. "auto" chooses the fastest one that it knows for the problem, data and link.
+    engine : str or Engine, default="local"
+        Where agents run.
+    acceleration : {"auto", "anderson", "halpern", "relaxation", "none"}, default="auto"
+        Acceleration of the method. "auto" chooses what suits the method and the problem; "none"
+        runs the method as it was published.
+    tol : float, default=1e-6
+        Relative gap at which the run stops. The gap is relative to the null loss (without an
+        intercept: to the objective of a model of zeros).
+    max_rounds : int, default=10000
+        Maximum number of rounds.
+    max_seconds : float, optional
+        Maximum number of seconds. By default no limit.
+    max_bits : float, optional
+        Maximum number of bits that all agents send together. By default no limit.
+    check_every : int, optional
+        Rounds between two certificates. By default, after the first few, certificates cost about
+        5 % of the traffic.
+    seed : int, default=0
+        Random seed.
+    checkpoint : str or Path, optional
+        A folder. If the run stops for any reason, the same call continues it.
+    warm_start : Result, optional
+        An earlier result for the same parties. The run starts from its model and dual variables.
+    link : tuple of float, optional
+        Seconds per hop, and bits per second, which method "auto" assumes. By default, with engine
+        "local", the memory of this machine; else a link between organisations (20 ms, 100 Mbit/s).
+    progress : bool, optional
+        Whether to show a live line. By default only on a terminal.
+    callback : callable, optional
+        Called with (name, value, round) for every certificate. The run stops if it returns True.
+        `coterie.api.sinks` has some.
+    secure_sums : bool, optional
+        Whether sums are exact sums of whole numbers, of 24 bytes each; between organisations they
+        are masked. By default only between organisations, if data is split by samples over three or
+        more parties.
+    threads : int, optional
+        Number of threads of engine "local", where agents hold much data. By default one for each
+        core. Results do not depend on it.
+    prepare : Preparation, Prepared, str or list of str, optional
+        Preparation of raw columns with numbers that all parties agree on: a `Preparation`, recipes
+        such as "standardise" or "age: spline(5)", or the `preparation` of a model, for its numbers.
+        The new model takes raw columns, too.
+    same_order : bool, default=False
+        With split "features": whether all parties list the same rows in the same order, so that
+        rows of files and data frames are paired by position. Else match them by id, see `align`.
+        Arrays need neither.
+    **options
+        Parameters of the method, such as `rho=1.0`.
+
+    Returns
+    -------
+    Result
+        The best model of the run, with status, certificate, bill and history.
+
+    Raises
+    ------
+    InvalidProblem
+        If the problem, the method and the data do not go together.
+    InvalidData
+        If a party's data cannot be used. The message names the party and the fix.
+
+    Examples
+    --------
+    >>> import coterie as co, numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((60, 3))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> north, south = (X[:20], y[:20]), (X[20:], y[20:])
+    >>> result = co.solve(co.Problem("logistic", "l2", 0.1), [north, south])
+    >>> result.status.value, result.certificate.gap <= 1e-6
+    ('optimal', True)
     """
     if more:
         raise InvalidProblem(
@@ -140,7 +195,7 @@ def solve(
     return fit(problem, data, Settings.of(**settings), offset=offset, warm_start=warm_start)
 
 
-# The last overload states all keywords and their defaults, for people as for type checkers.
+# `help` and type checkers show the last overload, which states all keywords and their defaults.
 vars(solve)["__signature__"] = inspect.signature(get_overloads(solve)[-1])
 
 
@@ -152,41 +207,50 @@ def fit(
     offset: Any = None,
     warm_start: Result | None = None,
 ) -> Result[Any]:
-    """What `solve` does, with settings that are made already."""
+    """Fit with settings that are made already; see `solve`."""
     result, parties = fit_together(Fit(problem, settings, warm_start), data, offset)
     return replace(result, parties=parties)
 
 
 def fit_together(operation: Fitting[T], data: Any, offset: Any = None) -> tuple[T, Hosted]:
-    """The result of an operation on data in any form that `solve` takes, and the parties.
+    """Run a fitting operation on data in any form that `solve` takes.
 
-    Meanwhile, workers keep what they have read.
+    Returns the result of the operation, and the parties. Workers keep the data that they have read
+    until the operation ends.
     """
-    problem, settings = operation.problem, _checked(operation.problem, operation.settings)
-    split, recipes = settings.placement.split, settings.prepare
+    problem = operation.problem
+    settings = _checked(problem, operation.settings)
+    split = settings.placement.split
+    recipes = settings.prepare
     runner = find_engine(settings.placement.engine, threads=settings.placement.threads)
-    settings = settings.but(progress=runner.speaks and somebody_looks(settings.progress))
+    settings = settings.but(progress=runner.speaks and shows_lines(settings.progress))
     if recipes is not None:
         check_problem(problem, split)
-        data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
+        if isinstance(data, Rows):
+            data = replace(data, prepare=recipes)
     if offset is not None:
         data = attach_offset(data, offset, split, recipes)
-    settings = settings.but(
-        agents=problem.kind.data.agents(problem, data, settings.placement.agents)
-    )
+    agents = problem.kind.data.agents(problem, data, settings.placement.agents)
+    settings = settings.but(agents=agents)
     operation = replace(operation, settings=settings)
-    elsewhere = runner.hosting(data, settings.placement.agents)
-    with runner.cores(), (runner if elsewhere is None else elsewhere[0]).held():
-        if elsewhere is None:
+    elsewhere = runner.hosting(data, agents)
+    if elsewhere is None:
+        with runner.cores(), runner.held():
             tables = _tables_here(problem, data, settings, runner)
-        else:
-            tables = _tables_elsewhere(problem, elsewhere[1], settings, elsewhere[0])
-        ready = _ready(operation, tables)
-        return operation.together(ready), ready.parties
+            return _run(operation, tables)
+    host, sources = elsewhere
+    with runner.cores(), host.held():
+        tables = _tables_elsewhere(problem, sources, settings, host)
+        return _run(operation, tables)
+
+
+def _run(operation: Fitting[T], tables: _Tables) -> tuple[T, Hosted]:
+    ready = _ready(operation, tables)
+    return operation.together(ready), ready.parties
 
 
 def _checked(problem: AnyProblem, settings: Settings) -> Settings:
-    """The settings, if they make sense for the problem, with the recipes of a preparation read."""
+    """Check that the settings suit the problem, and read the recipes of a preparation."""
     if not isinstance(problem, AnyProblem):
         raise InvalidProblem(
             "the first argument is a Problem, e.g. co.Problem('logistic', 'l2', 1e-3), not "
@@ -197,7 +261,8 @@ def _checked(problem: AnyProblem, settings: Settings) -> Settings:
     if settings.placement.split in SPLITS:
         family.data.check_split(problem, settings.placement.split)
     family.problems.check_network(settings.network)
-    limits, prepare = checked_limits(settings.limits), settings.prepare
+    limits = checked_limits(settings.limits)
+    prepare = settings.prepare
     if prepare is not None and not isinstance(prepare, Prepared):
         prepare = Preparation.of(prepare)
     return replace(settings, limits=limits, seed=seed, prepare=prepare)
@@ -205,7 +270,7 @@ def _checked(problem: AnyProblem, settings: Settings) -> Settings:
 
 @dataclass(frozen=True)
 class _Tables:
-    """The parties' tables, prepared, wherever they are."""
+    """The prepared tables of the parties, in this process or on workers."""
 
     held: list[Table]
     classes: Classes
@@ -214,15 +279,20 @@ class _Tables:
 
 
 def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Engine) -> _Tables:
-    placement, seed = settings.placement, settings.seed
+    placement = settings.placement
     if settings.prepare is not None:
         ready = prepare_here(data, problem, settings, engine)
         tables, classes = prepare_tables(ready.held, problem, placement.split)
         return _Tables(tables, classes, engine, ready)
-    how: dict[str, Any] = {"tensors": isinstance(engine, Local), "same_order": placement.same_order}
     with stage_watch(settings.progress):
         tables, classes = split_and_prepare(
-            data, problem, placement.split, placement.agents, seed, **how
+            data,
+            problem,
+            placement.split,
+            placement.agents,
+            settings.seed,
+            tensors=isinstance(engine, Local),
+            same_order=placement.same_order,
         )
     return _Tables(tables, classes, engine, None)
 
@@ -230,23 +300,27 @@ def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Eng
 def _tables_elsewhere(
     problem: AnyProblem, sources: list[Source], settings: Settings, engine: Engine
 ) -> _Tables:
-    split, ready = settings.placement.split, None
+    placement = settings.placement
+    ready = None
     if settings.prepare is not None:
         ready = prepare_remotely(sources, settings, engine)
         sources = ready.held
-    check = partial(prepare_tables, problem=problem, split=split)
+    check = partial(prepare_tables, problem=problem, split=placement.split)
     tables, classes = remote_tables(
-        sources, engine, check, split, problem, settings.placement.same_order
+        sources, engine, check, placement.split, problem, placement.same_order
     )
     return _Tables(tables, classes, engine, ready)
 
 
 def _ready(operation: Fitting[Any], given: _Tables) -> Ready[Hosted]:
-    """The parties that have these prepared tables."""
-    settings, parties = operation.settings, _parties(operation, given)
-    prepared, sent = None, None
+    """Make the parties that have these prepared tables, and their network."""
+    settings = operation.settings
+    parties = _parties(operation, given)
+    prepared = None
+    sent = None
     if given.prepared is not None:
-        prepared, sent = given.prepared.prepared, given.prepared.sent
+        prepared = given.prepared.prepared
+        sent = given.prepared.sent
     graph = make_network(settings.network, parties.split, len(parties.sites), settings.seed)
     with stage_watch(settings.progress):
         people = participants(parties.sites)
@@ -254,10 +328,12 @@ def _ready(operation: Fitting[Any], given: _Tables) -> Ready[Hosted]:
 
 
 def _parties(operation: Fitting[Any], given: _Tables) -> Hosted:
-    """The parties that have these tables."""
-    problem, settings, engine = operation.problem, operation.settings, given.engine
-    split, count = settings.placement.split, len(given.held)
-    family = problem.kind.problems
+    """Make the parties that have these tables."""
+    settings = operation.settings
+    engine = given.engine
+    split = settings.placement.split
+    count = len(given.held)
+    family = operation.problem.kind.problems
     secure = wants_secure_sums(settings.secure_sums, split, count, engine.apart, family.only_sums)
     sites = tuple(
         Site(index, count, table, secure_sums=secure) for index, table in enumerate(given.held)
@@ -266,7 +342,7 @@ def _parties(operation: Fitting[Any], given: _Tables) -> Hosted:
     cards = [TableSummary.of(table, independence=asks_first) for table in given.held]
     network = make_network(settings.network, split, count, settings.seed)
     if family.graph_is_data or split == "users":
-        # The graph says who is alike, and need not be connected.
+        # The graph links similar users, and need not be connected.
         network = around_a_server(count)
     watching = partial(live_line, settings.progress, settings.callback)
     parties = Hosted(

@@ -1,11 +1,11 @@
-"""Compare the other files in a folder of a result: scores, a path of strengths, a choice among
+"""Compare the other files in the folder of a result: scores, a path of strengths, a choice among
 models, and a bill.
 
-evaluation.json  computed again from the held-out rows, where the file says which they are
-path/            every certificate of the path, and which strength is chosen
-choice.json      what was chosen, with the run and the certificate; scores of what was tried need
-                 all fits again
-bill.json        what the run, the path and the standard errors sent, with their own files
+evaluation.json  scores are computed again from the held-out rows, if the file names these
+path/            every certificate of the path is checked, and which strength is chosen
+choice.json      the chosen model is compared with the run and the certificate; the scores of the
+                 other models would need all fits again
+bill.json        the cost of the run and of the path is compared with their own files
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ if TYPE_CHECKING:
     from coterie.api.verify import Verification
 
 Verify = Callable[[Result], "Verification"]
-"""Checks one result of a path like the main one."""
+"""A function that checks one result of a path like the main one."""
 
 
 def with_more(verified: Verification, more: Compared) -> Verification:
-    """The verdict on a certificate and on the other files of its folder."""
+    """Combine the verification of a certificate with that of the other files of its folder."""
+    proves = verified.proves
+    if more.objections:
+        proves = ""
     return replace(
         verified,
         objections=(*verified.objections, *more.objections),
         compared=(*verified.compared, *more.compared),
         unchecked=(*verified.unchecked, *more.unchecked),
-        proves="" if more.objections else verified.proves,
+        proves=proves,
     )
 
 
@@ -50,15 +53,16 @@ def with_more(verified: Verification, more: Compared) -> Verification:
 
 
 def compare_evaluation(found: Compared, written: Evaluation, computed: Evaluation) -> None:
-    """Compare stored scores with those that these rows give."""
-    said, local = _plain(written), _plain(computed)
-    wrong = [name for name in local if not _alike(said[name], local[name])]
+    """Compare stored scores with those that were computed from the held-out rows."""
+    stored = _plain(written)
+    local = _plain(computed)
+    wrong = [name for name in local if not _alike(stored[name], local[name])]
     objection = f"evaluation.json has other {', '.join(wrong)} than the held-out rows give"
     found.that(not wrong, f"evaluation.json, from {computed.rows} held-out rows", objection)
 
 
 def compare_unknown_rows(found: Compared, written: Evaluation, model: Any, why: str) -> None:
-    """Compare what stored scores say of the model, where the rows are not known."""
+    """Compare the model of stored scores, where the rows are not known."""
     mine = written.model == model.digest()
     found.that(
         mine,
@@ -69,26 +73,26 @@ def compare_unknown_rows(found: Compared, written: Evaluation, model: Any, why: 
 
 
 def _plain(evaluation: Evaluation) -> dict[str, Any]:
-    """All that is stored of it, as a file has it."""
+    """Write an evaluation as its file has it."""
     curves = {name: points.tolist() for name, points in evaluation.roc.items()}
     content = {**replace(evaluation, held_out=None).summary(), "roc": curves}
     plain: dict[str, Any] = json.loads(json.dumps(without_nan(content)))
     return plain
 
 
-def _alike(said: Any, local: Any) -> bool:
-    """Whether two plain values agree, numbers to `TABLE` relative to themselves."""
+def _alike(stored: Any, local: Any) -> bool:
+    """Whether two plain values agree, numbers up to `TABLE` relative to themselves."""
     if isinstance(local, dict):
-        return (
-            isinstance(said, dict)
-            and said.keys() == local.keys()
-            and all(_alike(said[key], local[key]) for key in local)
-        )
+        if not isinstance(stored, dict) or stored.keys() != local.keys():
+            return False
+        return all(_alike(stored[key], local[key]) for key in local)
     if isinstance(local, list):
-        return isinstance(said, list) and len(said) == len(local) and all(map(_alike, said, local))
-    if isinstance(local, float | int) and isinstance(said, float | int):
-        return math.isclose(said, local, rel_tol=TABLE, abs_tol=TINY)
-    return bool(said == local)
+        if not isinstance(stored, list) or len(stored) != len(local):
+            return False
+        return all(map(_alike, stored, local))
+    if isinstance(local, float | int) and isinstance(stored, float | int):
+        return math.isclose(stored, local, rel_tol=TABLE, abs_tol=TINY)
+    return bool(stored == local)
 
 
 # -- a path ----------------------------------------------------------------------------------------
@@ -97,16 +101,24 @@ def _alike(said: Any, local: Any) -> bool:
 def compare_path(found: Compared, path: Path, chosen: Certificate, verify: Verify | None) -> None:
     """Compare a path with its own certificates, and with that of the model that was chosen.
 
-    verify   checks a result of the path like the main one; None if that was done elsewhere
+    Parameters
+    ----------
+    found : Compared
+        Collects the outcome.
+    path : Path
+        The stored path.
+    chosen : Certificate
+        The certificate of the chosen model.
+    verify : callable or None
+        Checks a result of the path like the main one. None if other parties checked them.
     """
     before = len(found.objections)
     for strength, result in zip(path.strengths, path.results, strict=True):
         penalty = result.certificate.settings["problem"]["penalty"]
-        called = f"path/ at {knob(penalty)} {strength:.4g}"
-        if penalty[knob(penalty)] != strength:
-            found.objections.append(
-                f"{called}: its certificate is about {penalty[knob(penalty)]!r}"
-            )
+        name = knob(penalty)
+        called = f"path/ at {name} {strength:.4g}"
+        if penalty[name] != strength:
+            found.objections.append(f"{called}: its certificate is about {penalty[name]!r}")
         if verify is not None:
             found.objections += [f"{called}: {text}" for text in verify(result).objections]
     if path.scores is None:
@@ -147,10 +159,11 @@ def compare_choice(found: Compared, file: FilePath, result: Result) -> None:
 
 
 def _wrong_choice(content: dict[str, Any], result: Result) -> str | None:
-    """What contradicts the run or the certificate, if anything does."""
+    """The first contradiction between a choice and the run or the certificate, if there is one."""
     if content.keys() != {"choice", "trials"}:
         return "has other parts than a choice"
-    choice, trials = content["choice"], [_numbers(trial) for trial in content["trials"]]
+    choice = content["choice"]
+    trials = [_numbers(trial) for trial in content["trials"]]
     if choice not in LINEAR:
         return f"names the choice {choice!r}, which does not exist"
     if not result.explanation.endswith(f" {words_of(choice, trials)}"):
@@ -159,31 +172,34 @@ def _wrong_choice(content: dict[str, Any], result: Result) -> str | None:
         return None
     settings = result.certificate.settings["problem"]
     held = {"strength": settings["penalty"]["strength"], **settings["shared"]}
-    share = 1.0 - 1.0 / FOLDS
-    for trial in trials:
-        prices = {name: trial[name] * share for name in held}
-        if trial["choice"] == choice and all(
-            _alike(float(held[name]), price) for name, price in prices.items()
-        ):
-            return None
+    if any(_has_prices(trial, held) and trial["choice"] == choice for trial in trials):
+        return None
     return "has no trial of its choice with the prices of the certificate"
 
 
+def _has_prices(trial: Mapping[str, Any], held: Mapping[str, Any]) -> bool:
+    """Whether a trial, of a part of the rows, had the prices of the chosen fit of all rows."""
+    share = 1.0 - 1.0 / FOLDS
+    prices = {name: trial[name] * share for name in held}
+    return all(_alike(float(held[name]), price) for name, price in prices.items())
+
+
 def _numbers(trial: Mapping[str, Any]) -> dict[str, Any]:
-    """A trial with its numbers; infinite ones are texts in the file."""
-    return {name: value if name == "choice" else float(value) for name, value in trial.items()}
+    """Read the numbers of a trial; infinite ones are texts in the file."""
+    found = {name: float(value) for name, value in trial.items() if name != "choice"}
+    return {**found, "choice": trial["choice"]}
 
 
 # -- the bill --------------------------------------------------------------------------------------
 
 
 def bill_as_stored(bill: Bill) -> dict[str, Any]:
-    """A bill as bill.json has it."""
+    """Write a bill as bill.json has it."""
     return {"rounds": bill.rounds, "total": vars(bill.total), "bill": bill.table()}
 
 
 def compare_bill(found: Compared, file: FilePath, result: Result, path: Path | None) -> None:
-    """Compare what the run sent with run.json, and what a path sent with its own files."""
+    """Compare the cost of the run with run.json, and the cost of a path with its own files."""
     content = _read(file)
     if content is None:
         found.objections.append("bill.json cannot be read")
@@ -192,15 +208,16 @@ def compare_bill(found: Compared, file: FilePath, result: Result, path: Path | N
     if path is not None:
         expected["path"] = {"total": vars(path.total), "validation": vars(path.validation)}
     wrong = [name for name, value in expected.items() if content.get(name) != value]
-    beside = ["choice"] if (file.parent / "choice.json").exists() else []
-    beside += ["inference"] if "inference" in result.certificate.settings else []
-    wrong += sorted(content.keys() ^ {*expected, *beside})
+    unchecked = {}
+    if (file.parent / "choice.json").exists():
+        unchecked["choice"] = "the choice"
+    if "inference" in result.certificate.settings:
+        unchecked["inference"] = "standard errors"
+    wrong += sorted(content.keys() ^ {*expected, *unchecked})
     objection = f"bill.json has another {', '.join(wrong)} than run.json and path/"
     found.that(not wrong, "bill.json, with the bill of run.json", objection)
-    if beside:
-        named = " and ".join(
-            {"choice": "the choice", "inference": "standard errors"}[name] for name in beside
-        )
+    if unchecked:
+        named = " and ".join(unchecked.values())
         found.unchecked.append(f"what {named} cost, in bill.json: no other file has it")
 
 
@@ -209,11 +226,13 @@ def _read(file: FilePath) -> dict[str, Any] | None:
         content = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return content if isinstance(content, dict) else None
+    if not isinstance(content, dict):
+        return None
+    return content
 
 
 def path_of(folder: FilePath, found: Compared) -> Path | None:
-    """The path that is stored there; an objection if it cannot be read."""
+    """Load the path in a folder; note an objection if it cannot be read."""
     if not (folder / "path").exists():
         return None
     try:

@@ -4,9 +4,9 @@
     for all
 
 One process has the whole model and asks all parties (`VerifyWhole`). Between organisations each has
-its own part and its own copy of the certificate (`study.proof`). Both are the same text, `Verify`.
-A *claim* is what a caller says before: the numbers of its certificate, and what is wrong with its
-files. All callers know all claims and the same sums, so all come to the same verdict.
+its own part and its own copy of the certificate (`study.proof`). Both run the same steps, `Verify`.
+A *claim* is a caller's statement before the computation: the numbers of its certificate, and the
+errors in its files. All callers know all claims and the same sums, so all come to the same verdict.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from coterie.api.comparison import (
     compare_table,
     plain,
     refusing_other_errors,
+    rows_of,
 )
 from coterie.api.inference import Inference
 from coterie.api.result import Result
@@ -68,39 +69,38 @@ LONGEST = 300
 """The maximum number of characters in an objection between organisations."""
 Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
 MACHINES = 1e-12
-"""Which share of the unit another machine may round a dual into its domain by."""
+"""By how much another machine may round a dual into its domain, relative to the null loss."""
 AGREEMENT = 1e-9
 """How closely recomputed numbers must agree with the written ones, relative to themselves."""
-NEAR, ALIKE = 1e-6, 4.0
-"""How closely two honest bounds on the rounding of a primal agree, and by how much more if
-residuals are rounding.
-"""
+NEAR = 1e-6
+"""How closely two honest bounds on the rounding of a primal agree, relative to themselves."""
+ALIKE = 4.0
+"""How much further these bounds may be apart if residuals consist of rounding."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome: `objections` is empty if everything holds. All numbers are those computed
-    here.
-    """
+    """The outcome of a verification. All numbers are computed from the model and the data."""
 
     objections: tuple[str, ...]
+    """Every contradiction that was found; empty if the certificate holds."""
     primal: float = math.nan
     dual: float = math.nan
     gap: float = math.nan
     relative_gap: float = math.nan
     radius: float | None = None
     rounding: float = math.nan
-    """How much of the gap only allows for rounding."""
+    """The part of the gap that only allows for rounding."""
     about: str = ""
-    """Which problem it is that was computed: loss, penalty, intercept, and the size of the data."""
+    """Description of the problem: loss, penalty, intercept, and the size of the data."""
     proves: str = ""
-    """What the numbers found here mean."""
+    """The statement that these numbers prove."""
     compared: tuple[str, ...] = ()
-    """What was compared with the data, beside the numbers."""
+    """Names, orders and files that agree with the data."""
     unchecked: tuple[str, ...] = ()
-    """What nobody can see from the data, and no proof rests on."""
+    """Statements that do not follow from the data. No proof rests on them."""
     signed_by: tuple[str, ...] = ()
-    """Between organisations: whose signatures under the certificate were checked."""
+    """Between organisations: the parties whose signatures under the certificate hold."""
 
     @property
     def holds(self) -> bool:
@@ -115,9 +115,11 @@ class Verification:
         statistics: SummaryStatistics,
         about: str,
     ) -> Verification:
-        """What was found, and in words what it proves, if there are no objections."""
+        """Make a verification of numbers that were found, with the statement that they prove."""
         relative = bound.gap / statistics.gap_unit
-        proves = sentence(bound.primal, bound.gap, relative, bound.radius, certificate.settings)
+        proves = ""
+        if not objections:
+            proves = sentence(bound.primal, bound.gap, relative, bound.radius, certificate.settings)
         return Verification(
             tuple(objections),
             bound.primal,
@@ -127,12 +129,12 @@ class Verification:
             bound.radius,
             rounding_of(bound, statistics),
             about,
-            "" if objections else proves,
+            proves,
         )
 
 
 class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a certificate states, by the names of its fields."""
+    """The numbers of a certificate, by the names of its fields."""
 
     primal: float
     dual: float
@@ -146,27 +148,28 @@ class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def of(certificate: Certificate) -> Numbers:
-        """Those of that certificate."""
-        return Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
+        """Take the numbers out of a certificate."""
+        values = {name: getattr(certificate, name) for name in Numbers.__struct_fields__}
+        return Numbers(**values)
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a caller says of its files before anything is computed."""
+    """A caller's statement about its files, before anything is computed."""
 
     objections: list[Text]
-    """What it found wrong with them alone."""
+    """Contradictions in its own files and data."""
     about: str = ""
-    """The digest of what the certificates of all must have in common: participants, settings, the
-    parts of all parties.
+    """The digest of the parts that all certificates have in common: participants, settings, and the
+    digests of all parties' models.
     """
     numbers: Numbers | None = None
     lesser: list[Text] = []
-    """Further objections, with which the numbers are computed all the same."""
+    """Further objections, which do not prevent the computation."""
 
 
 @dataclass(frozen=True)
 class Brought:
-    """What a caller has for the proof, if nothing is wrong so far."""
+    """The input of a caller to the proof, if it has found no contradiction so far."""
 
     certificate: Certificate
     problem: AnyProblem
@@ -177,13 +180,13 @@ class Brought:
 
 @discloses("the numbers of your certificate, a digest of it, and what is wrong with your files")
 def claimed(claim: Claim) -> Claim:
-    """What a caller tells the others."""
+    """Send a caller's claim to the others."""
     return claim
 
 
 @discloses("what is wrong with your standard errors")
 def wrong_errors(objections: Sequence[str]) -> list[str]:
-    """What a caller tells the others of its table of standard errors."""
+    """Send a caller's objections to standard errors to the others."""
     return shortened(objections)
 
 
@@ -208,23 +211,24 @@ class Verify(Operation[Verification]):
 
     @abstractmethod
     def claim(self, ready: Reread[Any], found: Compared) -> tuple[Claim, Brought | None]:
-        """What this caller claims, and has for the proof; what it compared is noted."""
+        """Make this caller's claim and its input to the proof, and note its comparisons."""
 
     @abstractmethod
     def check_errors(
         self, ready: Reread[Any], statistics: SummaryStatistics, found: Compared
     ) -> list[str]:
-        """What is wrong with stored standard errors."""
+        """List objections to stored standard errors."""
 
     def together(self, parties: Parties) -> Verification:
         return self.judged(self.again.together(parties))
 
     def judged(self, ready: Reread[Any]) -> Verification:
-        """The verdict, the same for all callers."""
-        parties, found = ready.parties, Compared()
+        """Reach the verdict, which is the same for all callers."""
+        parties = ready.parties
+        found = Compared()
         claim, brought = self.claim(ready, found)
         claims: list[Claim] = parties.bring(partial(claimed, claim), Claim)
-        objections = [*_named(parties, [one.objections for one in claims])]
+        objections = _named(parties, [one.objections for one in claims])
         objections += _apart(parties, claims)
         if objections or brought is None:
             return Verification(tuple(objections))
@@ -245,34 +249,35 @@ class Verify(Operation[Verification]):
 def proof_agent(
     problem: AnyProblem, split: str, places: Sequence[Indices], network: Network | None, site: Site
 ) -> Agent[Any]:
-    """A party as an agent in a proof."""
+    """Make a party the agent of a proof."""
     site = replace(site, scratch={})
     return agent_at(site, problem, split, columns=places[site.index], network=network)
 
 
 def places_of(parties: Parties) -> list[Indices]:
-    """The places of each party's columns among those of all."""
-    return columns_in_turn([card.columns for card in parties.cards], parties.look(dealt_columns))
+    """Find the places of each party's columns among those of all."""
+    counts = [card.columns for card in parties.cards]
+    return columns_in_turn(counts, parties.look(dealt_columns))
 
 
 def shortened(objections: Sequence[str]) -> list[str]:
-    """Objections that are not too long to send."""
+    """Shorten objections that are too long to send."""
     return [text[:LONGEST] for text in objections]
 
 
-def _named(parties: Parties, told: Sequence[Iterable[str]]) -> list[str]:
-    """What the callers told: with their names, where there are several."""
-    if len(told) == 1:
-        return [*told[0]]
-    return [
-        f"{name}: {printable(text)}"
-        for name, texts in zip(parties.names, told, strict=True)
-        for text in texts
-    ]
+def _named(parties: Parties, objections: Sequence[Iterable[str]]) -> list[str]:
+    """Join the objections of all callers, with the callers' names if there are several."""
+    if len(objections) == 1:
+        return list(objections[0])
+    joined = []
+    for name, texts in zip(parties.names, objections, strict=True):
+        for text in texts:
+            joined.append(f"{name}: {printable(text)}")
+    return joined
 
 
 def _apart(parties: Parties, claims: Sequence[Claim]) -> Iterator[str]:
-    """Whether the callers' certificates are copies of one."""
+    """Differences between the callers' certificates, which should be copies of one."""
     if len(claims) == 1:
         return
     groups: dict[str, list[str]] = {}
@@ -280,20 +285,19 @@ def _apart(parties: Parties, claims: Sequence[Claim]) -> Iterator[str]:
         if claim.numbers is not None:
             groups.setdefault(claim.about, []).append(name)
     if len(groups) > 1:
-        told = " differs from that of ".join(", ".join(group) for group in groups.values())
-        yield f"the certificate of {told} in what it says of the run"
+        names = [", ".join(group) for group in groups.values()]
+        different = " differs from that of ".join(names)
+        yield f"the certificate of {different} in what it says of the run"
     radii = {claim.numbers.radius for claim in claims if claim.numbers is not None}
     if len(radii) > 1:
-        yield (
-            "the certificates speak of models of different norms: "
-            f"{', '.join(sorted(map(str, radii)))}"
-        )
+        norms = ", ".join(sorted(map(str, radii)))
+        yield f"the certificates speak of models of different norms: {norms}"
 
 
 def _differing(
     certificate: Certificate, claim: Claim, proven: tuple[Bound, SummaryStatistics]
 ) -> list[str]:
-    """Which numbers of a claim do not follow from the data."""
+    """List the numbers of a claim that do not follow from the data."""
     if claim.numbers is None:
         raise ProtocolError("a party sent neither a claim nor an objection.")
     stated = replace(certificate, **msgspec.structs.asdict(claim.numbers))
@@ -315,21 +319,59 @@ def verify(
     inference: Inference | None = None,
     clusters: Any = None,
 ) -> Verification:
-    """Recompute primal, dual and gap from `data`, and `offset` if it had one (in the form in which
-    they were fitted), and compare everything.
+    """Recompute a certificate from a model and data, and compare all that it says with these.
 
     Names are compared with the data, too: classes, columns, users and parties. Columns are found by
-    their names, in whatever order they are now. That the stated method and seed were really used
-    cannot be seen from data and model, and the proof does not rest on it (`unchecked`). The digests
-    of the certificate say which rows each party had, in which order: rows that are paired otherwise
-    are refused. `same_order` is accepted as in `solve`, and changes nothing. `engine` is where the
-    data is, as in `solve`.
+    their names, in any order. The method and the seed of the run do not follow from data and model,
+    and the proof does not rest on them (`Verification.unchecked`). The digests of the certificate
+    identify the rows of each party and their order: rows in another order are refused.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        The certificate to check.
+    model : LinearModel, LowRankModel, ...
+        The model that the certificate is about.
+    data : one party's data or a list
+        The data that was fitted, in the form in which it was fitted.
+    offset : array or list of arrays, optional
+        The offset of the rows, if the model was fitted with one.
+    same_order : bool, default=False
+        Accepted as in `solve`; it changes nothing.
+    engine : str or Engine, default="local"
+        Where the data is.
+    result : Result, optional
+        A stored result, to compare its `run.json` with the certificate.
+    inference : Inference, optional
+        Stored standard errors, to compute them again.
+    clusters : array or list of arrays, optional
+        The cluster of every row, if the stored standard errors are clustered.
+
+    Returns
+    -------
+    Verification
+        `holds` is True if there is no objection.
+
+    Raises
+    ------
+    CorruptFile
+        If the certificate lacks something that a proof needs.
+    InvalidInput
+        If the certificate is one part of a study between organisations.
+
+    Examples
+    --------
+    >>> import coterie as co, numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((40, 2))
+    >>> data = (X, X.sum(axis=1))
+    >>> result = co.solve(co.Problem("squared", "l2", 0.1), data, agents=4)
+    >>> co.verify(result.certificate, result.model, data).holds
+    True
     """
     if "parts" in certificate.settings:
         raise InvalidInput(
             "this certificate comes from a study between organisations, and each party holds a "
-            "part of the proof: run "
-            "`coterie verify party.toml` at every party."
+            "part of the proof: run `coterie verify party.toml` at every party."
         )
     try:
         prepared = getattr(model, "preparation", None)
@@ -355,7 +397,7 @@ def verify(
 
 @dataclass(frozen=True)
 class Stored:
-    """What a folder has besides the model and the certificate, where it was given."""
+    """The other files of a fit, as far as they were given."""
 
     result: Result | None
     inference: Inference | None
@@ -369,7 +411,8 @@ def _verify(
     settings = certificate.settings
     problem = model.problem.kind.models.problem_of(model, settings["problem"])
     again, meeting = reading_again(certificate, model, problem, data)
-    recipes, follows = settings.get("prepare"), None
+    recipes = settings.get("prepare")
+    follows = None
     if recipes is not None and model.preparation is not None and not recipes.get("numbers_given"):
         follows = follows_from(model.preparation, recipes, data, settings["split"], engine)
     asked = VerifyWhole(again, certificate, model, stored, isinstance(data, list), follows)
@@ -385,23 +428,21 @@ class VerifyWhole(Verify):
     model: Any
     stored: Stored
     in_pieces: bool
-    """Whether the data is a list with each party's."""
+    """Whether the data is a list with one entry per party."""
     follows: bool | None
     """Whether the numbers of the preparation follow from the data, if there are some."""
 
     def claim(self, ready: Reread[Hosted], found: Compared) -> tuple[Claim, Brought | None]:
-        certificate, model, parties = self.certificate, self.model, ready.parties
+        certificate = self.certificate
+        model = self.model
+        parties = ready.parties
         problem = self.again.problem
-        check_offset(problem, any("offset" in card.beside for card in parties.cards))
+        has_offset = any("offset" in card.beside for card in parties.cards)
+        check_offset(problem, has_offset)
         held = [one for one in people_here(parties) if one is not None]
         tables = [site.data for site in parties.sites]
         compare(found, certificate, model, tables, ready.classes, held, self.in_pieces)
-        if model.digest() != certificate.model_digest:
-            found.objections.append("the model is not the model that was certified")
-        if (part := getattr(model, "part", None)) is not None:
-            found.objections.append(f"the model is a part: that of {part}")
-        if getattr(model, "run", None) is not None:
-            found.objections.append("the model names a run of parts, but it is whole")
+        self._compare_digest(found)
         self._compare_preparation(found)
         if found.objections:
             return Claim(found.objections), None
@@ -418,37 +459,49 @@ class VerifyWhole(Verify):
         claim = Claim([], "", Numbers.of(certificate), found.objections)
         return claim, Brought(certificate, problem, as_agent, dict(enumerate(points)))
 
+    def _compare_digest(self, found: Compared) -> None:
+        """Compare the model with the digest of the model that was certified."""
+        if self.model.digest() != self.certificate.model_digest:
+            found.objections.append("the model is not the model that was certified")
+        part = getattr(self.model, "part", None)
+        if part is not None:
+            found.objections.append(f"the model is a part: that of {part}")
+        if getattr(self.model, "run", None) is not None:
+            found.objections.append("the model names a run of parts, but it is whole")
+
     def check_errors(
         self, ready: Reread[Hosted], statistics: SummaryStatistics, found: Compared
     ) -> list[str]:
         """Compute stored standard errors again, from the data that these parties have."""
-        written, clusters = self.stored.inference, self.stored.clusters
+        written = self.stored.inference
         if written is None:
             return []
-        clustered = written.kind == "clustered"
-        if clustered and clusters is None:
-            raise InvalidInput(
-                "inference.json has clustered standard errors: give the clusters of the rows "
-                "(clusters=, or --cluster "
-                "COLUMN), so that they can be computed again."
-            )
+        clusters = None
+        if written.kind == "clustered":
+            clusters = self.stored.clusters
+            if clusters is None:
+                raise InvalidInput(
+                    "inference.json has clustered standard errors: give the clusters of the rows "
+                    "(clusters=, or --cluster COLUMN), so that they can be computed again."
+                )
         if written.correction not in ("", STATA, *CORRECTIONS.get(written.kind, ())):
             return [f"inference.json has a correction that does not exist: {written.correction}"]
-        model, tolerance = self.model, self.certificate.tolerance
-        asked, compared = questions_of(written)[0], Compared()
+        model = self.model
+        tolerance = self.certificate.tolerance
+        asked = questions_of(written)[0]
+        compared = Compared()
         with refusing_other_errors(compared):
             check_problem(model.problem, ready.parties.split, asked.kind)
-            operation, parties = ready_to_infer(
-                ready.parties, model, tolerance, asked, clusters if clustered else None
-            )
-            received = operation.added_up(parties)[1]
+            operation, parties = ready_to_infer(ready.parties, model, tolerance, asked, clusters)
+            _, received = operation.added_up(parties)
             compare_table(compared, written, model, tolerance, received)
         found.compared += compared.compared
         return compared.objections
 
     def _compare_preparation(self, found: Compared) -> None:
-        """Whether the model's preparation is what the recipes of the certificate give."""
-        recipes, prepared = self.certificate.settings.get("prepare"), self.model.preparation
+        """Compare the model's preparation with the recipes of the certificate."""
+        recipes = self.certificate.settings.get("prepare")
+        prepared = self.model.preparation
         if recipes is None and prepared is None:
             return
         if recipes is None or prepared is None:
@@ -457,11 +510,8 @@ class VerifyWhole(Verify):
             )
         elif recipes.get("numbers_given"):
             same = plain(prepared.settings()) == plain(recipes)
-            found.that(
-                same,
-                "the recipes of the preparation",
-                "the model is prepared by other recipes than the certificate says",
-            )
+            objection = "the model is prepared by other recipes than the certificate says"
+            found.that(same, "the recipes of the preparation", objection)
         else:
             objection = "the numbers of the preparation do not follow from the data"
             found.that(bool(self.follows), "the numbers of the preparation", objection)
@@ -473,68 +523,72 @@ class VerifyWhole(Verify):
 def differences(
     certificate: Certificate, bound: Bound, statistics: SummaryStatistics
 ) -> Iterator[str]:
-    """Which of its numbers do not follow from the data.
+    """List the numbers of a certificate that do not follow from the data.
 
-    A gap may be larger than what is found here, never smaller by more than rounding explains, and a
-    dual a little lower, never higher; everything else is compared relative to itself.
+    A gap may be larger than the one that is computed here, and smaller only by rounding. A dual may
+    be a little lower, never higher. Everything else is compared relative to itself.
     """
-    said = certificate
-    if not bound.gap - rounding_of(bound, statistics) <= said.gap:
-        yield _differs("gap", bound.gap, said.gap)
     unit = statistics.gap_unit
+    primal = certificate.primal
+    gap = certificate.gap
+    if not bound.gap - rounding_of(bound, statistics) <= gap:
+        yield _differs("gap", bound.gap, gap)
     for name, written, found, rounding in (
-        ("primal", said.primal, bound.primal, bound.primal_rounding),
-        ("unit", said.unit, unit, 0.0),
-        ("primal_at_zero", said.primal_at_zero, statistics.primal_at_zero, 0.0),
-        ("relative_gap", said.relative_gap, said.gap / unit, 0.0),
+        ("primal", primal, bound.primal, bound.primal_rounding),
+        ("unit", certificate.unit, unit, 0.0),
+        ("primal_at_zero", certificate.primal_at_zero, statistics.primal_at_zero, 0.0),
+        ("relative_gap", certificate.relative_gap, gap / unit, 0.0),
     ):
         if not abs(written - found) <= AGREEMENT * abs(found) + rounding:
             yield _differs(name, found, written)
-    if not _follows(said, bound, unit):
-        yield _differs("dual", lower_bound(said.primal, said.gap, bound.primal_rounding), said.dual)
-    for name, claimed, known in (
-        ("radius", said.radius, bound.radius),
-        ("room", said.room, bound.room),
-    ):
-        if (claimed is None) != (known is None) or (
-            claimed is not None
-            and known is not None
-            and not abs(claimed - known) <= AGREEMENT * known
-        ):
-            yield _differs(name, known, claimed)
-    if not _alike(said.counts, statistics.counts):
-        yield _differs("counts", statistics.counts, said.counts)
+    if not _follows(certificate, bound, unit):
+        yield _differs("dual", lower_bound(primal, gap, bound.primal_rounding), certificate.dual)
+    if not _close(certificate.radius, bound.radius):
+        yield _differs("radius", bound.radius, certificate.radius)
+    if not _close(certificate.room, bound.room):
+        yield _differs("room", bound.room, certificate.room)
+    if not _alike(certificate.counts, statistics.counts):
+        yield _differs("counts", statistics.counts, certificate.counts)
+
+
+def _close(written: float | None, found: float | None) -> bool:
+    """Whether two numbers that may be missing are the same, up to rounding."""
+    if written is None or found is None:
+        return written is found
+    return abs(written - found) <= AGREEMENT * found
 
 
 def _alike(written: Sequence[float] | None, found: Sequence[float] | None) -> bool:
     """Whether two lists of sums over rows are the same, up to rounding."""
     if written is None or found is None:
         return written is found
+    if len(written) != len(found):
+        return False
     close = AGREEMENT * sum(found)
-    return len(written) == len(found) and all(
-        abs(a - b) <= close for a, b in zip(written, found, strict=True)
-    )
+    return all(abs(a - b) <= close for a, b in zip(written, found, strict=True))
 
 
-def _follows(said: Certificate, bound: Bound, unit: float) -> bool:
-    """Whether the dual is the primal less the gap and what rounding can have moved the primal by,
-    or a little lower.
+def _follows(certificate: Certificate, bound: Bound, unit: float) -> bool:
+    """Whether the dual is the primal less the gap and the rounding of the primal, or a bit lower.
 
-    That rounding is known to so many digits as the slopes, of which it is a multiple: to few where
-    it is itself a
-    large share of the primal. A run whose messages are rotated rounds more than is found here, so
-    its dual is lower: it claims less, and what it claims is proven.
+    The bound on that rounding is a multiple of the gradients, and as accurate as these; less
+    accurate where the rounding is a large share of the primal. A run with rotated messages rounds
+    more than the computation here, so its dual is lower: it claims less, and its claim is proven.
     """
-    rounding, last_digits = bound.primal_rounding, 2.0**-48 * (abs(said.primal) + said.gap)
-    share = rounding / abs(said.primal) if said.primal else 1.0
+    primal = certificate.primal
+    rounding = bound.primal_rounding
+    last_digits = 2.0**-48 * (abs(primal) + certificate.gap)
+    share = 1.0
+    if primal:
+        share = rounding / abs(primal)
     slack = rounding * min(NEAR + ALIKE * share, ALIKE) + last_digits
-    more = said.primal - said.gap - said.dual - rounding
-    return -slack <= more <= slack + AGREEMENT * (unit + abs(said.primal))
+    more = primal - certificate.gap - certificate.dual - rounding
+    return -slack <= more <= slack + AGREEMENT * (unit + abs(primal))
 
 
 def rounding_of(bound: Bound, statistics: SummaryStatistics) -> float:
-    """What two honest computations of a gap can differ by: its bound on rounding, and what moves a
-    feasible dual.
+    """The largest difference of two honest computations of a gap: its bound on rounding, and the
+    rounding of a feasible dual.
     """
     return bound.rounding + MACHINES * statistics.gap_unit
 
@@ -544,10 +598,10 @@ def _differs(name: str, found: object, written: object) -> str:
 
 
 def described(problem: AnyProblem, split: str, participants: Sequence[Participant]) -> str:
-    """Which problem it is, on which data: what a certificate is about, in words."""
-    rows = participants[0].rows if split == "features" else sum(p.rows for p in participants)
-    columns = (
-        sum(p.columns for p in participants) if split == "features" else participants[0].columns
-    )
+    """Describe the problem and the data that a certificate is about."""
+    rows = rows_of(participants, split)
+    columns = participants[0].columns
+    if split == "features":
+        columns = sum(participant.columns for participant in participants)
     where = f"{rows} rows, {columns} columns, {len(participants)} parties, split by {split}"
     return f"{problem.kind.report.described(problem.settings())}; {where}"
