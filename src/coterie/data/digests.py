@@ -3,10 +3,10 @@ those in their order.
 
 One SHA-256 reads its bytes one after the other, a gigabyte in half a second or more. From `LARGE`
 bytes on, the bytes of a dense array (its numbers in C order, little-endian, half precision as
-float32) are cut into leaves of 64 KiB, the last one shorter, and what is digested in their place is
-`leaves`, type, shape and the SHA-256 of all leaves' SHA-256. Type and shape say how many leaves
-there are and how long, so two arrays of one digest would be a collision of SHA-256 itself. Where
-the numbers lie does not matter: threads digest memory, and a GPU its own.
+float32) are cut into leaves of 64 KiB, the last one shorter. The digest is then that of a text:
+`leaves`, type, shape, and the SHA-256 of all leaves' SHA-256. Type and shape determine the number
+and the length of the leaves, so two arrays of one digest would be a collision of SHA-256 itself.
+Threads digest memory, and a GPU digests its own.
 """
 
 from __future__ import annotations
@@ -23,26 +23,35 @@ from coterie.numerics.threads import spread
 
 LEAF = 1 << 16
 PIECE = 1 << 22
-"""Bytes that a thread digests at a time."""
+"""The number of bytes that a thread digests at a time."""
 LARGE = 1 << 26
 ON_DEVICE = 1 << 28
-"""Numbers that a GPU digests at a time: half precision is widened for it."""
+"""The number of numbers that a GPU digests at a time; it widens half precision for this."""
 
 
 def fingerprint(X: Matrix) -> Any:
-    """What is digested of X: itself where it is small or sparse, and otherwise a text that stands
-    for its bytes.
-    """
+    """Return X itself where it is small or sparse, else a text that stands for its bytes."""
     if is_sparse(X):
         return X
-    kind = (
-        np.dtype(np.float64 if X.element_size() == 8 else np.float32) if is_tensor(X) else X.dtype
-    )
+    kind = _kind_of(X)
     shape = tuple(X.shape)
     if int(np.prod(shape)) * kind.itemsize < LARGE:
         return X
-    leaves = _of_tensor(X) if is_tensor(X) and X.is_cuda else _of_memory(host(X))
+    if is_tensor(X) and X.is_cuda:
+        leaves = _of_tensor(X)
+    else:
+        leaves = _of_memory(host(X))
     return f"leaves:{kind.newbyteorder('<').str}:{shape}:{hashlib.sha256(leaves).hexdigest()}"
+
+
+def _kind_of(X: Matrix) -> np.dtype[Any]:
+    """The type of the numbers that are digested; half precision is digested as float32."""
+    if not is_tensor(X):
+        kind: np.dtype[Any] = X.dtype
+        return kind
+    if X.element_size() == 8:
+        return np.dtype(np.float64)
+    return np.dtype(np.float32)
 
 
 def _of_memory(X: Any) -> bytes:
@@ -60,8 +69,9 @@ def _of_memory(X: Any) -> bytes:
 
 
 def begin_to_compile(X: Matrix) -> None:
-    """Compile what digests X in a thread of its own, if a GPU will: the end of a run need not wait
-    for it.
+    """Compile the kernel that digests X, if X is on a GPU, in a thread of its own.
+
+    The end of a run then need not wait for it.
     """
     if is_tensor(X) and X.is_cuda and X.numel() * max(X.element_size(), 4) >= LARGE:
         _compiled(X.device)
@@ -69,7 +79,7 @@ def begin_to_compile(X: Matrix) -> None:
 
 @cache
 def _compiled(device: Any) -> Future[Any]:
-    """The function that digests words on that GPU; None for a torch without Triton."""
+    """Compile the kernel that digests integers on that GPU; None for a torch without Triton."""
 
     def compiled() -> Any:
         try:
@@ -94,18 +104,20 @@ def _of_tensor(X: Any) -> bytes:
         return _of_memory(host(X))
     leaves = []
     for part in X.detach().contiguous().view(-1).split(ON_DEVICE):
-        numbers = part.float() if part.element_size() < 4 else part
-        whole = numbers.numel() * numbers.element_size() // LEAF * (LEAF // numbers.element_size())
-        leaves += [leaf_digests(_words(numbers[:whole]))] if whole else []
-        leaves += (
-            [hashlib.sha256(host(numbers[whole:]).tobytes()).digest()]
-            if whole < numbers.numel()
-            else []
-        )
+        numbers = part
+        if part.element_size() < 4:
+            numbers = part.float()
+        size = numbers.element_size()
+        whole = numbers.numel() * size // LEAF * (LEAF // size)
+        if whole:
+            leaves.append(leaf_digests(_integers(numbers[:whole])))
+        if whole < numbers.numel():
+            rest = host(numbers[whole:]).tobytes()
+            leaves.append(hashlib.sha256(rest).digest())
     return b"".join(leaves)
 
 
-def _words(numbers: Any) -> Any:
+def _integers(numbers: Any) -> Any:
     import torch
 
     return numbers.view(torch.int32)

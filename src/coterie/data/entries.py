@@ -24,21 +24,21 @@ def pairs_of(X: Any, party: str = "data") -> tuple[Names, Names]:
         columns = [np.asarray(X[title]) for title in titles]
     else:
         array = np.asarray(X)
-        columns = list(array.T) if array.ndim == 2 else [array]
+        columns = [array]
+        if array.ndim == 2:
+            columns = list(array.T)
     if len(columns) != 2:
         raise InvalidData(
             f"party {party!r}: entries are pairs (row, column), as two columns, but X has "
-            f"{len(columns)}. "
-            "Give an array of shape (n, 2) or a frame of two columns; the values are y."
+            f"{len(columns)}. Give an array of shape (n, 2) or a frame of two columns; the values "
+            "are y."
         )
-    rows, others = (
-        _names(column, party, side) for column, side in zip(columns, ("row", "column"), strict=True)
-    )
-    return rows, others
+    rows, others = columns
+    return _names(rows, party, "row"), _names(others, party, "column")
 
 
 def _names(values: Names, party: str, side: str) -> Names:
-    """Names of one kind, words or numbers; none may be missing."""
+    """Names of rows or of columns, as texts or numbers; none may be missing."""
     missing = np.array([value is None or value != value for value in values.tolist()], bool)
     if missing.any():
         raise InvalidData(
@@ -54,8 +54,8 @@ def _names(values: Names, party: str, side: str) -> Names:
 
 
 def places_of(names: Names, known: Names) -> npt.NDArray[np.intp]:
-    """The place of every name among the known ones; −1 for others. Numbers and words are compared
-    as words.
+    """Find the place of every name among the known ones; −1 for unknown names. Numbers and texts
+    are compared as texts.
     """
     if (known.dtype.kind == "U") != (names.dtype.kind == "U"):
         names = names.astype(str)

@@ -1,4 +1,4 @@
-"""Data frames as tables: which column is what, and values column by column."""
+"""Data frames as tables: the roles of columns, and their values."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from coterie.data.preparation.raw import Raw, raw_series
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.table import BESIDE, Table, party_error
 from coterie.data.values import logarithms, plain, plain_ids
-from coterie.errors import InvalidData, UnknownName, WrongValue
+from coterie.errors import InvalidData, UnknownName, WrongValue, count
 from coterie.numerics.arrays import is_sparse
 from coterie.problems import kinds
 
 Frame: TypeAlias = "nw.DataFrame[Any]"
 Series: TypeAlias = "nw.Series[Any]"
 PLAIN = {"target", "id", "weight", "offset", "exposure"}
-"""Roles of columns that mean the same for every kind of problem; others make labels of several
+"""Roles of columns that mean the same for every kind of problem. Others are for labels of several
 columns.
 """
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column is what."""
+    """The roles of columns, and how a file is read."""
 
     named: dict[str, Any]
-    """The columns that are not X's, by role."""
+    """The columns of labels, weights and so on, by role."""
     columns: tuple[str, ...] | None
     zero_based: bool | None = None
     prepare: Preparation | Prepared | None = None
     """If set, missing values and text are kept."""
     by_columns: bool = False
-    """Whether a file's columns, not its rows, stand one after the other in memory."""
+    """Whether the numbers of a column, not of a row, are next to each other in memory."""
     on_disk: bool | None = None
     """Whether a file's numbers are kept in a temporary file; None: if memory does not hold them."""
 
 
 def as_frame(source: Any, party: str) -> Frame | None:
-    """The source as a data frame, if it is one."""
+    """Wrap a data frame of any library; None for other sources."""
     if isinstance(source, np.ndarray) or is_sparse(source):
         return None
     try:
@@ -59,23 +59,22 @@ def as_frame(source: Any, party: str) -> Frame | None:
         repeated = [str(column) for column, times in Counter(source.columns).items() if times > 1]
         raise party_error(
             party,
-            (
-                f"{len(repeated)} column names occur more than once, e.g. {repeated[0]!r}. Rename "
-                "them."
-            ),
+            f"{len(repeated)} column names occur more than once, e.g. {repeated[0]!r}. Rename "
+            "them.",
         ) from None
     return None
 
 
 def read_frame(frame: Frame, roles: Roles, party: str) -> Table:
-    """The table of a data frame in memory."""
+    """Read the table of a data frame in memory."""
     series = series_of(frame)
     chosen = chosen_columns(series, roles, party)
     X = np.empty((len(frame), len(chosen)), precision_of(series, chosen), order="F")
     texts: dict[str, tuple[str, ...]] = {}
     for j, column in enumerate(chosen):
         X[:, j], found = cells(series[column], roles, party)
-        texts |= {} if found is None else {column: found}
+        if found is not None:
+            texts[column] = found
     return table_of(X, chosen, texts, series, roles, party)
 
 
@@ -85,14 +84,14 @@ def series_of(frame: Frame) -> dict[str, Series]:
 
 
 def chosen_columns(series: Mapping[str, Series], roles: Roles, party: str) -> tuple[str, ...]:
-    """The columns of X; names that are not there are refused."""
+    """Choose the columns of X; refuse unknown names."""
     for role, column in roles.named.items():
         if column not in series:
             raise party_error(party, f"{role}={column!r}: {UnknownName('column', column, series)}")
     special = set(roles.named.values())
-    chosen = (
-        roles.columns if roles.columns is not None else tuple(c for c in series if c not in special)
-    )
+    if roles.columns is None:
+        return tuple(column for column in series if column not in special)
+    chosen = roles.columns
     for column in chosen:
         if column not in series:
             raise party_error(party, f"columns=: {UnknownName('column', column, series)}")
@@ -104,12 +103,13 @@ def chosen_columns(series: Mapping[str, Series], roles: Roles, party: str) -> tu
 
 def precision_of(series: Mapping[str, Series], chosen: tuple[str, ...]) -> np.dtype[Any]:
     """Single precision where all columns have it."""
-    single = bool(chosen) and all(series[column].dtype == nw.Float32 for column in chosen)
-    return np.dtype(np.float32 if single else np.float64)
+    if chosen and all(series[column].dtype == nw.Float32 for column in chosen):
+        return np.dtype(np.float32)
+    return np.dtype(np.float64)
 
 
 def cells(series: Series, roles: Roles, party: str) -> Raw:
-    """A column of X, and, for a preparation, the different texts where it has text."""
+    """Read a column of X; for a preparation, with the different texts of a column of text."""
     column = f"column {series.name!r}"
     if roles.prepare is None:
         return _numbers(series, party, column), None
@@ -124,41 +124,50 @@ def table_of(
     roles: Roles,
     party: str,
 ) -> Table:
-    """The table of X and of those series that have another role."""
+    """Make a table of X and of the series that have other roles."""
     values = {}
     for role, column in roles.named.items():
-        noun = "label" if role == "target" else role
-        values[role] = column_values(series[column], party, f"column {column!r}", noun)
+        values[role] = column_values(series[column], party, f"column {column!r}", noun_of(role))
     if "exposure" in values:
         values["offset"] = logarithms(values["exposure"], party, roles.named["exposure"])
-    beside: dict[str, Any] = {
-        field: values[role] for role, field in BESIDE.items() if role in values
-    }
+    others: dict[str, Any] = {}
+    for role, field in BESIDE.items():
+        if role in values:
+            others[field] = values[role]
+    if "id" in values:
+        others["ids"] = plain_ids(values["id"], party)
     return Table(
         X=X,
         y=_labels(values, party),
-        **beside,
-        ids=plain_ids(values["id"], party) if "id" in values else None,
         columns=chosen,
         name=party,
         texts=texts or None,
         roles=tuple(column for role, column in roles.named.items() if role != "id"),
+        **others,
     )
 
 
+def noun_of(role: str) -> str:
+    """The noun for the values of a role, in errors."""
+    if role == "target":
+        return "label"
+    return role
+
+
 def _labels(values: dict[str, npt.NDArray[Any]], party: str) -> npt.NDArray[Any] | None:
-    """The target, or what the kind of problem that has these roles makes of them."""
+    """Take the target, or make the labels of the kind of problem that has these roles."""
     own = values.keys() - PLAIN
     if not own:
         return values.get("target")
     try:
-        return next(kind.labels for kind in kinds() if own <= {*kind.labels.roles}).made(values)
+        labels = next(kind.labels for kind in kinds() if own <= {*kind.labels.roles})
+        return labels.made(values)
     except InvalidData as error:
         raise party_error(party, str(error)) from None
 
 
 def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
-    """A column of X: numbers or booleans, none missing."""
+    """Read a column of X: numbers or booleans, none missing."""
     _refuse_missing(series, party, column)
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
         fix = "Encode it (prepare, with one-hot)"
@@ -179,7 +188,7 @@ def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
 
 
 def _first_text(series: Series) -> tuple[int, str] | None:
-    """The row of the first value of a column of text that is no number, and the value."""
+    """Find the first value of a column of text that is no number; with its row."""
     if series.dtype != nw.String:
         return None
     for row, value in enumerate(series.to_list()):
@@ -191,7 +200,7 @@ def _first_text(series: Series) -> tuple[int, str] | None:
 
 
 def column_values(series: Series, party: str, column: str, noun: str) -> npt.NDArray[Any]:
-    """A column of labels, ids, weights or the like: numbers, booleans or text, none missing."""
+    """Read a column of labels, ids or weights: numbers, booleans or text, none missing."""
     _refuse_missing(series, party, column)
     if isinstance(series.dtype, nw.Categorical | nw.Enum):
         series = series.cast(nw.String)
@@ -204,11 +213,10 @@ def _refuse_missing(series: Series, party: str, column: str) -> None:
     missing = int(series.null_count())
     if missing:
         first = int(np.argmax(series.is_null().to_numpy()))
-        what = "missing value" if missing == 1 else "missing values"
         raise WrongValue(
             party,
             first,
-            before=f"{column} has {missing} {what} (first at ",
+            before=f"{column} has {count(missing, 'missing value')} (first at ",
             after="). Drop or impute them (prepare).",
             column=series.name,
             shows_cell=True,

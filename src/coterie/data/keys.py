@@ -1,9 +1,8 @@
-"""Columns that look like keys: they number or name rows, and a model that learns from them learns
-nothing.
+"""Find columns that look like keys: they number or name rows, and no model can learn from them.
 
 A column looks like a key if every row has another whole number or another text in it, or if its
-name is one that pandas gives to an index. Measurements with decimals differ in every row, too, and
-are not meant.
+name is one that pandas gives to an index. Measurements with decimals also differ in every row; they
+do not look like keys.
 """
 
 from __future__ import annotations
@@ -22,45 +21,45 @@ from coterie.errors import DataWarning
 from coterie.numerics.arrays import FloatArray, host, is_sparse
 
 LEAST_ROWS = 20
-"""Fewer rows often have different whole numbers by chance, ages for example."""
+"""The least number of rows: fewer often have different whole numbers by chance, such as ages."""
 LEAST_IN_A_ROW = 5
-"""From so many rows on, consecutive numbers (1, 2, 3, ... in any order) are no accident."""
+"""The least number of consecutive numbers (1, 2, 3, ... in any order) that look like keys."""
 LARGEST = 2.0**53
-"""Whole numbers up to which double precision has fractions, too."""
+"""The largest number of double precision that can have a neighbour with a fraction."""
 FIRST = 64
-"""Rows that rule out most columns."""
+"""The number of rows that rule out most columns."""
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
-"""What pandas calls an index without a name, when it reads a CSV file, and in Parquet files."""
+"""The names that pandas gives to a nameless index, in CSV and in Parquet files."""
 MOST_NOTES = 5
-"""Of many parties, only some are named."""
+"""The maximum number of notes that are shown."""
 FIX = "Leave it out of the columns, or, if it names the rows, name it as their id"
 
 
 def noted(table: Table) -> Table:
-    """The table with notes about columns that look like keys, unless they were looked for
-    already.
-    """
+    """Add notes about columns that look like keys to a table that was not checked yet."""
     if table.notes is not None:
         return table
     return replace(table, notes=tuple(_notes(table)))
 
 
 def all_noted(tables: Sequence[Table], split: str) -> list[Table]:
-    """The same for several tables. Of users with a few rows each, only all rows together show what
-    a key is.
-    """
+    """Add such notes to several tables; to those of users, who have a few rows each, together."""
     if split != "users" or len(tables) == 1:
         return [noted(table) for table in tables]
     fresh = [table for table in tables if table.notes is None and table.n]
-    found = _notes_of_users(fresh) if fresh else []
-    told = [table.notes if table.notes is not None else () for table in tables]
-    if fresh:
-        told[next(place for place, table in enumerate(tables) if table is fresh[0])] = tuple(found)
-    return [replace(table, notes=own) for table, own in zip(tables, told, strict=True)]
+    found = []
+    for table in tables:
+        if table.notes is not None:
+            found.append(table)
+        elif fresh and table is fresh[0]:
+            found.append(replace(table, notes=tuple(_notes_of_users(fresh))))
+        else:
+            found.append(replace(table, notes=()))
+    return found
 
 
 def shortened(notes: Iterable[str]) -> list[str]:
-    """Every note once; of many, the first ones and how many more there are."""
+    """List every note once; of many notes, the first ones and the number of the others."""
     every = [*dict.fromkeys(notes)]
     more = len(every) - MOST_NOTES
     if more <= 0:
@@ -69,7 +68,7 @@ def shortened(notes: Iterable[str]) -> list[str]:
 
 
 def warn_caller(notes: Iterable[str]) -> None:
-    """Warn whoever called the library: a warning names the line of the caller's own program."""
+    """Warn the program that called the library: a warning names the line of that program."""
     level = 2
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("coterie."):
@@ -86,9 +85,12 @@ def _notes(table: Table) -> list[str]:
     notes = _indices(table)
     for place in _whole_and_different(table):
         values = _values(table, place)
-        if place not in notes and _is_key(values):
-            is_text = table.texts is not None and names[place] in table.texts
-            notes[place] = _as_key("texts" if is_text else "whole numbers", table.n)
+        if place in notes or not _is_key(values):
+            continue
+        kind = "whole numbers"
+        if table.texts is not None and names[place] in table.texts:
+            kind = "texts"
+        notes[place] = _as_key(kind, table.n)
     return [
         f"party {table.name!r}: {table.column_name(place)} {note}"
         for place, note in sorted(notes.items())
@@ -96,12 +98,12 @@ def _notes(table: Table) -> list[str]:
 
 
 def _notes_of_users(tables: Sequence[Table]) -> list[str]:
-    """The notes of users' tables that have the same columns."""
+    """Find notes about the tables of users, which have the same columns."""
     first = tables[0]
     if not all(_is_matrix(table) and table.d == first.d for table in tables):
         return []
     notes = _indices(first)
-    common = set(range(first.d)).intersection(*(_whole_and_different(table) for table in tables))
+    common = set(range(first.d)).intersection(*map(_whole_and_different, tables))
     for place in sorted(common - notes.keys()):
         values = np.concatenate([_values(table, place) for table in tables])
         if _is_key(values):
@@ -110,24 +112,20 @@ def _notes_of_users(tables: Sequence[Table]) -> list[str]:
 
 
 def _is_matrix(table: Table) -> bool:
-    """Whether it has rows and columns, with a name for each column or none: `validated` refuses
-    others.
-    """
+    """Whether a table is a matrix with a name for each column, or without names."""
     return len(table.X.shape) == 2 and len(column_names(table)) == table.d
 
 
 def _indices(table: Table) -> dict[int, str]:
-    """The columns that have the name of an index, each with a note. Columns without names have
-    none.
-    """
+    """Find the columns that have the name of an index, each with a note."""
     if table.columns is None:
         return {}
     note = f"looks like the index of a pandas data frame, by its name. {FIX}."
     return {place: note for place, name in enumerate(table.columns) if INDEX.fullmatch(name)}
 
 
-def _as_key(what: str, rows: int) -> str:
-    return f"looks like a key: it has {rows} different {what} in {rows} rows. {FIX}."
+def _as_key(kind: str, rows: int) -> str:
+    return f"looks like a key: it has {rows} different {kind} in {rows} rows. {FIX}."
 
 
 def _is_key(values: FloatArray) -> bool:
@@ -140,7 +138,7 @@ def _is_key(values: FloatArray) -> bool:
 
 
 def _whole_and_different(table: Table) -> set[int]:
-    """The columns whose first rows have different whole numbers: no others can be keys."""
+    """Find the columns whose first rows have different whole numbers: no others can be keys."""
     if not table.n or not table.d:
         return set()
     rows = table.X[:FIRST]
@@ -171,5 +169,7 @@ def _are_whole(values: FloatArray) -> FloatArray:
 
 def _values(table: Table, place: int) -> FloatArray:
     column = table.X[:, [place]]
-    dense: FloatArray = np.asarray(column.toarray() if is_sparse(column) else host(column)).ravel()
+    if is_sparse(column):
+        column = column.toarray()
+    dense: FloatArray = np.asarray(host(column)).ravel()
     return dense

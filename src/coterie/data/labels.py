@@ -1,4 +1,4 @@
-"""How labels come from columns: from one, or from several, as a kind of problem says."""
+"""Labels from columns: from one, or from several, as a kind of problem says."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ import numpy.typing as npt
 
 
 class Labels:
-    """How labels come from columns of a file: from one, named `target`, unless a kind says
-    otherwise.
-    """
+    """Labels from columns of a file: from one, the `target`, unless a kind overrides this."""
 
     roles: ClassVar[tuple[str, ...]] = ("target",)
-    """What the columns are called; the first `needed` of them are, and `target` is not beside them.
-    """
+    """The roles of the columns. The first `needed` of them are required, and exclude `target`."""
     needed: ClassVar[int] = 0
 
     def made(self, values: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
-        """The labels of these columns, by role."""
+        """Make the labels of these columns, given by role."""
         return values.get("target")
 
     def placeholder(self, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Made-up labels of that shape that the kind takes, for a table that is elsewhere."""
+        """Make up valid labels of that shape, for a table that is on a worker."""
         return y

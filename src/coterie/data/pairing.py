@@ -1,8 +1,8 @@
-"""Whether rows of several parties belong together, where each party holds some of the columns.
+"""Check that rows of several parties belong together, where each party holds some of the columns.
 
-Rows are paired by id, see `align`, or by position. Arrays have nothing but positions. Files and
-data frames may list the same people in another order, and then a fit finds a wrong model without an
-error: their rows are paired by position only on request.
+Rows are paired by id, see `align`, or by position. Arrays have positions only. Files and data
+frames may list the same people in another order. A fit would then find a wrong model without an
+error, so their rows are paired by position only on request.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ MATCH = "match the rows with co.align([co.read(..., id=...), ...])"
 
 
 def paired(tables: Sequence[Table], same_order: bool) -> list[Table]:
-    """The tables of parties with columns of the same rows, once it is clear which rows belong
-    together.
+    """Check which rows of parties with columns of the same rows belong together.
 
     `same_order` says that all parties list the same rows in the same order.
     """
-    refuse_unpaired([TableSummary.of(table) for table in told_apart(tables)], same_order)
+    cards = [TableSummary.of(table) for table in told_apart(tables)]
+    refuse_unpaired(cards, same_order)
     return [replace(table, roles=None) for table in tables]
 
 
 def refuse_unpaired(cards: Sequence[TableSummary], same_order: bool) -> None:
-    """Refuse parties of whose rows it is not clear which belong together."""
+    """Refuse parties whose rows cannot be paired."""
     held = [card for card in cards if card.rows or card.columns]
     labelled = [card for card in held if card.outputs is not None]
-    if (
-        len(held) > 1 and len(labelled) < 2
-    ):  # labels at two parties are refused later, by a better message
+    # Labels at two parties are refused later, by a better message.
+    if len(held) > 1 and len(labelled) < 2:
         _refuse_common_columns(held)
         if not same_order:
             _refuse_positions(held)
@@ -48,8 +47,7 @@ def _refuse_common_columns(cards: Sequence[TableSummary]) -> None:
             if holder.setdefault(name, card.name) != card.name:
                 raise InvalidData(
                     f"column {name!r} is at party {holder[name]!r} and at party {card.name!r}. If "
-                    "it names the rows, "
-                    f"{MATCH}. If not, leave it out at one party, or rename it."
+                    f"it names the rows, {MATCH}. If not, leave it out at one party, or rename it."
                 )
 
 
@@ -57,12 +55,13 @@ def _refuse_positions(cards: Sequence[TableSummary]) -> None:
     """Refuse rows of files and data frames that are paired by position alone."""
     if all(card.has_ids for card in cards):
         return
-    named = next((card for card in cards if card.roles is not None and not card.has_ids), None)
-    named = named or next((card for card in cards if card.roles is not None), None)
-    if named is not None:
-        other = next(card for card in cards if card is not named)
-        raise InvalidData(
-            f"nothing says which rows of party {named.name!r} and of party {other.name!r} belong "
-            f"together: {MATCH}. If "
-            "all parties list the same rows in the same order, say so with same_order=True."
-        )
+    files = [card for card in cards if card.roles is not None]
+    if not files:
+        return
+    named, *_ = sorted(files, key=lambda card: card.has_ids)
+    other = next(card for card in cards if card is not named)
+    raise InvalidData(
+        f"nothing says which rows of party {named.name!r} and of party {other.name!r} belong "
+        f"together: {MATCH}. If all parties list the same rows in the same order, say so with "
+        "same_order=True."
+    )

@@ -1,5 +1,6 @@
-"""The place of a wrong value in a CSV file: errors count rows from 0, readers see lines of a file,
-the header first.
+"""The place of a wrong value in a CSV file.
+
+Errors count rows from 0; a reader of the file sees lines, the header first.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class Origin:
         return replace(self, rows=self.rows[rows])
 
     def message(self, value: WrongValue) -> str | None:
-        """The message about a value, with the file, line, column and cell for its place; None: not
-        in the file.
+        """Write the message about a value with its file, line, column and cell.
+
+        None if the value is not in the file.
         """
         column = value.column or self._column_of(value.noun)
         line, cell = self._cell(self._row_of_file(value.row), column)
@@ -79,7 +81,7 @@ class Origin:
         return None
 
     def _cell(self, row: int, column: str | None) -> tuple[int | None, str | None]:
-        """The line of a row, and its cell in a column."""
+        """Find the line of a row, and its cell in a column."""
         import pyarrow as pa
 
         with (
@@ -92,10 +94,19 @@ class Origin:
                 if not cells:
                     continue
                 if row == 0:
-                    place = header.index(column) if column in header else len(cells)
-                    return lines.line_num, cells[place] if place < len(cells) else None
+                    return lines.line_num, _cell(header, cells, column)
                 row -= 1
         return None, None
+
+
+def _cell(header: list[str], cells: list[str], column: str | None) -> str | None:
+    """The cell of a line in a column; None if the line or the file does not have it."""
+    if column not in header:
+        return None
+    place = header.index(column)
+    if place >= len(cells):
+        return None
+    return cells[place]
 
 
 def _shown(cell: str | None) -> str:
@@ -118,13 +129,14 @@ def naming_lines(*tables: Table) -> Iterator[None]:
         for table in tables:
             if value is None or table.origin is None or table.name != value.party:
                 continue
-            if message := table.origin.message(value):
+            message = table.origin.message(value)
+            if message:
                 raise InvalidData(message) from None
         raise
 
 
 def encoding_error(path: Path, party: str) -> InvalidData | None:
-    """The error about a text file that is not UTF-8, with the first line that is not; None for a
+    """Make the error about a text file that is not UTF-8, with the first such line; None for a
     UTF-8 file.
     """
     import pyarrow as pa
@@ -134,12 +146,15 @@ def encoding_error(path: Path, party: str) -> InvalidData | None:
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
-                wide = line.startswith((b"\xff\xfe", b"\xfe\xff"))
-                kind, name = ("UTF-16", "utf-16") if wide else ("Latin-1 or Windows-1252", "cp1252")
+                kind = "Latin-1 or Windows-1252"
+                name = "cp1252"
+                if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+                    kind = "UTF-16"
+                    name = "utf-16"
                 where = f"line {number} has the byte 0x{line[error.start]:02X}"
                 return InvalidData(
-                    f"party {party!r}: the file {str(path)!r} is not encoded in UTF-8 ({where}; "
-                    f"it may be {kind}). "
-                    f"Save it as UTF-8, e.g. with: iconv -f {name} -t utf-8 {path.name} > utf8.csv"
+                    f"party {party!r}: the file {str(path)!r} is not encoded in UTF-8 ({where}; it "
+                    f"may be {kind}). Save it as UTF-8, e.g. with: iconv -f {name} -t utf-8 "
+                    f"{path.name} > utf8.csv"
                 )
     return None

@@ -5,7 +5,7 @@
     read("shop.parquet", target="price")      also .arrow, .feather, .csv, .npz, and svmlight (.svm,
                                               .txt, ...)
 
-What is not a number is refused by name. Values are judged later, once, by `validated`.
+Columns that hold no numbers are refused by name. `validated` checks the values later, once.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.data.frames import PLAIN, Roles, as_frame, column_values, read_frame
+from coterie.data.frames import PLAIN, Roles, as_frame, column_values, noun_of, read_frame
 from coterie.data.places import Origin, encoding_error, naming_lines
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.raw import raw_objects
 from coterie.data.preparation.recipes import Preparation
-from coterie.data.streams import ENDINGS, read_columns, read_stream, unreadable
+from coterie.data.streams import ENDINGS, read_columns, read_stream, refuse_repeated, unreadable
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import plain
 from coterie.errors import InvalidInput, UnknownName
-from coterie.numerics.arrays import host, is_sparse, is_tensor
+from coterie.numerics.arrays import Matrix, host, is_sparse, is_tensor
 from coterie.problems import kinds
 
 SNIFFED = 100_000
@@ -61,31 +61,76 @@ def read(
     by_columns: bool = False,
     on_disk: bool | None = None,
 ) -> Table:
-    """One party's data as a `Table`.
+    """Read one party's data as a `Table`.
 
-    In frames and files with named columns, `target`, `id`, `weight` and `offset` name the columns
-    of labels, row ids, sample weights and offsets, and `columns` those of X (all the others, if not
-    given). `exposure` names a column whose logarithm is the offset. Where labels have several
-    columns, `time` and `event`, and perhaps `entry` and `strata`, take the place of `target`, or
-    `labels` names the columns by their roles, as the kind of problem calls them (`Kind.labels`).
-    Elsewhere `columns` gives the columns their names. `name` is how errors call this party.
-    `zero_based` says whether the columns of an svmlight file count from 0; without it, a file that
-    never uses column 0 is taken to count from 1, so say it when several parties bring files. With a
-    preparation (`prepare`), missing values and text are kept for it.
+    Parameters
+    ----------
+    source : array, tuple, data frame, Table, str or Path
+        `(X, y)`, `(X, y, weights)`, `(X, y, weights, offset)` or X alone, of arrays or scipy.sparse
+        matrices; a data frame of pandas, polars or pyarrow; or a file: Parquet, Arrow, CSV, .npz or
+        svmlight. Parquet and Arrow files are read a few rows at a time.
+    target : str, optional
+        Column with the labels, in a frame or file with named columns.
+    id : str, optional
+        Column with the row ids.
+    weight : str, optional
+        Column with the sample weights.
+    offset : str, optional
+        Column with the offsets: numbers that are added to the scores.
+    exposure : str, optional
+        Column whose logarithms are the offsets.
+    time, event, entry, strata : str, optional
+        Columns of labels of survival times, in place of `target`: `time` and `event`, and perhaps
+        `entry` and `strata`.
+    labels : dict of str, optional
+        Columns of labels by their roles, in place of `target`, as the kind of problem names them
+        (`Kind.labels`).
+    columns : list of str, optional
+        The columns of X, in a frame or file with named columns; by default all others. For arrays,
+        the names of the columns.
+    name : str, optional
+        The name of this party in errors. By default that of the file, or "data".
+    zero_based : bool, optional
+        Whether the columns of an svmlight file count from 0. By default, a file that never uses
+        column 0 counts from 1, so give it if several parties bring files.
+    prepare : Preparation or Prepared, optional
+        A preparation, for which missing values and text are kept.
+    by_columns : bool, default=False
+        Whether to store the numbers column by column, as suits data that is split by features.
+    on_disk : bool, optional
+        Whether to keep the numbers of a Parquet or Arrow file in a mapped temporary file (in
+        `TMPDIR`). By default only if memory does not hold them.
 
-    Parquet and Arrow files are read a few rows at a time. If the numbers do not fit into memory,
-    they go to a temporary file (in `TMPDIR`) that is mapped: `on_disk` says so, or forbids it.
-    `by_columns` stores them column by column, as suits data that is split by features.
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    InvalidData
+        If the source cannot be read, or a column is missing or has the wrong type.
+    InvalidInput
+        If the roles of columns do not go together.
+
+    Examples
+    --------
+    >>> import coterie as co, pandas as pd
+    >>> frame = pd.DataFrame({"age": [61, 48, 55], "ill": ["yes", "no", "no"]})
+    >>> table = co.read(frame, target="ill")
+    >>> table.columns, table.n
+    (('age',), 3)
     """
     given = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     given |= {"time": time, "event": event, "entry": entry, "strata": strata, **(labels or {})}
     named = {role: column for role, column in given.items() if column is not None}
     if "offset" in named and "exposure" in named:
         raise InvalidInput(
-            "an offset and an exposure both say what is added to the scores. Give one."
+            "offset and exposure both name the numbers that are added to the scores. Give one."
         )
     _check_labels(named)
-    wanted = None if columns is None else tuple(map(str, columns))
+    wanted = None
+    if columns is not None:
+        wanted = tuple(map(str, columns))
     roles = Roles(named, wanted, zero_based, prepare, by_columns or prepare is not None, on_disk)
     return _read(source, roles, name)
 
@@ -96,10 +141,12 @@ def _read(source: Any, roles: Roles, name: str | None) -> Table:
         return _read_path(path, roles, name or path.name.split(".")[0])
     if isinstance(source, Table):
         _refuse_roles(roles, "a Table", name or source.name)
-        table = source if name is None else replace(source, name=name)
-        if roles.columns is None:
-            return table
-        return replace(table, columns=roles.columns)
+        table = source
+        if name is not None:
+            table = replace(table, name=name)
+        if roles.columns is not None:
+            table = replace(table, columns=roles.columns)
+        return table
     party = name or "data"
     if isinstance(source, tuple):
         return _read_tuple(source, roles, party)
@@ -125,17 +172,16 @@ def _read_array(source: Any, roles: Roles, party: str) -> Table:
 
 
 def _check_labels(named: Mapping[str, str]) -> None:
-    """Refuse columns of labels that no kind of problem makes anything of."""
+    """Refuse roles of labels that no kind of problem has."""
     own = named.keys() - PLAIN
     if not own:
         return
     kind = next((kind for kind in kinds() if own <= {*kind.labels.roles}), None)
     if kind is None:
-        raise UnknownName(
-            "role of a column",
-            sorted(own)[0],
-            sorted({r for kind in kinds() for r in kind.labels.roles}),
-        )
+        known: set[str] = set()
+        for one in kinds():
+            known |= {*one.labels.roles}
+        raise UnknownName("role of a column", sorted(own)[0], sorted(known))
     needed = kind.labels.roles[: kind.labels.needed]
     if "target" in named or not own >= {*needed}:
         columns = " and one for ".join(needed)
@@ -143,10 +189,10 @@ def _check_labels(named: Mapping[str, str]) -> None:
 
 
 def read_party(given: Any, index: int, **how: Any) -> Table:
-    """One party's data of several, read as `read` does it; without a name of its own it is called
-    by its place.
-    """
-    name = None if isinstance(given, Table | str | os.PathLike) else f"party {index}"
+    """Read the data of one of several parties. Data without a name gets the number of the party."""
+    name = None
+    if not isinstance(given, Table | str | os.PathLike):
+        name = f"party {index}"
     table = read(given, name=name, **how)
     if table.name == "data":
         return replace(table, name=f"party {index}")
@@ -174,13 +220,12 @@ def _read_tuple(source: tuple[Any, ...], roles: Roles, party: str) -> Table:
     found: dict[str, Any] = {}
     for (role, field), values in zip(places.items(), source[1:], strict=False):
         if values is not None:
-            noun = "label" if role == "target" else role
-            found[field] = values_of(values, party, noun)
+            found[field] = values_of(values, party, noun_of(role))
     return replace(table, **found)
 
 
 def values_of(source: Any, party: str, noun: str) -> npt.NDArray[Any]:
-    """One value per row, from an array, a list, or a series of any kind."""
+    """Read one value per row from an array, a list, or a series of any kind."""
     source = host(source)
     if not isinstance(source, np.ndarray):
         series = nw.from_native(source, allow_series=True, pass_through=True)
@@ -190,21 +235,16 @@ def values_of(source: Any, party: str, noun: str) -> npt.NDArray[Any]:
 
 
 def _read_objects(X: npt.NDArray[Any], columns: tuple[str, ...] | None, party: str) -> Table:
-    """A matrix with text, for a preparation."""
+    """Read a matrix with text, for a preparation."""
     names = columns or tuple(f"x{j}" for j in range(X.shape[1]))
-    cells = [
-        raw_objects(X[:, j].astype(object), party, f"column {name!r}")
-        for j, name in enumerate(names)
-    ]
-    texts = {
-        name: found for name, (_, found) in zip(names, cells, strict=True) if found is not None
-    }
-    return Table(
-        X=np.column_stack([values for values, _ in cells]),
-        columns=names,
-        name=party,
-        texts=texts or None,
-    )
+    values = []
+    texts = {}
+    for j, name in enumerate(names):
+        own, found = raw_objects(X[:, j].astype(object), party, f"column {name!r}")
+        values.append(own)
+        if found is not None:
+            texts[name] = found
+    return Table(X=np.column_stack(values), columns=names, name=party, texts=texts or None)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -212,15 +252,16 @@ def _read_objects(X: npt.NDArray[Any], columns: tuple[str, ...] | None, party: s
 
 def _read_path(path: Path, roles: Roles, party: str) -> Table:
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+        problem = "does not exist"
+        if path.is_dir():
+            problem = "is a folder"
         raise party_error(
-            party, f"the file {str(path)!r} {what}. Check the path, or name one file."
+            party, f"the file {str(path)!r} {problem}. Check the path, or name one file."
         )
-    endings = path.suffixes
+    uncompressed = path
     if path.suffix in (".bz2", ".gz"):
-        endings = endings[:-1]
-    ending = endings[-1].lower() if endings else ""
-    reader = _READERS.get(ending)
+        uncompressed = path.with_suffix("")
+    reader = _READERS.get(uncompressed.suffix.lower())
     if reader is None:
         known = ", ".join(sorted(_READERS))
         raise party_error(
@@ -231,10 +272,9 @@ def _read_path(path: Path, roles: Roles, party: str) -> Table:
 
 
 def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Columns of a file as they are, to be copied: text of a CSV, values of Parquet and Arrow, None
-    if missing.
+    """Read columns of a file unchanged, to be copied: text of a CSV, values of Parquet and Arrow,
+    None if missing.
     """
-
     if not names:
         return {}
     path = Path(path).expanduser()
@@ -276,8 +316,9 @@ def _csv_texts(path: Path, names: Sequence[str], party: str) -> Any:
 
 
 def _csv_columns(path: Path, types: dict[str, Any], **more: Any) -> Any:
-    """A CSV file as an Arrow table; one without a comma in its first line may be separated by
-    semicolons or tabs.
+    """Read a CSV file as an Arrow table.
+
+    The fields of a file without a comma in its first line may be separated by semicolons or tabs.
     """
     import pyarrow.csv as csv
 
@@ -294,7 +335,7 @@ def _csv_columns(path: Path, types: dict[str, Any], **more: Any) -> Any:
 
 
 def _separator(path: Path) -> tuple[str, str]:
-    """The separator of the fields of a CSV file, and some of its lines after the first."""
+    """Find the separator of the fields of a CSV file; with some of its lines after the first."""
     import pyarrow as pa
 
     with pa.input_stream(str(path)) as file:
@@ -307,18 +348,20 @@ def _separator(path: Path) -> tuple[str, str]:
 
 
 def _refuse_bytes(table: Any, path: Path, party: str) -> None:
-    """Refuse a CSV file that is not UTF-8: names that cannot be read, or columns of text that are
-    only bytes.
+    """Refuse a CSV file that is not UTF-8: its names cannot be read, or its columns of text are
+    bytes.
     """
     import pyarrow as pa
 
     try:
-        readable = bool(table.column_names) and not any(
-            pa.types.is_binary(kind) for kind in table.schema.types
-        )
+        has_names = bool(table.column_names)
+        readable = has_names and not any(map(pa.types.is_binary, table.schema.types))
     except UnicodeDecodeError:
         readable = False
-    if not readable and (error := encoding_error(path, party)) is not None:
+    if readable:
+        return
+    error = encoding_error(path, party)
+    if error is not None:
         raise error
 
 
@@ -337,12 +380,9 @@ def _read_csv(path: Path, roles: Roles, party: str) -> Table:
     except (pa.ArrowException, OSError) as error:
         raise encoding_error(path, party) or unreadable(path, party, "CSV", error) from error
     _refuse_bytes(table, path, party)
-    twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
-    if twice:
-        raise party_error(
-            party, f"{path} has more than one column called {', '.join(twice)}. Rename them."
-        )
-    origin = Origin(path, _separator(path)[0], roles.named)
+    refuse_repeated(table.column_names, path, party)
+    separator, _ = _separator(path)
+    origin = Origin(path, separator, roles.named)
     with naming_lines(Table(np.empty((0, 0)), name=party, origin=origin)):
         read_table = read_frame(nw.from_native(table, eager_only=True), roles, party)
     ids = read_table.ids
@@ -365,9 +405,13 @@ def _read_svmlight(path: Path, roles: Roles, party: str) -> Table:
     from sklearn.datasets import load_svmlight_file
 
     _refuse_roles(roles, "an svmlight file", party)
+    width = None
+    if roles.columns is not None:
+        width = len(roles.columns)
+    counting: bool | str = "auto"
+    if roles.zero_based is not None:
+        counting = roles.zero_based
     try:
-        width = None if roles.columns is None else len(roles.columns)
-        counting = "auto" if roles.zero_based is None else roles.zero_based
         X, y = load_svmlight_file(str(path), n_features=width, zero_based=counting)
     except (ValueError, OSError, EOFError) as error:
         raise unreadable(path, party, "svmlight", error) from error
@@ -387,31 +431,30 @@ def _read_npz(path: Path, roles: Roles, party: str) -> Table:
             arrays = {key: archive[key] for key in archive}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise unreadable(path, party, "an archive of plain arrays", error) from error
-    sparse = ("data", "indices", "indptr", "shape")
-    if "X" in arrays:
-        X = arrays["X"]
-    elif all(key in arrays for key in sparse) and arrays.get("format", np.array(b"csr")) == b"csr":
-        data, indices, indptr, shape = (arrays[key] for key in sparse)
-        X = canonical_csr(
-            sp.csr_array((data, indices.astype(np.int64), indptr), shape=tuple(shape))
-        )
-    else:
-        found = ", ".join(arrays) or "nothing"
-        raise party_error(
-            party,
-            (
-                f"the file {str(path)!r} has neither X nor {', '.join(sparse)} of a CSR matrix, "
-                "but "
-                f"{found}."
-            ),
-        )
+    X = _matrix_in(arrays, path, party)
     names = roles.columns
     if not names and "columns" in arrays:
         names = tuple(map(str, arrays["columns"]))
-    beside = {field: arrays[field] for field in BESIDE.values() if field in arrays}
-    return Table(
-        X=X, y=arrays.get("y"), ids=arrays.get("ids"), columns=names, name=party, roles=(), **beside
-    )
+    others = {field: arrays[field] for field in ("y", "ids", *BESIDE.values()) if field in arrays}
+    return Table(X=X, columns=names, name=party, roles=(), **others)
+
+
+def _matrix_in(arrays: Mapping[str, Any], path: Path, party: str) -> Matrix:
+    """Take a dense or a sparse matrix out of the arrays of an archive."""
+    if "X" in arrays:
+        return arrays["X"]
+    sparse = ("data", "indices", "indptr", "shape")
+    kind = arrays.get("format", np.array(b"csr"))
+    if not all(key in arrays for key in sparse) or kind != b"csr":
+        found = ", ".join(arrays) or "nothing"
+        raise party_error(
+            party,
+            f"the file {str(path)!r} has neither X nor {', '.join(sparse)} of a CSR matrix, but "
+            f"{found}.",
+        )
+    data, indices, indptr, shape = (arrays[key] for key in sparse)
+    entries = (data, indices.astype(np.int64), indptr)
+    return canonical_csr(sp.csr_array(entries, shape=tuple(shape)))
 
 
 _READERS = {

@@ -1,11 +1,12 @@
 """Parquet and Arrow files, a few rows at a time, into the one matrix that a run works on.
 
-Nothing else of a file's size is ever in memory: a block of rows is decoded, copied to its place,
-and dropped.
+Only the matrix is as large as the file: blocks of rows are decoded, copied to their place, and
+dropped.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,18 +34,19 @@ from coterie.numerics.arrays import Matrix, is_sparse
 from coterie.run.stages import tell
 
 BLOCK = 1 << 19
-"""Numbers that are decoded at a time."""
+"""The maximum number of numbers that are decoded at a time."""
 VECTORS = 1 << 10
-"""Rows of vectors that are decoded at a time."""
+"""The number of rows of vectors that are decoded at a time."""
 AT_ONCE = 16
-"""Columns that are decoded at the same time: each has a page, or a megabyte, of its own in memory.
+"""The number of columns that are decoded at the same time. Each takes a page, or a megabyte, of
+memory.
 """
 BUFFER = 1 << 16
-"""Bytes of a column that are read at a time; without it, as many as a row group has."""
+"""The bytes of a column that are read at a time, in place of a whole row group."""
 
 
 def unreadable(path: Path, party: str, kind: str, error: Exception) -> InvalidData:
-    """The error about a file that is not what its name says."""
+    """Make the error about a file whose content is not of the kind that its name says."""
     return party_error(
         party, f"the file {str(path)!r} cannot be read as {kind}: {error}. Write it again."
     )
@@ -63,15 +65,13 @@ class _Parquet:
         self.rows = self.file.metadata.num_rows
 
     def blocks(self, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """Arrow tables of so many rows, with those columns."""
+        """Read Arrow tables of `rows` rows each, with those columns."""
         import pyarrow as pa
 
-        # Each thread of Arrow keeps some ten megabytes of what it decoded, however many cores there
-        # are. One thread takes no longer for columns that are copied to their places one after
-        # another, and gives back what it took.
-        for batch in self.file.iter_batches(
-            batch_size=rows, columns=list(names), use_threads=False
-        ):
+        # Each thread of Arrow keeps some ten megabytes of decoded data. One thread takes no longer
+        # for columns that are copied to their places one after another, and frees its memory.
+        batches = self.file.iter_batches(batch_size=rows, columns=list(names), use_threads=False)
+        for batch in batches:
             yield pa.Table.from_batches([batch])
 
 
@@ -90,7 +90,7 @@ class _Arrow:
         )
 
     def blocks(self, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """Arrow tables of so many rows, with those columns."""
+        """Read Arrow tables of `rows` rows each, with those columns."""
         import pyarrow as pa
 
         for place in range(self.file.num_record_batches):
@@ -108,7 +108,7 @@ ENDINGS = tuple(_SOURCES)
 
 
 def read_stream(path: Path, roles: Roles, party: str) -> Table:
-    """The table of a Parquet or Arrow file."""
+    """Read the table of a Parquet or Arrow file."""
     import pyarrow as pa
 
     make = _source_of(path)
@@ -117,23 +117,24 @@ def read_stream(path: Path, roles: Roles, party: str) -> Table:
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, party, make.kind, error) from error
     finally:
-        pa.default_memory_pool().release_unused()  # what decoding took is the run's now
+        pa.default_memory_pool().release_unused()  # the memory of decoding is free for the run
 
 
 def read_columns(path: Path, names: Sequence[str] | None = None) -> Any:
-    """Columns of such a file, or all of them, as an Arrow table."""
+    """Read columns of a Parquet or Arrow file, or all of them, as an Arrow table."""
     source = _source_of(path)(path)
-    return _whole(source, source.schema.names if names is None else names)
+    if names is None:
+        names = source.schema.names
+    return _whole(source, names)
 
 
 def _source_of(path: Path) -> type[_Parquet] | type[_Arrow]:
-    return next(
-        _SOURCES[ending.lower()] for ending in reversed(path.suffixes) if ending.lower() in _SOURCES
-    )
+    endings = [ending.lower() for ending in reversed(path.suffixes)]
+    return next(_SOURCES[ending] for ending in endings if ending in _SOURCES)
 
 
 def _empty(schema: Any) -> Any:
-    """A table without rows; `schema.empty_table` knows no tensors."""
+    """Make a table without rows; `schema.empty_table` knows no tensors."""
     import pyarrow as pa
 
     return pa.Table.from_batches([], schema)
@@ -143,46 +144,42 @@ def _whole(source: _Parquet | _Arrow, names: Sequence[str]) -> Any:
     import pyarrow as pa
 
     schema = pa.schema([source.schema.field(name) for name in names])
-    blocks = [block.select(list(names)) for block in source.blocks(names, BLOCK)] if names else []
-    return pa.concat_tables([_empty(schema), *blocks]).combine_chunks()
+    blocks = [_empty(schema)]
+    if names:
+        for block in source.blocks(names, BLOCK):
+            blocks.append(block.select(list(names)))
+    return pa.concat_tables(blocks).combine_chunks()
 
 
 def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> Table:
     known = _known_columns(source, path, party)
     types = _series(_empty(source.schema).select(known))
     chosen = chosen_columns(types, roles, party)
-    beside = _series(_whole(source, [*dict.fromkeys(roles.named.values())]))
+    others = _series(_whole(source, [*dict.fromkeys(roles.named.values())]))
     if roles.prepare is None and any(is_vector(source.schema.field(name).type) for name in chosen):
         vectors = _vectors(source, chosen, path, roles, party)
-        return replace(table_of(vectors, chosen, {}, beside, roles, party), columns=None)
-    precision = precision_of(types, chosen)
+        return replace(table_of(vectors, chosen, {}, others, roles, party), columns=None)
     X = empty_matrix(
-        (source.rows, len(chosen)), precision, by_columns=roles.by_columns, on_disk=roles.on_disk
+        (source.rows, len(chosen)),
+        precision_of(types, chosen),
+        by_columns=roles.by_columns,
+        on_disk=roles.on_disk,
     )
     texts: dict[str, tuple[str, ...]] = {}
-    # Columns that are no numbers are refused, or, for a preparation, read in one piece: it numbers
-    # their texts.
+    # Columns of text are refused, or, for a preparation, read in one piece: it numbers their texts.
     plain = [name for name in chosen if _is_number(types[name])]
     for j, name in enumerate(chosen):
         if name not in plain:
             X[:, j], found = cells(_series(_whole(source, [name]))[name], roles, party)
             if found is not None:
                 texts[name] = found
-    table = table_of(
-        X, chosen, texts, beside, roles, party
-    )  # labels that are missing are found before X is filled
+    # The table is made before X is filled, so that missing labels are refused at once.
+    table = table_of(X, chosen, texts, others, roles, party)
+    places = [chosen.index(name) for name in plain]
     try:
-        _fill(
-            X,
-            source,
-            plain,
-            [chosen.index(name) for name in plain],
-            f"reading {path.name}",
-            roles,
-            party,
-        )
+        _fill(X, source, plain, places, f"reading {path.name}", roles, party)
     except InvalidData:
-        # The first column with such a cell, as all of its rows show it.
+        # Raise the error about the first wrong column again, from all of its rows.
         for name in plain:
             cells(_series(_whole(source, [name]))[name], roles, party)
         raise
@@ -190,22 +187,25 @@ def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> T
 
 
 def _known_columns(source: _Parquet | _Arrow, path: Path, party: str) -> list[str]:
-    """The columns of a file without the nameless index that pandas stores as a column; refuses
-    repeated names.
-    """
+    """List the columns of a file, without the nameless index that pandas stores as a column."""
     known = [name for name in source.schema.names if not name.startswith("__index_level_")]
-    twice = sorted({name for name in known if known.count(name) > 1})
-    if twice:
-        raise party_error(
-            party, f"{path} has more than one column called {', '.join(twice)}. Rename them."
-        )
+    refuse_repeated(known, path, party)
     return known
+
+
+def refuse_repeated(names: Sequence[str], path: Path, party: str) -> None:
+    """Refuse a file with several columns of one name."""
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    if repeated:
+        raise party_error(
+            party, f"{path} has more than one column called {', '.join(repeated)}. Rename them."
+        )
 
 
 def _vectors(
     source: _Parquet | _Arrow, names: Sequence[str], path: Path, roles: Roles, party: str
 ) -> Matrix:
-    """The matrix of columns of which some hold vectors; sparse vectors stay sparse."""
+    """Read the matrix of columns of which some hold vectors; sparse vectors stay sparse."""
     X: Any = None
     parts: list[Matrix] = []
     end = 0
@@ -232,8 +232,10 @@ def _vectors(
         end = end + block.num_rows
         if X is None:
             parts.append(csr_array(part))
+        elif is_sparse(part):
+            X[start:end] = part.toarray()
         else:
-            X[start:end] = part.toarray() if is_sparse(part) else part
+            X[start:end] = part
         tell(f"reading {path.name}", end, source.rows)
     if X is not None:
         return X

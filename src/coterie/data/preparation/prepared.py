@@ -1,9 +1,9 @@
-"""A preparation with its numbers: what a model file holds of it, and what it makes of raw columns.
+"""A preparation with its numbers, as a model file holds it, turns raw columns into prepared ones.
 
     raw columns ─→ for each, its steps ─→ the columns that the model's coefficients are for
 
-It is plain data, written as JSON. Values that it was not fitted for are refused, or give a warning:
-see `apply`.
+It is plain data, written as JSON. Values unlike those of the fit are refused, or give a warning
+(see `apply`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,18 +21,23 @@ import numpy.typing as npt
 from coterie.data.preparation.raw import spelt
 from coterie.data.table import Indices, Table, columns_in_turn, columns_of, party_error
 from coterie.data.values import are
-from coterie.errors import InvalidData
+from coterie.errors import InvalidData, count
 from coterie.numerics.arrays import FloatArray, is_sparse, is_tensor
 
 FAR = 10.0
-"""Standard deviations from the mean beyond which a value is far from what was fitted: there, by
-Chebyshev's inequality, was at most one row of a hundred.
+"""The distance from the mean, in standard deviations, of values that are far from those of the fit.
+By Chebyshev's inequality, at most one row of a hundred of the fit had such a value.
 """
 ROUNDING = 1e-9
-"""How far sums in another order may move a number, beside itself and beside the spread of its
+"""How far sums in another order may move a number, relative to itself and to the spread of its
 column.
 """
-MISSING, OTHER = "(missing)", "(other)"
+MISSING = "(missing)"
+OTHER = "(other)"
+
+
+Units: TypeAlias = tuple[FloatArray, FloatArray]
+"""A matrix A and a vector o with z = A b + o, for columns z and the same columns b in raw units."""
 
 
 # -- cells -----------------------------------------------------------------------------------------
@@ -52,39 +57,49 @@ class Cells:
         return gone
 
     def counted(self, text: bool) -> tuple[list[str | float | None], npt.NDArray[np.intp]]:
-        """The different categories here, as text or as numbers, None for missing ones; and which
-        one each row has.
+        """List the different categories of the cells, and the place of each row's category.
+
+        Categories are texts with `text`, else numbers where possible; None is a missing cell.
         """
         gone = self.missing
         known = self.values[~gone]
-        names: list[str | float | None]
+        names: list[str | float | None] = []
         if self.texts is not None:
             codes = known.astype(np.intp)
             there = np.bincount(codes, minlength=len(self.texts)) > 0
             place = (np.cumsum(there) - 1)[codes]
-            names = [one if text else _number(one) for one in np.array(self.texts, object)[there]]
+            names += np.array(self.texts, object)[there].tolist()
+            if not text:
+                names = list(map(_number, names))
         else:
             found, place = np.unique(known, return_inverse=True)
-            names = [spelt(value) if text else value for value in found.tolist()]
+            names += found.tolist()
+            if text:
+                names = [spelt(value) for value in found.tolist()]
         which = np.full(len(gone), len(names), np.intp)
         which[~gone] = place
-        return [*names, None] if gone.any() else names, which
+        if gone.any():
+            names.append(None)
+        return names, which
 
 
-def _number(text: str) -> str | float:
+def _number(text: Any) -> str | float | None:
+    """Read a text as a number, if it is one."""
     try:
         return float(text)
     except ValueError:
-        return text
+        return str(text)
 
 
 def column_names(table: Table) -> tuple[str, ...]:
-    """The names of its columns; those without are x0, x1, ..."""
-    return tuple(f"x{j}" for j in range(table.d)) if table.columns is None else table.columns
+    """The names of a table's columns; without names they are x0, x1, ..."""
+    if table.columns is not None:
+        return table.columns
+    return tuple(f"x{j}" for j in range(table.d))
 
 
 def cells_of(table: Table) -> list[Cells]:
-    """The raw columns of a table; what is no column of numbers or text is refused."""
+    """Take the raw columns out of a table; refuse columns of other types than numbers and text."""
     X = table.X
     if is_sparse(X) or is_tensor(X):
         raise party_error(
@@ -94,20 +109,20 @@ def cells_of(table: Table) -> list[Cells]:
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise party_error(
             table.name,
-            (
-                f"X has {X.ndim} dimensions and type {X.dtype}. Give a data frame, or a matrix of "
-                "numbers."
-            ),
+            f"X has {X.ndim} dimensions and type {X.dtype}. Give a data frame, or a matrix of "
+            "numbers.",
         )
+    texts = table.texts or {}
     found = []
     for j, name in enumerate(column_names(table)):
         values = X[:, j].astype(np.float64, copy=False)
-        if wrong := int(np.isinf(values).sum()):
+        infinite = int(np.isinf(values).sum())
+        if infinite:
             raise party_error(
                 table.name,
-                f"column {name!r} has {wrong} infinite value{'s' * (wrong > 1)}. Correct them.",
+                f"column {name!r} has {count(infinite, 'infinite value')}. Correct them.",
             )
-        found.append(Cells(values, (table.texts or {}).get(name)))
+        found.append(Cells(values, texts.get(name)))
     return found
 
 
@@ -115,7 +130,7 @@ def cells_of(table: Table) -> list[Cells]:
 
 
 class Filled(msgspec.Struct, frozen=True, tag="impute"):
-    """Missing values are replaced, and an indicator says where they were."""
+    """Replaces missing values by a number, and may add an indicator of where they were."""
 
     value: float
     indicator: bool
@@ -123,10 +138,18 @@ class Filled(msgspec.Struct, frozen=True, tag="impute"):
     def apply(self, values: FloatArray) -> FloatArray:
         gone = np.isnan(values[:, :1])
         whole = np.where(gone, self.value, values[:, :1])
-        return np.hstack([whole, gone.astype(float)]) if self.indicator else whole
+        if not self.indicator:
+            return whole
+        return np.hstack([whole, gone.astype(float)])
 
     def names(self, names: list[str]) -> list[str]:
-        return [names[0], f"{names[0]} {MISSING}"] if self.indicator else names
+        if not self.indicator:
+            return names
+        return [names[0], f"{names[0]} {MISSING}"]
+
+    def units(self, A: FloatArray, o: FloatArray, width: int) -> Units:
+        first: Units = (A[:1, :1], o[:1])
+        return _after(first, A, o, width)
 
 
 class Scaled(msgspec.Struct, frozen=True, tag="scale"):
@@ -142,23 +165,43 @@ class Scaled(msgspec.Struct, frozen=True, tag="scale"):
     def names(self, names: list[str]) -> list[str]:
         return names
 
+    def units(self, A: FloatArray, o: FloatArray, width: int) -> Units:
+        scale = np.array(self.scale)
+        return A / scale[:, None], (o - np.array(self.shift)) / scale
+
 
 class Powers(msgspec.Struct, frozen=True, tag="polynomial"):
-    """x, x², ..., and what stands beside x."""
+    """x, x², ..., x^degree, and the other columns."""
 
     degree: int
 
     def apply(self, values: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):
-            return np.hstack([values[:, :1] ** np.arange(1, self.degree + 1), values[:, 1:]])
+            powers = values[:, :1] ** np.arange(1, self.degree + 1)
+        return np.hstack([powers, values[:, 1:]])
 
     def names(self, names: list[str]) -> list[str]:
-        return [names[0], *(f"{names[0]}^{k}" for k in range(2, self.degree + 1)), *names[1:]]
+        first, *others = names
+        powers = [f"{first}^{k}" for k in range(2, self.degree + 1)]
+        return [first, *powers, *others]
+
+    def units(self, A: FloatArray, o: FloatArray, width: int) -> Units:
+        # (a b + c)^k = Σ_j binom(k, j) a^j c^(k − j) b^j
+        a = A[0, 0]
+        c = o[0]
+        degrees = range(1, self.degree + 1)
+        powers = np.zeros((self.degree, self.degree))
+        for k in degrees:
+            for j in range(1, k + 1):
+                powers[k - 1, j - 1] = math.comb(k, j) * a**j * c ** (k - j)
+        constants = np.array([c**k for k in degrees])
+        return _after((powers, constants), A, o, width)
 
 
 class Splines(msgspec.Struct, frozen=True, tag="spline"):
-    """B-splines of x, but the last, which the others and an intercept give; constant beyond the
-    first and last knot.
+    """B-splines of x, constant beyond the first and last knot.
+
+    The last one is left out: it is a combination of the others and an intercept.
     """
 
     knots: list[float]
@@ -167,24 +210,31 @@ class Splines(msgspec.Struct, frozen=True, tag="spline"):
     def apply(self, values: FloatArray) -> FloatArray:
         inner = np.array(self.knots)
         if not len(values):
-            return np.empty((0, len(inner) + self.degree - 2 + values.shape[1] - 1))
+            return np.empty((0, self.width + values.shape[1] - 1))
         # Equal distances beyond the ends, as scikit-learn's SplineTransformer has them.
         steps = np.arange(1, self.degree + 1)
         left = inner[0] - steps[::-1] * (inner[1] - inner[0])
         right = inner[-1] + steps * (inner[-1] - inner[-2])
         x = np.clip(values[:, 0], inner[0], inner[-1])
-        from scipy.interpolate import BSpline  # which takes long to import
+        from scipy.interpolate import BSpline  # slow to import
 
-        basis = BSpline.design_matrix(
-            x, np.concatenate([left, inner, right]), self.degree
-        ).toarray()[:, :-1]
-        return np.hstack([basis, values[:, 1:]])
+        knots = np.concatenate([left, inner, right])
+        basis = BSpline.design_matrix(x, knots, self.degree).toarray()
+        return np.hstack([basis[:, :-1], values[:, 1:]])
+
+    @property
+    def width(self) -> int:
+        """The number of splines."""
+        return len(self.knots) + self.degree - 2
 
     def names(self, names: list[str]) -> list[str]:
-        return [
-            *(f"{names[0]} spline {k + 1}" for k in range(len(self.knots) + self.degree - 2)),
-            *names[1:],
-        ]
+        first, *others = names
+        splines = [f"{first} spline {k + 1}" for k in range(self.width)]
+        return [*splines, *others]
+
+    def units(self, A: FloatArray, o: FloatArray, width: int) -> Units:
+        first: Units = (np.eye(self.width), np.zeros(self.width))
+        return _after(first, A, o, width)
 
 
 Step = Filled | Scaled | Powers | Splines
@@ -195,60 +245,80 @@ class Categories(msgspec.Struct, frozen=True, tag="one-hot"):
 
     text: bool
     known: list[str | float | None]
-    """In the order of their columns; None is a missing value."""
+    """The categories in the order of their columns; None is a missing value."""
     pooled: bool
-    """Whether rare categories share a column, which also takes those that are not known."""
+    """Whether rare categories share a column, which unknown categories use, too."""
     dropped: bool
     """Whether the first column is left out."""
 
     def names(self, name: str) -> list[str]:
-        """The columns that it makes."""
-        shown = [
-            MISSING if one is None else one if isinstance(one, str) else spelt(one)
-            for one in self.known
-        ]
-        return [f"{name}={one}" for one in [*shown, *[OTHER] * self.pooled]][int(self.dropped) :]
+        """The names of the columns of 0 and 1."""
+        shown = list(map(_shown, self.known))
+        if self.pooled:
+            shown.append(OTHER)
+        columns = [f"{name}={one}" for one in shown]
+        if self.dropped:
+            return columns[1:]
+        return columns
 
     def apply(self, cells: Cells, name: str, party: str) -> FloatArray:
-        """The columns of these cells."""
+        """Turn cells into columns of 0 and 1."""
         local, which = cells.counted(self.text)
         place = {one: k for k, one in enumerate(self.known)}
         unknown = [k for k, one in enumerate(local) if one not in place]
         if unknown and not self.pooled:
             rows = int(np.isin(which, unknown).sum())
-            many = (
-                f"{len(unknown)} categor{'y' if len(unknown) == 1 else 'ies'} in {rows} "
-                f"row{'s' * (rows > 1)}"
-            )
-            shown = ", ".join(
-                "a missing value" if local[k] is None else repr(local[k]) for k in unknown[:3]
-            )
-            raise party_error(
-                party,
-                f"column {name!r} has {many} that the fit did not have: {shown}. Leave these rows "
-                "out, or fit with "
-                "one-hot(10), say, which pools rare and unknown categories.",
-            )
+            self._refuse([local[k] for k in unknown], rows, name, party)
         target = np.array([place.get(one, len(self.known)) for one in local], np.intp)
         width = len(self.known) + self.pooled
         columns = np.zeros((len(which), width))
-        columns[np.arange(len(which)), target[which] if len(which) else which] = 1.0
-        return columns[:, int(self.dropped) :]
+        if len(which):
+            columns[np.arange(len(which)), target[which]] = 1.0
+        if self.dropped:
+            return columns[:, 1:]
+        return columns
+
+    def _refuse(self, unknown: list[str | float | None], rows: int, name: str, party: str) -> None:
+        """Refuse categories that the fit did not have."""
+        categories = "1 category"
+        if len(unknown) > 1:
+            categories = f"{len(unknown)} categories"
+        examples = []
+        for one in unknown[:3]:
+            if one is None:
+                examples.append("a missing value")
+            else:
+                examples.append(repr(one))
+        raise party_error(
+            party,
+            f"column {name!r} has {categories} in {count(rows, 'row')} that the fit did not have: "
+            f"{', '.join(examples)}. Leave these rows out, or fit with one-hot(10), say, which "
+            "pools rare and unknown categories.",
+        )
+
+
+def _shown(category: str | float | None) -> str:
+    if category is None:
+        return MISSING
+    if isinstance(category, str):
+        return category
+    return spelt(category)
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A raw column and what becomes of it."""
+    """A raw column and the steps that prepare it."""
 
     name: str
     recipe: str
     steps: list[Filled | Scaled | Powers | Splines] = []
     categories: Categories | None = None
     low: float | None = None
-    """Numbers below are far from those of the fit."""
+    """Numbers below this are far from those of the fit."""
     high: float | None = None
+    """Numbers above this are far from those of the fit."""
 
     def names(self) -> list[str]:
-        """The columns that it makes."""
+        """The names of the prepared columns."""
         if self.categories is not None:
             return self.categories.names(self.name)
         names = [self.name]
@@ -257,24 +327,21 @@ class Column(msgspec.Struct, frozen=True):
         return names
 
     def apply(self, cells: Cells, party: str) -> FloatArray:
-        """What becomes of these cells."""
+        """Turn the cells of the raw column into prepared columns."""
         if self.categories is not None:
             return self.categories.apply(cells, self.name, party)
         if cells.texts:
             raise party_error(
                 party,
-                (
-                    f"column {self.name!r} has text, e.g. {cells.texts[0]!r}; it had numbers when "
-                    "the "
-                    "model was fitted."
-                ),
+                f"column {self.name!r} has text, e.g. {cells.texts[0]!r}; it had numbers when "
+                "the model was fitted.",
             )
         gone = int(cells.missing.sum())
-        if gone and not (self.steps and isinstance(self.steps[0], Filled)):
+        fills = bool(self.steps) and isinstance(self.steps[0], Filled)
+        if gone and not fills:
             raise party_error(
                 party,
-                f"column {self.name!r} has {gone} missing value{'s' * (gone > 1)}, and its "
-                "preparation is "
+                f"column {self.name!r} has {count(gone, 'missing value')}, and its preparation is "
                 f"{self.recipe!r}, without impute. Leave these rows out, or fit with impute.",
             )
         values = cells.values[:, None]
@@ -287,11 +354,12 @@ class Column(msgspec.Struct, frozen=True):
         """The category without a column, if there is one."""
         if self.categories is None or not self.categories.dropped:
             return None
-        kept = len(self.name) + 1
-        return msgspec.structs.replace(self.categories, dropped=False).names(self.name)[0][kept:]
+        whole = msgspec.structs.replace(self.categories, dropped=False)
+        first = whole.names(self.name)[0]
+        return first.removeprefix(f"{self.name}=")
 
-    def units(self) -> tuple[FloatArray, FloatArray]:
-        """A and o with z = A b + o, for its columns z and the same columns b without any scaling.
+    def units(self) -> Units:
+        """Compute A and o with z = A b + o, for prepared columns z and unscaled columns b.
 
         With a scaled x, (x − m)^k is a sum of powers of x. B-splines have no unit: those of a
         scaled x stay.
@@ -304,34 +372,16 @@ class Column(msgspec.Struct, frozen=True):
         names = [self.name]
         for step in self.steps:
             names = step.names(names)
-            if isinstance(step, Scaled):
-                scale = np.array(step.scale)
-                A, o = A / scale[:, None], (o - np.array(step.shift)) / scale
-            elif isinstance(step, Filled | Splines):
-                # The first column becomes one or several others; those after it stay.
-                first = A[:1, :1] if isinstance(step, Filled) else np.eye(len(names) - len(A) + 1)
-                A, o = _after(
-                    first,
-                    np.full(len(first), o[0] if isinstance(step, Filled) else 0.0),
-                    A,
-                    o,
-                    len(names),
-                )
-            else:
-                slope, constant, degrees = A[0, 0], o[0], range(1, step.degree + 1)
-                powers = np.zeros((step.degree, step.degree))
-                for k in degrees:
-                    for j in range(1, k + 1):
-                        powers[k - 1, j - 1] = math.comb(k, j) * slope**j * constant ** (k - j)
-                A, o = _after(powers, np.array([constant**k for k in degrees]), A, o, len(names))
+            A, o = step.units(A, o, len(names))
         return A, o
 
     def far(self, cells: Cells) -> int:
-        """How many of these numbers are far from those of the fit."""
+        """Count the numbers that are far from those of the fit."""
         if self.low is None or self.high is None or cells.texts:
             return 0
         with np.errstate(invalid="ignore"):
-            return int(((cells.values < self.low) | (cells.values > self.high)).sum())
+            outside = (cells.values < self.low) | (cells.values > self.high)
+        return int(outside.sum())
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -344,31 +394,39 @@ class Prepared(msgspec.Struct, frozen=True):
     @property
     def raw(self) -> tuple[str, ...] | None:
         """The names of the raw columns, if they have any."""
-        return tuple(column.name for column in self.columns) if self.named else None
+        if not self.named:
+            return None
+        return tuple(column.name for column in self.columns)
 
     @property
     def texts(self) -> frozenset[str]:
         """The columns that become categories of text: their cells are text in a CSV file."""
-        return frozenset(
-            one.name for one in self.columns if one.categories is not None and one.categories.text
-        )
+        found = set()
+        for column in self.columns:
+            if column.categories is not None and column.categories.text:
+                found.add(column.name)
+        return frozenset(found)
 
     def names(self) -> tuple[str, ...]:
         """The names of the columns that the model's coefficients are for."""
-        return tuple(name for column in self.columns for name in column.names())
+        names: list[str] = []
+        for column in self.columns:
+            names += column.names()
+        return tuple(names)
 
-    def units(self) -> tuple[FloatArray, FloatArray]:
-        """A and o with z = A b + o, for the columns z of the fit and the same columns b in raw
-        units.
+    def units(self) -> Units:
+        """Compute A and o with z = A b + o, for the columns z of the fit and the same columns b in
+        raw units.
         """
         parts = [column.units() for column in self.columns]
-        A = np.zeros((sum(len(o) for _, o in parts),) * 2)
+        o = np.concatenate([np.empty(0), *(own for _, own in parts)])
+        A = np.zeros((len(o), len(o)))
         start = 0
         for own, _ in parts:
             end = start + len(own)
             A[start:end, start:end] = own
             start = end
-        return A, np.concatenate([np.empty(0), *(o for _, o in parts)])
+        return A, o
 
     @property
     def standardised(self) -> bool:
@@ -383,14 +441,14 @@ class Prepared(msgspec.Struct, frozen=True):
     @property
     def references(self) -> dict[str, str]:
         """The categories without a column, by the raw column."""
-        return {
-            column.name: column.reference for column in self.columns if column.reference is not None
-        }
+        found = {}
+        for column in self.columns:
+            if column.reference is not None:
+                found[column.name] = column.reference
+        return found
 
     def apply(self, table: Table, warn: bool = False) -> Table:
-        """The table with prepared columns. `warn`: whether to say where they are far from those of
-        the fit.
-        """
+        """Prepare the columns of a table; `warn` of numbers far from those of the fit."""
         if not table.n and not table.d:
             table = replace(table, X=np.empty((0, len(self.columns))), columns=self.raw)
         table = self._found(table)
@@ -398,43 +456,34 @@ class Prepared(msgspec.Struct, frozen=True):
             raise party_error(
                 table.name,
                 f"the preparation is for {len(self.columns)} columns "
-                f"({_few([one.name for one in self.columns])}), but "
-                f"here are {table.d} ({_few(column_names(table))}). Give the raw columns of the "
-                "fit.",
+                f"({_few([one.name for one in self.columns])}), but here are {table.d} "
+                f"({_few(column_names(table))}). Give the raw columns of the fit.",
             )
-        cells = cells_of(table)
+        pairs = list(zip(self.columns, cells_of(table), strict=True))
         if warn:
-            _warn(
-                [
-                    (column.name, column.far(own))
-                    for column, own in zip(self.columns, cells, strict=True)
-                ]
-            )
-        blocks = [
-            column.apply(own, table.name) for column, own in zip(self.columns, cells, strict=True)
-        ]
+            _warn([(column.name, column.far(own)) for column, own in pairs])
+        blocks = [column.apply(own, table.name) for column, own in pairs]
         X = np.empty((table.n, sum(block.shape[1] for block in blocks)), order="F")
         start = 0
         for block in blocks:
-            X[:, start : start + block.shape[1]] = block
-            start += block.shape[1]
+            end = start + block.shape[1]
+            X[:, start:end] = block
+            start = end
         return replace(table, X=X, columns=self.names(), texts=None, cols=None, open_ended=False)
 
     def _found(self, table: Table) -> Table:
-        """The table's raw columns by their names, where it has more, or others in between."""
+        """Take the raw columns by their names out of a table that has more, or in another order."""
         raw = self.raw
-        if (
-            raw is None
-            or table.columns is None
-            or table.columns == raw
-            or not set(raw) <= set(table.columns)
-        ):
+        if raw is None or table.columns is None or table.columns == raw:
             return table
-        return table.take_columns(np.array([table.columns.index(name) for name in raw], np.intp))
+        if not set(raw) <= set(table.columns):
+            return table
+        places = [table.columns.index(name) for name in raw]
+        return table.take_columns(np.array(places, np.intp))
 
     def apply_to_all(self, tables: Sequence[Table], split: str) -> list[Table]:
-        """All parties' tables, prepared; split by features, each has its own columns, and their
-        places in the whole.
+        """Prepare all parties' tables; split by features, each gets the places of its own columns
+        in the whole.
         """
         if split != "features":
             return [self.apply(table) for table in tables]
@@ -444,29 +493,26 @@ class Prepared(msgspec.Struct, frozen=True):
         return [replace(part.apply(table), cols=cols) for table, part, cols in members]
 
     def parts(self, places: Sequence[npt.NDArray[np.intp]]) -> list[Prepared]:
-        """What it does with the columns of each of several parties."""
-        if (width := sum(map(len, places))) != len(self.columns):
+        """Divide the preparation into those of the columns of each of several parties."""
+        width = sum(map(len, places))
+        if width != len(self.columns):
             raise InvalidData(
                 f"the preparation is for {len(self.columns)} columns, but the parties have {width}."
             )
         return [Prepared([self.columns[j] for j in own.tolist()], self.named) for own in places]
 
     def settings(self) -> dict[str, Any]:
-        """What it does, as a certificate says it of numbers that come from elsewhere: a recipe for
-        every column.
-        """
-        return {
-            "columns": {column.name: column.recipe for column in self.columns},
-            "numbers_given": True,
-        }
+        """The recipe of every column, as a certificate names them where the numbers were given."""
+        recipes = {column.name: column.recipe for column in self.columns}
+        return {"columns": recipes, "numbers_given": True}
 
     def like(self, other: Prepared) -> bool:
-        """Whether the other one is the same up to rounding."""
-        local, there = self.state(), other.state()
-        return len(local["columns"]) == len(there["columns"]) and all(
-            _alike(one, another, (one["high"] or 0.0) - (one["low"] or 0.0))
-            for one, another in zip(local["columns"], there["columns"], strict=True)
-        )
+        """Whether the other preparation is the same up to rounding."""
+        local = self.state()["columns"]
+        there = other.state()["columns"]
+        if len(local) != len(there):
+            return False
+        return all(map(_alike_columns, local, there))
 
     def state(self) -> dict[str, Any]:
         """Plain values, for a header."""
@@ -475,85 +521,99 @@ class Prepared(msgspec.Struct, frozen=True):
 
     @staticmethod
     def restored(state: Any) -> Prepared:
-        """What `state` gave."""
+        """Make a preparation of its `state`."""
         try:
             found = msgspec.convert(state, Prepared)
         except msgspec.ValidationError as error:
             raise ValueError(f"its preparation is damaged ({error})") from error
-        numbers = [
-            number
-            for column in found.columns
-            for number in (column.low, column.high)
-            if number is not None
-        ]
-        if not all(map(math.isfinite, numbers)):
-            raise ValueError("its preparation has numbers that are not finite")
+        for column in found.columns:
+            for number in (column.low, column.high):
+                if number is not None and not math.isfinite(number):
+                    raise ValueError("its preparation has numbers that are not finite")
         return found
 
 
-def _after(
-    first: FloatArray, constants: FloatArray, A: FloatArray, o: FloatArray, width: int
-) -> tuple[FloatArray, FloatArray]:
-    """The map where the first column became others; the columns after it stay, and new ones have
-    their own unit.
+def _after(first: Units, A: FloatArray, o: FloatArray, width: int) -> Units:
+    """The units of columns of which a step turned the first into others.
+
+    The columns after it keep their units, and further new columns have their own.
     """
-    count, rest = len(first), len(A) - 1
-    grown, offsets = np.eye(width), np.zeros(width)
-    grown[:count, :count] = first
-    grown[count : count + rest, count : count + rest] = A[1:, 1:]
-    offsets[:count], offsets[count : count + rest] = constants, o[1:]
+    own, constants = first
+    start = len(own)
+    end = start + len(A) - 1
+    grown = np.eye(width)
+    grown[:start, :start] = own
+    grown[start:end, start:end] = A[1:, 1:]
+    offsets = np.zeros(width)
+    offsets[:start] = constants
+    offsets[start:end] = o[1:]
     return grown, offsets
 
 
 def pooled(
     dealt: Sequence[Indices | None], parts: Sequence[Prepared]
 ) -> tuple[Prepared, list[Indices | None]]:
-    """All parties' columns as one preparation, in their pooled order, and the places in it of each
-    party's columns.
+    """Join all parties' columns into one preparation, in their pooled order.
 
-    dealt   the places of each party's raw columns in the whole; None, also in what is returned: its
-            columns follow those of the party before
+    `dealt` has the places of each party's raw columns in the whole; None: they follow those of the
+    party before. The second result has the places of each party's prepared columns, or None.
     """
     raw_places = columns_in_turn([len(part.columns) for part in parts], dealt)
     order = np.argsort(np.concatenate(raw_places), kind="stable")
-    columns = [column for part in parts for column in part.columns]
+    columns: list[Column] = []
+    for part in parts:
+        columns += part.columns
     widths = np.array([len(column.names()) for column in columns], np.intp)
-    starts = np.empty(len(columns), np.intp)
-    starts[order] = np.concatenate([[0], np.cumsum(widths[order])[:-1]]) if len(columns) else 0
-    blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=True)]
+    ends = np.empty(len(columns), np.intp)
+    ends[order] = np.cumsum(widths[order])
+    starts = ends - widths
+    blocks = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
     places: list[Indices | None] = []
-    start = 0
+    first = 0
     for known, part in zip(dealt, parts, strict=True):
-        own = blocks[start : start + len(part.columns)]
-        places.append(None if known is None else np.concatenate([*own, np.empty(0, np.intp)]))
-        start += len(part.columns)
-    return Prepared([columns[k] for k in order], all(part.named for part in parts)), places
+        last = first + len(part.columns)
+        if known is None:
+            places.append(None)
+        else:
+            places.append(np.concatenate([*blocks[first:last], np.empty(0, np.intp)]))
+        first = last
+    named = all(part.named for part in parts)
+    return Prepared([columns[k] for k in order], named), places
+
+
+def _alike_columns(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    scale = (one["high"] or 0.0) - (one["low"] or 0.0)
+    return _alike(one, other, scale)
 
 
 def _alike(one: Any, other: Any, scale: float) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING * scale)
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(
-            _alike(one[key], other[key], scale) for key in one
-        )
+        if one.keys() != other.keys():
+            return False
+        return all(_alike(one[key], other[key], scale) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(
-            _alike(a, b, scale) for a, b in zip(one, other, strict=True)
-        )
+        if len(one) != len(other):
+            return False
+        return all(_alike(a, b, scale) for a, b in zip(one, other, strict=True))
     return bool(one == other)
 
 
 def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+    shown = list(names[:4])
+    if len(names) > 4:
+        shown.append("...")
+    return ", ".join(shown)
 
 
-def _warn(found: Sequence[tuple[str, int]]) -> None:
-    if told := [f"{name!r} ({count} row{'s' * (count > 1)})" for name, count in found if count]:
+def _warn(far: Sequence[tuple[str, int]]) -> None:
+    """Warn of columns with rows far from those of the fit, given with the number of these rows."""
+    columns = [f"{name!r} ({count(rows, 'row')})" for name, rows in far if rows]
+    if columns:
         warnings.warn(
-            f"{are(len(told), 'column')} far from what the model was fitted to: {_few(told)}. "
-            "Predictions there are "
-            "extrapolated; check units and coding.",
+            f"{are(len(columns), 'column')} far from what the model was fitted to: "
+            f"{_few(columns)}. Predictions there are extrapolated; check units and coding.",
             UserWarning,
             stacklevel=5,
         )

@@ -1,6 +1,4 @@
-"""Raw columns, as a preparation takes them: numbers with NaN for missing cells, or text as places
-in a list.
-"""
+"""Raw columns of a preparation: numbers with NaN for missing cells, or text as places in a list."""
 
 from __future__ import annotations
 
@@ -45,44 +43,45 @@ def raw_series(series: Series, party: str, column: str) -> Raw:
     raise party_error(
         party,
         f"{column} holds {len(series)} values of type {kind}, neither numbers nor text. Convert "
-        "it, or leave it out "
-        "with columns=...",
+        "it, or leave it out with columns=...",
     )
 
 
 def raw_objects(values: npt.NDArray[Any], party: str, column: str) -> Raw:
-    """The same for an array of objects: text, numbers, and None or NaN for missing ones. With text,
-    numbers are spelt out.
+    """The cells of an array of objects: text, numbers, and None or NaN for missing cells.
+
+    If some cells are text, numbers become text, too.
     """
     gone = np.array([value is None or value != value for value in values.tolist()], bool)
     known = values[~gone].tolist()
     cells = np.full(len(values), np.nan)
-    if odd := next(
-        (value for value in known if not isinstance(value, str | numbers.Real | np.bool_)), None
-    ):
+    odd = [value for value in known if not isinstance(value, str | numbers.Real | np.bool_)]
+    if odd:
         raise party_error(
             party,
-            (
-                f"{column} has a value of type {type(odd).__name__}, neither a number nor text. "
-                "Convert it."
-            ),
+            f"{column} has a value of type {type(odd[0]).__name__}, neither a number nor text. "
+            "Convert it.",
         )
     if not any(isinstance(value, str) for value in known):
         cells[~gone] = np.array(known, float)
         return cells, None
-    cells[~gone], texts = raw_texts(
-        [value if isinstance(value, str) else spelt(value) for value in known]
-    )
+    cells[~gone], texts = raw_texts([_text(value) for value in known])
     return cells, texts
 
 
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return spelt(value)
+
+
 def raw_texts(values: Sequence[Any]) -> Raw:
-    """Texts as places in the sorted list of them; what is no text is missing."""
+    """Texts as places in the sorted list of them; other values count as missing."""
+    if not len(values):
+        return np.empty(0), None
     first: dict[Any, int] = {}
-    codes = np.fromiter(
-        (first.setdefault(value, len(first)) for value in values), np.intp, len(values)
-    )
+    codes = np.array([first.setdefault(value, len(first)) for value in values], np.intp)
     texts = sorted(text for text in first if isinstance(text, str))
     place = np.full(len(first), np.nan)
     place[[first[text] for text in texts]] = np.arange(len(texts))
-    return place[codes] if len(values) else np.empty(0), tuple(texts) or None
+    return place[codes], tuple(texts) or None

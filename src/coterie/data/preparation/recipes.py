@@ -1,5 +1,4 @@
-"""What to do with columns before a fit, in the words of a user: recipes, which the shell and
-studies have, too.
+"""Recipes: how columns are prepared before a fit, in Python, in the shell and in studies.
 
     standardise                    (x − mean) / standard deviation, of the rows of all parties
     min-max                        (x − smallest) / (largest − smallest)
@@ -11,7 +10,7 @@ studies have, too.
     one-hot, one-hot(10)           a column for each category; those with fewer than 10 rows in all
                                    share one
     one-hot(10, drop-first)        ... without the first column, for fits without a penalty
-    keep                           as it is
+    keep                           unchanged
 
 Several steps stand in their order: "impute, standardise". A recipe alone is for all columns of its
 kind, one-hot for text and the others for numbers; "age: spline(5)" is for one column.
@@ -29,31 +28,36 @@ from typing import Any
 from coterie.errors import InvalidInput, UnknownName
 
 STEPS = ("standardise", "min-max", "impute", "polynomial", "spline", "one-hot", "keep")
+_SPELLINGS = {"standardize": "standardise", "minmax": "min-max", "onehot": "one-hot"}
 _STEP = re.compile(r"\s*([A-Za-z-]+)\s*(?:\(([^()]*)\))?\s*")
-MOST_DEGREE, MOST_KNOTS = 20, 100
+MOST_DEGREE = 20
+MOST_KNOTS = 100
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a recipe: its name, and what it was given."""
+    """One step of a recipe: its name and its parameters."""
 
     name: str
     number: float | None = None
-    """The degree, the number of knots, the least rows of a category, the number that fills in;
-    None: the usual one.
+    """The degree, the number of knots, the least rows of a category, or the number that fills in;
+    None: the default.
     """
     degree: int = 3
-    """Of a spline."""
+    """The degree of a spline."""
     flag: bool = False
     """impute: with an indicator; one-hot: without the first column."""
 
     def __str__(self) -> str:
-        given = [] if self.number is None else [f"{self.number:g}"]
+        given = []
+        if self.number is not None:
+            given.append(f"{self.number:g}")
         if self.name == "spline" and self.degree != 3:
             given.append(str(self.degree))
-        if self.flag:
-            given += ["mean"] * (self.name == "impute" and not given)
-            given.append("indicator" if self.name == "impute" else "drop-first")
+        if self.flag and self.name == "impute":
+            given = [*(given or ["mean"]), "indicator"]
+        elif self.flag:
+            given.append("drop-first")
         if given:
             return f"{self.name}({', '.join(given)})"
         return self.name
@@ -61,11 +65,28 @@ class Step:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What to do with columns before a fit; its numbers are sums over all parties.
+    """Recipes for columns before a fit. Their numbers are computed over all parties.
 
-    numbers  the recipe for all columns of numbers, e.g. "impute, standardise"
-    text     the recipe for all columns of text, e.g. "one-hot(10)"
-    columns  recipes for single columns, which go first: {"age": "spline(5)"}
+    Parameters
+    ----------
+    numbers : str, default="keep"
+        Recipe for all columns of numbers, such as "impute, standardise".
+    text : str, default=""
+        Recipe for all columns of text, such as "one-hot(10)".
+    columns : dict of str, default={}
+        Recipes for single columns, which override the other two: {"age": "spline(5)"}.
+
+    Raises
+    ------
+    InvalidInput
+        If a recipe cannot be read, or its steps do not go together.
+
+    Examples
+    --------
+    >>> import coterie as co
+    >>> prepare = co.Preparation("standardise", columns={"age": "spline(5)"})
+    >>> print(prepare)
+    standardise; age: spline(5)
     """
 
     numbers: str = "keep"
@@ -84,12 +105,13 @@ class Preparation:
         if not isinstance(columns, Mapping) or not all(isinstance(part, str) for part in given):
             raise InvalidInput(
                 "a preparation takes recipes as text: co.Preparation('standardise', "
-                "text='one-hot(10)', "
-                "columns={'age': 'spline(5)'})."
+                "text='one-hot(10)', columns={'age': 'spline(5)'})."
             )
         recipes = {name: recipe_of(recipe, name) for name, recipe in self.columns.items()}
         numbers = recipe_of(self.numbers, "numbers")
-        text = recipe_of(self.text, "text") if self.text else ()
+        text: tuple[Step, ...] = ()
+        if self.text:
+            text = recipe_of(self.text, "text")
         if any(step.name == "one-hot" for step in numbers):
             raise InvalidInput(
                 f"numbers = {self.numbers!r}: one-hot is for text; name the columns of numbers it "
@@ -104,20 +126,19 @@ class Preparation:
 
     @staticmethod
     def of(given: Any) -> Preparation:
-        """A preparation of whatever stands for one: recipes, each alone or as "column: recipe", or
-        a table of them.
-        """
+        """Make a preparation of recipes, alone or as "column: recipe", or of a table of them."""
         if isinstance(given, Preparation):
             return given
         if isinstance(given, str):
             given = [given]
         if isinstance(given, Mapping):
-            for name in given.keys() - {"numbers", "text", "columns"}:
-                raise UnknownName(
-                    "part of a preparation", str(name), ("numbers", "text", "columns")
-                )
+            parts = ("numbers", "text", "columns")
+            for name in given.keys() - {*parts}:
+                raise UnknownName("part of a preparation", str(name), parts)
             return Preparation(**given)
-        lines: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+        lines: list[Any] = [None]
+        if isinstance(given, Iterable):
+            lines = list(given)
         if not all(isinstance(line, str) for line in lines):
             raise InvalidInput(
                 f"prepare is a co.Preparation, or recipes such as 'standardise', not {given!r}."
@@ -126,10 +147,9 @@ class Preparation:
 
     @staticmethod
     def from_settings(settings: Mapping[str, Any]) -> Preparation:
-        """The preparation with the settings that a certificate has."""
-        return Preparation.of(
-            {name: value for name, value in settings.items() if name != "numbers_given"}
-        )
+        """Make the preparation with the settings that a certificate has."""
+        parts = {name: value for name, value in settings.items() if name != "numbers_given"}
+        return Preparation.of(parts)
 
     @staticmethod
     def load(path: str | Path) -> Preparation:
@@ -142,37 +162,43 @@ class Preparation:
             raise InvalidInput(f"{path}: {error}") from error
 
     def recipe(self, column: str, text: bool) -> tuple[Step, ...]:
-        """The steps for a column of that name, which has text or not; none: there is no recipe for
-        it.
-        """
+        """The steps for a column of that name, of text or of numbers; empty without a recipe."""
         numbers, texts = self._defaults
-        return self._recipes.get(column, texts if text else numbers)
+        if column in self._recipes:
+            return self._recipes[column]
+        if text:
+            return texts
+        return numbers
 
     @property
     def texts(self) -> frozenset[str]:
         """The named columns that become categories: their cells are text in a CSV file, as 007 is
         not 7.
         """
-        return frozenset(
-            name for name, steps in self._recipes.items() if steps[0].name == "one-hot"
-        )
+        found = [name for name, steps in self._recipes.items() if steps[0].name == "one-hot"]
+        return frozenset(found)
 
     @property
     def steps(self) -> list[Step]:
-        """All steps that may be taken, each once."""
-        known = [*self._defaults, *self._recipes.values()]
-        return list(dict.fromkeys(step for steps in known for step in steps))
+        """All steps of all recipes, each once."""
+        found: list[Step] = []
+        for steps in (*self._defaults, *self._recipes.values()):
+            found += steps
+        return list(dict.fromkeys(found))
 
     def lines(self) -> list[str]:
         """The recipes as `of` takes them, one for each kind or column."""
-        alone = [self.numbers if self.numbers != "keep" else "", self.text]
-        return [
-            *filter(None, alone),
-            *(f"{name}: {recipe}" for name, recipe in self.columns.items()),
-        ]
+        lines = []
+        if self.numbers not in ("", "keep"):
+            lines.append(self.numbers)
+        if self.text:
+            lines.append(self.text)
+        for name, recipe in self.columns.items():
+            lines.append(f"{name}: {recipe}")
+        return lines
 
     def settings(self) -> dict[str, Any]:
-        """What makes it again."""
+        """Plain values that describe the preparation."""
         return {"numbers": self.numbers, "text": self.text, "columns": dict(self.columns)}
 
     def __hash__(self) -> int:
@@ -183,29 +209,36 @@ class Preparation:
 
 
 def _from_lines(lines: Iterable[str]) -> Preparation:
-    found: dict[str, Any] = {"columns": {}}
+    columns: dict[str, str] = {}
+    found: dict[str, Any] = {}
     for line in lines:
         name, colon, recipe = line.rpartition(":")
+        value = recipe.strip()
         if colon:
-            place = found["columns"]
+            place = columns
             key = name.strip()
-            value = recipe.strip()
         else:
-            first = recipe_of(line, "prepare")[0]
             place = found
-            key = "text" if first.name == "one-hot" else "numbers"
-            value = line.strip()
+            key = _kind_of(line)
         if key in place:
             raise InvalidInput(
                 f"there are two recipes for {key}: {place[key]!r} and {value!r}. Join them with a "
                 "comma."
             )
         place[key] = value
-    return Preparation(**found)
+    return Preparation(columns=columns, **found)
+
+
+def _kind_of(line: str) -> str:
+    """Whether a recipe without a column is for numbers or for text."""
+    first, *_ = recipe_of(line, "prepare")
+    if first.name == "one-hot":
+        return "text"
+    return "numbers"
 
 
 def recipe_of(written: str, where: str) -> tuple[Step, ...]:
-    """The steps of a recipe."""
+    """Read the steps of a recipe."""
     parts = re.split(r",(?![^()]*\))", written)
     steps = tuple(_step(part, where) for part in parts)
     names = [step.name for step in steps]
@@ -231,9 +264,7 @@ def _step(written: str, where: str) -> Step:
             f"{where}: {written.strip()!r} is not a step; write, say, impute, standardise or "
             "spline(5)."
         )
-    name = {"standardize": "standardise", "minmax": "min-max", "onehot": "one-hot"}.get(
-        matched[1], matched[1]
-    )
+    name = _SPELLINGS.get(matched[1], matched[1])
     if name not in STEPS:
         raise UnknownName("step of a preparation", name, STEPS)
     given = [part.strip() for part in (matched[2] or "").split(",") if part.strip()]
@@ -279,8 +310,11 @@ def _polynomial(name: str, given: list[str], where: str) -> Step:
 def _spline(name: str, given: list[str], where: str) -> Step:
     if len(given) not in (1, 2):
         raise InvalidInput(f"{where}: write spline(5), with the number of knots.")
-    degree = _whole(given[1], 1, 5, where, "the degree of a spline") if len(given) == 2 else 3
-    return Step(name, _whole(given[0], 2, MOST_KNOTS, where, "the number of knots"), degree)
+    degree = 3
+    if len(given) == 2:
+        degree = _whole(given[1], 1, 5, where, "the degree of a spline")
+    knots = _whole(given[0], 2, MOST_KNOTS, where, "the number of knots")
+    return Step(name, knots, degree)
 
 
 def _one_hot(name: str, given: list[str], where: str) -> Step:
@@ -288,11 +322,10 @@ def _one_hot(name: str, given: list[str], where: str) -> Step:
     rest = [part for part in given if part != "drop-first"]
     if len(rest) > 1:
         raise InvalidInput(f"{where}: write one-hot, one-hot(10) or one-hot(10, drop-first).")
-    return Step(
-        name,
-        _whole(rest[0], 1, 10**9, where, "the least number of rows") if rest else None,
-        flag=flag,
-    )
+    if not rest:
+        return Step(name, flag=flag)
+    least = _whole(rest[0], 1, 10**9, where, "the least number of rows")
+    return Step(name, least, flag=flag)
 
 
 _READERS = {
