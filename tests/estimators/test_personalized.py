@@ -16,12 +16,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as co
 from coterie.estimators import PersonalizedClassifier, PersonalizedRegressor
-from coterie.estimators.choice import Everybody
+from coterie.estimators.choice import UsersHere
 from coterie.estimators.personalized import cross_validated
 from coterie.problems.models import load_model
 from coterie.problems.personal.predictors import Given, Stumps
 from coterie.run.settings import Settings
-from coterie.stats.choosing import Candidate, deal_by_class
+from coterie.stats.choosing import Candidate, deal_by_class, marks_of
+from coterie.stats.folds import only, without
 from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
 
 USERS = 6
@@ -470,30 +471,31 @@ def test_too_few_rows_for_folds_give_a_common_model():
         PersonalizedClassifier().fit(X, ["a"] * 3, ["u", "u", "v"])
 
 
-def test_fits_of_the_choice_are_those_of_the_method():
-    """In one process they take a short way; an engine that is given takes the long one, with the
-    same marks.
-    """
+def test_marks_of_a_candidate_are_those_of_its_fit_user_by_user():
     X, y, users, scores = levels()
-    tables = [co.Table(X[users == k], y[users == k], name=str(k)) for k in range(4)]
-    numbers = [co.Table(X[users == k], scores[users == k], name=str(k)) for k in range(4)]
-    how = {"split": "users", "seed": 0, "progress": False}
-    for data, classes, loss in ((tables, np.unique(y), "logistic"), (numbers, None, "squared")):
-        engines = ("local", co.engines.engine("local"))
-        short, long = (
-            Everybody(data, classes, 3, Settings.of(**how, engine=engine)) for engine in engines
-        )
+    labels = np.where(y == "likes", 1.0, -1.0)
+    settings = Settings.of(split="users", seed=0, progress=False)
+    for numbers, classes, loss in (
+        (labels, np.unique(labels), "logistic"),
+        (scores, None, "squared"),
+    ):
+        tables = [co.Table(X[users == k], numbers[users == k], name=str(k)) for k in range(4)]
+        here = UsersHere(tables, classes, 3, settings)
+        folds = [
+            deal_by_class(table, k, 3, 0, classes is not None) for k, table in enumerate(tables)
+        ]
+        kept = [without(table, fold, 1) for table, fold in zip(tables, folds, strict=True)]
+        held = [only(table, fold, 1) for table, fold in zip(tables, folds, strict=True)]
         for mu, nu in ((np.inf, np.inf), (np.inf, 0.1), (0.05, 0.1), (0.05, np.inf)):
-            candidate = Candidate(
-                "x", co.Shared(loss, "l2", 0.01, mu=mu, nu=nu), {"method": "shared", "tol": 1e-9}
-            )
-            one, other = short.marks(candidate, 1), long.marks(candidate, 1)
-            np.testing.assert_allclose(one.losses, other.losses, rtol=1e-3)
-            np.testing.assert_allclose(one.right, other.right, rtol=1e-3)
-            assert (one.rows == other.rows).all()
-            assert one.bits > 0
-        assert short._direct
-        assert not long._direct
+            problem = co.Shared(loss, "l2", 0.01, mu=mu, nu=nu)
+            how = {"method": "shared", "tol": 1e-9}
+            found = here.marks(Candidate("x", problem, how), 1)
+            result = co.solve(problem, kept, split="users", progress=False, **how)
+            wanted = np.array([marks_of(result.model, one, classes is not None) for one in held])
+            np.testing.assert_allclose(found.right, wanted[:, 0], rtol=1e-3)
+            np.testing.assert_allclose(found.losses, wanted[:, 1], rtol=1e-3)
+            np.testing.assert_array_equal(found.rows, wanted[:, 2])
+            assert found.bits > 0
 
 
 def test_dada_begins_near_the_common_model_and_has_an_intercept():

@@ -31,7 +31,6 @@ ALLOWED = {
     ),
     "commands/users.py": 'the command is for models of users, and "shared" is a method',
     "estimators/choice.py": "the estimator chooses between two kinds",
-    "estimators/direct.py": "a fast path of the estimator, for one kind",
     "estimators/personalized.py": 'the estimator is for two kinds, and "shared" is a method',
 }
 """Files outside of `problems` that ask for a kind, and why."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from coterie.api.result import Result
-from coterie.api.solve import fit
+from coterie.api.solve import fit, fit_ready, ready_here
 from coterie.data import Table
-from coterie.estimators.direct import Direct, suits
-from coterie.numerics.arrays import FloatArray, whole_number
+from coterie.numerics.arrays import FloatArray, is_sparse, whole_number
 from coterie.problems.personal.problem import Personal
-from coterie.problems.shared.problem import Shared
+from coterie.run.parties import Hosted
 from coterie.run.settings import Limits, Settings
+from coterie.run.site import Site
 from coterie.stats.choosing import (
     BOOSTED,
     FOLDS,
@@ -27,18 +29,33 @@ from coterie.stats.choosing import (
     Marks,
     Scale,
     deal_by_class,
-    marks_of,
+    marks_of_rows,
     sums_of,
 )
 from coterie.stats.choosing import choose as choose_with
+from coterie.stats.fitting import Ready
 from coterie.stats.folds import only, without
 
 EXACT = {"tol": Limits.tol, "max_rounds": 2000}
 """Of the last fit of linear models, which takes a few rounds more."""
 
 
-class Everybody:
-    """All users: their rows, and which are kept back in which fold."""
+@dataclass(frozen=True)
+class _Part:
+    """One fold of all users."""
+
+    kept: Ready[Hosted]
+    """The rows to learn from."""
+    held: Table
+    """The rows that are kept back, of all users together."""
+    users: npt.NDArray[Any]
+    """The user of each of these rows."""
+    places: npt.NDArray[np.intp]
+    """The user's place among all."""
+
+
+class UsersHere:
+    """Users whose rows are all in this process. Each fold keeps back some rows of each user."""
 
     def __init__(
         self,
@@ -47,50 +64,67 @@ class Everybody:
         folds: int,
         settings: Settings,
     ):
-        self.tables, self.classes, self.settings, self.folds = tables, classes, settings, folds
-        stratified = classes is not None
-        fold_of = [
-            deal_by_class(table, index, folds, settings.seed, stratified)
+        self.tables = tables
+        self.classes = classes
+        self.folds = folds
+        self.settings = settings
+        self._fold_of = [
+            deal_by_class(table, index, folds, settings.seed, classes is not None)
             for index, table in enumerate(tables)
         ]
-        self._parts = [
-            [
-                (without(table, own, fold), only(table, own, fold))
-                for table, own in zip(tables, fold_of, strict=True)
-            ]
-            for fold in range(folds)
-        ]
+        self._parts: dict[tuple[str, int], _Part] = {}
+        self._ready: dict[str, Ready[Hosted]] = {}
         self._last: dict[tuple[str, int], Result] = {}
-        self._direct: dict[int, Direct] = {}
 
     def usable(self) -> bool:
         """Whether every fold leaves rows, and of every class some, to learn from."""
-        for parts in self._parts:
-            labels = np.concatenate([kept.y for kept, _ in parts if kept.y is not None])
-            if not len(labels) or (
-                self.classes is not None and len(np.unique(labels)) < len(self.classes)
-            ):
+        labels = np.concatenate([table.y for table in self.tables if table.y is not None])
+        fold_of = np.concatenate(self._fold_of)
+        for fold in range(self.folds):
+            kept = labels[fold_of != fold]
+            if not len(kept):
+                return False
+            if self.classes is not None and len(np.unique(kept)) < len(self.classes):
                 return False
         return True
 
     def marks(self, candidate: Candidate, fold: int) -> Marks:
-        parts, key = self._parts[fold], (candidate.problem.kind.name, fold)
-        positive = None if self.classes is None else self.classes[1]
-        if self.settings.placement.engine == "local" and suits(candidate.problem, self.tables):
-            if fold not in self._direct:
-                self._direct[fold] = Direct(parts, positive)
-            assert isinstance(candidate.problem, Shared)
-            return self._direct[fold].marks(candidate.problem)
-        before = self._last.get(key) if candidate.problem.kind.name == "shared" else None
+        """Fit the candidate to the rows of all folds but one, and predict those of this one."""
+        problem = candidate.problem
+        key = problem.kind.name, fold
         settings = self.settings.but(**{**QUICK, **candidate.how})
-        result: Result = fit(
-            candidate.problem, [kept for kept, _ in parts], settings, warm_start=before
-        )
+        if key not in self._parts:
+            self._parts[key] = self._part(problem, fold, settings)
+        part = self._parts[key]
+        before = None
+        if problem.kind.name == "shared":
+            before = self._last.get(key)
+        result = fit_ready(part.kept, problem, settings, before)
         self._last[key] = result
-        found = np.array([marks_of(result.model, held, positive) for _, held in parts])
-        return Marks(found[:, 0], found[:, 1], found[:, 2], result.bill.total.bits)
+        found = marks_of_rows(result.model, part.held, part.users, self.classes is not None)
+        count = len(self.tables)
+        right, losses = (np.bincount(part.places, one, count).astype(float) for one in found)
+        rows = np.bincount(part.places, minlength=count).astype(float)
+        return Marks(right, losses, rows, result.bill.total.bits)
+
+    def _part(self, problem: Any, fold: int, settings: Settings) -> _Part:
+        kind = problem.kind.name
+        if kind not in self._ready:
+            self._ready[kind] = ready_here(problem, self.tables, settings)
+        ready = self._ready[kind]
+        held = [only(site.data, self._fold_of[site.index], fold) for site in ready.parties.sites]
+        rows = [table.X for table in held]
+        X = sp.vstack(rows, format="csr") if is_sparse(rows[0]) else np.concatenate(rows)
+        y = np.concatenate([table.y for table in held if table.y is not None])
+        places = np.repeat(np.arange(len(held)), [table.n for table in held])
+        users = np.array([table.name for table in held])[places]
+        return _Part(ready.map(partial(self._kept, fold)), Table(X, y), users, places)
+
+    def _kept(self, fold: int, site: Site) -> Table:
+        return without(site.data, self._fold_of[site.index], fold)
 
     def add(self, numbers: FloatArray) -> FloatArray:
+        """All users are here."""
         return numbers
 
 
@@ -107,7 +141,7 @@ def choose(
 ) -> Choice:
     """The candidate that does best on rows kept back at these users."""
     folds = whole_number("cv", folds, least=2)
-    holder = Everybody(tables, classes, folds, _of_every_candidate(settings).but(progress=False))
+    holder = UsersHere(tables, classes, folds, _of_every_candidate(settings).but(progress=False))
     scale, boosted = Scale.of(sums_of(tables)), personal if classes is not None else None
     return choose_with(
         holder,

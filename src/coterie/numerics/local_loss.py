@@ -271,6 +271,8 @@ class Batch:
         self.y = np.stack(y)
         self.weights = None if weights is None else np.stack(weights)
         self.loss = loss
+        self.scratch: dict[str, Any] = {}
+        """Results that the batch computes once, as `Site.scratch` has those of one agent."""
         self._known: dict[bool, Together] = {}
         self._asked: dict[bool, FloatArray] = {}
         self._lock = Lock()

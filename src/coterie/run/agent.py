@@ -93,11 +93,14 @@ NOWHERE: FloatArray = np.empty(0)
 
 
 def form_batches(agents: Sequence[Agent[Any]]) -> None:
-    """Let small agents of equal size compute their losses in one `Batch`, once introduced."""
+    """Let small agents of equal size compute their losses in one `Batch`: before they are
+    introduced, and again afterwards, because labels may be lowered.
+    """
     if len(agents) < LEAST:
         return
     alike: dict[Any, list[Agent[Any]]] = {}
     for agent in agents:
+        agent.scratch.pop("batch", None)
         if _may_join_a_batch(agent):
             alike.setdefault(agent.data.X.shape, []).append(agent)
     for members in alike.values():
@@ -115,10 +118,15 @@ def form_batches(agents: Sequence[Agent[Any]]) -> None:
             agent.scratch.pop(AT_ZERO, None)  # the batch computes it from now on
 
 
+def changes_rows(agent: Agent[Any]) -> bool:
+    """Whether the introduction has lowered labels, or moved columns that are far from 0."""
+    return agent.known.shift != 0.0 or isinstance(agent.centred, FarDesign)
+
+
 def _may_join_a_batch(agent: Agent[Any]) -> bool:
     """Whether a batch can compute the loss of this agent."""
     table = agent.data
-    if isinstance(table, RemoteTable) or agent.offset is not None:
+    if isinstance(table, RemoteTable) or (agent.problem.offset and not agent.moves_labels):
         return False
     if agent.split not in agent.problem.kind.local.batches:
         return False
@@ -220,6 +228,11 @@ class Agent(Site, Generic[P]):
         close enough.
         """
         return replace(self, data=_in_double_precision(self.data), careful=True, scratch={})
+
+    @property
+    def parts(self) -> Sequence[Agent[P]]:
+        """The agents that this one computes for: itself, or the members of a batch."""
+        return [self]
 
     @property
     def even(self) -> bool:
@@ -377,7 +390,7 @@ class Agent(Site, Generic[P]):
         return known
 
     def _at_origin(self, w: FloatArray, design: Design) -> LocalLoss | None:
-        """The loss that `at_constant` kept, if w is 0. It is kept until the first look at a model
+        """The loss that `at_start` kept, if w is 0. It is kept until the first look at a model
         only, whatever that model is.
         """
         origin: LocalLoss | None = self.scratch.pop(AT_ZERO, None)
@@ -386,15 +399,19 @@ class Agent(Site, Generic[P]):
         origin.w = w
         return origin
 
-    def at_constant(self, constant: float) -> LocalLoss:
-        """The loss where every score is that constant.
+    def at_constant(self, constant: float) -> Any:
+        """The loss where every score is that constant."""
+        y = self.exact_labels
+        scores = np.full(len(y), constant)
+        return LocalLoss(NOWHERE, self.design, self.loss, y, self.data.weights, scores)
+
+    def at_start(self, constant: float) -> Any:
+        """The loss where every score is the constant at which methods start.
 
         Without an intercept it is kept until `at` computes the loss at a model: most methods start
         at 0.
         """
-        y = self.exact_labels
-        scores = np.full(len(y), constant)
-        local = LocalLoss(NOWHERE, self.design, self.loss, y, self.data.weights, scores)
+        local = self.at_constant(constant)
         if constant == 0.0 and not self.problem.intercept and not is_tensor(self.data.X):
             self.scratch[AT_ZERO] = local
         return local

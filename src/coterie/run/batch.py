@@ -19,7 +19,7 @@ import numpy as np
 
 from coterie.numerics.arrays import Design, FloatArray
 from coterie.numerics.local_loss import Batch, BatchDesign, Together
-from coterie.run.agent import Agent
+from coterie.run.agent import NOWHERE, Agent, SummaryStatistics, remembered
 from coterie.run.certificate import Bound, Point
 from coterie.run.collectives import IndexArray, Protocol
 from coterie.run.steps import Transport
@@ -36,7 +36,8 @@ class BatchedAgent(Agent):
     def of(cls, agents: Sequence[Agent], batch: Batch) -> BatchedAgent:
         """The members of a batch, in its order."""
         known = {field.name: getattr(agents[0], field.name) for field in fields(Agent)}
-        known["scratch"] = {"design": BatchDesign(batch.X, agents[0].design)}
+        batch.scratch.setdefault("design", BatchDesign(batch.X, agents[0].design))
+        known["scratch"] = batch.scratch
         if batch.weights is not None:
             known["data"] = replace(agents[0].data, weights=batch.weights)
         return cls(**known, members=agents, batch=batch)
@@ -54,8 +55,27 @@ class BatchedAgent(Agent):
         return np.array([agent.own_rows for agent in self.members])
 
     @property
+    def parts(self) -> Sequence[Agent]:
+        return self.members
+
+    @property
+    @remembered
     def column_squares(self) -> FloatArray:
-        return np.array([agent.column_squares for agent in self.members])
+        X = self._batch.X
+        squares: FloatArray
+        if self._batch.weights is None:
+            squares = np.einsum("kij,kij->kj", X, X)
+        else:
+            squares = np.einsum("ki,kij,kij->kj", self._batch.weights, X, X)
+        return squares
+
+    def at_constant(self, constant: float) -> Together:
+        scores = np.full(self._batch.y.shape, constant)
+        assert isinstance(self.design, BatchDesign)
+        return Together(self._batch, NOWHERE, self.design, scores)
+
+    def at_start(self, constant: float) -> Together:
+        return self.at_constant(constant)
 
     @cached_property
     def weight(self) -> Any:
@@ -106,6 +126,20 @@ class Batches:
             members = [agents[place] for place in places]
             self.agents.append(members[0] if batch is None else BatchedAgent.of(members, batch))
             self.places.append(np.array(places))
+
+    def introduce(
+        self,
+        transport: Transport,
+        protocol: Callable[[Agent], Protocol[SummaryStatistics]],
+        purpose: str,
+    ) -> list[SummaryStatistics]:
+        """The summary statistics of each agent."""
+        found = transport.confer([protocol(agent) for agent in self.agents], self.places, purpose)
+        statistics: list[Any] = [None] * sum(map(len, self.places))
+        for known, places in zip(found, self.places, strict=True):
+            for place in places.tolist():
+                statistics[place] = known
+        return statistics
 
     def start(self, transport: Transport, step: Callable[..., Protocol[Any]]) -> States:
         """The first States."""

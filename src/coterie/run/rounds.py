@@ -20,7 +20,7 @@ import numpy as np
 
 from coterie.errors import NumericalError, PartyLost, arithmetic, as_numerical
 from coterie.numerics.tuning import Tuning, tuned
-from coterie.run.agent import Agent, SummaryStatistics, form_batches
+from coterie.run.agent import Agent, SummaryStatistics, changes_rows, form_batches
 from coterie.run.batch import Batches, batches_of
 from coterie.run.bill import Bill
 from coterie.run.certificate import (
@@ -196,12 +196,19 @@ def introduced(
     """The agents after they have exchanged their first sums: each has the summary statistics, and
     these further fields.
     """
-    statistics = transport.take(introduce, [(agent,) for agent in agents], purpose)
+    agents = [agent.problem.kind.local.evened(agent) for agent in agents]
+    form_batches(agents)
+    batches = batches_of(agents, ())
+    if batches is None:
+        statistics = transport.take(introduce, [(agent,) for agent in agents], purpose)
+    else:
+        statistics = batches.introduce(transport, introduce, purpose)
     agents = [
-        agent.problem.kind.local.evened(replace(agent, statistics=known, **more))
+        replace(agent, statistics=known, **more)
         for agent, known in zip(agents, statistics, strict=True)
     ]
-    form_batches(agents)
+    if batches is not None and changes_rows(agents[0]):
+        form_batches(agents)
     return agents
 
 

@@ -102,27 +102,32 @@ class Marks:
     bits: float
 
 
-def marks_of(model: Any, held: Table, positive: Any) -> tuple[float, float, float]:
-    """What a model gets right on these rows of one user, or minus its square errors; its loss; and
-    how many they are.
-
-    `positive` is the label of the second class, None where labels are numbers.
+def marks_of(model: Any, held: Table, classes: bool) -> tuple[float, float, float]:
+    """How a model does on these rows of one user: right answers, or minus the sum of square errors;
+    its loss; and the number of rows.
     """
     if not held.n:
         return 0.0, 0.0, 0.0
+    right, losses = marks_of_rows(model, held, held.name, classes)
+    return float(right.sum()), float(losses.sum()), float(held.n)
+
+
+def marks_of_rows(
+    model: Any, held: Table, users: Any, classes: bool
+) -> tuple[FloatArray, FloatArray]:
+    """For each row, whether the answer of the model is right, or minus its square error; and the
+    loss. Of two classes, the labels are -1 and 1.
+    """
     y = held.y
     assert y is not None
-    if positive is None:
-        scores = model.decision_function(held.X, held.name)
-        errors = np.square(model.problem.loss.response(scores) - y)
-        return (
-            -float(errors.sum()),
-            float(model.problem.loss.value(scores, y.astype(float))),
-            float(held.n),
-        )
-    second = np.clip(model.predict_proba(held.X, held.name)[:, 1], 1e-12, 1 - 1e-12)
-    losses = -np.log(np.where(y == positive, second, 1 - second))
-    return float(((second > 0.5) == (y == positive)).sum()), float(losses.sum()), float(held.n)
+    if not classes:
+        scores = model.decision_function(held.X, users)
+        loss = model.problem.loss
+        return -np.square(loss.response(scores) - y), loss.each(scores, y.astype(float))
+    second = np.clip(model.predict_proba(held.X, users)[:, 1], 1e-12, 1 - 1e-12)
+    is_second = y > 0
+    losses = -np.log(np.where(is_second, second, 1 - second))
+    return ((second > 0.5) == is_second).astype(float), losses
 
 
 class Holder(typing.Protocol):

@@ -66,7 +66,7 @@ class OneOfMany:
         found = marks_of(
             result.model,
             replace(held, name=fits.table.name),
-            None if fits.ready.classes is None else 1.0,
+            fits.ready.classes is not None,
         )
         right, losses, rows = (np.array([number]) for number in found)
         return Marks(right, losses, rows, result.bill.total.bits)

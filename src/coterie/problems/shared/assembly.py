@@ -56,8 +56,8 @@ class SharedModels(Models[Shared, SharedModel]):
         """The common model, and the deviations of these users."""
         data = members[0].data
         d = data.d
-        parts = np.array([np.split(point.w, 2) for point in outcome.points])
-        own, common = parts[:, 0], parts[0, 1]
+        own, both = np.split(np.array([point.w for point in outcome.points]), 2, axis=1)
+        common = both[0]
         intercept, offsets = 0.0, np.zeros(len(members))
         if problem.intercept:
             intercept, offsets = float(common[d]), own[:, d].copy()

@@ -19,7 +19,7 @@ from coterie.problems.shared.proof import SharedProof
 from coterie.problems.shared.report import SharedReport
 from coterie.run.agent import Agent
 
-FEWEST = 4
+FEWEST = 8
 """Least number of rows of a user in a batch, with rows of weight 0."""
 
 
@@ -72,15 +72,15 @@ class SharedLocal(OneScoreLocal[Shared]):
         size = max(FEWEST, 1 << (n - 1).bit_length())
         if size * d > self.most_in_batch:
             return agent
-        rows = np.zeros((size, d))
-        labels = np.ones(size)
-        weights = np.zeros(size)
+        places = np.arange(size)
+        weights = (places < n).astype(float)
         if n:
-            rows[:] = X[0]
-            labels[:] = table.y[0]
-        rows[:n] = X
-        labels[:n] = table.y
-        weights[:n] = 1.0
+            places[n:] = 0
+            rows = X[places]
+            labels = table.y[places].astype(float, copy=False)
+        else:
+            rows = np.zeros((size, d))
+            labels = np.ones(size)
         even = replace(table, X=rows, y=labels, weights=weights, ids=None, rows=None)
         return replace(agent, data=even, rows=n, scratch={})
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, shared_result
+from coterie.numerics.local_loss import side_by_side
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.collectives import Protocol, Sum, alone
 from coterie.run.disclosure import discloses
@@ -56,7 +57,8 @@ def introduce(agent: Agent) -> Protocol[SummaryStatistics]:
     start, objective and gradient there, and the null loss.
     """
     if agent.secure_sums:
-        _refuse_misfits(agent)
+        for member in agent.parts:
+            _refuse_misfits(member)
     if agent.split == "features":
         return (yield from _by_features(agent))
     return (yield from _by_samples(agent))
@@ -124,20 +126,20 @@ def _refuse_misfits(agent: Agent) -> None:
 def _by_samples(agent: Agent) -> Protocol[SummaryStatistics]:
     if not agent.problem.intercept:
         events = _sum_of_labels(agent) if _has_events(agent) else 0.0
-        own = np.concatenate(
-            [[agent.weight, events, 0.0, agent.conjugate_at_zero], agent.column_squares]
-        )
-        message = yield Sum(np.concatenate([own, _at_start(agent, 0.0, 0.0)]))
-        sums, there = message[: len(own)], message[len(own) :]
+        of_labels = _numbers(agent, agent.weight, events, 0.0, agent.conjugate_at_zero)
+        own = np.concatenate([of_labels, agent.column_squares], axis=-1)
+        message = yield Sum(np.concatenate([own, _at_start(agent, 0.0, 0.0)], axis=-1))
+        width = own.shape[-1]
+        sums, there = message[:width], message[width:]
         total, labels, conjugates = float(sums[0]), float(sums[1]), float(sums[3])
         constant, losses = 0.0, float(there[-3])
     else:
-        ones = agent.weighted(np.ones(agent.data.n))
-        own = np.array(
-            [agent.weight, _sum_of_labels(agent), _at_zero(agent), agent.conjugate_at_zero]
+        ones = agent.weighted(np.ones(agent.exact_labels.shape))
+        of_labels = _numbers(
+            agent, agent.weight, _sum_of_labels(agent), _at_zero(agent), agent.conjugate_at_zero
         )
-        column_sums = agent.design.adjoint(ones)[:-1]
-        sums = yield Sum(np.concatenate([own, column_sums, agent.column_squares]))
+        column_sums = agent.design.adjoint(ones)[..., :-1]
+        sums = yield Sum(np.concatenate([of_labels, column_sums, agent.column_squares], axis=-1))
         total, labels, losses, conjugates = map(float, sums[:4])
         constant = yield from best_constant(agent, total, labels / total)
         message = there = yield Sum(_at_start(agent, _start(agent, constant), constant))
@@ -174,9 +176,15 @@ def _of_counts(problem: Any) -> bool:
     return bool(problem.loss.counts)
 
 
-def _sum_of_labels(agent: Agent) -> float:
+def _numbers(agent: Agent, *numbers: Any) -> FloatArray:
+    """A message of these numbers; of a batch, a row for each agent."""
+    return side_by_side(numbers, agent.exact_labels.ndim > 1)
+
+
+def _sum_of_labels(agent: Agent) -> Any:
     """Σ s y of its own rows."""
-    return float(agent.weighted(np.ones(agent.data.n)) @ agent.exact_labels)
+    ones = agent.weighted(np.ones(agent.exact_labels.shape))
+    return np.vecdot(ones, agent.exact_labels)
 
 
 def _counts(agent: Agent, total: float, labels: float) -> tuple[float, ...] | None:
@@ -194,14 +202,14 @@ def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
     """Sums over its own rows where methods start: the gradient, the squares of its addends, losses,
     losses of the intercept-only model, and squares of labels about its intercept.
     """
-    local = agent.at_constant(start)
+    local = agent.at_start(start)
     gradients = local.gradients
     at_constant = local.losses
     if constant != start:
         at_constant = _value(agent, constant)
-    squares = float(gradients @ agent.weighted(gradients))
-    about = [squares, local.losses, at_constant, _squares(agent, start)]
-    return np.concatenate([local.adjoint, about])
+    squares = np.vecdot(gradients, agent.weighted(gradients))
+    about = _numbers(agent, squares, local.losses, at_constant, _squares(agent, start))
+    return np.concatenate([local.adjoint, about], axis=-1)
 
 
 def _from_rows(
@@ -352,7 +360,7 @@ def best_constant(agent: Agent, total: float, mean: float) -> Protocol[float]:
     if known is not None:
         return known
     deviations = agent.exact_labels - mean
-    squares = yield Sum(np.array([float(deviations @ agent.weighted(deviations))]))
+    squares = yield Sum(_numbers(agent, np.vecdot(deviations, agent.weighted(deviations))))
     # |quantile − mean| ≤ deviation · √odds; the gradients at the ends of the domain are the odds.
     # If the loss has no such gradients, √n deviations reach as far as the labels do.
     lower, upper = sorted(abs(float(side[0])) for side in loss.domain(np.zeros(1)))
@@ -360,7 +368,7 @@ def best_constant(agent: Agent, total: float, mean: float) -> Protocol[float]:
     width = 2.0 * math.sqrt(float(squares[0]) / total * odds)
     for _ in range(SEARCHES):
         places = np.linspace(mean - width, mean + width, PLACES)
-        values = yield Sum(np.array([_value(agent, place) for place in places]))
+        values = yield Sum(_numbers(agent, *[_value(agent, place) for place in places]))
         mean, width = float(places[np.argmin(values)]), width * 2.0 / (PLACES - 1)
     return mean
 
@@ -482,26 +490,25 @@ def _of_offsets(problem: Any) -> bool:
     return bool(problem.offset) and not problem.kind.local.moves_labels(problem)
 
 
-def _value(agent: Agent, constant: float) -> float:
+def _value(agent: Agent, constant: float) -> Any:
     """Σ s ℓ of its own rows where every score is that constant."""
-    y = agent.exact_labels
-    return agent.loss.value(np.full(len(y), constant), y, agent.data.weights)
+    return agent.at_constant(constant).losses
 
 
-def _at_zero(agent: Agent) -> float:
+def _at_zero(agent: Agent) -> Any:
     """Σ s ℓ of a model of zeros. With offsets it may be more than a number holds: the agent then
     sends 0, and later the loss of the intercept-only model.
     """
     return 0.0 if _has_offsets(agent) else _value(agent, 0.0)
 
 
-def _squares(agent: Agent, constant: float) -> float:
+def _squares(agent: Agent, constant: float) -> Any:
     """Σ s (y − constant)², or of offsets: Σ s (o + constant)²."""
     if agent.offset is None:
         deviations = agent.exact_labels - constant
     else:
         deviations = agent.offset + constant
-    return float(deviations @ agent.weighted(deviations))
+    return np.vecdot(deviations, agent.weighted(deviations))
 
 
 def _null_loss(agent: Agent, null: float, saturated: float, constant: float) -> float:
