@@ -1,22 +1,18 @@
-"""The bill: it alone counts communication.
+"""Count the messages, numbers and bits of a run. All communication cost is counted here.
 
-The cost of a word depends on the network:
+The cost of a collective depends on the network:
 
-| word             | with a server                        | on a graph with m agents and E edges
-                   |
-|------------------|--------------------------------------|-----------------------------------------------------------|
-| `Sum` of s       | s up and s down per agent: 2 m s     | up and down a spanning tree: 2 (m − 1) s
-                   |
-| `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E
-s                 |
-| secure `Sum`     | as `Sum`, with 24 bytes a number up and down
-                   |
-| `Ask` p peers    | p published messages                 | p published messages
-                   |
+| collective        | with a server                    | on a graph with m agents and E edges     |
+|-------------------|----------------------------------|------------------------------------------|
+| `Sum` of s        | s up and s down per agent: 2 m s | up and down a spanning tree: 2 (m − 1) s |
+| `Mix`, `Exchange` | not possible                     | s in both directions of every edge: 2 E s|
+| `Ask` of p agents | p published messages             | p published messages                     |
 
-The words of a preparation, of the set-up, of the rounds, of self-tuning and of the certificates
-(`proof`) are kept separate: `scalars`, `bits` and `messages` are those of the rounds, which the
-papers count; `total` is everything that was sent, and is what `max_bits` limits.
+A secure `Sum` costs as much as a `Sum` of numbers with 24 bytes.
+
+The messages of a preparation, of the set-up, of the rounds, of self-tuning and of the certificates
+(`proof`) are counted separately: `scalars`, `bits` and `messages` are those of the rounds, which
+the papers count; `total` is all that was sent, and `max_bits` limits it.
 """
 
 from __future__ import annotations
@@ -54,16 +50,16 @@ class Cost:
 
 
 class Bill:
-    """Every bit that was sent: in total, per agent, per word, per purpose, per round."""
+    """All bits that agents sent: in total, per agent, per collective, per purpose, per round."""
 
     def __init__(self, network: Network):
         self._network = network
         self._links = _links(network)
         self._copies = {collective: int(links.sum()) for collective, links in self._links.items()}
-        # (purpose, word) -> [utterances, scalars, bits] of one agent, for words in which all agents
-        # send alike
+        # (purpose, collective) -> [number, scalars, bits] of one agent, if all agents send messages
+        # of equal size
         self._alike: dict[tuple[str, str], list[int]] = {}
-        # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
+        # (purpose, collective) -> per agent [messages, scalars, bits], if they do not
         self._apart: dict[tuple[str, str], list[list[int]]] = {}
         self._rounds: list[list[int]] = []
         """Runs of rounds with equal traffic: the number of rounds, and the numbers sent by each."""
@@ -75,7 +71,7 @@ class Bill:
     # -- counting, called by transports ------------------------------------------------------------
 
     def say(self, purpose: str, collective: str, size: int, itemsize: int) -> None:
-        """All agents said `word` with `size` numbers of `itemsize` bytes each."""
+        """Count a collective in which each agent sent `size` numbers of `itemsize` bytes each."""
         entry = self._alike.get((purpose, collective))
         if entry is None:
             entry = self._alike[purpose, collective] = [0, 0, 0]
@@ -90,7 +86,7 @@ class Bill:
     def send(
         self, purpose: str, collective: str, agent: int, messages: int, scalars: int, bits: int
     ) -> None:
-        """Add what one agent sent with `word`."""
+        """Count the messages that one agent sent in a collective."""
         table = self._apart.get((purpose, collective))
         if table is None:
             # Plain numbers: gossip counts every message, and an array takes five times as long to
@@ -117,8 +113,8 @@ class Bill:
         length: int,
         itemsize: int = 8,
     ) -> None:
-        """One agent sent copies of a message with `plain` numbers and `entries` entries of a vector
-        of that length.
+        """Count copies of a message of one agent, with `plain` numbers and `entries` entries of a
+        vector of that length.
 
         An entry is a number and its place: Z + ⌈log₂ length⌉ bits.
         """
@@ -126,8 +122,8 @@ class Bill:
         self.send(purpose, collective, agent, copies, copies * (plain + entries), copies * each)
 
     def exchange(self, purpose: str, messages: Sequence[tuple[int, int]]) -> None:
-        """Each agent sent each neighbour a message; `messages` has its size and bytes per number,
-        by agent.
+        """Count an exchange; `messages` has the size of each agent's message and its bytes per
+        number.
         """
         if len(set(messages)) == 1:
             self.say(purpose, "Exchange", *messages[0])
@@ -137,7 +133,7 @@ class Bill:
             self.send(purpose, "Exchange", agent, links, links * size, links * 8 * itemsize * size)
 
     def end_round(self) -> None:
-        """A round is over."""
+        """Count the end of a round."""
         sent = self._scalars - self._before
         self._before = self._scalars
         if self._rounds and self._rounds[-1][1] == sent:
@@ -185,9 +181,9 @@ class Bill:
 
     @property
     def per_word(self) -> dict[str, Cost]:
-        """The cost of each word, over all purposes."""
-        words = sorted({collective for _, collective in (*self._alike, *self._apart)})
-        return {collective: self._cost(*PURPOSES, collective=collective) for collective in words}
+        """The cost of each collective, over all purposes."""
+        names = sorted({collective for _, collective in (*self._alike, *self._apart)})
+        return {collective: self._cost(*PURPOSES, collective=collective) for collective in names}
 
     @property
     def per_agent(self) -> list[Cost]:
@@ -202,12 +198,12 @@ class Bill:
 
     @property
     def per_round(self) -> list[int]:
-        """How many numbers each round sent."""
+        """The numbers that each round sent."""
         return [sent for count, sent in self._rounds for _ in range(count)]
 
     @property
     def per_edge(self) -> dict[tuple[int, int], int]:
-        """How many bits each link carried, both directions together; agent −1 is the server."""
+        """The bits that each link carried, both directions together; agent −1 is the server."""
         carried: dict[tuple[int, int], int] = {}
         for (i, j), bits in self.per_direction.items():
             edge = (min(i, j), max(i, j))
@@ -216,57 +212,56 @@ class Bill:
 
     @property
     def per_direction(self) -> dict[tuple[int, int], int]:
-        """How many bits went from i to j over each link (i, j); agent −1 is the server.
+        """The bits that each link (i, j) carried from i to j; agent −1 is the server.
 
-        Messages that were asked for are in `per_agent` only: they need not travel along an edge.
+        Replies to an `Ask` are in `per_agent` only: they need not travel along an edge.
         """
         carried: dict[tuple[int, int], int] = {}
 
         def carry(i: int, j: int, bits: int) -> None:
             carried[i, j] = carried.get((i, j), 0) + bits
 
-        sums = sum(
-            bits for (_, collective), (_, _, bits) in self._alike.items() if collective == "Sum"
-        )
-        mixes = sum(
-            bits for (_, collective), (_, _, bits) in self._alike.items() if collective != "Sum"
-        )
+        sums = mixes = 0
+        for (_, collective), (_, _, bits) in self._alike.items():
+            if collective == "Sum":
+                sums += bits
+            else:
+                mixes += bits
         if self._network.server:
             for agent in range(self._network.agents):
                 carry(agent, -1, sums)
                 carry(-1, agent, sums)
-        else:
-            for child, parent in enumerate(self._network.tree().parents):
-                if parent >= 0:
-                    carry(child, int(parent), sums)
-                    carry(int(parent), child, sums)
-            each = self._exchanged_bits()
-            for i, j in self._network.edges.tolist():
-                carry(i, j, mixes + each[i])
-                carry(j, i, mixes + each[j])
+            return carried
+        for child, parent in enumerate(self._network.tree().parents):
+            if parent >= 0:
+                carry(child, int(parent), sums)
+                carry(int(parent), child, sums)
+        each = self._exchanged_bits()
+        for i, j in self._network.edges.tolist():
+            carry(i, j, mixes + each[i])
+            carry(j, i, mixes + each[j])
         return carried
 
     def _exchanged_bits(self) -> list[int]:
-        """What each agent sent to each of its neighbours in exchanges of unequal messages."""
+        """The bits that each agent sent to each neighbour in exchanges of unequal messages."""
         links = np.maximum(self._links["Exchange"], 1)
-        tables = [
-            np.array(table, np.int64)[:, 2] // links
-            for (_, collective), table in self._apart.items()
-            if collective == "Exchange"
-        ]
-        return [int(bits) for bits in sum(tables, np.zeros(self._network.agents, np.int64))]
+        bits = np.zeros(self._network.agents, np.int64)
+        for (_, collective), table in self._apart.items():
+            if collective == "Exchange":
+                bits += np.array(table, np.int64)[:, 2] // links
+        return [int(own) for own in bits]
 
     def seconds(self, latency: float, bandwidth: float) -> float:
-        """How long all this would take: `latency` seconds per hop, `bandwidth` bits per second on
-        each agent's link.
+        """The time that all messages would take: `latency` seconds per hop, `bandwidth` bits per
+        second on each agent's link.
 
         Sums climb and descend the tree (or go to the server and back), an exchange is one hop for
-        all neighbours at once; the busiest sender sets the pace.
+        all neighbours at once; all wait for the busiest sender.
         """
         hops = 2 * self._network.tree().depth
         turns = 0
-        for (_, collective), (utterances, _, _) in self._alike.items():
-            turns += utterances * (hops if collective == "Sum" else 1)
+        for (_, collective), (number, _, _) in self._alike.items():
+            turns += number * (hops if collective == "Sum" else 1)
         for (_, collective), table in self._apart.items():
             sent = np.array(table, np.int64)[:, 0]
             if collective == "Exchange":
@@ -276,11 +271,11 @@ class Bill:
         return busiest.seconds(latency, bandwidth, turns)
 
     def money(self, per_gigabyte: float) -> float:
-        """What all this would have cost at that price per gigabyte sent."""
+        """The price of all messages, at that price per gigabyte sent."""
         return per_gigabyte * self.total.bits / 8e9
 
     def table(self) -> list[dict[str, Any]]:
-        """One row per purpose and word, for printing and for JSON."""
+        """One row per purpose and collective, for printing and for JSON."""
         rows = []
         for purpose in PURPOSES:
             for collective in ("Sum", "Mix", "Exchange", "Ask"):
@@ -303,24 +298,19 @@ class Bill:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything counted so far, as plain values."""
-        return {
-            "alike": [[*key, *entry] for key, entry in sorted(self._alike.items())],
-            "apart": [
-                [*key, [list(row) for row in table]] for key, table in sorted(self._apart.items())
-            ],
-            "rows": [list(row) for row in self._rounds],
-        }
+        """All that was counted so far, as plain values."""
+        alike = [[*key, *entry] for key, entry in sorted(self._alike.items())]
+        apart = [[*key, [list(row) for row in rows]] for key, rows in sorted(self._apart.items())]
+        return {"alike": alike, "apart": apart, "rows": [list(row) for row in self._rounds]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue counting from what `state()` gave."""
-        self._alike = {
-            (purpose, collective): list(entry) for purpose, collective, *entry in state["alike"]
-        }
-        self._apart = {
-            (purpose, collective): [list(map(int, row)) for row in table]
-            for purpose, collective, table in state["apart"]
-        }
+        """Continue counting from an earlier `state()`."""
+        self._alike = {}
+        for purpose, collective, *entry in state["alike"]:
+            self._alike[purpose, collective] = list(entry)
+        self._apart = {}
+        for purpose, collective, table in state["apart"]:
+            self._apart[purpose, collective] = [list(map(int, row)) for row in table]
         self._rounds = [[count, sent] for count, sent in state["rows"]]
         self._scalars = self.scalars
         self._bits = self.bits
@@ -328,23 +318,25 @@ class Bill:
 
     def _cost(self, *purposes: str, collective: str | None = None) -> Cost:
         messages = scalars = bits = 0
-        for (purpose, said), (utterances, size, bits_each) in self._alike.items():
-            if purpose in purposes and collective in (None, said):
-                links = self._copies[said]
-                messages = messages + links * utterances
-                scalars = scalars + links * size
-                bits = bits + links * bits_each
-        for (purpose, said), table in self._apart.items():
-            if purpose in purposes and collective in (None, said):
+        for (purpose, name), (number, size, bits_each) in self._alike.items():
+            if purpose in purposes and collective in (None, name):
+                links = self._copies[name]
+                messages += links * number
+                scalars += links * size
+                bits += links * bits_each
+        for (purpose, name), table in self._apart.items():
+            if purpose in purposes and collective in (None, name):
                 sent = np.array(table, np.int64).sum(axis=0)
-                messages = messages + int(sent[0])
-                scalars = scalars + int(sent[1])
-                bits = bits + int(sent[2])
+                messages += int(sent[0])
+                scalars += int(sent[1])
+                bits += int(sent[2])
         return Cost(messages, scalars, bits)
 
 
 def _links(network: Network) -> dict[str, npt.NDArray[np.int64]]:
-    """For each word, how many copies of its message each account sends."""
+    """For each collective, the number of copies of its message that each agent and the server
+    send.
+    """
     m = network.agents
     if network.server:
         up_and_down = np.ones(m + 1, np.int64)

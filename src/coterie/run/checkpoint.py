@@ -1,9 +1,9 @@
-"""Checkpoints: the States of all agents at the end of a round, written so that a crash at any
-moment leaves a whole one.
+"""Write and read checkpoints: the States of all agents at the end of a round. A crash at any moment
+leaves a whole one.
 
 A checkpoint is one `.npz` file per round (plain arrays and a JSON header, never pickle) in a folder
-that belongs to one run: the header carries the digest of the problem, the method, the data and the
-seed, and another run's folder is refused.
+that belongs to one run: the header has the digest of the problem, the method, the data and the
+seed, and a run refuses the folder of another one.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MEMORY = "memory/"
 
 @dataclass
 class Snapshot:
-    """All that a run needs to go on as if nothing had happened."""
+    """The saved state of a run, from which it continues and computes the same bits."""
 
     round: int
     states: list[Any]
     bill: dict[str, Any] = field(default_factory=dict)
     history: list[list[Any]] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
-    """The numbers of the best certificates so far,"""
+    """The numbers of the best certificates so far."""
     points: dict[str, list[Point]] = field(default_factory=dict)
-    """and by name the points that they are about."""
+    """The points of these certificates, by name."""
     memory: dict[str, Any] = field(default_factory=dict)
     """Arrays of the transport, by name."""
     next_look: int | None = None
@@ -42,9 +42,9 @@ class Snapshot:
     expected_gap: float | None = None
     """The gap that the method expected at the last certificate."""
     method: str | None = None
-    """The method of the States, where "auto" chose it, ..."""
+    """The method of the States, if "auto" chose it."""
     change: list[Any] | None = None
-    """... and the numbers of a `Change`, if it was not the first one."""
+    """The fields of the `Change` that led to this method, if it is not the first one."""
 
 
 class Checkpoint:
@@ -67,13 +67,11 @@ class Checkpoint:
             "best": snapshot.best,
             "next_look": snapshot.next_look,
             "said_gap": snapshot.expected_gap,
-            **(
-                {}
-                if snapshot.method is None
-                else {"method": snapshot.method, "change": snapshot.change}
-            ),
-            "states": [],
         }
+        if snapshot.method is not None:
+            header["method"] = snapshot.method
+            header["change"] = snapshot.change
+        header["states"] = []
         arrays: dict[str, Any] = {}
         for index, state in enumerate(snapshot.states):
             header["states"].append(_taken_apart(state, f"{index}", arrays))
@@ -89,16 +87,16 @@ class Checkpoint:
         return path
 
     def attempt(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Save a snapshot if the disk takes it; what to warn of, if it did not take this one or one
+        """Save a snapshot if the disk takes it; return a warning if it did not take this one or one
         before.
         """
         try:
             self.save(snapshot)
         except OSError as error:
-            why = error.strerror or error
+            reason = error.strerror or error
             text = (
                 f"the snapshot after round {snapshot.round} could not be written to {self.folder} "
-                f"({why})"
+                f"({reason})"
             )
             if not self._warnings:
                 logging.getLogger("coterie").warning("%s; the run goes on without it", text)
@@ -113,19 +111,18 @@ class Checkpoint:
             file.unlink(missing_ok=True)
 
     def newest(self) -> int:
-        """The round of the newest whole snapshot, or −1 if there is none; one of another run is
-        refused.
+        """The round of the newest whole snapshot, or −1 if there is none. A snapshot of another run
+        is refused.
         """
         return next((header["round"] for header, _ in self._whole()), -1)
 
     def marks(self, name: str) -> dict[int, str]:
-        """By their rounds, what the transport remembered under that name in the snapshots that can
-        be read, as hex.
-        """
-        found = {header["round"]: arrays.get(f"{MEMORY}{name}") for header, arrays in self._whole()}
-        return {
-            round: "" if mark is None else mark.tobytes().hex() for round, mark in found.items()
-        }
+        """The transport's array of that name in each readable snapshot, as hex, by round."""
+        found: dict[int, str] = {}
+        for header, arrays in self._whole():
+            mark = arrays.get(f"{MEMORY}{name}")
+            found[header["round"]] = "" if mark is None else mark.tobytes().hex()
+        return found
 
     def has(self, round: int) -> bool:
         """Whether there is a whole snapshot of that round."""
@@ -135,24 +132,22 @@ class Checkpoint:
         """The snapshot of that round.
 
         `classes` are the classes that a State may have and those of the States inside it, from the
-        outside in; where "auto" chooses the method, by its name.
+        outside in; if "auto" chooses the method, those of each method, by name.
         """
         for header, arrays in self._whole():
             if header["round"] == round:
                 with readable(self.folder, "checkpoint", InvalidInput):
-                    if isinstance(classes, Sequence):
-                        return _rebuild(header, arrays, classes)
-                    return _rebuild(
-                        header, arrays, classes[header.get("method") or next(iter(classes))]
-                    )
+                    if not isinstance(classes, Sequence):
+                        classes = classes[header.get("method") or next(iter(classes))]
+                    return _rebuild(header, arrays, classes)
         raise CorruptFile(
             f"the checkpoint in {self.folder} lacks round {round}, which other parties have; "
             "remove the folder."
         )
 
     def _whole(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Header and arrays of the snapshots that can be read, the newest first; if there are none,
-        but damaged ones, that is an error.
+        """Header and arrays of the readable snapshots, the newest first. If there are only damaged
+        ones, that is an error.
         """
         damage: Exception | None = None
         found = False
@@ -169,8 +164,8 @@ class Checkpoint:
             if header.get("identity") != self.identity:
                 raise InvalidInput(
                     f"the checkpoint in {self.folder} belongs to another run: other data, "
-                    "problem, method or seed. "
-                    "Use an empty folder, or repeat the call that wrote it."
+                    "problem, method or seed. Use an empty folder, or repeat the call that wrote "
+                    "it."
                 )
             found = True
             yield header, arrays
@@ -185,31 +180,27 @@ class Checkpoint:
 
 
 def _taken_apart(value: Any, path: str, arrays: dict[str, Any]) -> Any:
-    """A State as plain values; its arrays go under their path, and a State inside it is taken apart
-    likewise.
+    """A State, with the States inside it, as plain values; its arrays are stored under their
+    path.
     """
     if isinstance(value, np.ndarray):
         arrays[path] = value
         return {"array": path}
     if isinstance(value, tuple):
-        return {
-            "tuple": [
-                _taken_apart(part, f"{path}/{index}", arrays) for index, part in enumerate(value)
-            ]
-        }
+        parts = enumerate(value)
+        return {"tuple": [_taken_apart(part, f"{path}/{index}", arrays) for index, part in parts]}
     if is_dataclass(value):
-        names = [part.name for part in fields(value)]
-        return {
-            "state": {
-                name: _taken_apart(getattr(value, name), f"{path}/{name}", arrays) for name in names
-            }
-        }
+        state = {}
+        for one in fields(value):
+            part = getattr(value, one.name)
+            state[one.name] = _taken_apart(part, f"{path}/{one.name}", arrays)
+        return {"state": state}
     return {"value": value}
 
 
 def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Any:
-    """What `_taken_apart` took apart; `classes` are the State's class and those of the States
-    inside it.
+    """The inverse of `_taken_apart`; `classes` are the State's class and those of the States inside
+    it.
     """
     if "array" in plain:
         return arrays[plain["array"]]
@@ -217,15 +208,12 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
         return tuple(_put_together(part, arrays, classes) for part in plain["tuple"])
     if "value" in plain:
         return plain["value"]
+    parts = plain["state"]
     for place, own in enumerate(classes):
-        if {part.name for part in fields(own)} == set(plain["state"]):
+        if {part.name for part in fields(own)} == set(parts):
             inner = classes[place + 1 :]
-            return own(
-                **{
-                    name: _put_together(part, arrays, inner)
-                    for name, part in plain["state"].items()
-                }
-            )
+            values = {name: _put_together(part, arrays, inner) for name, part in parts.items()}
+            return own(**values)
     raise InvalidInput(
         "the checkpoint was written by another version of coterie. Use an empty folder."
     )
@@ -233,32 +221,31 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
 
 def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Snapshot:
     states = [_put_together(plain, arrays, classes) for plain in header["states"]]
-    # Before there were pairs from different rounds, a snapshot held the bound of the best round
-    # alone.
-    best = header["best"] if "best" in header else {"bound": header["bound"]}
-    points = {name: _points(name, arrays, len(states)) for name in ("best", "lowest", "highest")}
-    memory = {
-        name.removeprefix(MEMORY): array
-        for name, array in arrays.items()
-        if name.startswith(MEMORY)
-    }
-    kept = (
+    memory = {}
+    for name, array in arrays.items():
+        if name.startswith(MEMORY):
+            memory[name.removeprefix(MEMORY)] = array
+    return Snapshot(
+        header["round"],
+        states,
         header["bill"],
         header["history"],
-        best,
-        points,
+        header["best"],
+        {name: _points(name, arrays, len(states)) for name in ("best", "lowest", "highest")},
         memory,
         header.get("next_look"),
         header.get("said_gap"),
+        header.get("method"),
+        header.get("change"),
     )
-    return Snapshot(header["round"], states, *kept, header.get("method"), header.get("change"))
 
 
 def _points(name: str, arrays: dict[str, Any], count: int) -> list[Point]:
-    """Everybody's point of that name, if there is one."""
+    """The points of that name of all agents, if there are any."""
     if f"0/{name} w" not in arrays:
         return []
-    return [
-        Point(arrays[f"{index}/{name} w"], arrays.get(f"{index}/{name} v"))
-        for index in range(count)
-    ]
+    found = []
+    for index in range(count):
+        w, v = arrays[f"{index}/{name} w"], arrays.get(f"{index}/{name} v")
+        found.append(Point(w, v))
+    return found

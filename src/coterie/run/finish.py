@@ -1,6 +1,4 @@
-"""The end of a run, the same wherever it ran: a certificate and a result; and a proof that is made
-again.
-"""
+"""End a run, on any engine, with a certificate and a result; and compute its proof again."""
 
 from __future__ import annotations
 
@@ -14,6 +12,7 @@ from coterie.api.result import History, Result
 from coterie.data.keys import shortened
 from coterie.data.table import Indices
 from coterie.networks import Network
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
@@ -40,11 +39,14 @@ def finish(
     members: Sequence[Agent],
     participants: tuple[Participant, ...],
 ) -> Result:
-    """The result of a run for the agents that are here: their duals are the certificate's
-    witness.
+    """The result of a run for the agents of this process, whose dual variables are in the
+    certificate.
     """
     setup = setup.changed(outcome.change)
-    held = {agent.index: point.v for agent, point in zip(members, outcome.points, strict=True)}
+    duals: list[FloatArray] = [np.empty(0)] * len(participants)
+    for agent, point in zip(members, outcome.points, strict=True):
+        if point.v is not None:
+            duals[agent.index] = point.v
     certificate = Certificate.of(
         outcome.bound,
         outcome.statistics,
@@ -52,18 +54,20 @@ def finish(
         participants=participants,
         settings=setup.settings(),
         model_digest=model.digest(),
-        witness=tuple(
-            np.empty(0) if (v := held.get(index)) is None else v
-            for index in range(len(participants))
-        ),
+        witness=tuple(duals),
     )
-    graph = setup.problem.kind.models.network(model, setup.graph)
-    kept = outcome.points[0].kept if outcome.points else None
-    history = History(outcome.history)
     notes = shortened(note for agent in members for note in agent.data.notes or ())
-    ended = (outcome.error, kept, (*notes, *outcome.warnings))
     return Result(
-        outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, *ended
+        outcome.status,
+        model,
+        certificate,
+        outcome.bill,
+        History(outcome.history),
+        setup.problem.kind.models.network(model, setup.graph),
+        setup.explanation,
+        outcome.error,
+        outcome.points[0].kept if outcome.points else None,
+        (*notes, *outcome.warnings),
     )
 
 
@@ -79,7 +83,7 @@ def agent_at(
     """A party as an agent of that problem.
 
     columns     the places of its columns among those of all parties
-    statistics  what all agreed on, if they did
+    statistics  the first sums of all parties, if they are known
     network     if problem and proof depend on who is alike
     """
     network = network or around_a_server(site.count)
@@ -96,7 +100,7 @@ def most_of_introduction(case: Case) -> Counts | None:
 
 @discloses("the first sums of a fit, once more", most=most_of_introduction)
 def introduced_again(problem: AnyProblem, split: str, site: Site) -> Protocol[SummaryStatistics]:
-    """What all agree on before a fit, from the data as it is now."""
+    """Compute the first sums of a fit again, from the data as it is now."""
     return (yield from introduce(agent_at(site, problem, split)))
 
 
@@ -111,8 +115,8 @@ def proven_again(
     radius: float | None,
     site: Site,
 ) -> Protocol[tuple[Bound, SummaryStatistics]]:
-    """What these points prove, and what all agreed on: the conversations of a run, from the data as
-    it is now.
+    """Compute the bound that these points prove, and the first sums, with the protocols of a run,
+    from the data as it is now.
     """
     agent = as_agent(site)
     statistics = yield from introduce(agent)

@@ -1,4 +1,4 @@
-"""Where one party's table is: what a question, a step and a talk may see of it."""
+"""A party's table with its rules: the argument of queries, steps and protocols."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from coterie.data import Table
 
 @dataclass(frozen=True)
 class Rules:
-    """How far a talk may look: what a caller says of parties that are here, or a party's policy."""
+    """Limits on protocols, from the caller if the parties are here, else from a party's policy."""
 
     minimum: int = 1
-    """Groups of fewer rows, of all parties together, are not looked into."""
+    """The least number of rows in a group, of all parties together; smaller ones are not shown."""
     room: float = math.inf
-    """How many numbers a party may tell."""
+    """The most numbers that a party may send."""
     per_party: bool = False
-    """Whether a party also tells of its rows alone."""
+    """Whether a party also sends summaries of its rows alone."""
     least: int = 1
-    """Of how many rows alone, at least."""
+    """The least number of rows of which a party sends summaries alone."""
     page: float = math.inf
-    """How many numbers the pages allow that the parties agreed to."""
+    """The most numbers that the pages allow to which the parties agreed."""
 
     def tells_alone(self, rows: int) -> bool:
-        """Whether a party with so many rows tells of them alone."""
+        """Whether a party with this number of rows sends summaries of them alone."""
         return self.per_party and rows >= max(self.least, 1)
 
 
@@ -34,7 +34,7 @@ NO_RULES = Rules()
 
 @dataclass(frozen=True)
 class Site:
-    """One holder of data among others, whatever they came together for. An `Agent` is one that
+    """One party's table among those of all parties, in any operation. An `Agent` is a site that
     solves a problem.
     """
 
@@ -44,6 +44,6 @@ class Site:
     secure_sums: bool = field(default=False, kw_only=True)
     """Whether sums are of whole numbers (see `transport.sums`)."""
     rules: Rules = field(default=NO_RULES, kw_only=True)
-    """Its own."""
+    """The rules of this party."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
-    """What was computed from the data once and may be computed again: never part of a State."""
+    """Values that follow from the data and may be computed again: never part of a State."""

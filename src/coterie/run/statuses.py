@@ -1,4 +1,4 @@
-"""How a run can end. Every result carries one of these, and each says what to do next."""
+"""The statuses with which a run ends, each with an advice to the user. Every result has one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The outcome of a run. Compares equal to its name; `advice` says what to do next, `exit_code`
-    is the CLI's.
+    """The outcome of a run. It equals its name as a string; `advice` is for the user, `exit_code`
+    for the command line.
     """
 
     OPTIMAL = "optimal"
@@ -26,18 +26,18 @@ class Status(StrEnum):
 
     @property
     def advice(self) -> str:
-        """What this outcome means and what to do about it, in one or two sentences."""
+        """The meaning of this outcome, and one thing to do about it."""
         return _ADVICE[self]
 
     @property
     def reason(self) -> str:
-        """Why a run ended so, in one sentence: the first of the advice."""
+        """The reason why a run ends with this status: the first sentence of the advice."""
         return f"{self.advice.partition('. ')[0].rstrip('.')}."
 
     @property
     def success(self) -> bool:
-        """Whether the certified gap is within the tolerance: about all models, or where nothing
-        bounds them, those of at most the certificate's norm.
+        """Whether the certified gap is within the tolerance: among all models, or if nothing bounds
+        them, among those within the norm bound of the certificate.
         """
         return self in (Status.OPTIMAL, Status.OPTIMAL_WITHIN_RADIUS)
 
@@ -46,19 +46,18 @@ class Status(StrEnum):
         """The exit status of the command line: 0 for success, 10 and up for the rest, in the order
         above.
         """
-        return (
-            0
-            if self.success
-            else 10 + [status for status in Status if not status.success].index(self)
-        )
+        if self.success:
+            return 0
+        others = [status for status in Status if not status.success]
+        return 10 + others.index(self)
 
 
 _ADVICE = {
     Status.OPTIMAL: "The certified gap is within the tolerance. Nothing to do.",
     Status.OPTIMAL_WITHIN_RADIUS: (
         "The certified gap is within the tolerance among all models of at most the certificate's "
-        "norm: without a "
-        "penalty nothing bounds a model. For a claim about all models add a penalty, however small."
+        "norm: without a penalty nothing bounds a model. For a claim about all models add a "
+        "penalty, however small."
     ),
     Status.ITERATION_LIMIT: (
         "Round limit reached. Raise max_rounds, loosen tol, or continue from the checkpoint."
@@ -85,7 +84,7 @@ _ADVICE = {
     ),
     Status.PARTY_LOST: "An agent stopped answering. Restart it, and continue from the checkpoint.",
     Status.PROTOCOL_ERROR: (
-        "The agents sent different words. Check that all use the same version and settings."
+        "The agents sent different messages. Check that all use the same version and settings."
     ),
     Status.INTERRUPTED: (
         "Stopped by hand. This is the best model so far; continue from the checkpoint."
