@@ -23,7 +23,7 @@ from coterie.errors import InvalidData, InvalidInput, UnknownName
 from coterie.numerics.arrays import digest, is_sparse, whole_number
 from coterie.problems.models import Model
 from coterie.problems.parts.data import on_the_host
-from coterie.problems.parts.report import said_of_intercept
+from coterie.problems.parts.report import intercept_words
 from coterie.run.collectives import Protocol, Sum, alone, limited
 from coterie.run.disclosure import SCORES_AT_THE_LABELS, TOTALS, a_score_per_row, discloses
 from coterie.run.parties import Meeting, Operation, Parties, hosted
@@ -328,7 +328,7 @@ class Evaluate(Operation[Evaluation | None]):
     def _of_model(self, found: Evaluation, parties: Parties) -> Evaluation:
         """Add to the scores which model they are of, and how many rows."""
         problem = self.model.problem
-        intercept = said_of_intercept(problem.intercept)
+        intercept = intercept_words(problem.intercept)
         rows = rows_and_parties(found.rows, len(parties.cards))
         about = f"{problem.loss.name} model {intercept} on {rows}"
         if found.weight != found.rows:

@@ -1,8 +1,8 @@
 """Kinds of problems. Each has a folder, which holds everything that depends on the kind.
 
 The catalogue finds a folder by its `kind.py`, which defines one `Kind`. `co.register(MyKind)` adds
-a kind of another package, with its losses, its model and its methods. This module imports kinds by
-name when they are asked for: a problem is below its kind.
+a kind of another package, with its losses, its model and its methods. This module imports a kind by
+name at its first use, because problems are a layer below kinds.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from coterie.catalogue import Entries
 if TYPE_CHECKING:
     from coterie.numerics.arrays import FloatArray
     from coterie.problems.kind import Kind
+    from coterie.problems.problem import AnyProblem
     from coterie.run.agent import Agent
     from coterie.run.certificate import Point
 
 FIRST = ("linear", "multiclass", "survival")
-"""Kinds that are asked first whether a loss is theirs: the others are imported only if it is not.
-"""
-NAMES = tuple(
-    sorted(path.parent.name.replace("_", "-") for path in Path(__file__).parent.glob("*/kind.py"))
-)
+"""Kinds that `kinds` yields first, so that a usual loss does not import the others."""
+FOLDERS = [path.parent.name for path in Path(__file__).parent.glob("*/kind.py")]
+NAMES = tuple(sorted(folder.replace("_", "-") for folder in FOLDERS))
 """The kinds of this package."""
 
 
@@ -48,13 +47,14 @@ class Kinds(Entries["type[Kind[Any, Any]]"]):
         return super().__getitem__(name)
 
     def built_in(self) -> Iterator[type[Kind[Any, Any]]]:
-        """Those of this package."""
+        """The kinds of this package."""
         return iter(self._own.values())
 
     def takes(self, thing: object) -> bool:
-        return inspect.isclass(thing) and issubclass(
-            thing, import_module("coterie.problems.kind").Kind
-        )
+        if not inspect.isclass(thing):
+            return False
+        base: type = import_module("coterie.problems.kind").Kind
+        return issubclass(thing, base)
 
     def is_entry(self, thing: Any) -> bool:
         return "name" in vars(thing)
@@ -63,51 +63,52 @@ class Kinds(Entries["type[Kind[Any, Any]]"]):
         return vars(entry).get("name")
 
     def lacks(self, entry: Any) -> Iterator[str]:
-        if missing := sorted(getattr(entry, "__abstractmethods__", ())):
+        missing = sorted(getattr(entry, "__abstractmethods__", ()))
+        if missing:
             yield f"define {', '.join(missing)}"
-        for fact in ("name", "called", "model_class"):
-            if getattr(entry, fact, None) is None:
-                yield f"state its {fact}"
+        for attribute in ("name", "called", "model_class"):
+            if getattr(entry, attribute, None) is None:
+                yield f"state its {attribute}"
         proof = getattr(entry, "proof", None)
-        for fact, protocol in (("introduces", "introduce"), ("proves", "certify")):
-            if getattr(proof, fact, None) == ():
+        for attribute, protocol in (("introduces", "introduce"), ("proves", "certify")):
+            if getattr(proof, attribute, None) == ():
                 yield (
-                    f'write @discloses("what you send") above {protocol}, and {fact} = '
+                    f'write @discloses("what you send") above {protocol}, and {attribute} = '
                     f"({protocol},) below it"
                 )
-        taken = [
-            name
-            for name in entry.losses
-            if any(name in known.losses for known in self._others(entry))
-        ]
+        others = self._others(entry)
+        losses_of_others = {loss for known in others for loss in known.losses}
+        taken = [loss for loss in entry.losses if loss in losses_of_others]
         if taken:
-            yield f"give its loss {taken[0]!r} another name, which is that of another kind"
+            yield f"rename its loss {taken[0]!r}: another kind has a loss of that name"
 
     def _others(self, entry: Any) -> list[type[Kind[Any, Any]]]:
         known = [*self._own.values(), *self._added.values()]
-        return [one for one in known if one.name != entry.name and not one.for_matrices]
+        others = [other for other in known if other.name != entry.name]
+        return [other for other in others if not other.for_matrices]
 
     def add(self, entry: type[Kind[Any, Any]]) -> None:
         super().add(entry)
+        methods = import_module("coterie.methods").METHODS
         for method in entry.methods:
-            import_module("coterie.methods").METHODS.add(method)
+            methods.add(method)
 
     def remove(self, entry: type[Kind[Any, Any]]) -> None:
         super().remove(entry)
+        methods = import_module("coterie.methods").METHODS
         for method in entry.methods:
-            import_module("coterie.methods").METHODS.remove(method)
+            methods.remove(method)
 
 
 @cache
 def _class_of(name: str) -> type[Kind[Any, Any]]:
     """The kind of that name in this package: the `Kind` that its `kind.py` defines."""
     module = import_module(f"coterie.problems.{name.replace('-', '_')}.kind")
-    found: list[type[Kind[Any, Any]]] = [
-        thing
-        for thing in vars(module).values()
-        if KINDS.takes(thing) and thing.__module__ == module.__name__
-    ]
-    return found[0]
+    for thing in vars(module).values():
+        if KINDS.takes(thing) and thing.__module__ == module.__name__:
+            found: type[Kind[Any, Any]] = thing
+            return found
+    raise LookupError(f"{module.__name__} defines no Kind")
 
 
 KINDS = Kinds()
@@ -124,7 +125,7 @@ def kind_named(name: str) -> Kind[Any, Any]:
 
 
 def kinds() -> Iterator[Kind[Any, Any]]:
-    """All kinds that are known, those of most problems first."""
+    """All known kinds, the most frequent ones first."""
     yield from map(kind_named, FIRST)
     yield from (kind_named(name) for name in KINDS if name not in FIRST)
 
@@ -140,27 +141,31 @@ def answered_here(questions: Sequence[Callable[[], float]]) -> list[float]:
 
 def points_of(
     model: Any,
-    members: Sequence[Agent],
+    members: Sequence[Agent[AnyProblem]],
     witness: Sequence[FloatArray] | None = None,
     answers: Answers = answered_here,
 ) -> list[Point]:
-    """The point of each agent for that model and these dual vectors, which must be those of these
+    """The point of each agent for that model and these dual variables, which must belong to these
     agents.
     """
     models = members[0].problem.kind.models
     points = models.points(model, members, witness)
     if not (models.settles and models.has_own_number(members[0])):
         return points
-    return models.settled(model, members, points, own_numbers(members, points, answers))
+    own = own_numbers(members, points, answers)
+    return models.settled(model, members, points, own)
 
 
-def own_numbers(members: Sequence[Agent], points: Sequence[Point], answers: Answers) -> list[float]:
-    """The number of each agent that the model needs besides the points."""
-    return answers(
-        [partial(_own_number, agent, point.w) for agent, point in zip(members, points, strict=True)]
-    )
+def own_numbers(
+    members: Sequence[Agent[AnyProblem]], points: Sequence[Point], answers: Answers
+) -> list[float]:
+    """The number of each agent that the model needs in addition to the points."""
+    questions = []
+    for agent, point in zip(members, points, strict=True):
+        questions.append(partial(_own_number, agent, point.w))
+    return answers(questions)
 
 
-def _own_number(agent: Agent[Any], w: FloatArray) -> float:
+def _own_number(agent: Agent[AnyProblem], w: FloatArray) -> float:
     known = import_module("coterie.run.agent").with_data(agent)
     return float(known.problem.kind.models.own_number(known, w))

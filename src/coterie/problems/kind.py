@@ -1,4 +1,4 @@
-"""The index of a kind of problem: names, classes, and one small object for each thing that depends
+"""The index of a kind of problem: names, classes, and one small object for each part that depends
 on the kind.
 """
 
@@ -28,23 +28,23 @@ class Kind(ABC, Generic[K, M]):
 
     name: ClassVar[str]
     called: ClassVar[str]
-    """What a report calls its models."""
+    """The name of its models in reports."""
     losses: ClassVar[Mapping[str, type[Fit]]] = {}
-    """What may be the loss of a `Problem` of this kind, by name."""
+    """The losses of a `Problem` of this kind, by name."""
     loss_class: ClassVar[type[Fit] | None] = None
     """The class of these losses. It also recognises a loss that is given as an object."""
     for_matrices: ClassVar[bool] = False
-    """Whether the penalty is one of matrices."""
+    """Whether the penalty is on matrices."""
     model_class: type[M]
     methods: ClassVar[tuple[type[Method[Any, Any]], ...]] = ()
     """Methods that only this kind has; they are registered with the kind."""
     exact_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """By split, the names of methods that replace a stalled method of an automatic run; the first
-    that fits.
+    """By split, the names of methods that may replace a stalled method of an automatic run, in
+    order of preference.
     """
 
     labels: ClassVar[Labels] = Labels()
-    """The columns that labels are made of."""
+    """The columns of labels."""
     data: Data[K] = Data()
     """Checks tables and encodes labels."""
     problems: Problems[K] = Problems()

@@ -1,6 +1,4 @@
-"""Labels and local losses of kinds whose loss is one of a single score, row by row: linear and
-shared models.
-"""
+"""Labels and local losses of kinds with one score per row: linear and shared models."""
 
 from __future__ import annotations
 
@@ -31,19 +29,17 @@ else:
     S = TypeVar("S")
 
 STEEPEST_OFFSET = 300.0
-"""The largest offset that is allowed without an intercept: e to a larger power has a square that
-overflows.
-"""
+"""The largest offset without an intercept: the square of e to a larger power overflows."""
 
 
 class OneScoreData(Data[S], Generic[S]):
-    """Numbers, or one of two classes."""
+    """Labels are numbers, or one of two classes."""
 
     def classification(self, problem: S) -> bool:
         return problem.loss.kind == "classification"
 
     def check_labels(self, table: Table, problem: S) -> None:
-        """Refuse, say, a negative count, and name its row."""
+        """Refuse a label that the loss does not take, such as a negative count, and name its row."""
         if table.y is None or self.classification(problem):
             return
         if table.offset is not None and problem.loss.steep and not problem.intercept:
@@ -65,20 +61,20 @@ def _check_offset(table: Table, offset: FloatArray) -> None:
     far = np.flatnonzero(np.abs(offset) > STEEPEST_OFFSET)
     if far.size:
         row = int(far[0])
-        found = f" has the offset {offset[row]:g}, and e to its power is no mean"
+        found = f" has the offset {offset[row]:g}, and e to that power overflows"
         fix = "Fit an intercept, or give logarithms of exposures."
         raise WrongValue(table.name, row, "", f"{found}. {fix}", noun="offset").error()
 
 
 class OneScoreLocal(RowLocal[S], Generic[S]):
-    """A `Loss` of one score a row."""
+    """A `Loss` of one score per row."""
 
     def view(self, agent: Agent[S], w: FloatArray, design: Design) -> LocalLoss:
         if is_tensor(agent.data.X) and agent.problem.loss.tensors:
             loss, y, weights = agent.on_device
-            return TensorLocalLoss(
-                agent.exact_labels, LocalLoss(w, design, loss, y, weights, design.scores_beside(w))
-            )
+            scores = design.scores_beside(w)
+            on_device = LocalLoss(w, design, loss, y, weights, scores)
+            return TensorLocalLoss(agent.exact_labels, on_device)
         return LocalLoss(w, design, agent.loss, agent.exact_labels, agent.data.weights)
 
     @discloses(
@@ -88,7 +84,9 @@ class OneScoreLocal(RowLocal[S], Generic[S]):
     )
     def constants(self, agent: Agent[S]) -> Protocol[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
-        labels = yield Sum(np.array([float(ones @ agent.exact_labels)]))
-        return (yield from best_constant(agent, agent.total, float(labels[0]) / agent.total))
+        own = float(ones @ agent.exact_labels)
+        labels = yield Sum(np.array([own]))
+        mean = float(labels[0]) / agent.total
+        return (yield from best_constant(agent, agent.total, mean))
 
     finds_strengths: Protocols = (constants, RowLocal.gradient_at_constant, *OF_CONSTANTS)

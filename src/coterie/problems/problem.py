@@ -110,7 +110,7 @@ class AnyProblem(ABC):
         """D from Σ s_i ℓ*_i, n and g*(−Xᵀ(s∘v)/n)."""
         return -conjugates / total - penalty_conjugate
 
-    def slope(self, adjoint: FloatArray, total: float) -> FloatArray:
+    def negative_gradient(self, adjoint: FloatArray, total: float) -> FloatArray:
         """−Xᵀ(s∘v)/n from the sum Xᵀ(s∘v): the point at which g* is evaluated."""
         return adjoint / -total
 

@@ -1,14 +1,15 @@
-"""What all proofs from rows share: P(w) − D(v) as a sum of Fenchel–Young terms, each not negative,
+"""The duality gap of kinds with rows: P(w) − D(v) is a sum of Fenchel–Young terms, each at least 0,
 rounding included.
 
-A kind of problem says what its own rows add (`Terms`); here the rest is done, the same for all of
-them:
+A kind supplies the sums over its own rows (`Terms`). The rest of the proof is the same for all
+kinds:
 
-    balance   with intercepts, a Sum that tells what v must weigh, so that Σ s v = 0 in every score
-    tell      one Sum of X̃ᵀ(s∘v) and of losses, gaps, what rounding can have taken, and what is
-              left of Σ s v
+    balance   with intercepts, one Sum with which each agent changes v so that Σ s v = 0 in every
+              score
+    sum       one Sum of X̃ᵀ(s∘v), losses, gaps, rounding errors, and what is left of Σ s v
     shrink    one Sum more, if −q = −X̃ᵀ(s∘v)/n is not in the domain of g*: the gaps of c v
-    conclude  g(w) + g*(−c q) + c ⟨w, q⟩, the claim about all models, or about those of bounded norm
+    conclude  g(w) + g*(−c q) + c ⟨w, q⟩, and from it the bound for all models, or for those of
+              bounded norm
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,24 +33,23 @@ from coterie.run.disclosure import TOTALS, discloses
 
 EPSILON = 2.0**-53
 SAFE = 1.01
-"""Covers what is lost in computing a bound on rounding."""
+"""Factor that covers the rounding of the bounds on rounding themselves."""
 FEW = 16
 """Roundings of a term that is computed from its score, its label and its dual."""
 ROWS = 2.0**30
-"""No sum over rows goes through more roundings."""
+"""The most roundings that a sum over rows goes through."""
 ROOM = 1e3
-"""Claims beside an intercept allow for every other within so many times the scale of the labels."""
+"""With an intercept, a bound allows for intercepts within `ROOM` times the scale of the labels."""
 RADIUS = 10.0
-"""Bounded claims speak of norms up to at least so many times that of the model,"""
+"""A bound for bounded norms covers norms up to at least `RADIUS` times the norm of the model."""
 RADII = RADIUS ** np.arange(7)
-"""and up to as many times more as this share of the target leaves room for:"""
+"""Multiples of the smallest norm bound among which a proof chooses."""
 SPENT_ON_RADIUS = 0.1
+"""Share of the target that a larger norm bound may cost."""
 
 
 class Terms(ABC):
-    """What one agent's own rows add to a proof, at its model and at a dual v in the domain of its
-    loss.
-    """
+    """The sums over one agent's rows, at its model w and a dual v in the domain of its loss."""
 
     @property
     @abstractmethod
@@ -63,51 +63,59 @@ class Terms(ABC):
 
     at_zero: Any = 0.0
     """Σ s ℓ*(0)."""
-    beside: Any = None
-    """Parts of the model that are this agent's own, if there are any: see `certificate.Beside`."""
+    own_parts: Any = None
+    """The parts of the model that only this agent has, if any: see `certificate.OwnParts`."""
     centred: bool = False
-    """Whether `adjoint` is that of columns about their means, which are far from 0."""
+    """Whether `adjoint` is of columns about their means, because the means are far from 0."""
     cancels: float = 0.0
-    """1 where `at_zero` may cancel the loss, so that adding up either loses digits of the other."""
+    """1 where `at_zero` may cancel the loss, so that their sum loses digits of either."""
 
     @abstractmethod
     def losses(self) -> tuple[Any, Any]:
-        """Σ s ℓ, and how far it may be off."""
+        """Σ s ℓ, and a bound of its rounding error."""
 
     @abstractmethod
     def gaps(self, c: float) -> tuple[Any, Any]:
-        """Σ s (ℓ + ℓ* − u v') for v shrunk by c, and how far it may be off."""
+        """Σ s (ℓ + ℓ* − u v') for v' = c v, and a bound of its rounding error."""
 
-    # -- beside intercepts -------------------------------------------------------------------------
+    # -- with intercepts ---------------------------------------------------------------------------
 
     def balance(self) -> Protocol[None]:
-        """Move v so that Σ s v = 0 in every score."""
+        """Change v so that Σ s v = 0 in every score."""
         yield from ()
 
     def left(self) -> Sequence[Any]:
-        """What is left of Σ s v, and what its rounding may be."""
+        """What is left of Σ s v, and a bound of its rounding error."""
         return ()
 
-    def imbalance(self, told: FloatArray) -> FloatArray:
-        """Σ s v of every score, from the totals of `left`."""
-        return told
+    def imbalance(self, sums: FloatArray) -> FloatArray:
+        """Σ s v of every score, from the sums of `left`."""
+        return sums
 
-    def left_over(self, told: FloatArray, c: float) -> float:
-        """The most that |Σ s v| can be, from the same."""
+    def left_over(self, sums: FloatArray, c: float) -> float:
+        """A bound of |Σ s v|, from the sums of `left`."""
         return 0.0
 
     def room(self, intercepts: FloatArray) -> float:
-        """How far from these, about the columns' means, intercepts may be that the claim is
-        about.
-        """
+        """How far intercepts may be from these (about the columns' means) for the bound to hold."""
         return 0.0
+
+
+class NegativeGradient(NamedTuple):
+    """−q = −X̃ᵀ(s∘v)/n, where the penalty's conjugate is evaluated."""
+
+    u: FloatArray
+    """−q."""
+    off: FloatArray
+    """The most by which each entry can be off."""
+    c: float
+    """The factor that shrinks u into the domain of g*."""
 
 
 @discloses(
     (
         "for each column (and class): your rows, weighted by dual variables and added up; and "
-        "eight "
-        "sums of losses"
+        "eight sums of losses"
     ),
     "a weighted sum of your rows, another one for each certificate, and your total loss",
     TOTALS,
@@ -126,38 +134,41 @@ def certify_rows(
         yield from terms.balance()
     adjoint = terms.adjoint
     length = terms.length
+    many = adjoint.ndim > 1
     own = [*terms.losses(), terms.at_zero, *terms.gaps(1.0), length * length]
-    own += terms.left() if problem.intercept else ()
+    if problem.intercept:
+        own += terms.left()
     d = adjoint.shape[-1] - problem.free()
-    sums = yield Sum(
-        np.concatenate([adjoint[..., :d], side_by_side(own, adjoint.ndim > 1)], axis=-1)
-    )
-    # Where all agents of this process stand at one and the same w, one of them computes what
-    # follows from the sums.
-    if terms.beside is None:
+    columns = adjoint[..., :d]
+    numbers = side_by_side(own, many)
+    sums = yield Sum(np.concatenate([columns, numbers], axis=-1))
+    # Where all agents of this process have the same array w, one of them computes what follows
+    # from the sums.
+    if terms.own_parts is None:
         place = id(w)
     else:
         place = None
-    slope = shared_result(sums, _slope, agent, terms, sums, d, key=place)
+    gradient = shared_result(sums, _negative_gradient, agent, terms, sums, d, key=place)
     shrunk = sums[d + 3 : d + 5]
-    if slope[2] < 1.0:
-        shrunk = yield Sum(side_by_side(terms.gaps(slope[2]), adjoint.ndim > 1))
+    if gradient.c < 1.0:
+        own_shrunk = side_by_side(terms.gaps(gradient.c), many)
+        shrunk = yield Sum(own_shrunk)
     return shared_result(
-        sums, _concluded, agent, w, terms, sums, slope, shrunk, target, radius, key=place
+        sums, _concluded, agent, w, terms, sums, gradient, shrunk, target, radius, key=place
     )
 
 
-def _slope(
+def _negative_gradient(
     agent: Agent[Problem[Any]], terms: Terms, sums: FloatArray, d: int
-) -> tuple[FloatArray, FloatArray, float]:
-    """−q about the columns' means, how far its entries may be off, and what must shrink it into the
-    domain of g*.
-    """
+) -> NegativeGradient:
+    """−q about the columns' means, from the sums."""
     known = agent.known
-    u = agent.problem.slope(sums[:d], known.total)
+    u = agent.problem.negative_gradient(sums[:d], known.total)
     if known.centre is not None and not terms.centred:
-        u = u + np.outer(known.centre, terms.imbalance(sums[d + 6 :]) / known.total).ravel()
-    return slope_with_error(agent, u, float(sums[d + 5]), terms.centred)
+        imbalance = terms.imbalance(sums[d + 6 :])
+        u = u + np.outer(known.centre, imbalance / known.total).ravel()
+    length_squared = float(sums[d + 5])
+    return gradient_with_error(agent, u, length_squared, terms.centred)
 
 
 def _concluded(
@@ -165,24 +176,29 @@ def _concluded(
     w: FloatArray,
     terms: Terms,
     sums: FloatArray,
-    slope: tuple[FloatArray, FloatArray, float],
+    gradient: NegativeGradient,
     shrunk: FloatArray,
     target: float,
     radius: float | None,
 ) -> Bound:
-    problem, penalty, (u, off, c) = agent.problem, agent.problem.penalty, slope
+    problem = agent.problem
+    penalty = problem.penalty
+    u, off, c = gradient
     coefficients = problem.coefficients(w)
     d = len(coefficients)
     losses, losses_error, at_zero, gaps, gaps_error = map(float, sums[d : d + 5])
-    room = left = 0.0
+    room = None
+    imbalance = 0.0
     if problem.intercept:
         room = _room(agent, w, terms)
-        left = terms.left_over(sums[d + 6 :], c)
+        imbalance = room * terms.left_over(sums[d + 6 :], c)
     radii: tuple[float, ...] = ()
     bounded: tuple[float, ...] = ()
     if not penalty.coercive:
-        radii = radii_for(agent, float(np.linalg.norm(coefficients)), radius)
+        norm = float(np.linalg.norm(coefficients))
+        radii = radii_for(agent, norm, radius)
         bounded = tuple(bounded_parts(penalty, coefficients, u, off, radii))
+    error_norm = float(np.linalg.norm(off))
     totals = Totals(
         losses=losses,
         losses_error=losses_error + FEW * EPSILON * terms.cancels * abs(at_zero),
@@ -191,23 +207,21 @@ def _concluded(
         gaps_error=gaps_error,
         shrunk=float(shrunk[0]),
         shrunk_error=float(shrunk[1]),
-        imbalance=room * left,
+        imbalance=imbalance,
         penalty=penalty.value(coefficients),
         penalty_gap=penalty.fenchel_young(coefficients, c * u),
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
         nothing=penalty.conjugate(0.0 * u),
         bounded=bounded,
-        bounded_errors=tuple(most * float(np.linalg.norm(off)) for most in radii),
+        bounded_errors=tuple(most * error_norm for most in radii),
         radii=radii,
-        room=room if problem.intercept else None,
+        room=room,
     )
     return bound_of(agent, totals, target, radius)
 
 
 def _room(agent: Agent[Problem[Any]], w: FloatArray, terms: Terms) -> float:
-    """How far the intercepts may be, from those about the means of columns, that the claim is
-    about.
-    """
+    """How far intercepts may be, from those about the means of columns, for the bound to hold."""
     centre = agent.known.centre
     outputs = agent.problem.outputs
     if centre is None:
@@ -219,8 +233,8 @@ def _room(agent: Agent[Problem[Any]], w: FloatArray, terms: Terms) -> float:
 
 @dataclass(frozen=True)
 class Totals:
-    """What a bound is made of: sums over all samples and columns. An `_error` is what rounding can
-    have taken away.
+    """The sums over all rows and columns that a bound consists of. Each `_error` is a bound of the
+    rounding error.
     """
 
     losses: float
@@ -228,12 +242,12 @@ class Totals:
     at_zero: float
     """Σ s ℓ*(0)."""
     gaps: float
-    """Σ s (ℓ + ℓ* − u v) for v as it is, and the same for v shrunk into the domain of g*."""
+    """Σ s (ℓ + ℓ* − u v) for v as it is; `shrunk`: for v shrunk into the domain of g*."""
     gaps_error: float
     shrunk: float
     shrunk_error: float
     imbalance: float
-    """The most that (b − b*) Σ s v can be."""
+    """A bound of (b − b*) Σ s v."""
     penalty: float
     """g(w)."""
     penalty_gap: float
@@ -242,19 +256,17 @@ class Totals:
     nothing: float
     """g*(0)."""
     bounded: tuple[float, ...] = ()
-    """g(w) + g*(−q) + ⟨w, q⟩ with the conjugate of each radius, where the penalty has no growth."""
+    """g(w) + g*(−q) + ⟨w, q⟩ with the conjugate of each norm bound, where g is not coercive."""
     bounded_errors: tuple[float, ...] = ()
     radii: tuple[float, ...] = ()
     room: float | None = None
-    """How far from this one the intercepts may be that the claim is about."""
+    """How far other intercepts may be from the model's for the bound to hold."""
 
 
-def slope_with_error(
+def gradient_with_error(
     agent: Agent[Problem[Any]], u: FloatArray, length_squared: float, centred: bool = False
-) -> tuple[FloatArray, FloatArray, float]:
-    """−q, how far its entries may be off for duals of that length, and what must shrink it into the
-    domain of g*.
-    """
+) -> NegativeGradient:
+    """−q = u, with the error of its entries for duals of squared length `length_squared`."""
     known = agent.known
     cut = agent.cut
     assert known.lengths is not None
@@ -267,69 +279,75 @@ def slope_with_error(
     if centred:
         squares = _about_means(agent, squares)
     lengths = (squares + cut) * (length_squared + cut)
-    off = (
-        np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
-    )
+    lost_in_sums = cut * (1.0 + 2.0 * centre) / known.total
+    off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + lost_in_sums
     off = np.repeat(off, agent.problem.outputs)
-    return u, off, agent.problem.penalty.scale_into_domain(u, off)
+    c = agent.problem.penalty.scale_into_domain(u, off)
+    return NegativeGradient(u, off, c)
 
 
 def _about_means(agent: Agent[Problem[Any]], squares: FloatArray) -> FloatArray:
-    """At least Σ s (x − c)² of every column, from these Σ s x²: what adding them up can have lost
-    stays in it.
-    """
+    """A bound of Σ s (x − c)² of every column from Σ s x²: it includes the rounding of the sums."""
     known = agent.known
     assert known.centre is not None
     means = known.total * known.centre**2
     lost = 2.0 * ROWS * EPSILON * (squares + means)
-    return np.maximum(squares - means, 0.0) + lost + 2.0 * agent.cut * (1.0 + np.abs(known.centre))
+    within = np.maximum(squares - means, 0.0)
+    cut = 2.0 * agent.cut * (1.0 + np.abs(known.centre))
+    return within + lost + cut
 
 
 def bounded_parts(
     penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]
 ) -> list[float]:
-    """Its own columns' part of a bounded claim; what holds for the largest radius holds for the
-    others.
+    """The part of an agent's own columns in a bound, for each norm bound in `radii`; a coercive
+    penalty needs the largest only.
     """
     if penalty.coercive:
-        return [penalty.bounded_fenchel_young(w, u, radii[-1], off)] * len(radii)
+        part = penalty.bounded_fenchel_young(w, u, radii[-1], off)
+        return [part] * len(radii)
     return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
 
 
 def bound_of(agent: Agent[Problem[Any]], t: Totals, target: float, radius: float | None) -> Bound:
-    """The smallest gap that these numbers prove, of all models if that can be."""
+    """The smallest gap that these totals prove, for all models where that is possible."""
     total = agent.total
-    # Of the numbers below, at most four at a time are sums of which something can have been cut
-    # off.
+    # At most four of the totals below are added, and secure sums may have cut digits off each.
     cut = 4.0 * agent.cut * (1.0 + 1.0 / total)
     primal = t.losses / total + t.penalty
     primal_error = t.losses_error / total + FEW * EPSILON * t.penalty + cut
-    beside = t.imbalance / total + cut
-    shrunk = (t.shrunk + t.shrunk_error) / total + t.penalty_gap_and_error + beside
-    rounding = t.shrunk_error / total + beside
+    imbalance = t.imbalance / total + cut
+    shrunk_terms = (t.shrunk + t.shrunk_error) / total
+    shrunk = shrunk_terms + t.penalty_gap_and_error + imbalance
+    rounding = t.shrunk_error / total + imbalance
     if math.isfinite(t.penalty_gap_and_error):
         rounding += t.penalty_gap_and_error - t.penalty_gap
     nothing = primal + primal_error + t.at_zero / total + t.nothing + cut
     if shrunk <= nothing:
-        whole = (shrunk, rounding)
+        gap = shrunk
+        gap_rounding = rounding
     else:
-        whole = (nothing, primal_error)
-    bounded = [(t.gaps + t.gaps_error) / total + part + beside for part in t.bounded]
-    if not bounded or radius is None or whole[0] <= target:
-        return Bound.of(primal, *whole, None, t.room, primal_error)
-    fits = [k for k, gap in enumerate(bounded) if gap <= target * SPENT_ON_RADIUS]
+        gap = nothing
+        gap_rounding = primal_error
+    unbounded = Bound.of(primal, gap, gap_rounding, None, t.room, primal_error)
+    terms = (t.gaps + t.gaps_error) / total
+    bounded = [terms + part + imbalance for part in t.bounded]
+    if not bounded or radius is None or gap <= target:
+        return unbounded
+    affordable = target * SPENT_ON_RADIUS
+    fits = [k for k, bounded_gap in enumerate(bounded) if bounded_gap <= affordable]
     if fits:
         k = fits[-1]
     else:
         k = 0
-    if radius == ANY and bounded[k] > target and whole[0] <= bounded[k]:
-        return Bound.of(primal, *whole, None, t.room, primal_error)
-    rounding = t.gaps_error / total + beside + t.bounded_errors[k]
+    if radius == ANY and bounded[k] > target and gap <= bounded[k]:
+        return unbounded
+    rounding = t.gaps_error / total + imbalance + t.bounded_errors[k]
     return Bound.of(primal, bounded[k], rounding, t.radii[k], t.room, primal_error)
 
 
 def radii_for(agent: Agent[Problem[Any]], norm: float, given: float | None) -> tuple[float, ...]:
-    """The norms up to which a claim may speak; the one that is given, if it is one of them."""
+    """The norm bounds among which a proof chooses; the given one alone, if it is one of them."""
     least = max(RADIUS * norm, agent.known.span)
     if not given or not least:
         return tuple((least * RADII).tolist())
@@ -337,4 +355,6 @@ def radii_for(agent: Agent[Problem[Any]], norm: float, given: float | None) -> t
         times = round(math.log10(given / least))
     else:
         times = 0
-    return (least * RADIUS ** min(max(times, 0), len(RADII) - 1),)
+    last = len(RADII) - 1
+    power = min(max(times, 0), last)
+    return (least * RADIUS**power,)

@@ -1,4 +1,4 @@
-"""The neutral base of kinds whose model has one coefficient a column, a penalty of these, and
+"""The neutral base of kinds whose model has one coefficient per column, a penalty on them, and
 perhaps an intercept.
 """
 
@@ -22,8 +22,8 @@ from coterie.problems.parts.report import (
     SHOWN,
     Report,
     Shown,
-    said_of_intercept,
-    said_of_penalty,
+    intercept_words,
+    penalty_words,
     spelt,
 )
 from coterie.problems.problem import Problem
@@ -54,12 +54,12 @@ class RowProblems(Problems[R], Generic[R]):
 
     def check_columns(self, problem: R, columns: int) -> None:
         """Refuse a penalty with bounds or groups for another number of columns."""
+        penalty = problem.penalty
         try:
-            problem.penalty.value(problem.penalty.prox(np.zeros(columns), 1.0))
+            penalty.value(penalty.prox(np.zeros(columns), 1.0))
         except (ValueError, IndexError) as error:
-            name = problem.penalty.name
             raise InvalidProblem(
-                f"the {name} penalty does not fit {columns} columns: {error}"
+                f"the {penalty.name} penalty does not fit {columns} columns: {error}"
             ) from error
 
 
@@ -67,7 +67,7 @@ class RowLocal(Local[R], Generic[R]):
     """The loss of rows, from a gradient in all coefficients."""
 
     @discloses(
-        "for each column: its sum, weighted by the gradient of the loss of the best constant",
+        "for each column: its sum, weighted by the gradient of the null loss",
         "weighted sums of your columns: means, and of classes the means of each",
         most=lambda case: (1, (case.columns + case.intercept) * case.outputs),
     )
@@ -76,7 +76,8 @@ class RowLocal(Local[R], Generic[R]):
         w = np.zeros(agent.design.shape[1])
         if agent.problem.intercept:
             w[-agent.problem.outputs :] = yield from self.constants(agent)
-        total = yield Sum(agent.at(w).adjoint.astype(float))
+        own = agent.at(w).adjoint.astype(float)
+        total = yield Sum(own)
         return agent.problem.coefficients(total) / agent.total
 
     finds_strengths: Protocols = (gradient_at_constant,)
@@ -90,21 +91,27 @@ class RowReport(Report[R, M], Generic[R, M]):
     """A loss, a penalty and an intercept in words."""
 
     def words(self, problem: R) -> str:
-        penalty = said_of_penalty(problem.penalty.name)
-        return f"{problem.loss.name} loss, {penalty}, {said_of_intercept(problem.intercept)}"
+        loss = problem.loss.name
+        penalty = penalty_words(problem.penalty.name)
+        intercept = intercept_words(problem.intercept)
+        return f"{loss} loss, {penalty}, {intercept}"
 
     def described(self, settings: dict[str, Any]) -> str:
-        more = said_of_intercept(settings["intercept"])
-        if settings.get("offset"):
-            more += " and an offset" if settings["intercept"] else ", with an offset"
-        return (
-            f"{spelt(settings['loss'])} loss, {said_of_penalty(spelt(settings['penalty']))} {more}"
-        )
+        loss = spelt(settings["loss"])
+        penalty = penalty_words(spelt(settings["penalty"]))
+        more = intercept_words(settings["intercept"])
+        offset = settings.get("offset")
+        if offset and settings["intercept"]:
+            more += " and an offset"
+        elif offset:
+            more += ", with an offset"
+        return f"{loss} loss, {penalty} {more}"
 
     def call(self, problem: R) -> tuple[str, dict[str, Any]]:
         loss = problem.loss.settings()
         penalty = problem.penalty.settings()
-        named = {"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}
+        names = {"loss": loss.pop("name"), "penalty": penalty.pop("name")}
+        named = {**names, **loss, **penalty}
         named["intercept"] = problem.intercept
         if problem.offset:
             named["offset"] = True
@@ -133,18 +140,21 @@ class VectorReport(RowReport[R, L], Generic[R, L]):
         coef = model.in_raw_units()[0]
         columns = model.columns
         order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN]
-        order = order[(coef[order] != 0) & np.isfinite(coef[order])]
-        bars = [
-            (f"column {j}" if columns is None else columns[j], float(coef[j]))
-            for j in order.tolist()
-        ]
-        return Shown(
-            "coefficients", _explanation(model, coef, len(bars)), ("column", "coefficient"), bars
-        )
+        largest = coef[order]
+        order = order[(largest != 0) & np.isfinite(largest)]
+        bars = []
+        for j in order.tolist():
+            if columns is None:
+                name = f"column {j}"
+            else:
+                name = columns[j]
+            bars.append((name, float(coef[j])))
+        explanation = _explanation(model, coef, len(bars))
+        return Shown("coefficients", explanation, ("column", "coefficient"), bars)
 
     def statistics(self, model: L, network: Network) -> dict[str, str]:
         if model.problem.intercept:
-            intercept = said_of_constant(model.in_raw_units()[1])
+            intercept = intercept_text(model.in_raw_units()[1])
         else:
             intercept = "none"
         return {"Coefficients": count_used(model.coef_), "Intercept": intercept}
@@ -158,8 +168,8 @@ def _explanation(model: LinearModel, coef: FloatArray, bars: int) -> str:
         which = f"The {bars} largest coefficients"
     explanation = (
         f"{which}, largest first. A positive one raises the prediction as its column grows, a "
-        "negative one lowers "
-        "it. Their sizes can only be compared if the columns are on the same scale."
+        "negative one lowers it. Their sizes can only be compared if the columns are on the same "
+        "scale."
     )
     if model.preparation is not None and model.preparation.standardised:
         explanation += " They are per unit of the raw column; the fit standardised the columns."
@@ -171,13 +181,13 @@ def count_used(coef: FloatArray) -> str:
     return f"{np.count_nonzero(coef):,} of {coef.size:,} are not zero"
 
 
-def said_of_constant(intercept: float) -> str:
+def intercept_text(intercept: float) -> str:
     """An intercept in words."""
     return f"{intercept + 0.0:.6g}".replace("-", "−", 1)
 
 
 def stray_intercept(model: Any) -> Iterator[str]:
-    """Object to an intercept that the problem does not have: it would be added to every score."""
+    """Object to an intercept that the problem does not have: every score would include it."""
     if not model.problem.intercept and np.any(model.intercept_):
         yield "the model has an intercept, but its problem has none"
 
@@ -185,13 +195,13 @@ def stray_intercept(model: Any) -> Iterator[str]:
 def check_duals(
     witness: Sequence[FloatArray] | None, rows: Sequence[int], owners: str = "parties"
 ) -> None:
-    """Refuse dual variables that are not one a row of each agent, or none."""
+    """Refuse dual variables that are neither one per row of each agent, nor none."""
     if witness is None:
         return
-    if len(witness) == len(rows) and all(
-        len(v) in (0, n) for v, n in zip(witness, rows, strict=True)
-    ):
-        return
+    if len(witness) == len(rows):
+        fitting = [len(v) in (0, n) for v, n in zip(witness, rows, strict=True)]
+        if all(fitting):
+            return
     raise InvalidInput(
         f"the dual vectors do not belong to these {owners}; use those of a run on the same data."
     )
@@ -205,7 +215,7 @@ def dual_of(witness: Sequence[FloatArray] | None, index: int) -> FloatArray | No
 
 
 class VectorModels(Models[R, L], Generic[R, L]):
-    """One coefficient a column, which the agents of a split by features hold in parts."""
+    """One coefficient per column. Split by features, each agent holds a part of them."""
 
     prepares = True
     settles = True
@@ -213,11 +223,13 @@ class VectorModels(Models[R, L], Generic[R, L]):
     def shapes(
         self, model: L, members: Sequence[Agent[R]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """One coefficient a column."""
+        """One coefficient per column."""
         width = members[0].data.d
         if members[0].split == "features":
             width = sum(agent.data.d for agent in members)
-        return (len(model.coef_),), (width,)
+        of_model = (len(model.coef_),)
+        of_data = (width,)
+        return of_model, of_data
 
     def _points(
         self, model: L, members: Sequence[Agent[R]], witness: Sequence[FloatArray] | None
@@ -249,7 +261,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
     def assemble(
         self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes
     ) -> L:
-        """The model of samples, or the coefficients of all holders of columns in their places."""
+        """The model; split by features, with the coefficients of all agents in their places."""
         if members[0].split == "features":
             return self._assemble_columns(outcome, members, problem, classes)
         data = members[0].data
@@ -267,26 +279,27 @@ class VectorModels(Models[R, L], Generic[R, L]):
     ) -> L:
         tables = [agent.data for agent in members]
         places = np.concatenate(columns_of(tables))
-        held = zip(members, outcome.points, strict=True)
+        coefficients = []
+        for agent, point in zip(members, outcome.points, strict=True):
+            coefficients.append(problem.coefficients(point.w, agent.has_intercept))
         placed: FloatArray = np.empty(len(places))
-        placed[places] = np.concatenate(
-            [problem.coefficients(point.w, agent.has_intercept) for agent, point in held]
-        )
+        placed[places] = np.concatenate(coefficients)
         coef = stored(placed, precision_of(tables[0].X))
         intercept = 0.0
         if problem.intercept:
             intercept = _added([point.own for point in outcome.points])
-        model: L = problem.kind.model_class(
-            coef, intercept, problem, classes, _names_in_place(tables, places)
-        )
+        names = _names_in_place(tables, places)
+        model: L = problem.kind.model_class(coef, intercept, problem, classes, names)
         return model
 
     def has_own_number(self, agent: Agent[R]) -> bool:
-        """Split by features, columns are centred, and only their holder knows their means."""
+        """Split by features, columns are centred, and only the agent that holds them knows their
+        means.
+        """
         return agent.split == "features" and agent.problem.intercept
 
     def own_number(self, agent: Agent[R], w: FloatArray) -> float:
-        """The constant that w adds to every score, besides X w."""
+        """The constant that w adds to every score in addition to X w."""
         return agent.design.offset(w)
 
     def unproven(
@@ -296,15 +309,13 @@ class VectorModels(Models[R, L], Generic[R, L]):
 
 
 def _added(offsets: Sequence[float | None]) -> float:
-    """The intercept that the holders of columns add up to."""
-    assert None not in offsets, "every holder of columns has told what these add to the intercept"
+    """The intercept: the sum of the constants that all agents' columns add to it."""
+    assert None not in offsets, "every agent has sent the constant of its columns"
     return sum(own for own in offsets if own is not None)
 
 
 def _names_in_place(tables: Sequence[Table], places: Indices) -> tuple[str, ...] | None:
-    """The names of all columns in the order of the model; None unless every table names its
-    columns.
-    """
+    """The names of all columns in the order of the model; None unless every table has names."""
     if any(table.columns is None for table in tables):
         return None
     names = [name for table in tables for name in table.columns or ()]
@@ -312,7 +323,7 @@ def _names_in_place(tables: Sequence[Table], places: Indices) -> tuple[str, ...]
 
 
 class RowsKind(Kind[R, L], Generic[R, L]):
-    """One coefficient a column: `LinearModel` or a class of its own that derives from it."""
+    """One coefficient per column: `LinearModel` or a class of its own that derives from it."""
 
     problems: Problems[R] = RowProblems()
     local: Local[R] = RowLocal()

@@ -1,4 +1,4 @@
-"""Which of the problems with a model for every user is meant."""
+"""The problem with a model for every user that given parameters mean."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 from coterie.problems.personal.problem import Personal
 from coterie.problems.shared.problem import Shared
 
+OF_SHARED = {"loss", "penalty", "strength", "nu", "intercept"}
+"""Parameters that only `Shared` has."""
+
 
 def problem_of_users(**parameters: Any) -> Personal | Shared:
-    """The problem that these names mean: whoever names a loss, a penalty or ν means a common model
-    and deviations.
-    """
-    return (
-        Shared
-        if parameters.keys() & {"loss", "penalty", "strength", "nu", "intercept"}
-        else Personal
-    )(**parameters)
+    """`Shared`, a common model and deviations, if a loss, a penalty or ν is given; else `Personal`."""
+    if parameters.keys() & OF_SHARED:
+        return Shared(**parameters)
+    return Personal(**parameters)

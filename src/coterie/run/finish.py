@@ -36,7 +36,7 @@ def finish(
     setup: Setup,
     outcome: Outcome,
     model: Any,
-    members: Sequence[Agent],
+    members: Sequence[Agent[AnyProblem]],
     participants: tuple[Participant, ...],
 ) -> Result:
     """The result of a run for the agents of this process, whose dual variables are in the

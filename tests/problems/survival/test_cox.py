@@ -440,9 +440,9 @@ def test_allowances_for_rounding_cover_what_was_lost(seed, monkeypatch):
     y = co.survival_labels(time, rng.random(n) < 0.7, entry, rng.integers(0, 2, n))
     (agent,), transport = introduced_agents(co.Problem("cox", "l2", 0.1), [Table(rows, y)])
     seen = {}
-    measure, gaps = skeleton.slope_with_error, _Gaps.at
+    measure, gaps = skeleton.gradient_with_error, _Gaps.at
     monkeypatch.setattr(
-        skeleton, "slope_with_error", lambda *given: seen.setdefault("slope", measure(*given))
+        skeleton, "gradient_with_error", lambda *given: seen.setdefault("gradient", measure(*given))
     )
     monkeypatch.setattr(_Gaps, "at", lambda self, c: seen.setdefault("gaps", gaps(self, c)))
     w = rng.standard_normal(d) / rows.std(axis=0)
@@ -461,7 +461,7 @@ def test_allowances_for_rounding_cover_what_was_lost(seed, monkeypatch):
                 v[i] += deaths * p
                 lost += deaths * p * mp.log(p * mp.fsum(true) / there)
         slope = [-mp.fsum(row[j] * v[i] for i, row in enumerate(exact_rows)) / n for j in range(d)]
-        found, off, _ = seen["slope"]
+        found, off, _ = seen["gradient"]
         assert all(
             abs(mp.mpf(a) - b) <= mp.mpf(room) for a, b, room in zip(found, slope, off, strict=True)
         )

@@ -129,7 +129,10 @@ class Relay(Method[State, Rows]):
             v = point.v.astype(float)
         total = yield Sum(agent.design.adjoint(agent.weighted(v)).astype(float))
         return State(
-            agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total)), v
+            agent.problem.penalty.conjugate_gradient(
+                agent.problem.negative_gradient(total, agent.total)
+            ),
+            v,
         )
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:

@@ -61,7 +61,9 @@ class Cocoa(PrimalDual):
         total = yield Sum(state.Xv)
         # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2
         # (5)
-        w = agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total))
+        w = agent.problem.penalty.conjugate_gradient(
+            agent.problem.negative_gradient(total, agent.total)
+        )
         v, Xv = self.dual_step(agent, state, w, t)
         return replace(
             state,

@@ -1,4 +1,4 @@
-"""Linear models: one coefficient a column, fitted to data split by samples or by features."""
+"""Linear models: one coefficient per column, fitted to data split by samples or by features."""
 
 from __future__ import annotations
 

@@ -27,17 +27,17 @@ MEANINGS = {
     "gamma": "change of the logarithm of the mean",
     "cox": "change of the logarithm of the hazard",
 }
-"""What a coefficient is, by the loss."""
+"""The meaning of a coefficient, by loss."""
 SCORE = "change of the score"
-"""What it is for any other loss."""
+"""The meaning for any other loss."""
 
 
 @dataclass(frozen=True)
 class LinearModel(Model[Problem[Any]]):
     """u = X·coef_ + intercept_; a number for regression, one of two classes for classification.
 
-    A model that was fitted with offsets adds one to each score, and asks for them: predict(X,
-    offset=...).
+    A model that was fitted with offsets needs them to predict, and adds one to each score:
+    predict(X, offset=...).
     """
 
     kind: ClassVar[str] = "linear"
@@ -48,13 +48,13 @@ class LinearModel(Model[Problem[Any]]):
     classes_: npt.NDArray[Any] | None = None
     columns: tuple[str, ...] | None = None
     part: str | None = None
-    """Whose part of which study's model this is, where the parties have different columns: "clinic
-    of readmission".
+    """The party and the study of this part, where the parties have different columns: "clinic of
+    readmission".
     """
     preparation: Prepared | None = None
     run: str | None = None
-    """Of a part: the digest of the run that it comes from, which all parties of that run have. Only
-    parts of one run add up to a model.
+    """For a part: the digest of its run, which is the same at all parties of that run. Only parts
+    of one run add up to a model.
     """
 
     def of_run(self, run: str) -> Self:
@@ -63,7 +63,7 @@ class LinearModel(Model[Problem[Any]]):
         return replace(self, run=run)
 
     def units(self) -> str:
-        """What a coefficient is, and of which unit of its column."""
+        """The meaning of a coefficient, and the unit of its column."""
         meaning = f"coefficients: {MEANINGS.get(self.problem.loss.name, SCORE)}"
         if self.preparation is None or not self.preparation.scales:
             return f"{meaning} per unit of the column"
@@ -79,7 +79,8 @@ class LinearModel(Model[Problem[Any]]):
         if self.preparation is None or not self.preparation.scales:
             return self.coef_, self.intercept_
         A, offsets = self.preparation.units()
-        return self.coef_ @ A, self.intercept_ + float(self.coef_ @ offsets)
+        constant = self.intercept_ + float(self.coef_ @ offsets)
+        return self.coef_ @ A, constant
 
     def decision_function(self, X: Matrix, offset: Any = None) -> FloatArray:
         """The scores X·coef_ + intercept_ + offset. The columns of a frame are found by their
@@ -91,19 +92,19 @@ class LinearModel(Model[Problem[Any]]):
                 f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give "
                 "the columns of the fit."
             )
-        # In double precision: an intercept may be far larger than what the columns add to it.
-        return self.with_offset(product(X, self.coef_) + np.float64(self.intercept_), offset)
+        # In double precision: an intercept may be far larger than the products.
+        scores = product(X, self.coef_) + np.float64(self.intercept_)
+        return self.with_offset(scores, offset)
 
     def with_offset(self, scores: FloatArray, offset: Any) -> FloatArray:
         """The scores with the offsets added, if the model was fitted with some."""
-        if (offset is None) == self.problem.offset:
+        if offset is None and self.problem.offset:
             raise InvalidData(
                 "the model was fitted with an offset: give that of the new rows, with offset=. "
-                "For rows of one unit of "
-                "exposure it is 0."
-                if offset is None
-                else "the model was fitted without an offset. Leave it out."
+                "For rows of one unit of exposure it is 0."
             )
+        if offset is not None and not self.problem.offset:
+            raise InvalidData("the model was fitted without an offset. Leave it out.")
         if offset is None:
             return scores
         if np.ndim(offset) == 0:
@@ -118,11 +119,12 @@ class LinearModel(Model[Problem[Any]]):
         return self.answers(self.decision_function(X, offset))
 
     def answers(self, scores: FloatArray) -> npt.NDArray[Any]:
-        """What is predicted where these are the scores: for counts and amounts, their means."""
+        """The predictions for these scores; for counts and amounts, their means."""
         if self.classes_ is None:
             numbers: npt.NDArray[Any] = self.problem.loss.response(scores)
             return numbers
-        classes: npt.NDArray[Any] = self.classes_[(scores > 0).astype(int)]
+        positive = (scores > 0).astype(int)
+        classes: npt.NDArray[Any] = self.classes_[positive]
         return classes
 
     def predict_proba(self, X: Matrix, offset: Any = None) -> FloatArray:
@@ -130,9 +132,11 @@ class LinearModel(Model[Problem[Any]]):
         return self.probabilities(self.decision_function(X, offset))
 
     def probabilities(self, scores: FloatArray) -> FloatArray:
-        """The same where these are the scores."""
+        """The probabilities of the two classes for these scores."""
         loss = self.problem.loss
-        return np.column_stack([loss.probability(scores, -1.0), loss.probability(scores, 1.0)])
+        negative = loss.probability(scores, -1.0)
+        positive = loss.probability(scores, 1.0)
+        return np.column_stack([negative, positive])
 
     def _notes(self) -> dict[str, Any]:
         return {"part": self.part, "run": self.run}

@@ -1,35 +1,37 @@
 """Proofs for linear models, split by samples or by features: the duality gap, as a sum of terms
-that are not negative.
+that are at least 0.
 
 For every w and every dual v in the domain, with q = Xᵀ(s∘v)/n and u = Xw + b,
 
     P(w) − P* ≤ (1/n) Σ_i s_i (ℓ(u_i) + ℓ*(v_i) − u_i v_i)  +  g(w) + g*(−q) + ⟨w, q⟩  +  (b − b*)
     Σ_i s_i v_i / n
 
-where the first two parts are Fenchel–Young terms, each ≥ 0 by itself, so that large numbers do not
-cancel. A method hands over any (w, v); here v is made feasible:
+The first two parts are Fenchel–Young terms. Each of them is ≥ 0 by itself, so large numbers do not
+cancel. A method supplies any (w, v). The proof makes v feasible:
 
-1. clipped into the domain of ℓ* (an interval per sample that holds 0);
-2. with an intercept, the heavier of the positive and the negative side is scaled down to the other;
-3. shrunk by the largest c ≤ 1 that puts −q into the domain of g* (l1, groups), rounding included.
+1. It clips v into the domain of ℓ* (an interval per sample that contains 0).
+2. With an intercept, it scales the larger of the positive and the negative side down to the other.
+3. It shrinks v by the largest c ≤ 1 that puts −q into the domain of g* (l1, groups), rounding
+   included.
 
-Each step moves v towards 0, inside every domain; v = 0 itself is always tried too. What is left of
-Σ s v after step 2 is rounding; the third part allows for every intercept within `ROOM` times the
-scale of the labels, as the bound says. Where the penalty has no growth (none, one-sided bounds),
-step 3 can leave nothing; then the bound is computed against models of norm at most `radius` only,
-for the largest of several radii with which the gap is still small enough.
+Each step moves v towards 0, inside every domain. The proof always tries v = 0, too. What step 2
+leaves of Σ s v is rounding; the third part of the bound allows for every intercept within `ROOM`
+times the scale of the labels. Where the penalty is not coercive (none, one-sided bounds), c may be
+0. Then the bound holds for models of norm at most `radius`, the largest of several norm bounds with
+which the gap is still small enough.
 
 **Rounding.** A score goes through about d roundings and an entry of q through about n; with ε =
 2⁻⁵³
 
     ‖δu‖ ≤ k ε Σ_j ‖x_j‖ |w_j|,      |δq_j| ≤ k ε ‖x_j‖ ‖v‖ / n
 
-in norms weighted by s. An error in a score changes its term by the distance of v from the slope
-times the error, and by curvature times its square. Secure sums cut off up to K 2⁻⁹⁷ of every total
-(`Agent.cut`). All of it is added to the gap, so that a gap is a bound also beside exact arithmetic.
+in norms weighted by s. An error in a score changes its term by the distance of v from the gradient
+times the error, plus the second derivative times the squared error. Secure sums cut off up to
+K 2⁻⁹⁷ of every sum (`Agent.cut`). The proof adds all of it to the gap, so the gap is a bound in
+exact arithmetic.
 
-The sums travel as words like any other, so a certificate costs messages, and the bill shows them
-under `proof`.
+Agents send these sums as collectives like any other, so a certificate costs messages. The bill
+lists them under `proof`.
 """
 
 from __future__ import annotations
@@ -77,11 +79,10 @@ class LinearProof(Proof[Problem[Loss]]):
     def certify(
         self, agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY
     ) -> Protocol[Bound]:
-        """P(w), and how far it can be above the least.
+        """P(w), and a bound of its distance from the minimum.
 
-        Where the claim can only be about models of bounded norm, `radius` is the norm, and None
-        asks for a claim about all models all the same; by default it is what the target leaves room
-        for.
+        Where only models of bounded norm can be covered, `radius` is the norm bound, and None asks
+        for a bound for all models nevertheless. By default the target determines the norm bound.
         """
         if agent.split == "features":
             certified = _by_features
@@ -90,7 +91,7 @@ class LinearProof(Proof[Problem[Loss]]):
         return (yield from certified(agent, point, target, radius))
 
     def dual_at(self, agent: Agent, w: FloatArray) -> FloatArray | None:
-        """The gradients of the rows' losses at w; split by features, no agent knows all of them."""
+        """The gradients of the rows' losses at w. Split by features, no agent knows all of them."""
         if agent.split == "features":
             return None
         gradients: FloatArray = agent.at(w.astype(float, copy=False)).gradients
@@ -100,7 +101,7 @@ class LinearProof(Proof[Problem[Loss]]):
 
     @property
     def proves(self) -> Protocols:
-        """By rows, and by columns."""
+        """For rows, and for columns."""
         return RowTerms.balance, certify_rows, _by_features
 
 
@@ -111,12 +112,13 @@ def _by_samples(agent: Agent, point: Point, target: float, radius: float | None)
         local = agent.at(w)
     else:
         local = agent.at(design.inner(w), design)
-    return (yield from certify_rows(agent, w, RowTerms(agent, w, local, point.v), target, radius))
+    terms = RowTerms(agent, w, local, point.v)
+    return (yield from certify_rows(agent, w, terms, target, radius))
 
 
 class RowTerms(Terms):
-    """Losses of single scores. With `beside`, parts of the model that are the agent's own, and
-    their penalties.
+    """The terms of losses of one score per row, and of the parts of the model that only this agent
+    has (`own_parts`).
     """
 
     def __init__(
@@ -125,12 +127,12 @@ class RowTerms(Terms):
         w: FloatArray,
         local: LocalLoss,
         dual: FloatArray | None,
-        beside: Beside | None = None,
+        own_parts: Beside | None = None,
     ):
         self.agent = agent
         self.w = w
-        self.here = local
-        self.beside = beside
+        self.local = local
+        self.own_parts = own_parts
         self.given = dual is not None
         if dual is None:
             self.v = local.gradients
@@ -138,16 +140,16 @@ class RowTerms(Terms):
             self.v = _clipped(agent, dual)
         self.both: FloatArray = np.zeros(2)
         self.at_zero = agent.conjugate_at_zero
-        if beside is None:
+        if own_parts is None:
             sizes = w
             self.design = agent.proof_design
         else:
-            sizes = beside.sizes
+            sizes = own_parts.sizes
             self.design = agent.design
         self.centred = self.design is not agent.design
-        self.error = _score_error(agent, self.design, sizes) + _label_error(
-            agent, local.scores, sizes
-        )
+        score_error = _score_error(agent, self.design, sizes)
+        label_error = _label_error(agent, local.scores, sizes)
+        self.error = score_error + label_error
 
     @discloses(
         "the sum of your positive dual variables, and of your negative ones",
@@ -156,57 +158,65 @@ class RowTerms(Terms):
         most=lambda case: (1, 2),
     )
     def balance(self) -> Protocol[None]:
-        """The heavier of the positive and the negative side is scaled down to the other."""
-        self.both = yield Sum(np.array(_sides(self.agent, self.v)).T)
-        self.v = _balanced(self.v, *self.both.tolist())
+        """Scale the larger of the positive and the negative side down to the other."""
+        own_sides = np.array(_sides(self.agent, self.v)).T
+        self.both = yield Sum(own_sides)
+        up, down = self.both.tolist()
+        self.v = _balanced(self.v, up, down)
 
     @cached_property
     def adjoint(self) -> FloatArray:
-        agent = self.agent
-        local = self.here
+        local = self.local
         known = not self.given and self.v is local.gradients
         if known:
             return local.adjoint
-        return self.design.adjoint(agent.weighted(self.v))
+        weighted = self.agent.weighted(self.v)
+        return self.design.adjoint(weighted)
 
     @cached_property
     def length(self) -> Any:
         agent = self.agent
-        local = self.here
+        local = self.local
         if self.v is local.gradients:
             size = local.gradients_norm
         else:
             size = weighted_norm(self.v, agent.data.weights)
-        return (self.design.roundings[1] + agent.count + 4) * size
+        roundings = self.design.roundings[1] + agent.count + 4
+        return roundings * size
 
     @cached_property
     def _curved(self) -> Any:
-        return _curved(self.agent, self.here, self.error)
+        return _curved(self.agent, self.local, self.error)
 
     def losses(self) -> tuple[Any, Any]:
-        own = _losses(self.agent, self.here, self.error, self._curved)
-        if self.beside is None:
+        own = _losses(self.agent, self.local, self.error, self._curved)
+        if self.own_parts is None:
             return own
-        return _both(own, self.beside.value())
+        return _both(own, self.own_parts.value())
 
     def gaps(self, c: float) -> tuple[Any, Any]:
-        own = _gaps(
-            self.agent, self.here, self.v if c == 1.0 else c * self.v, self.error, self._curved
-        )
-        if self.beside is None:
+        if c == 1.0:
+            v = self.v
+        else:
+            v = c * self.v
+        own = _gaps(self.agent, self.local, v, self.error, self._curved)
+        if self.own_parts is None:
             return own
-        return _both(own, self.beside.gaps(self.adjoint, self.length, c))
+        own_part_gaps = self.own_parts.gaps(self.adjoint, self.length, c)
+        return _both(own, own_part_gaps)
 
     def left(self) -> Sequence[Any]:
         return _imbalance(self.agent, self.v, self.both)
 
-    def imbalance(self, told: FloatArray) -> FloatArray:
-        return told[:1] + told[1:]
+    def imbalance(self, sums: FloatArray) -> FloatArray:
+        return sums[:1] + sums[1:]
 
-    def left_over(self, told: FloatArray, c: float) -> float:
-        """What is left of Σ s v, what adding it up can have lost, and what shrinking v has."""
-        left = abs(sum(map(float, told))) + self.agent.count**2 * EPSILON * _grid(self.both)
-        return left + (c < 1.0) * EPSILON * float(self.both.sum()) + 2.0 * self.agent.cut
+    def left_over(self, sums: FloatArray, c: float) -> float:
+        """What is left of Σ s v, plus the rounding of the sums and of c v."""
+        sum_error = self.agent.count**2 * EPSILON * _grid(self.both)
+        shrinking_error = (c < 1.0) * EPSILON * float(self.both.sum())
+        left = abs(sum(map(float, sums))) + sum_error
+        return left + shrinking_error + 2.0 * self.agent.cut
 
     def room(self, intercepts: FloatArray) -> float:
         return _room(self.agent, float(intercepts[0]))
@@ -228,8 +238,7 @@ def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
 @discloses(
     (
         "the norm of your coefficients, their penalty, and how far your gradient is outside the "
-        "dual "
-        "ball"
+        "dual ball"
     ),
     splits=("features",),
     most=lambda case: (2, case.parties + 2 + 22),
@@ -238,7 +247,7 @@ def _by_features(
     agent: Agent, point: Point, target: float, radius: float | None
 ) -> Protocol[Bound]:
     problem = agent.problem
-    penalty = agent.problem.penalty
+    penalty = problem.penalty
     w = point.w.astype(float)
     scores = yield from _common_scores(agent, w)
     v = _dual_of_labels(agent, point, scores)
@@ -246,26 +255,35 @@ def _by_features(
     norms, rotated = _rotated_norms(agent)
     adjoint = problem.coefficients(gradients, agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
-    u = problem.slope(adjoint, agent.total)
+    u = problem.negative_gradient(adjoint, agent.total)
     roundings = 2 * (agent.design.roundings[1] + 4) + rotated
     cut = math.sqrt(agent.data.n) * agent.cut
     lost = SAFE * roundings * EPSILON * float(size) + cut
     off = norms * (lost / agent.total)
 
-    # The common shrinkage is the least of all agents', so each sends its own.
-    length = float(coefficients @ coefficients)
-    error = _score_error(agent, agent.design, w) + _rotation_error(agent, norms, rotated, length)
-    own = [length, error + _stored_intercept_error(agent, w)]
-    known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
-    c = float(known[:-2].min())
-    norm = math.sqrt(known[-2])
+    # All agents shrink by the least factor, so each agent sends its own.
+    own_factor = agent.one_hot(penalty.scale_into_domain(u, off))
+    squared_norm = float(coefficients @ coefficients)
+    error = _score_error(agent, agent.design, w)
+    error = error + _rotation_error(agent, norms, rotated, squared_norm)
+    error = error + _stored_intercept_error(agent, w)
+    known = yield Sum(np.append(own_factor, [squared_norm, error]))
+    factors = known[:-2]
+    common_squared_norm, common_error = known[-2:]
+    c = float(factors.min())
+    norm = math.sqrt(common_squared_norm)
     radii = radii_for(agent, norm, radius)
-    mine: FloatArray = np.zeros(8)
+    of_labels: FloatArray = np.zeros(8)
     room = 0.0
     if agent.data.y is not None:
-        mine = _of_labels(agent, w, scores, (v, c * v), float(known[-1]) + agent.cut + cut)
+        score_error = float(common_error) + agent.cut + cut
+        of_labels = _of_labels(agent, w, scores, v, c * v, score_error)
         if problem.intercept:
             room = _room(agent, float(w[-1]))
+    if penalty.coercive:
+        not_coercive = 0.0
+    else:
+        not_coercive = 1.0
     parts = [
         penalty.value(coefficients),
         penalty.fenchel_young(coefficients, c * u),
@@ -273,15 +291,16 @@ def _by_features(
         penalty.conjugate(0.0 * u),
         *bounded_parts(penalty, coefficients, u, off, radii),
         float(np.linalg.norm(off)),
-        0.0 if penalty.coercive else 1.0,
+        not_coercive,
         room,
     ]
-    sums = yield Sum(np.concatenate([mine, parts]))
-    return bound_of(agent, _totals_of_columns(sums, radii, problem.intercept), target, radius)
+    sums = yield Sum(np.concatenate([of_labels, parts]))
+    totals = _totals_of_columns(sums, radii, problem.intercept)
+    return bound_of(agent, totals, target, radius)
 
 
 def _common_scores(agent: Agent, w: FloatArray) -> Protocol[FloatArray]:
-    """The scores that all columns add up to."""
+    """The scores of the whole model, from the columns of all agents."""
     courier = agent.scratch.get("courier")
     scores: FloatArray
     if courier is None:
@@ -310,98 +329,104 @@ def _common_adjoint(
     """X̃ᵀ(s∘v) of the agent's own columns, and ‖s∘v‖."""
     courier = agent.scratch.get("courier")
     if courier is not None:
-        gradients, (size,) = yield from courier.gradients(
-            agent, v, (float(np.linalg.norm(agent.weighted(v))),)
-        )
+        own_size = float(np.linalg.norm(agent.weighted(v)))
+        gradients, (size,) = yield from courier.gradients(agent, v, (own_size,))
         return gradients, size
     if agent.data.y is not None:
         own = agent.weighted(v)
     else:
         own = shared_result(scores, lambda: np.zeros(len(scores)))
     common = yield Sum(own)
-    return agent.design.adjoint(common), float(np.linalg.norm(common))
+    adjoint = agent.design.adjoint(common)
+    return adjoint, float(np.linalg.norm(common))
 
 
 def _rotated_norms(agent: Agent) -> tuple[FloatArray, int]:
-    """At least the lengths of the columns as a courier may have rotated them, and the roundings of
+    """Bounds of the norms of the columns as a courier may have rotated them, and the roundings of
     the rotation.
     """
     courier = agent.scratch.get("courier")
     norms: FloatArray = agent.column_norms
     if courier is None or not courier.rotated:
         return norms, 0
-    return np.full(len(norms), np.linalg.norm(norms)), 2 * (agent.data.d + 2)
+    bounds = np.full(len(norms), np.linalg.norm(norms))
+    return bounds, 2 * (agent.data.d + 2)
 
 
 def _of_labels(
     agent: Agent,
     w: FloatArray,
     scores: FloatArray,
-    duals: tuple[FloatArray, FloatArray],
+    v: FloatArray,
+    shrunk_v: FloatArray,
     error: float,
 ) -> FloatArray:
-    """The first numbers of `Totals`, from the labels and their duals: as they are, and shrunk."""
+    """The first eight numbers of `Totals`, from the labels and the dual v, and v shrunk."""
     local = LocalLoss(w, agent.design, agent.loss, agent.exact_labels, agent.data.weights, scores)
     error = error * _heaviest(agent) + _label_error(agent, scores, w)
     imbalance = 0.0
     if agent.problem.intercept:
-        both = np.array(_sides(agent, duals[0]))
-        left = max(abs(sum(_imbalance(agent, one, both))) for one in duals)
+        both = np.array(_sides(agent, v))
+        left = max(abs(sum(_imbalance(agent, one, both))) for one in (v, shrunk_v))
         imbalance = _room(agent, float(w[-1])) * left
     curved = _curved(agent, local, error)
-    whole, shrunk = (_gaps(agent, local, one, error, curved) for one in duals)
+    whole = _gaps(agent, local, v, error, curved)
+    shrunk = _gaps(agent, local, shrunk_v, error, curved)
     losses = _losses(agent, local, error, curved)
     return np.array([*losses, agent.conjugate_at_zero, *whole, *shrunk, imbalance])
 
 
 def _totals_of_columns(sums: FloatArray, radii: tuple[float, ...], intercept: bool) -> Totals:
-    """The totals of all agents' labels and columns."""
-    *numbers, slope_error, flat, room = sums.astype(float).tolist()
+    """The totals from all agents' labels and columns."""
+    *numbers, gradient_error, not_coercive, room = sums.astype(float).tolist()
     totals = Totals(*numbers[:12])
     if intercept:
         totals = replace(totals, room=room)
-    if not flat:
+    if not not_coercive:
         return totals
-    errors = tuple(slope_error * most for most in radii)
+    errors = tuple(gradient_error * most for most in radii)
     return replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
 
 
 def _losses(agent: Agent, local: LocalLoss, error: Any, curved: Any) -> tuple[Any, Any]:
-    """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the
-    scores, and `_curved`.
+    """Σ s ℓ of the agent's own samples, and a bound of its rounding error: the gradients times the
+    errors of the scores, plus `curved` (see `_curved`).
     """
     loss = agent.loss
     sizes: Any = local.losses
     if loss.steep:
-        sizes = loss.sizes(local.scores, local.y) @ agent.weighted(np.ones(len(local.y)))
-    # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
+        ones = np.ones(len(local.y))
+        sizes = loss.sizes(local.scores, local.y) @ agent.weighted(ones)
+    # No gradient of a non-smooth loss is larger than its Lipschitz constant.
     if loss.smooth:
         gradients = local.gradients_norm
     else:
         gradients = loss.lipschitz * np.sqrt(agent.weight)
-    return local.losses, gradients * error + curved + _summed(agent, sizes)
+    return local.losses, gradients * error + curved + _summation_error(agent, sizes)
 
 
 def _gaps(
     agent: Agent, local: LocalLoss, v: FloatArray, error: Any, curved: Any
 ) -> tuple[Any, Any]:
-    """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
+    """Σ s (ℓ + ℓ* − u v) of the agent's own samples, and a bound of its rounding error."""
     loss = agent.loss
     if v is local.gradients and math.isfinite(loss.smoothness):
-        # Every term is 0 where v is the slope, up to the rounding of either.
+        # Every term is 0 where v is the gradient, up to the rounding of either.
         return 0.0, curved
-    gaps = agent.summed(loss.fenchel_young_each(local.scores, v, local.y))
-    # How fast the terms change when a score is off: |ℓ' − v|, or at kinks the most it can be.
+    terms = loss.fenchel_young_each(local.scores, v, local.y)
+    gaps = agent.summed(terms)
+    # A score's error changes a term by at most |ℓ' − v| times the error; a non-smooth loss by at
+    # most the size of its domain.
     if loss.smooth:
         distance = weighted_norm(local.gradients - v, agent.data.weights)
     else:
         distance = agent.domain_norm
-    return gaps, distance * error + curved + _summed(agent, gaps)
+    return gaps, distance * error + curved + _summation_error(agent, gaps)
 
 
 def _curved(agent: Agent, local: LocalLoss, error: Any) -> Any:
-    """What curvature adds to an error of the scores of that length; kinks are in the distance of
-    the slopes.
+    """The second-order part of an error of the scores of that length. For non-smooth losses, the
+    first-order part includes it.
     """
     loss = agent.loss
     weights = agent.data.weights
@@ -412,53 +437,63 @@ def _curved(agent: Agent, local: LocalLoss, error: Any) -> Any:
     if weights is None:
         lightest = 1.0
     else:
-        lightest = float(np.sqrt(weights[weights > 0].min(initial=1.0)))
-    return loss.curvature_near(local.scores, local.y, error / lightest) * error * error
+        positive = weights[weights > 0]
+        lightest = float(np.sqrt(positive.min(initial=1.0)))
+    curvature = loss.curvature_near(local.scores, local.y, error / lightest)
+    return curvature * error * error
 
 
-def _summed(agent: Agent, total: Any) -> Any:
-    """What adding up so many terms that are not negative can lose."""
+def _summation_error(agent: Agent, total: Any) -> Any:
+    """The rounding error of a sum over the agent's rows and all agents, of terms that are at least
+    0.
+    """
     return (agent.data.n + agent.count + FEW) * EPSILON * total
 
 
 def _score_error(agent: Agent, design: Design, w: FloatArray) -> Any:
-    """‖δu‖ for what its own columns add to the scores."""
-    coefficients = w[..., : w.shape[-1] - agent.problem.free(agent.design.intercept)]
+    """‖δu‖ from the products of the agent's own columns with w."""
+    free = agent.problem.free(agent.design.intercept)
+    coefficients = w[..., : w.shape[-1] - free]
     if design is agent.design:
         norms = agent.column_norms
     else:
         norms = agent.centred_norms
-    return SAFE * 2 * design.roundings[0] * EPSILON * np.vecdot(norms, np.abs(coefficients))
+    sizes = np.vecdot(norms, np.abs(coefficients))
+    return SAFE * 2 * design.roundings[0] * EPSILON * sizes
 
 
-def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: float) -> float:
-    """‖δu‖ for what rotating columns and coefficients adds, ‖w‖² = length."""
-    return SAFE * roundings * EPSILON * float(norms.max(initial=0.0)) * math.sqrt(length)
+def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, squared_norm: float) -> float:
+    """‖δu‖ from the rotation of columns and coefficients, ‖w‖² = squared_norm."""
+    longest = float(norms.max(initial=0.0))
+    return SAFE * roundings * EPSILON * longest * math.sqrt(squared_norm)
 
 
 def _stored_intercept_error(agent: Agent, w: FloatArray) -> float:
-    """‖δu‖ for what columns far from 0 add to the intercept, which is rounded at their holder and
-    in the sum of all.
+    """‖δu‖ from the part of the intercept that columns far from 0 add: the agent that holds the
+    columns rounds it, and so does the sum over agents.
     """
     if not isinstance(agent.design, FarDesign):
         return 0.0
-    return 2.0 * (agent.count + 1) * EPSILON * math.sqrt(agent.data.n) * abs(agent.design.offset(w))
+    roundings = 2.0 * (agent.count + 1) * EPSILON
+    return roundings * math.sqrt(agent.data.n) * abs(agent.design.offset(w))
 
 
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> Any:
-    """‖δu‖ for what happens at the end: the intercept as it will be stored, the offset that is
-    added, and the label that is subtracted."""
+    """‖δu‖ from the last steps: the rounding of the stored intercept, of the sum with the offset,
+    and of the difference from the label.
+    """
     root = np.sqrt(agent.weight)
     intercept: Any = 0.0
     if agent.design.intercept:
         intercept = np.abs(w[..., -1]) + abs(agent.known.shift)
     lengths = weighted_norm(scores, agent.data.weights) + agent.label_norm + agent.offset_norm
-    return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
+    rounding = FEW * EPSILON * (lengths + root)
+    return rounding + 2.0 * EPSILON * root * intercept
 
 
 def _heaviest(agent: Agent) -> float:
-    """The root of the largest weight: split by features, the others measure their errors without
-    weights.
+    """The root of the largest weight: split by features, agents without labels measure their errors
+    without weights.
     """
     weights = agent.data.weights
     if weights is None:
@@ -469,9 +504,9 @@ def _heaviest(agent: Agent) -> float:
 def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
     if agent.problem.loss.quadratic:
         return v.astype(float)
-    clipped: FloatArray = np.minimum(
-        np.maximum(v.astype(float, copy=False), agent.domain[0]), agent.domain[1]
-    )
+    lower, upper = agent.domain
+    raised = np.maximum(v.astype(float, copy=False), lower)
+    clipped: FloatArray = np.minimum(raised, upper)
     return clipped
 
 
@@ -484,25 +519,36 @@ def _sides(agent: Agent, v: FloatArray) -> tuple[Any, Any]:
 def _exact_sides(agent: Agent, v: FloatArray) -> Any:
     weights = agent.data.weights
     weighted = weights is not None
-    s = v if weights is None else weights.astype(float, copy=False)
+    if weights is None:
+        s = v
+    else:
+        s = weights.astype(float, copy=False)
     if v.ndim == 2:
         return all_sides(v, s, weighted)
     return sides(v, s, weighted)
 
 
 def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[Any, Any]:
-    """Σ s v of its own samples, as a multiple of the grid and the rest: the sum of everybody's
-    multiples is exact.
+    """Σ s v of the agent's own samples, as a multiple of the grid, and the rest. The sum of all
+    agents' multiples is exact.
     """
     grid = _grid(both)
     up, up_rest, down, down_rest = _exact_sides(agent, v)
-    coarse = [np.rint(side / grid) * grid if grid else side for side in (up, down)]
-    fine = (up - coarse[0]) - (down - coarse[1]) + (up_rest - down_rest)
-    return coarse[0] - coarse[1], fine
+    coarse_up = _on_grid(up, grid)
+    coarse_down = _on_grid(down, grid)
+    fine = (up - coarse_up) - (down - coarse_down) + (up_rest - down_rest)
+    return coarse_up - coarse_down, fine
+
+
+def _on_grid(side: Any, grid: float) -> Any:
+    """The nearest multiple of the grid."""
+    if not grid:
+        return side
+    return np.rint(side / grid) * grid
 
 
 def _grid(both: FloatArray) -> float:
-    """A power of two, 2²⁷ times smaller than what both sides weigh."""
+    """A power of two: the weight of both sides, divided by about 2²⁷."""
     weight = float(both.sum())
     if weight > 0:
         return 2.0 ** (math.frexp(weight)[1] - 27)
@@ -518,5 +564,5 @@ def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
 
 
 def _room(agent: Agent, intercept: float) -> float:
-    """How far from this one intercepts may be that the claim is about: generously."""
+    """How far other intercepts may be from this one for the bound to hold: a generous distance."""
     return ROOM * agent.known.label_scale + RADIUS * abs(intercept)

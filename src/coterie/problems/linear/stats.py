@@ -1,4 +1,4 @@
-"""How well linear models predict, and what their standard errors are made of."""
+"""Measures of linear models, and the sums for their standard errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from coterie.stats.scoring import of_numbers, of_two
 
 
 class LinearStats(Stats[Problem[Loss]]):
-    """Of losses of one score, row by row."""
+    """For losses of one score per row."""
 
     evaluates = True
     has_errors = True
@@ -46,13 +46,11 @@ class LinearStats(Stats[Problem[Loss]]):
     def information(self, agent: Agent[Problem[Loss]], w: FloatArray, asking: Asking) -> Own:
         local: LocalLoss = agent.at(agent.centred.inner(w), agent.centred)
         if asking.kind == "model":
-            bend = agent.loss.expected_curvature
+            curvature = agent.loss.expected_curvature(local.scores, local.y)
         else:
-            bend = agent.loss.curvature
-        curvature = bend(local.scores, local.y)
-        return of_rows(
-            agent, asking, agent.centred, local.gradients[:, None], lambda a, b: curvature
-        )
+            curvature = agent.loss.curvature(local.scores, local.y)
+        gradients = local.gradients[:, None]
+        return of_rows(agent, asking, agent.centred, gradients, lambda a, b: curvature)
 
     def is_least_squares(self, problem: Problem[Loss]) -> bool:
         return problem.loss.quadratic

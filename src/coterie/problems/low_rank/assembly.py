@@ -5,7 +5,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -22,21 +21,24 @@ from coterie.run.certificate.bound import Point
 from coterie.run.rounds import Outcome
 
 ORTHOGONAL = 1e-6
-"""The most by which singular vectors may fail to be orthonormal; those of data in single precision
-are less exact.
+"""The most by which singular vectors may differ from orthonormal ones; in single precision they are
+less exact.
 """
 
 
 class LowRankModels(Models[Problem[Task], LowRankModel]):
-    """A point is a matrix of factors: U, s and V below each other, and perhaps a column of
-    intercepts.
+    """A point is a matrix of factors: U, s and V below each other, and with an intercept one more
+    column.
     """
 
     def shapes(
         self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Rows and columns of the matrix."""
-        return (len(model.U), len(model.V)), members[0].problem.loss.size(members[0].data)
+        agent = members[0]
+        of_model = (len(model.U), len(model.V))
+        of_data = agent.problem.loss.size(agent.data)
+        return of_model, of_data
 
     def _points(
         self,
@@ -47,17 +49,17 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
         problem = members[0].problem
         free = None
         if problem.intercept:
-            free = np.concatenate(
-                [_or_zeros(model.a, len(model.U)), _or_zeros(model.b, len(model.V))]
-            )
+            rows = _or_zeros(model.a, len(model.U))
+            columns = _or_zeros(model.b, len(model.V))
+            free = np.concatenate([rows, columns])
         before = None
-        if problem.loss.stages > 1 and (problem.loss, problem.penalty) == (
-            model.problem.loss,
-            model.problem.penalty,
-        ):
+        same_loss = problem.loss == model.problem.loss
+        same_penalty = problem.penalty == model.problem.penalty
+        if problem.loss.stages > 1 and same_loss and same_penalty:
             # All parties have the same matrix of the stage before.
             before = next((v for v in witness or () if v.size), None)
-        return [Point(written(model.U, model.s, model.V, free), before)] * len(members)
+        point = Point(written(model.U, model.s, model.V, free), before)
+        return [point] * len(members)
 
     def assemble(
         self,
@@ -66,35 +68,35 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
         problem: Problem[Task],
         classes: Classes,
     ) -> LowRankModel:
-        """The factors, which all agents have, as they were certified."""
+        """The factors, which all agents have, as in the certificate."""
         data = members[0].data
         w = outcome.points[0].w
         d, m = problem.loss.size(data)
-        a = b = None
+        a = None
+        b = None
         if problem.intercept:
-            a, b = apart(w[: d + m, -1], d)
+            rows, columns = apart(w[: d + m, -1], d)
+            b = columns.copy()
             if problem.loss.kind == "entries":
-                a = a.copy()
-            else:
-                a = None
+                a = rows.copy()
             w = w[:, :-1]
-        U, V, s = (part.copy() for part in np.split(w, [d, d + m]))
-        model = LowRankModel(U, s[0], V, problem, classes, data.columns)
-        if b is None:
-            return model
-        return replace(model, a=a, b=b.copy())
+        U, V, s = np.split(w, [d, d + m])
+        return LowRankModel(
+            U.copy(), s[0].copy(), V.copy(), problem, classes, data.columns, a=a, b=b
+        )
 
     def unproven(
         self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]], own: Sequence[float]
     ) -> Iterator[str]:
-        """Also singular values and vectors that are none, of which only the product is proven."""
+        """Also singular values and vectors that are not those of W: the proof covers the product
+        only.
+        """
         yield from stray_intercept(model)
-        if model.a is not None and (
-            model.problem.loss.kind != "entries" or not model.problem.intercept
-        ):
+        may_have_rows = model.problem.loss.kind == "entries" and model.problem.intercept
+        if model.a is not None and not may_have_rows:
             yield "the model has an intercept of rows, but its problem has none"
         if not _is_decomposition(model):
-            yield "what the model calls singular values and vectors are none of its matrix"
+            yield "U, s and V of the model are not a singular value decomposition"
 
 
 def _or_zeros(part: FloatArray | None, size: int) -> FloatArray:
@@ -107,5 +109,7 @@ def _is_decomposition(model: LowRankModel) -> bool:
     """Whether the sides are orthonormal and the values positive and falling."""
     one = np.eye(len(model.s))
     off = [np.abs(side.T @ side - one).max(initial=0.0) for side in (model.U, model.V)]
-    falling = (np.diff(model.s) <= ORTHOGONAL * model.s[:1].sum()).all()
-    return bool((model.s > 0).all() and falling) and max(off) <= ORTHOGONAL
+    largest = model.s[:1].sum()
+    positive = bool((model.s > 0).all())
+    falling = bool((np.diff(model.s) <= ORTHOGONAL * largest).all())
+    return positive and falling and max(off) <= ORTHOGONAL

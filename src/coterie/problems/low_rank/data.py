@@ -1,4 +1,4 @@
-"""Tables of low-rank models: the task says what labels are."""
+"""Tables of low-rank models: the task checks and encodes the labels."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ class LowRankData(Data[Problem[Task]]):
     def encode(self, table: Table, problem: Problem[Task], classes: Classes) -> Table:
         """Places in a matrix are looked up on the host."""
         if problem.loss.kind == "entries":
-            table = on_the_host([table])[0]
-        return problem.loss.with_classes(classes).prepared([table])[0][0]
+            (table,) = on_the_host([table])
+        task = problem.loss.with_classes(classes)
+        (encoded,), _ = task.prepared([table])
+        return encoded
 
     def codes(self, classes: npt.NDArray[Any]) -> FloatArray:
         return np.arange(len(classes), dtype=float)
@@ -53,6 +55,5 @@ class LowRankData(Data[Problem[Task]]):
     def made_up(self, problem: Problem[Task], scores: FloatArray) -> FloatArray:
         raise InvalidProblem(
             f"sizes alone describe data with one label per row, but {problem.loss.name} needs "
-            "other labels. Give data; "
-            "random numbers of the right shape will do."
+            "other labels. Give data; random numbers of the right shape will do."
         )

@@ -19,7 +19,7 @@ from coterie.problems.problem import Problem
 
 
 class LowRankProblems(Problems[Problem[Task]]):
-    """A trace norm is one of any matrix, so no number of columns is refused."""
+    """The trace norm is defined for every matrix, so any number of columns fits."""
 
     def with_classes(self, problem: Problem[Task], classes: Classes) -> Problem[Task]:
         return problem.changed(loss=problem.loss.with_classes(classes))

@@ -19,22 +19,23 @@ PRODUCTS = 10
 
 
 class LowRankLocal(Local[Problem[Task]]):
-    """Computes through the statistics of a task, without a view."""
+    """Computes losses and gradients through the sufficient information of a task."""
 
     def losses(self, agent: Agent[Problem[Task]], w: FloatArray) -> float:
         task = agent.problem.loss
         free = None
         d, m = task.size(agent.data)
         if agent.problem.intercept:
-            free = Means(*apart(w[: d + m, -1], d))
+            rows, columns = apart(w[: d + m, -1], d)
+            free = Means(rows, columns)
             w = w[:, :-1]
-        factors = factors_of(w, (d, m))
-        lost = 0.0
+        left, right = factors_of(w, (d, m))
+        total = 0.0
         for block in task.blocks(agent.data):
             information = task.stats(block, "implicit", free)
-            information.reset(*factors)
-            lost += information.loss()
-        return lost
+            information.reset(left, right)
+            total += information.loss()
+        return total
 
     @discloses(
         "products of the gradient of a model of zeros with ten pairs of vectors, as part of a sum",
@@ -45,16 +46,16 @@ class LowRankLocal(Local[Problem[Task]]):
     def gradient_at_constant(self, agent: Agent[Problem[Task]]) -> Protocol[FloatArray]:
         """The spectral norm of the gradient of the mean loss at W = 0."""
         information = information_of(agent, "auto")
-        v = (
-            agent.common_random(0)
-            .standard_normal(agent.problem.loss.size(agent.data)[1])
-            .astype(information.dtype)
-        )
+        _, m = agent.problem.loss.size(agent.data)
+        random = agent.common_random(0).standard_normal(m)
+        v = random.astype(information.dtype)
         size = 0.0
         for _ in range(PRODUCTS):
-            u = yield Sum(information.times(v / (np.linalg.norm(v) or 1.0)))
+            unit_v = v / (np.linalg.norm(v) or 1.0)
+            u = yield Sum(information.times(unit_v))
             size = float(np.linalg.norm(u))
-            v = yield Sum(information.times_transposed(u / (size or 1.0)))
+            unit_u = u / (size or 1.0)
+            v = yield Sum(information.times_transposed(unit_u))
         return np.array([size / agent.total])
 
     finds_strengths: Protocols = (gradient_at_constant,)

@@ -38,13 +38,12 @@ class LowRankModel(Model[Problem[Task]]):
     classes_: npt.NDArray[Any] | None = None
     columns: tuple[str, ...] | None = None
     b: FloatArray | None = None
-    """The intercept of every column; for completion, what is added to every column of the matrix.
-    """
+    """The intercept of every column of W, or of the completed matrix."""
     a: FloatArray | None = None
-    """For completion with an intercept: what is added to every row of the matrix."""
+    """For completion with an intercept: the intercept of every row of the matrix."""
     row_ids: npt.NDArray[Any] | None = None
     column_ids: npt.NDArray[Any] | None = None
-    """For completion: the names of rows and columns; without them, they count from 0."""
+    """For completion: the names of rows and columns; without names, they are numbers from 0."""
 
     @staticmethod
     def from_factors(
@@ -55,7 +54,8 @@ class LowRankModel(Model[Problem[Task]]):
         columns: tuple[str, ...] | None = None,
     ) -> LowRankModel:
         """The model left rightᵀ."""
-        return LowRankModel(*decomposed(left, right, NEGLIGIBLE), problem, classes, columns)
+        U, s, V = decomposed(left, right, NEGLIGIBLE)
+        return LowRankModel(U, s, V, problem, classes, columns)
 
     @property
     def coef_(self) -> FloatArray:
@@ -71,8 +71,8 @@ class LowRankModel(Model[Problem[Task]]):
 
     @property
     def mean_(self) -> float:
-        """Completion: the mean of what the rows have in common, to which `row_means_` and
-        `column_means_` are added.
+        """Completion: the mean of the rows' intercepts. The prediction adds `row_means_` and
+        `column_means_` to it.
         """
         if self.a is None:
             return 0.0
@@ -80,14 +80,14 @@ class LowRankModel(Model[Problem[Task]]):
 
     @property
     def row_means_(self) -> FloatArray:
-        """Completion: what is added to every row, beside the mean."""
+        """Completion: the intercept of every row, less the mean."""
         if self.a is None:
             return np.zeros(len(self.U))
         return self.a - self.mean_
 
     @property
     def column_means_(self) -> FloatArray:
-        """Completion: what is added to every column."""
+        """Completion: the intercept of every column."""
         if self.b is None:
             return np.zeros(len(self.V))
         return self.b
@@ -120,14 +120,16 @@ class LowRankModel(Model[Problem[Task]]):
         """A row of numbers per row, or the most probable class; for completion, the entries at
         pairs (row, column).
 
-        Where rows and columns have names, a name that the model does not know has the mean of all
-        rows or columns.
+        Where rows and columns have names, an unknown name gets the mean of all rows or columns.
         """
         if isinstance(self.problem.loss, Completion):
             if self.row_ids is None or self.column_ids is None:
-                return self._entries(*self.problem.loss.places(self._read(X)).T)
-            rows, columns = pairs_of(X)
-            return self._entries(places_of(rows, self.row_ids), places_of(columns, self.column_ids))
+                row_places, column_places = self.problem.loss.places(self._read(X)).T
+            else:
+                rows, columns = pairs_of(X)
+                row_places = places_of(rows, self.row_ids)
+                column_places = places_of(columns, self.column_ids)
+            return self._entries(row_places, column_places)
         scores = self.decision_function(X)
         if self.classes_ is None:
             return scores
@@ -135,7 +137,7 @@ class LowRankModel(Model[Problem[Task]]):
         return likely
 
     def _entries(self, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> FloatArray:
-        """The entries at these places; a place of −1 is a row or column that nobody knows."""
+        """The entries at these places; a place of −1 is an unknown row or column."""
         entries: FloatArray = np.einsum("ik,ik->i", self.U[rows] * self.s, self.V[columns])
         entries = np.where((rows < 0) | (columns < 0), 0.0, entries)
         for free, places in ((self.a, rows), (self.b, columns)):
@@ -156,11 +158,12 @@ class LowRankModel(Model[Problem[Task]]):
             raise InvalidProblem(
                 f"top_k: k must be between 1 and the {len(classes)} classes, not {k!r}."
             )
-        return classes[np.argsort(-self.decision_function(X), axis=1, kind="stable")[:, :k]]
+        order = np.argsort(-self.decision_function(X), axis=1, kind="stable")
+        return classes[order[:, :k]]
 
-    def _needs_classes(self, what: str) -> npt.NDArray[Any]:
+    def _needs_classes(self, called: str) -> npt.NDArray[Any]:
         if self.classes_ is None:
             raise InvalidProblem(
-                f"{what} needs classes, and this model fits numbers; use loss='multinomial'."
+                f"{called} needs classes, and this model fits numbers; use loss='multinomial'."
             )
         return self.classes_

@@ -19,9 +19,8 @@ class LowRankReport(RowReport[Problem[Task], LowRankModel]):
     def shown(self, model: LowRankModel, participants: Sequence[Participant]) -> Shown:
         """The singular values."""
         explanation = (
-            "The model is a matrix made of few patterns. Its singular values say how much each "
-            "pattern weighs; where "
-            "they fall steeply, a few patterns explain nearly everything."
+            "The model is a matrix made of few patterns. Each singular value is the weight of a "
+            "pattern; where the values fall steeply, a few patterns explain nearly everything."
         )
         bars = [(str(k), float(value)) for k, value in enumerate(model.s, 1) if value > 0]
         return Shown("singular-values", explanation, ("pattern", "singular value"), bars)

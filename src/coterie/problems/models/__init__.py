@@ -1,5 +1,5 @@
-"""The models that come out: plain arrays that predict, saved as arrays and JSON, never as pickle.
-Their classes are in `problems`, one for each kind.
+"""Fitted models: plain arrays that predict, saved as arrays and JSON, never as pickle. Each kind
+has its class in its folder of `problems`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ AnyModel: TypeAlias = Model[Any]
 
 
 def kind_of(model: object) -> Kind[Any, Any] | None:
-    """The kind of a model; None for an object of another package, of which a report can also be
-    made.
-    """
+    """The kind of a model; None for an object of another package, which a report can also show."""
     if not isinstance(model, Model):
         return None
     kind: Kind[Any, Any] = model.problem.kind
@@ -31,7 +29,8 @@ def kind_of(model: object) -> Kind[Any, Any] | None:
 
 def load_model(path: str | Path) -> AnyModel:
     """Read a model file of any kind; one that was changed or truncated is refused."""
-    kind = read_archive(path, "model")[0].get("kind")
+    header, _ = read_archive(path, "model")
+    kind = header.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise CorruptFile(
             f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(KINDS)}."

@@ -1,4 +1,4 @@
-"""What models have in common of which every user has its own."""
+"""The base of models in which every user has its own part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = ("error", "common", "neighbours")
 
 
 class UserModel(Model[P], Generic[P]):
-    """A score for every row, in the eyes of its user."""
+    """A score for every row, from the model of its user."""
 
     users: tuple[str, ...]
 
@@ -37,12 +37,12 @@ class UserModel(Model[P], Generic[P]):
         unknown: str,
         near: Mapping[str, Any],
     ) -> FloatArray:
-        """The scores of these rows, of which users have those."""
+        """The scores of the rows, given each user's rows."""
 
     @property
     @abstractmethod
     def columns_expected(self) -> int | None:
-        """How many columns rows have; None where nobody knows."""
+        """The number of columns of the fit; None if it is not known."""
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -57,37 +57,39 @@ class UserModel(Model[P], Generic[P]):
         neighbours: Mapping[Any, Sequence[object]] | None = None,
     ) -> FloatArray:
         """The score of every row for its user; `users` is one label per row, or one label for all
-        of them.
+        rows.
 
-        A user that was not fitted is an error, or takes the "common" model, or the average of its
-        "neighbours", whom `neighbours` names.
+        A user without a model is an error, or takes the "common" model, or the average of its
+        "neighbours", which the argument `neighbours` names.
         """
         if unknown not in UNKNOWN:
             raise UnknownName("way with unknown users", unknown, UNKNOWN)
         rows = self._read(X).X
-        if self.columns_expected not in (None, rows.shape[1]):
+        columns = rows.shape[1]
+        if self.columns_expected not in (None, columns):
             raise InvalidData(
-                f"the model has {self.columns_expected} columns, but the data has "
-                f"{rows.shape[1]}. Give the columns of "
-                "the fit."
+                f"the model has {self.columns_expected} columns, but the data has {columns}. Give "
+                "the columns of the fit."
             )
         labels = self._labels(users, rows.shape[0])
-        friends = {str(user): near for user, near in (neighbours or {}).items()}
-        return self._scores(rows, list(rows_of(labels)), unknown, friends)
+        near = {str(user): names for user, names in (neighbours or {}).items()}
+        users_and_rows = list(rows_of(labels))
+        return self._scores(rows, users_and_rows, unknown, near)
 
     def predict(self, X: Matrix, users: Any = None, **how: Any) -> npt.NDArray[Any]:
-        """The class of every row, or the number, in the eyes of its user."""
+        """The class or the number that each row's user predicts for it."""
         scores = self.decision_function(X, users, **how)
         if self.classes_ is None:
             problem: Any = self.problem
             numbers: npt.NDArray[Any] = problem.loss.response(scores)
             return numbers
-        classes: npt.NDArray[Any] = self.classes_[(scores > 0).astype(int)]
+        positive = (scores > 0).astype(int)
+        classes: npt.NDArray[Any] = self.classes_[positive]
         return classes
 
     def score_per_user(self, X: Matrix, y: Any, users: Any, **how: Any) -> dict[str, float]:
-        """For each user that has rows here the share of right answers, or for numbers minus the
-        mean square error.
+        """The share of right answers for each user with rows; for numbers, minus the mean square
+        error.
         """
         labels = self._labels(users, len(y))
         y = np.asarray(y)
@@ -99,24 +101,23 @@ class UserModel(Model[P], Generic[P]):
         return {user: float(good[local].mean()) for user, local in rows_of(labels)}
 
     def _place(self, user: object) -> int:
-        if str(user) not in self._places:
-            raise UnknownName("user", str(user), self.users)
-        return self._places[str(user)]
+        name = str(user)
+        if name not in self._places:
+            raise UnknownName("user", name, self.users)
+        return self._places[name]
 
     def _refuse(self, user: object) -> InvalidInput:
         return InvalidInput(
-            f"user {str(user)!r} was not among the {len(self.users)} users that were fitted. Fit "
-            "again with that user, "
-            "or use unknown='common' for what all have in common, or unknown='neighbours' for the "
-            "average of its "
-            "neighbours."
+            f"user {str(user)!r} was not among the {len(self.users)} users of the fit. Fit again "
+            "with that user, or use unknown='common' for the common model, or "
+            "unknown='neighbours' for the average of its neighbours."
         )
 
     def _labels(self, users: Any, rows: int) -> npt.NDArray[Any]:
         if users is None:
             if len(self.users) > 1:
                 raise InvalidInput(
-                    f"there are {len(self.users)} users; say with users= whose each row is."
+                    f"there are {len(self.users)} users; give users=, one label per row."
                 )
             users = self.users[0]
         labels = np.asarray(users).astype(str)
@@ -141,5 +142,6 @@ def rows_of(labels: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[np.intp
     """Every label, in order, and the rows that have it."""
     users, place = np.unique(labels, return_inverse=True)
     order = np.argsort(place, kind="stable")
-    ends = np.cumsum(np.bincount(place, minlength=len(users)))
-    yield from zip(users.tolist(), np.split(order, ends)[:-1], strict=True)
+    counts = np.bincount(place, minlength=len(users))
+    rows = np.split(order, np.cumsum(counts))[:-1]
+    yield from zip(users.tolist(), rows, strict=True)

@@ -1,5 +1,5 @@
-"""What every model can do: read rows to predict, and be one file of plain arrays with a JSON
-header, never pickle.
+"""The base of all models: it reads rows to predict, and saves a model as one file of plain arrays
+with a JSON header, never as pickle.
 """
 
 from __future__ import annotations
@@ -32,40 +32,36 @@ def shown_label(label: Any) -> str:
 
 
 class Model(Generic[P]):
-    """A fitted model. Subclasses are frozen dataclasses, whose fields are what their file has:
-    numbers and words.
-    """
+    """A fitted model. Subclasses are frozen dataclasses; their file holds their fields."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     kind: ClassVar[str]
-    """The name of its family, and of its file's kind."""
+    """The name of its kind, which its file holds, too."""
     one_score: ClassVar[bool] = True
     """Whether a row has one score, also if there are two classes."""
     problem: P
     classes_: Any
     columns: tuple[str, ...] | None
     preparation: Prepared | None = None
-    """What is done with raw columns before the coefficients act on them."""
+    """The preparation of raw columns before the coefficients act on them."""
 
     def notes(self) -> list[str]:
-        """What the coefficients are about, for every output: the modelled class, units and
-        reference levels.
-        """
+        """Notes for every output: the modelled class, units and reference levels."""
         notes = []
-        if modelled := self._modelled():
+        modelled = self._modelled()
+        if modelled:
             notes.append(modelled)
         loss = getattr(self.problem, "loss", None)  # a personal problem has none
         if isinstance(loss, Huber):
             notes.append(f"threshold: {loss.threshold:g} (in units of the label)")
         if self.preparation is not None and self.preparation.references:
-            levels = ", ".join(
-                f"{column} = {level}" for column, level in self.preparation.references.items()
-            )
+            references = self.preparation.references.items()
+            levels = ", ".join(f"{column} = {level}" for column, level in references)
             notes.append(f"reference levels: {levels}")
         return notes
 
     def counted(self, counts: Sequence[float]) -> str:
-        """How many events there are, or rows of each class: `counts` as a certificate has them."""
+        """The numbers of events, or of rows of each class, in words; `counts` as in a certificate."""
         if len(counts) == 1:
             return f"events: {counts[0]:.10g} (the sum of the labels)"
         if self.one_score and len(counts) == 2:
@@ -74,25 +70,23 @@ class Model(Generic[P]):
             labels = range(len(counts))
         else:
             labels = self.classes_.tolist()
-        each = [
-            f"{shown_label(label)} {rows:.10g}" for label, rows in zip(labels, counts, strict=True)
-        ]
-        return f"rows per class: {shortened(', '.join(each), MOST_LETTERS)}"
+        parts = []
+        for label, rows in zip(labels, counts, strict=True):
+            parts.append(f"{shown_label(label)} {rows:.10g}")
+        return f"rows per class: {shortened(', '.join(parts), MOST_LETTERS)}"
 
     def of_run(self, run: str) -> Self:
-        """The model as its file says it; one that is part of a model names the run that it comes
-        from.
-        """
+        """The model as its file holds it: a part of a model names the run that fitted it."""
         return self
 
     def units(self) -> str:
-        """What a coefficient is, and of which unit of its column; empty where there are no such
+        """The meaning of a coefficient, and the unit of its column; empty without such
         coefficients.
         """
         return ""
 
     def _modelled(self) -> str:
-        """Which class a positive score means, or which classes there is a score for."""
+        """The class that a positive score means, or the classes that have scores."""
         if self.classes_ is None:
             return ""
         labels = list(map(shown_label, self.classes_.tolist()))
@@ -102,19 +96,24 @@ class Model(Generic[P]):
 
     def _numbers(self) -> dict[str, Any]:
         """Its arrays, dense and sparse, by name."""
-        found = {field.name.rstrip("_"): getattr(self, field.name) for field in fields(self)}
-        return {
-            name: np.array(value) if isinstance(value, float) else value
-            for name, value in found.items()
-            if name != "classes" and (isinstance(value, np.ndarray | float) or is_sparse(value))
-        }
+        found: dict[str, Any] = {}
+        for field in fields(self):
+            name = field.name.rstrip("_")
+            value = getattr(self, field.name)
+            if name == "classes":
+                continue
+            if isinstance(value, float):
+                found[name] = np.array(value)
+            elif isinstance(value, np.ndarray) or is_sparse(value):
+                found[name] = value
+        return found
 
     def _words(self) -> dict[str, Any]:
-        """What is no array, by name: that which predictions depend on, and then the rest."""
-        known = {
-            "classes": None if self.classes_ is None else self.classes_.tolist(),
-            "columns": self.columns,
-        }
+        """Fields that are not arrays and that predictions depend on, by name."""
+        classes = None
+        if self.classes_ is not None:
+            classes = self.classes_.tolist()
+        known = {"classes": classes, "columns": self.columns}
         if self.preparation is None:
             return known
         return {**known, "preparation": self.preparation.state()}
@@ -122,7 +121,8 @@ class Model(Generic[P]):
     def digest(self) -> str:
         """The digest of everything that the model's predictions (and its proof) depend on."""
         problem = json.dumps(self.problem.settings(), sort_keys=True)
-        return digest(*self._numbers().values(), problem, json.dumps(list(self._words().values())))
+        words = json.dumps(list(self._words().values()))
+        return digest(*self._numbers().values(), problem, words)
 
     def save(self, path: str | Path) -> Path:
         """Write one `.npz` file: plain arrays and a JSON header with the digest."""
@@ -131,13 +131,13 @@ class Model(Generic[P]):
             "kind": self.kind,
             "problem": self.problem.settings(),
             **self._words(),
+            **self._notes(),
+            "digest": self.digest(),
         }
-        return write_archive(
-            path, {**header, **self._notes(), "digest": self.digest()}, self._stored()
-        )
+        return write_archive(path, header, self._stored())
 
     def _notes(self) -> dict[str, Any]:
-        """What a file says beside."""
+        """Fields of a file that predictions do not depend on."""
         return {}
 
     def _stored(self) -> dict[str, Any]:
@@ -151,11 +151,13 @@ class Model(Generic[P]):
         with readable(path, "model"):
             classes = header["classes"]
             columns = header["columns"]
-            known: dict[str, Any] = {
-                "classes_": None if classes is None else np.array(classes),
-                "columns": None if columns is None else tuple(columns),
-            }
-            if (prepared := header.get("preparation")) is not None:
+            if classes is not None:
+                classes = np.array(classes)
+            if columns is not None:
+                columns = tuple(columns)
+            known: dict[str, Any] = {"classes_": classes, "columns": columns}
+            prepared = header.get("preparation")
+            if prepared is not None:
                 known["preparation"] = Prepared.restored(prepared)
             model = cls(**known, **cls._restored(header, arrays))
             untouched = model.digest() == header["digest"]
@@ -177,18 +179,19 @@ class Model(Generic[P]):
         X = host(X)
         if self.preparation is None:
             names = self.columns
+            dtype = None
         else:
             names = self.preparation.raw
-        plain = isinstance(X, np.ndarray | list | Table) or is_sparse(X)
+            dtype = object
+        if isinstance(X, np.ndarray | list | Table) or is_sparse(X):
+            names = None
         if isinstance(X, list):
-            X = np.array(X, None if self.preparation is None else object)
-        table = read(X, columns=None if plain else names, prepare=self.preparation)
+            X = np.array(X, dtype)
+        table = read(X, columns=names, prepare=self.preparation)
         return validated(self.prepared(table), classification=None)
 
     def prepared(self, table: Table) -> Table:
-        """The table with the columns that the coefficients are for; what is far from the fit gives
-        a warning.
-        """
+        """The table with prepared columns. Values far from those of the fit give a warning."""
         if self.preparation is None:
             return table
         return self.preparation.apply(table, warn=True)

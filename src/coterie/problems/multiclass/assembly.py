@@ -32,7 +32,8 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
         self, model: MulticlassModel, members: Sequence[Agent[Problem[Softmax]]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Classes and columns."""
-        return model.coef_.shape, (members[0].problem.outputs, members[0].data.d)
+        agent = members[0]
+        return model.coef_.shape, (agent.problem.outputs, agent.data.d)
 
     def _points(
         self,
@@ -46,14 +47,19 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
         w = W.ravel()
         if witness is None or not any(v.size for v in witness):
             return [Point(w, None) for _ in members]
-        if [v.size for v in witness] != [
-            agent.labelled * agent.problem.outputs for agent in members
-        ]:
+        expected = [agent.labelled * agent.problem.outputs for agent in members]
+        if [v.size for v in witness] != expected:
             raise InvalidInput(
                 "the dual vectors do not belong to these parties; use those of a run on the same "
                 "data."
             )
-        return [Point(w, v if v.size else None) for v in witness]
+        points = []
+        for v in witness:
+            if v.size:
+                points.append(Point(w, v))
+            else:
+                points.append(Point(w, None))
+        return points
 
     def assemble(
         self,
@@ -67,7 +73,8 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
         data = members[0].data
         count = len(classes)
         W = outcome.points[0].w.reshape(-1, count)
-        coef = np.ascontiguousarray(stored(W[: data.d].T, data.X.dtype))
+        transposed = W[: data.d].T
+        coef = np.ascontiguousarray(stored(transposed, data.X.dtype))
         if problem.intercept:
             intercept = W[-1].astype(float)
         else:

@@ -17,7 +17,7 @@ from coterie.problems.problem import Problem
 
 
 class MulticlassData(Data[Problem[Softmax]]):
-    """The loss may fix the classes; else they are those of all parties."""
+    """The loss may fix the classes; otherwise they are the classes of all parties."""
 
     labels_alone = False
 
@@ -28,9 +28,8 @@ class MulticlassData(Data[Problem[Softmax]]):
         if split != "samples":
             raise InvalidProblem(
                 "models of several classes need data split by samples, but it is split by "
-                f"{split}. "
-                "Of columns at several parties, fit one class against the rest with loss "
-                "'logistic'."
+                f"{split}. For columns at several parties, fit one class against the rest with "
+                "loss 'logistic'."
             )
 
     def classes(self, problem: Problem[Softmax], found: ClassCounts) -> npt.NDArray[Any]:
@@ -40,12 +39,13 @@ class MulticlassData(Data[Problem[Softmax]]):
         return np.array(known)
 
     def encode(self, table: Table, problem: Problem[Softmax], classes: Classes) -> Table:
-        return encode_classes([table], classes)[0][0]
+        (encoded,), _ = encode_classes([table], classes)
+        return encoded
 
     def codes(self, classes: npt.NDArray[Any]) -> FloatArray:
         return np.arange(len(classes), dtype=float)
 
     def made_up(self, problem: Problem[Softmax], scores: FloatArray) -> FloatArray:
         raise InvalidProblem(
-            "sizes alone do not say how many classes there are. Give data; random labels will do."
+            "sizes alone do not give the number of classes. Give data; random labels will do."
         )

@@ -1,4 +1,4 @@
-"""Linear models of several classes: one row of coefficients a class, fitted to data split by
+"""Linear models of several classes: one row of coefficients per class, fitted to data split by
 samples.
 """
 
@@ -42,14 +42,16 @@ class MulticlassProblems(RowProblems[Problem[Softmax]]):
         return problem.changed(loss=problem.loss.with_classes(classes))
 
     def flattened(self, problem: Problem[Softmax], columns: int) -> Problem[Softmax]:
-        return problem.changed(penalty=problem.penalty.repeated(columns, problem.outputs))
+        penalty = problem.penalty.repeated(columns, problem.outputs)
+        return problem.changed(penalty=penalty)
 
     def check_columns(self, problem: Problem[Softmax], columns: int) -> None:
-        super().check_columns(problem.flattened(columns), columns * problem.outputs)
+        flattened = problem.flattened(columns)
+        super().check_columns(flattened, columns * problem.outputs)
 
 
 class MulticlassLocal(RowLocal[Problem[Softmax]]):
-    """Softmax of several scores a row."""
+    """Softmax of several scores per row."""
 
     def design(self, agent: Agent[Problem[Softmax]]) -> Design:
         return StackedDesign(super().design(agent), agent.problem.outputs)
@@ -70,11 +72,9 @@ class MulticlassLocal(RowLocal[Problem[Softmax]]):
     )
     def constants(self, agent: Agent[Problem[Softmax]]) -> Protocol[Any]:
         ones = agent.weighted(np.ones(agent.data.n))
-        counts = yield Sum(
-            np.bincount(agent.exact_labels.astype(np.intp), ones, agent.problem.outputs).astype(
-                float
-            )
-        )
+        labels = agent.exact_labels.astype(np.intp)
+        own = np.bincount(labels, ones, agent.problem.outputs)
+        counts = yield Sum(own.astype(float))
         return np.log(counts / agent.total)
 
     finds_strengths: Protocols = (constants, RowLocal.gradient_at_constant)

@@ -15,14 +15,14 @@ Label = str | int | float | bool
 
 @dataclass(frozen=True)
 class Softmax(Fit):
-    """log Σ e^{u_c} − u_y: one of several classes a row, with probabilities."""
+    """log Σ e^{u_c} − u_y: one of several classes per row, with probabilities."""
 
     name: ClassVar[str] = "multinomial"
     kind: ClassVar[str] = "classification"
     dispersion: ClassVar[bool | None] = False
 
     classes: tuple[Label, ...] | None = None
-    """All classes, if the data need not show them all; without it, those that some party has."""
+    """All classes, if the data may lack some; by default the classes that any party has."""
 
     def __post_init__(self) -> None:
         if self.classes is not None:

@@ -1,8 +1,8 @@
 """Newton's method for several classes: softmax, for data split by samples.
 
 H = Σ s x xᵀ ⊗ (diag(p) − p pᵀ)                                    a block for every pair of classes
-H d = Xᵀ(s ∘ (p ∘ Xd − p ⟨p, Xd⟩))                                 a row of scores a row, never a
-matrix of H's size
+H d = Xᵀ(s ∘ (p ∘ Xd − p ⟨p, Xd⟩))                                 one row of scores per row, never
+a matrix of H's size
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ class SoftmaxNewton(ByWidth):
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
             "the gradient of your rows, one number per column and class, and their Hessian, or "
-            "products with it, as "
-            "part of a sum"
+            "products with it, as part of a sum"
         ),
         learned=(
             "weighted sums of your rows and of their products; with few rows, your rows and labels"

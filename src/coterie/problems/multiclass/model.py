@@ -1,4 +1,4 @@
-"""Linear models of several classes: a row of coefficients for each, and probabilities."""
+"""Linear models of several classes: one row of coefficients per class, and probabilities."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ class MulticlassModel(Model[Problem[Softmax]]):
     preparation: Prepared | None = None
 
     def units(self) -> str:
-        """What a coefficient is, and of which unit of its column."""
-        scaled = self.preparation is not None and self.preparation.scales
-        return (
-            "coefficients: change of the score of a class per unit of the "
-            f"{'scaled ' if scaled else ''}column"
-        )
+        """The meaning of a coefficient, and the unit of its column."""
+        column = "column"
+        if self.preparation is not None and self.preparation.scales:
+            column = "scaled column"
+        return f"coefficients: change of the score of a class per unit of the {column}"
 
     def decision_function(self, X: Matrix) -> FloatArray:
         """One score per class for every row. The columns of a frame are found by their names."""
@@ -53,8 +52,9 @@ class MulticlassModel(Model[Problem[Softmax]]):
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:
         """The most probable class of every row."""
-        best: npt.NDArray[Any] = self.classes_[np.argmax(self.decision_function(X), axis=1)]
-        return best
+        best = np.argmax(self.decision_function(X), axis=1)
+        classes: npt.NDArray[Any] = self.classes_[best]
+        return classes
 
     def predict_proba(self, X: Matrix) -> FloatArray:
         """The probability of every class, in the order of `classes_`."""

@@ -1,4 +1,4 @@
-"""Models of several classes in words, and a picture of how much each column counts."""
+"""Models of several classes in words, and a picture of the weight of each column."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ class MulticlassReport(RowReport[Problem[Softmax], MulticlassModel]):
     """A loss, a penalty, and the lengths of coefficients."""
 
     def shown(self, model: MulticlassModel, participants: Sequence[Participant]) -> Shown:
-        """How much each column counts."""
+        """The length of the coefficients of each column."""
         sizes = np.linalg.norm(model.coef_, axis=0)
         order = np.argsort(-sizes, kind="stable")[:SHOWN]
         names = model.columns or [f"column {j}" for j in range(len(sizes))]
-        bars = [
-            (names[j], float(sizes[j]))
-            for j in order.tolist()
-            if sizes[j] > 0 and np.isfinite(sizes[j])
-        ]
+        bars = []
+        for j in order.tolist():
+            if sizes[j] > 0 and np.isfinite(sizes[j]):
+                bars.append((names[j], float(sizes[j])))
         explanation = (
-            "How much a column counts: the length of its coefficients over all classes, largest "
-            "first. They can only "
-            "be compared if the columns are on the same scale."
+            "The weight of a column: the length of its coefficients over all classes, largest "
+            "first. They can only be compared if the columns are on the same scale."
         )
         if not bars:
             explanation = "Every coefficient is zero: the model does not use any column."

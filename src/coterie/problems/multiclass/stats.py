@@ -1,4 +1,4 @@
-"""How well linear models of several classes predict, and what their standard errors are made of."""
+"""Measures of linear models of several classes, and the sums for their standard errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from coterie.stats.scoring import of_classes
 
 
 class MulticlassStats(Stats[Problem[Softmax]]):
-    """Of one score for each class. Coefficients are differences from those of the first class."""
+    """For one score per class. Coefficients are differences from those of the first class."""
 
     evaluates = True
     has_errors = True
@@ -39,21 +39,22 @@ class MulticlassStats(Stats[Problem[Softmax]]):
         if model.problem.intercept:
             W = np.column_stack([W, model.intercept_[:, None]])
         columns = named_columns(model)
-        names = tuple(
-            f"{label}: {name}" for label in model.classes_[1:].tolist() for name in columns
-        )
-        return names, (W[1:] - W[0]).astype(float).ravel()
+        names = []
+        for label in model.classes_[1:].tolist():
+            names += [f"{label}: {name}" for name in columns]
+        differences = W[1:] - W[0]
+        return tuple(names), differences.astype(float).ravel()
 
     def information(self, agent: Agent[Problem[Softmax]], w: FloatArray, asking: Asking) -> Own:
         local: SoftmaxLocalLoss = agent.at(agent.centred.inner(w), agent.centred)
         p = local.p[:, 1:]
-        return of_rows(
-            agent,
-            asking,
-            local.design.base,
-            local.gradients[:, 1:],
-            lambda a, b: p[:, a] * ((a == b) - p[:, b]),
-        )
+        gradients = local.gradients[:, 1:]
+
+        def second_derivatives(a: int, b: int) -> FloatArray:
+            found: FloatArray = p[:, a] * ((a == b) - p[:, b])
+            return found
+
+        return of_rows(agent, asking, local.design.base, gradients, second_derivatives)
 
     def blocks(self, model: Any) -> int:
         return len(model.classes_) - 1

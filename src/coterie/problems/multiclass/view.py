@@ -1,4 +1,4 @@
-"""What an agent sees of several classes: a design of several scores a row, and softmax at a
+"""The design and the local loss of several classes: several scores per row, and softmax at a
 model.
 """
 
@@ -15,13 +15,13 @@ from coterie.numerics.kernels.softmax import log_softmax_rows
 from coterie.stats.moments import diagonal, second_moment
 
 BLOCK = 1 << 20
-"""Numbers of long rows that are multiplied out at a time."""
+"""Entries of long rows that are multiplied out at a time."""
 
 
 class StackedDesign(Design):
-    """X̃ W for a W of several columns, one for each class, which methods see as one vector: W row
-    by row, so that the coefficients of a column stand together and intercepts come last. Scores and
-    duals are matrices, a row per row of X.
+    """X̃ W for a W of several columns, one for each class. Methods see W as one vector, row by row:
+    the coefficients of a column are adjacent, and intercepts come last. Scores and duals are
+    matrices, one row per row of X.
     """
 
     def __init__(self, base: Design, outputs: int):
@@ -36,7 +36,7 @@ class StackedDesign(Design):
             self._unit = base.unit
 
     def matrix(self, w: FloatArray) -> FloatArray:
-        """The coefficients as a matrix, a row per column of the design."""
+        """The coefficients as a matrix, one row per column of the design."""
         return w.reshape(-1, self.outputs)
 
     def forward(self, w: FloatArray) -> FloatArray:
@@ -44,9 +44,10 @@ class StackedDesign(Design):
         d = self.X.shape[1]
         scores = np.empty((self.shape[0], self.outputs), np.result_type(self.dtype, w.dtype))
         for rows, X in self._blocks(w):
-            np.matmul(X, W[:d], out=scores[rows]) if not is_sparse(X) else np.copyto(
-                scores[rows], X @ W[:d]
-            )
+            if is_sparse(X):
+                scores[rows] = X @ W[:d]
+            else:
+                np.matmul(X, W[:d], out=scores[rows])
         if self.intercept:
             scores += self._constants(W)
         return scores
@@ -73,11 +74,12 @@ class StackedDesign(Design):
     def inner(self, w: FloatArray) -> FloatArray:
         W = self.matrix(w).copy()
         if self.intercept and self._centre is not None:
-            W[-1] = (W[-1] + self._centre @ W[:-1]) / self._unit
+            raised = W[-1] + self._centre @ W[:-1]
+            W[-1] = raised / self._unit
         return W.ravel()
 
     def _constants(self, W: FloatArray) -> FloatArray:
-        """What W adds to every row of scores beside X W."""
+        """The constants that W adds to every row of scores in addition to X W."""
         constants: FloatArray
         if self._centre is None:
             constants = W[-1]
@@ -90,9 +92,10 @@ class StackedDesign(Design):
         if is_sparse(self.X):
             yield slice(None), self.X
             return
+        dtype = np.result_type(self.dtype, vector.dtype)
         for start in range(0, self.shape[0], WIDENED_ROWS):
             rows = slice(start, start + WIDENED_ROWS)
-            yield rows, self.X[rows].astype(np.result_type(self.dtype, vector.dtype), copy=False)
+            yield rows, self.X[rows].astype(dtype, copy=False)
 
 
 class SoftmaxLocalLoss:
@@ -128,7 +131,8 @@ class SoftmaxLocalLoss:
     def gradients(self) -> FloatArray:
         """p − e_y of every row."""
         gradients = self.p.copy()
-        gradients[np.arange(len(self.y)), self.y] -= 1.0
+        rows = np.arange(len(self.y))
+        gradients[rows, self.y] -= 1.0
         return gradients
 
     @cached_property
@@ -140,13 +144,15 @@ class SoftmaxLocalLoss:
         """Σ s ℓ at other scores."""
         return self._summed(_log_softmax(scores))
 
-    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
-        """Σ s ℓ where the scores have changed by these multiples of that."""
-        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
+    def losses_along(self, change: FloatArray, steps: FloatArray) -> FloatArray:
+        """Σ s ℓ at the scores plus each of these multiples of a change."""
+        return np.array([self.losses_at(self.scores + float(t) * change) for t in steps])
 
-    def hessian_product(self, image: FloatArray) -> FloatArray:
+    def hessian_product(self, change: FloatArray) -> FloatArray:
         """s∘∇²ℓ times a change of the scores."""
-        return self.weighted(self.p * (image - np.einsum("ij,ij->i", self.p, image)[:, None]))
+        means = np.einsum("ij,ij->i", self.p, change)
+        about = change - means[:, None]
+        return self.weighted(self.p * about)
 
     def hessian(self) -> FloatArray:
         """The upper triangle of X̃ᵀ ∇²ℓ X̃ = Σ s x xᵀ ⊗ (diag(p) − p pᵀ): the second part is one
@@ -156,41 +162,47 @@ class SoftmaxLocalLoss:
         classes = self.design.outputs
         width = len(self.w)
         H = np.zeros((width, width))
-        for start in range(0, len(self.y), BLOCK // width + 1):
-            rows = slice(start, start + BLOCK // width + 1)
-            if self.weights is None:
-                roots = self.p[rows]
-            else:
-                roots = self.p[rows] * np.sqrt(self.weights[rows])[:, None]
-            long = (base.dense(rows)[:, :, None] * roots[:, None, :]).reshape(-1, width)
+        block = BLOCK // width + 1
+        for start in range(0, len(self.y), block):
+            rows = slice(start, start + block)
+            roots = self.p[rows]
+            if self.weights is not None:
+                roots = roots * np.sqrt(self.weights[rows])[:, None]
+            columns = base.dense(rows)
+            long = (columns[:, :, None] * roots[:, None, :]).reshape(-1, width)
             H -= long.T @ long
         for c, shares in enumerate(self.weighted(self.p).T):
-            H[c::classes, c::classes] += second_moment(base, np.ascontiguousarray(shares))
+            of_class = second_moment(base, np.ascontiguousarray(shares))
+            H[c::classes, c::classes] += of_class
         return H
 
     def diagonal(self) -> FloatArray:
-        """The diagonal of the same."""
+        """The diagonal of the Hessian."""
         base = self.design.base
         shares = self.weighted(self.p * (1.0 - self.p))
         if is_sparse(base.X):
-            return np.column_stack(
-                [diagonal(base, np.ascontiguousarray(part)) for part in shares.T]
-            ).ravel()
-        squares = np.zeros((base.shape[1], self.design.outputs))
-        for start in range(0, len(self.y), BLOCK // base.shape[1] + 1):
-            rows = slice(start, start + BLOCK // base.shape[1] + 1)
+            parts = [diagonal(base, np.ascontiguousarray(part)) for part in shares.T]
+            return np.column_stack(parts).ravel()
+        width = base.shape[1]
+        block = BLOCK // width + 1
+        squares = np.zeros((width, self.design.outputs))
+        for start in range(0, len(self.y), block):
+            rows = slice(start, start + block)
             squares += np.square(base.dense(rows)).T @ shares[rows]
         return squares.ravel()
 
     def weighted(self, v: FloatArray) -> FloatArray:
-        """s∘v, a row of numbers per sample."""
+        """s∘v, one row of numbers per sample."""
         if self.weights is None:
             return v
         return v * self.weights[:, None]
 
     def _summed(self, logs: FloatArray) -> float:
-        taken = logs[np.arange(len(self.y)), self.y].astype(float, copy=False)
-        return -float(taken.sum() if self.weights is None else taken @ self.weights)
+        rows = np.arange(len(self.y))
+        taken = logs[rows, self.y].astype(float, copy=False)
+        if self.weights is None:
+            return -float(taken.sum())
+        return -float(taken @ self.weights)
 
 
 def _log_softmax(scores: FloatArray) -> FloatArray:

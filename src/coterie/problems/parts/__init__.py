@@ -1,5 +1,4 @@
-"""The small objects that a `Kind` of problem is made of. Each file has one base class with sensible
-defaults.
+"""The small objects of a `Kind` of problem. Each file has one base class with sensible defaults.
 
 kind.data       reads and checks the tables of parties                    `Data`
 kind.problems   checks a problem and completes it                         `Problems`
@@ -8,5 +7,5 @@ kind.proof      introduces agents and certifies a point                   `Proof
 kind.models     assembles a model from points, and takes it apart         `Models`
 kind.report     describes problems and models in words                    `Report`
 kind.stats      evaluates models and computes standard errors             `Stats`
-kind.labels     names the columns that labels are made of                 `data.labels.Labels`
+kind.labels     names the columns of labels                           `data.labels.Labels`
 """

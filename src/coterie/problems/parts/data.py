@@ -1,4 +1,4 @@
-"""`kind.data`: how tables are checked and encoded before the fit."""
+"""`kind.data`: checks and encodes tables before the fit."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DEVICES = ("cpu", "cuda")
 
 
 class Data(Generic[K]):
-    """Checks tables and encodes labels. The defaults serve labels that are one number a row, or one
-    of two classes.
+    """Checks tables and encodes labels. The defaults serve labels that are one number per row, or
+    one of two classes.
     """
 
     fields: ClassVar[tuple[str, ...]] = ("weights",)
@@ -31,8 +31,8 @@ class Data(Generic[K]):
     pieces: ClassVar[int] = 8
     """The default number of agents for data in one piece."""
     labels_alone: ClassVar[bool] = True
-    """Whether labels can be encoded before the rows are split over agents: then one piece is
-    checked as one.
+    """Whether labels can be encoded before the rows are split over agents: then data in one piece
+    is checked before the split.
     """
 
     def on_device(self, split: str, tensors: bool) -> bool:
@@ -93,24 +93,29 @@ class Data(Generic[K]):
 
 def on_the_host(tables: Sequence[Table]) -> list[Table]:
     """The tables without tensors: only some low-rank tasks compute with tensors on their device."""
-    return [replace(table, X=host(table.X)) if is_tensor(table.X) else table for table in tables]
+    found = []
+    for table in tables:
+        if is_tensor(table.X):
+            table = replace(table, X=host(table.X))
+        found.append(table)
+    return found
 
 
 def can_stay(tables: Sequence[Table]) -> bool:
     """Whether all rows are tensors of one precision on devices that have float64, so that agents
-    compute on these.
+    compute there.
 
     The devices may differ: messages come to the host, which adds them in the order of the agents.
     """
     precisions = {str(table.X.dtype) for table in tables}
-    return len(precisions) == 1 and all(
-        is_tensor(table.X) and table.X.device.type in DEVICES for table in tables
-    )
+    if len(precisions) != 1:
+        return False
+    return all(is_tensor(table.X) and table.X.device.type in DEVICES for table in tables)
 
 
 def by_rows(table: Table) -> Table:
-    """Dense rows one after the other in memory, as methods for samples read them; data frames come
-    by columns.
+    """The table with dense rows contiguous in memory, as methods for samples read them; data frames
+    are contiguous by columns.
     """
     X = table.X
     if not isinstance(X, np.ndarray) or X.flags.c_contiguous:

@@ -13,18 +13,17 @@ from coterie.run.disclosure import Protocols
 
 
 class Local(Generic[K]):
-    """Computes with an agent's own rows. The defaults serve one score a row."""
+    """Computes with an agent's own rows. The defaults serve one score per row."""
 
     batches: ClassVar[tuple[str, ...]] = ()
-    """Splits in which small agents may be computed in one batch: losses of single scores, row by
-    row.
+    """Splits in which small agents may be computed in one batch, for losses of one score per row.
     """
 
     most_in_batch: ClassVar[int] = SMALL
     """Most numbers that an agent of a batch holds."""
 
     finds_strengths: Protocols = ()
-    """The protocols of `slope_at_constant` that send something: each carries `@discloses`."""
+    """The protocols of `gradient_at_constant` that send something: each carries `@discloses`."""
 
     def evened(self, agent: Agent[K]) -> Agent[K]:
         """The agent with rows of weight 0 after its own, so that agents of about equal size can be
@@ -55,8 +54,8 @@ class Local(Generic[K]):
         return about_means(agent.data.X, True, known.centre, known.lengths, known.total, known.unit)
 
     def view(self, agent: Agent[K], w: FloatArray, design: Design) -> Any:
-        """The local loss at w: scores, losses, gradients, and what the methods of this kind ask
-        for.
+        """The local loss at w: scores, losses, gradients, and the parts that methods of this kind
+        need.
         """
         raise NotImplementedError(f"{agent.problem.kind.name} has no view of a vector")
 

@@ -1,6 +1,4 @@
-"""`kind.models`: a model is assembled from the points of agents, and taken apart into them
-again.
-"""
+"""`kind.models`: assembles a model from the points of agents, and takes it apart into them."""
 
 from __future__ import annotations
 
@@ -26,14 +24,14 @@ M = TypeVar("M", bound="Model[Any]")
 
 
 class Models(ABC, Generic[K, M]):
-    """Assembles a model from points and takes it apart. A verifier also asks here for what the
+    """Assembles a model from points and takes it apart. A verifier also uses it for the parts that
     points leave out.
     """
 
     prepares: ClassVar[bool] = False
     """Whether the model can hold a preparation of columns."""
     settles: ClassVar[bool] = False
-    """Whether the points of a model depend on the agents' own numbers, where they have some: see
+    """Whether the points of a model depend on the agents' own numbers, if they have any: see
     `settled`.
     """
 
@@ -41,7 +39,7 @@ class Models(ABC, Generic[K, M]):
     def assemble(
         self, outcome: Outcome, members: Sequence[Agent[K]], problem: K, classes: Classes
     ) -> M:
-        """What these agents, all or some, know of the model."""
+        """The model, or the part that these agents know, if some are missing."""
 
     # -- from a model to points --------------------------------------------------------------------
 
@@ -62,10 +60,11 @@ class Models(ABC, Generic[K, M]):
             raise InvalidInput(f"that model is a {given} one, but the problem asks for {wanted}.")
         known, asked = self.shapes(model, members)
         if known != asked:
+            of_model = " x ".join(map(str, known))
+            of_data = " x ".join(map(str, asked))
             raise InvalidInput(
-                f"that model has {' x '.join(map(str, known))} coefficients, but this data and "
-                "problem ask for "
-                f"{' x '.join(map(str, asked))}; use a model of the same columns."
+                f"that model has {of_model} coefficients, but this data and problem ask for "
+                f"{of_data}; use a model of the same columns."
             )
         return self._points(model, members, witness)
 
@@ -73,7 +72,7 @@ class Models(ABC, Generic[K, M]):
     def shapes(
         self, model: M, members: Sequence[Agent[K]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """How many coefficients the model has, and how many these agents' data asks for."""
+        """The numbers of coefficients of the model, and those that these agents' data needs."""
 
     @abstractmethod
     def _points(
@@ -90,13 +89,13 @@ class Models(ABC, Generic[K, M]):
     # -- one number of each agent ------------------------------------------------------------------
 
     def has_own_number(self, agent: Agent[K]) -> bool:
-        """Whether the model needs, besides the points, one number of each agent's data: its
+        """Whether the model needs one number of each agent's data in addition to the points: its
         `own_number`.
         """
         return False
 
     def own_number(self, agent: Agent[K], w: FloatArray) -> float:
-        """That number for the point w, computed where the data is."""
+        """The agent's own number for the point w, computed where the data is."""
         raise NotImplementedError(f"{agent.problem.kind.name} has no such number")
 
     # -- networks and verification -----------------------------------------------------------------
@@ -110,7 +109,7 @@ class Models(ABC, Generic[K, M]):
         return network
 
     def proven_network(self, model: M, settings: Mapping[str, Any], agents: int) -> Network:
-        """Where the network says which users are similar: the network that a proof used."""
+        """Where edges of the network join similar users: the network that a proof used."""
         from coterie.networks import Network
 
         return Network(sp.csr_array((agents, agents)))
@@ -124,7 +123,7 @@ class Models(ABC, Generic[K, M]):
     def unproven(
         self, model: M, members: Sequence[Agent[K]], own: Sequence[float]
     ) -> Iterator[str]:
-        """Objections to those parts of a model that no proof covers, because the problem has no use
-        for them; `own` has the number of each agent, where points do not depend on it.
+        """Objections to parts of a model that the proof does not cover, because the problem does
+        not use them; `own` has the number of each agent, where points do not depend on it.
         """
         yield from ()

@@ -1,6 +1,4 @@
-"""`kind.problems`: how a problem is checked, and completed once data, classes or the network are
-known.
-"""
+"""`kind.problems`: checks a problem, and completes it once data, classes or the network are known."""
 
 from __future__ import annotations
 
@@ -16,28 +14,27 @@ if TYPE_CHECKING:
 
 
 class Problems(Generic[K]):
-    """Checks and completes problems. The defaults serve one score a row and any network."""
+    """Checks and completes problems. The defaults serve one score per row and any network."""
 
     usual_intercept: ClassVar[bool] = False
-    """Whether problems have an intercept unless they say otherwise."""
+    """Whether problems have an intercept by default."""
     only_sums: ClassVar[bool] = False
     """Split by users: whether users send only sums, which can be secure."""
     graph_is_data: ClassVar[bool] = False
-    """Whether the network says which users are similar. Messages then travel as if through a
-    server.
+    """Whether edges of the network join similar users. Messages then travel as if through a server.
     """
 
     def check(self, problem: K) -> None:
-        """Refuse what no problem of this kind can have, such as an intercept."""
+        """Refuse parameters that problems of this kind cannot have, such as an intercept."""
 
     def check_columns(self, problem: K, columns: int) -> None:
-        """Refuse a problem that is made for another number of columns."""
+        """Refuse a problem for another number of columns."""
 
     def check_network(self, network: Any) -> None:
-        """Refuse a network that this kind has no use for."""
+        """Refuse a network that this kind cannot use."""
 
     def outputs(self, problem: K) -> int:
-        """How many scores a row has."""
+        """The number of scores of a row."""
         return 1
 
     def with_classes(self, problem: K, classes: Classes) -> K:

@@ -23,18 +23,18 @@ class Proof(ABC, Generic[K]):
 
     @property
     def proves(self) -> Protocols:
-        """Those of `certify`."""
+        """The protocols of `certify` that send something: each carries `@discloses`."""
         return ()
 
     @abstractmethod
     def introduce(self, agent: Agent[K]) -> Protocol[SummaryStatistics]:
-        """The summary statistics: how much data there is, and on which scale."""
+        """Compute the summary statistics: the number of rows, and the scale of the data."""
 
     @abstractmethod
     def certify(
         self, agent: Agent[K], point: Point, target: float = 0.0, radius: float | None = ANY
     ) -> Protocol[Bound]:
-        """The objective at that point, and the most that it can be above the minimum."""
+        """Compute the objective at that point, and a bound of its distance from the minimum."""
 
     def dual_at(self, agent: Agent[K], w: FloatArray) -> FloatArray | None:
         """The dual variables that a model implies where none are given; None where a proof needs

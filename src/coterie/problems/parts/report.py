@@ -1,4 +1,4 @@
-"""`kind.report`: how problems and models are described in words, tables and pictures."""
+"""`kind.report`: describes problems and models in words, tables and pictures."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Report(ABC, Generic[K, M]):
 
     @abstractmethod
     def words(self, problem: K) -> str:
-        """What is fitted, in a few words."""
+        """The problem in a few words."""
 
     @abstractmethod
     def described(self, settings: dict[str, Any]) -> str:
-        """What a proof is about, from the `settings()` of a problem."""
+        """The problem of a proof in words, from its `settings()`."""
 
     @abstractmethod
     def call(self, problem: K) -> tuple[str, dict[str, Any]]:
@@ -53,7 +53,7 @@ class Report(ABC, Generic[K, M]):
 
     @abstractmethod
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """What defines a problem, from its `settings()`: headings, each with a name and its
+        """The parts of a problem, from its `settings()`: headings, each with a name and its
         parameters.
         """
 
@@ -62,38 +62,36 @@ class Report(ABC, Generic[K, M]):
         return bool(settings["intercept"])
 
     def fitted(self, problem: K, data: str) -> str:
-        """What was fitted to that data, in a sentence."""
+        """A sentence on the fit of this problem to that data."""
         return f"One {problem.kind.called} ({self.words(problem)}) was fitted to {data}."
 
     def note(self, problem: K, parties: int) -> str:
-        """A sentence for every result on what the number of parties means for the model, if it
-        means anything.
-        """
+        """A sentence for every result, if the model depends on the number of parties."""
         return ""
 
     # -- models ------------------------------------------------------------------------------------
 
     @abstractmethod
     def shown(self, model: M, participants: Sequence[Participant]) -> Shown:
-        """What a report draws of a model."""
+        """The numbers of a model that a report draws."""
 
     @abstractmethod
     def statistics(self, model: M, network: Network) -> dict[str, str]:
-        """What a report says of a model."""
+        """The properties of a model that a report lists."""
 
     def sections(self, tables: Callable[[], Sequence[Table]]) -> list[Callable[[Result], str]]:
         """Further sections of a report; `tables` reads the tables of all agents."""
         return []
 
 
-def said_of_intercept(there: bool) -> str:
-    """The words by which every output says whether there is an intercept."""
-    if there:
+def intercept_words(present: bool) -> str:
+    """The words of every output for a problem with or without an intercept."""
+    if present:
         return "with an intercept"
     return "without an intercept"
 
 
-def said_of_penalty(spelt_out: str) -> str:
+def penalty_words(spelt_out: str) -> str:
     """The words for a penalty of that name and parameters, or for none."""
     if spelt_out == "none":
         return "no penalty"
@@ -102,9 +100,10 @@ def said_of_penalty(spelt_out: str) -> str:
 
 def spelt(settings: dict[str, Any]) -> str:
     """A name and its parameters; long lists are cut."""
-    parameters = [
-        f"{name} {reprlib.repr(value)}" for name, value in settings.items() if name != "name"
-    ]
+    parameters = []
+    for parameter, value in settings.items():
+        if parameter != "name":
+            parameters.append(f"{parameter} {reprlib.repr(value)}")
     name = settings.get("name", "")
     if name and parameters:
         return f"{name} ({', '.join(parameters)})"

@@ -1,4 +1,4 @@
-"""`kind.stats`: what is computed of a fitted model from sums over rows."""
+"""`kind.stats`: measures and standard errors of a fitted model, from sums over rows."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Stats(Generic[Q]):
     usual_correction: ClassVar[str] = "CR1S"
     """The correction of clustered errors where clusters are not few."""
     ratios: ClassVar[str] = ""
-    """What e to the power of a coefficient is called, where that is of use."""
+    """The name of e to the power of a coefficient, where users know one."""
 
     def measured(
         self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]
     ) -> Protocol[Evaluation]:
-        """How good these scores are, of rows that may be others than those of the fit."""
+        """Measure the predictions for these scores, of rows of the fit or of other rows."""
         raise NotImplementedError
 
     # -- standard errors ---------------------------------------------------------------------------
@@ -48,15 +48,15 @@ class Stats(Generic[Q]):
         raise NotImplementedError
 
     def information(self, agent: Agent[Q], w: FloatArray, asking: Asking) -> Own:
-        """What an agent adds up for standard errors."""
+        """The sums over an agent's rows for standard errors."""
         raise NotImplementedError
 
     def blocks(self, model: Any) -> int:
-        """How many times `coefficients` has every column."""
+        """The number of times that `coefficients` has every column."""
         return 1
 
     def reference(self, model: Any) -> str:
-        """What coefficients are differences from, in words, if not from 0."""
+        """The reference of the coefficients in words, if they are differences."""
         return ""
 
     def is_least_squares(self, problem: Q) -> bool:
@@ -68,21 +68,21 @@ class Stats(Generic[Q]):
         return True
 
     def meaning(self, problem: Q) -> str:
-        """What a coefficient is, in words."""
+        """The meaning of a coefficient, in words."""
         return "change of the score"
 
     def constant(self, model: Any) -> float:
-        """What the model adds to every score per raw unit, where that is one number."""
+        """The constant of every score in raw units, where that is one number."""
         return 0.0
 
     # -- events ------------------------------------------------------------------------------------
 
     def events(self, problem: Q) -> int:
-        """How many kinds of events are counted."""
+        """The number of kinds of events that are counted."""
         return 0
 
     def event_of_rows(self, agent: Agent[Q]) -> npt.NDArray[np.intp]:
-        """Which event each row has; `events` where it has none."""
+        """The event of each row; `events` for a row without one."""
         return np.zeros(agent.data.n, np.intp)
 
     def count_events(self, agent: Agent[Q], weights: FloatArray) -> FloatArray:
@@ -100,13 +100,17 @@ class Stats(Generic[Q]):
 
 
 def has_standard_errors(problem: AnyProblem) -> TypeGuard[Problem[Fit]]:
-    """Whether the coefficients of a problem have standard errors: only models of rows have."""
+    """Whether the coefficients of a problem have standard errors: only models of rows do."""
     return problem.kind.stats.has_errors
 
 
 def named_columns(model: Any) -> tuple[str, ...]:
     """The names of a model's columns, and that of its intercept if it has one."""
-    names = tuple(map(str, model.columns or (f"x{j}" for j in range(model.coef_.shape[-1]))))
+    names: tuple[str, ...]
+    if model.columns:
+        names = tuple(map(str, model.columns))
+    else:
+        names = tuple(f"x{j}" for j in range(model.coef_.shape[-1]))
     if model.problem.intercept:
         return (*names, "intercept")
     return names

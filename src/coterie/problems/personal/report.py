@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coterie.networks import Network
-from coterie.problems.parts.report import SHOWN, Report, Shown, said_of_intercept, spelt
+from coterie.problems.parts.report import SHOWN, Report, Shown, intercept_words, spelt
 from coterie.problems.personal.model import PersonalModel
 from coterie.problems.personal.problem import Personal
 from coterie.run.certificate import Participant
@@ -18,12 +18,12 @@ class PersonalReport(Report[Personal, PersonalModel]):
     """A loss, a ball, and the graph of similar users."""
 
     def words(self, problem: Personal) -> str:
-        intercept = said_of_intercept(self.has_intercept(problem.settings()))
+        intercept = intercept_words(self.has_intercept(problem.settings()))
         return f"a model per user, {problem.norm} norm at most {problem.beta:g}, {intercept}"
 
     def described(self, settings: dict[str, Any]) -> str:
         (_, loss), (_, ball), (_, own), _ = self.parts(settings)
-        intercept = said_of_intercept(self.has_intercept(settings))
+        intercept = intercept_words(self.has_intercept(settings))
         return f"a model per user, {loss['name']} loss, {spelt(ball)}, {spelt(own)}, {intercept}"
 
     def call(self, problem: Personal) -> tuple[str, dict[str, Any]]:

@@ -100,7 +100,7 @@ class Deviation:
         norms[..., : agent.data.d] = agent.column_norms
         norms[..., agent.data.d :] = np.sqrt(agent.weight)[..., None]
         off = norms * (SAFE * EPSILON * np.asarray(length)[..., None] / agent.total)
-        gradients = agent.problem.slope(adjoint, agent.total)
+        gradients = agent.problem.negative_gradient(adjoint, agent.total)
         places = slice(agent.data.d), slice(agent.data.d, None)
         for (part, penalty), local in zip(self._parts, places, strict=True):
             if penalty is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from coterie.networks import Network
 from coterie.problems.parts.report import SHOWN, Shown
-from coterie.problems.rows import RowReport, count_used, said_of_constant
+from coterie.problems.rows import RowReport, count_used, intercept_text
 from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
 from coterie.run.certificate import Participant
@@ -60,7 +60,7 @@ class SharedReport(RowReport[Shared, SharedModel]):
 
     def statistics(self, model: SharedModel, network: Network) -> dict[str, str]:
         if model.problem.intercept:
-            intercept = said_of_constant(model.intercept_)
+            intercept = intercept_text(model.intercept_)
         else:
             intercept = "none"
         return {

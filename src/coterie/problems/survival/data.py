@@ -32,13 +32,14 @@ class SurvivalData(Data[Problem[Cox]]):
     def check_split(self, problem: Problem[Cox], split: str) -> None:
         if split != "samples":
             raise InvalidProblem(
-                f"survival needs data split by samples, but it is split by {split}: who is at "
-                "risk is known where the "
-                "rows are."
+                f"survival needs data split by samples, but it is split by {split}: each party "
+                "needs whole rows to find its risk sets."
             )
 
     def agents(self, problem: Problem[Cox], data: Any, agents: Any) -> Any:
-        """Data in one piece stays in one piece: agents would be strata. Parties come as a list."""
+        """Data in one piece stays in one piece, because agents are strata. A list has a table for
+        each party.
+        """
         if isinstance(data, list):
             return agents
         if problem.loss.agent_strata:
@@ -47,20 +48,19 @@ class SurvivalData(Data[Problem[Cox]]):
         if count > 1:
             raise InvalidProblem(
                 f"{count} agents would fit another model than one: in cox every agent is a "
-                "stratum with its own "
-                "baseline hazard. Use agents=1 for the model of all rows, or ask for these "
-                "strata: agent_strata=True."
+                "stratum with its own baseline hazard. Use agents=1 for the model of all rows, or "
+                "ask for these strata: agent_strata=True."
             )
         return 1
 
     def encode(self, table: Table, problem: Problem[Cox], classes: Classes) -> Table:
-        """A party without rows has labels of no rows."""
+        """A party without rows gets labels without rows."""
         if table.n or table.y is None or table.y.ndim == 2:
             return table
         return replace(table, y=np.empty((0, 2)))
 
     def check_labels(self, table: Table, problem: Problem[Cox]) -> None:
-        """Refuse, say, a negative time, and name its row."""
+        """Refuse a label that cannot be used, such as a negative time, and name its row."""
         _refuse_unlabelled(table)
         y = table.y
         if y is None or not table.n:
@@ -77,7 +77,7 @@ class SurvivalData(Data[Problem[Cox]]):
             raise WrongValue(table.name, row, "", f" {words}. Check the labels.", noun=noun).error()
 
     def made_up(self, problem: Problem[Cox], scores: FloatArray) -> FloatArray:
-        """The larger the score, the sooner; every second row has an event."""
+        """Times that fall as the score grows; every second row has an event."""
         rank = np.argsort(np.argsort(-scores)) + 1.0
         return np.column_stack([rank, rank % 2])
 
@@ -88,7 +88,7 @@ def _refuse_unlabelled(table: Table) -> None:
 
 
 def _count(agents: Any) -> int:
-    """The number of agents that a count, sizes or lists of rows mean; one if nothing is said."""
+    """The number of agents that a count, sizes or lists of rows mean; 1 for None."""
     if isinstance(agents, Sequence | np.ndarray) and not isinstance(agents, str):
         return len(agents)
     if agents is None:

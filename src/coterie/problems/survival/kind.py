@@ -60,9 +60,9 @@ class SurvivalModels(VectorModels[Problem[Cox], SurvivalModel]):
         classes: Classes,
     ) -> SurvivalModel:
         """The coefficients, in float64."""
-        return SurvivalModel(
-            outcome.points[0].w.astype(float), 0.0, problem, None, members[0].data.columns
-        )
+        coef = outcome.points[0].w.astype(float)
+        columns = members[0].data.columns
+        return SurvivalModel(coef, 0.0, problem, None, columns)
 
 
 class SurvivalKind(RowsKind[Problem[Cox], SurvivalModel]):

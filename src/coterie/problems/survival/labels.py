@@ -15,7 +15,7 @@ from coterie.numerics.arrays import FloatArray
 TIME, EVENT, ENTRY, STRATUM = range(4)
 """The columns of labels."""
 ROLES = ("time", "event", "entry", "strata")
-"""What they are called where columns of a file are named."""
+"""The names of these columns, where a user names columns of a file."""
 
 
 class SurvivalLabels(Labels):
@@ -35,13 +35,11 @@ class SurvivalLabels(Labels):
 
 
 def survival_labels(time: Any, event: Any, entry: Any = None, strata: Any = None) -> FloatArray:
-    """Labels of survival data, a row for each row: what `solve` takes for y where the loss is
-    "cox".
+    """Labels of survival data, one row per row: the y of `solve` with the loss "cox".
 
-    time    when it ended, from 0
-    event   whether that was an event (1 or True), or the end of what is known (0 or False)
-    entry   after what time the row was under observation, if not from the beginning (left
-            truncation)
+    time    the end of the observation, from 0
+    event   whether the observation ended with an event (1 or True), or was censored (0 or False)
+    entry   the time after which the row was observed, if not from the beginning (left truncation)
     strata  rows of different strata have baseline hazards of their own: numbers or text
     """
     given = {"time": time, "event": event, "entry": entry, "strata": strata}
@@ -57,7 +55,8 @@ def survival_labels(time: Any, event: Any, entry: Any = None, strata: Any = None
     if strata is not None:
         columns["strata"] = np.unique(columns["strata"], return_inverse=True)[1]
         columns.setdefault("entry", np.full(len(columns["time"]), BEFORE))
-    return np.column_stack([columns[name].astype(float) for name in given if name in columns])
+    in_order = [columns[name].astype(float) for name in given if name in columns]
+    return np.column_stack(in_order)
 
 
 CONVERT = "Give times as numbers, e.g. of days, and events as 1 and 0."
@@ -66,25 +65,24 @@ BEFORE = -1.0
 
 
 def wrong_labels(labels: npt.NDArray[Any]) -> tuple[int, str, str] | None:
-    """The first row whose label cannot be used, which of its values is wrong, and what is wrong
-    with it.
-    """
+    """The first row whose label cannot be used, the name of the wrong value, and the problem."""
     time = labels[:, TIME]
     event = labels[:, EVENT]
     negative = "has the time {time:g}; times are not negative"
-    checks = [("time", time < 0, negative), ("event", (event != 0) & (event != 1), EVENTS)]
+    not_binary = (event != 0) & (event != 1)
+    checks = [("time", time < 0, negative), ("event", not_binary, EVENTS)]
     if labels.shape[1] > ENTRY:
         late = "enters at {entry:g} and leaves at {time:g}; it must enter before"
         checks.append(("entry", labels[:, ENTRY] >= time, late))
     for noun, wrong, words in checks:
         rows = np.flatnonzero(wrong)
         if rows.size:
-            i = int(rows[0])
+            row = int(rows[0])
+            entry = 0.0
             if labels.shape[1] > ENTRY:
-                entry = float(labels[i, ENTRY])
-            else:
-                entry = 0.0
-            return i, noun, words.format(time=float(time[i]), event=float(event[i]), entry=entry)
+                entry = float(labels[row, ENTRY])
+            text = words.format(time=float(time[row]), event=float(event[row]), entry=entry)
+            return row, noun, text
     return None
 
 

@@ -1,4 +1,4 @@
-"""Cox's partial likelihood, by name: what it is stands in `likelihood.py`."""
+"""Cox's partial likelihood, by name. Its formulas are in `likelihood.py`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ class Cox(Fit):
     """Proportional hazards: a loss of all rows of a stratum together."""
 
     agent_strata: bool = False
-    """Whether data in one piece may be split over several agents, each of which then is a stratum.
-    """
+    """Whether data in one piece may be split over several agents; each agent is then a stratum."""
 
     name: ClassVar[str] = "cox"
     kind: ClassVar[str] = "survival"
@@ -27,4 +26,7 @@ class Cox(Fit):
 
     def settings(self) -> dict[str, Any]:
         """The name, and whether agents are strata."""
-        return {"name": self.name, **({"agent_strata": True} if self.agent_strata else {})}
+        settings: dict[str, Any] = {"name": self.name}
+        if self.agent_strata:
+            settings["agent_strata"] = True
+        return settings

@@ -1,10 +1,10 @@
 """Newton's method for proportional hazards, for data split by samples.
 
     H = Σ_i a_i x_i x_iᵀ − Σ_k D_k m_k m_kᵀ          a_i = Σ_k D_k p_ki,   m_k = Σ_i p_ki x_i, the
-    mean of those at risk
+    mean of the rows at risk
 
-over the rows i and the event times k of a party: it adds up its own strata, and no party needs to
-know who was at risk elsewhere.
+over the rows i and the event times k of a party: it adds up its own strata, and needs no risk sets
+of other parties.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coterie.run.agent import Agent
 from coterie.run.disclosure import TOTALS, Disclosure
 
 ROUNDS = 30
-"""Rounds after which steps that are still too long for numbers have no end."""
+"""Rounds after which steps that still overflow show that the likelihood has no maximum."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class CoxNewton(ByWidth):
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
             "the gradient of your partial likelihood, one number per column, and its Hessian, or "
-            "products with it, "
-            "as part of a sum"
+            "products with it, as part of a sum"
         ),
         learned=(
             "weighted sums of your rows and of their products; with few rows, your rows and times"
@@ -47,7 +46,6 @@ class CoxNewton(ByWidth):
         if losses >= HOPELESS and t > ROUNDS and agent.problem.penalty.is_zero:
             raise InvalidData(
                 "the likelihood has no maximum: its best coefficients are infinite, because some "
-                "columns together tell "
-                "who has the next event (a monotone likelihood). Add a penalty, e.g. l2, or leave "
-                "such columns out."
+                "columns together predict the next event exactly (a monotone likelihood). Add a "
+                "penalty, e.g. l2, or leave such columns out."
             )

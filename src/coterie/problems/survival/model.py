@@ -1,10 +1,9 @@
-"""Proportional hazards: a coefficient a column, the logarithm of a hazard ratio; and baselines,
-which stay at home.
+"""Proportional hazards: one coefficient per column, the logarithm of a hazard ratio. Baselines stay
+at their parties.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,14 +20,12 @@ from coterie.problems.survival.likelihood import CoxLocalLoss, RiskSets
 
 @dataclass(frozen=True)
 class SurvivalModel(LinearModel):
-    """Hazards are in proportion to e^{X·coef_}; what they are in proportion to stays at the
-    parties, see `baseline`.
-    """
+    """Hazards are in proportion to e^{X·coef_}. Each party keeps its own factor, see `baseline`."""
 
     kind: ClassVar[str] = "survival"
 
     def hazard_ratios(self) -> FloatArray:
-        """e^coef: what the hazard is multiplied by where a column is larger by 1."""
+        """e^coef: the factor by which the hazard grows when a column grows by 1."""
         return np.exp(self.coef_)
 
     def predict_proba(self, X: Matrix, offset: Any = None) -> FloatArray:
@@ -38,15 +35,16 @@ class SurvivalModel(LinearModel):
         )
 
     def baseline(self, data: Any) -> Baseline:
-        """Breslow's estimate of the baseline hazard of one party's rows, (X, y) or a `Table`, which
-        stays there.
+        """Breslow's estimate of the baseline hazard of one party's rows, (X, y) or a `Table`. It
+        stays at that party.
         """
         table = read(data, prepare=self.preparation)
         if table.y is None or np.ndim(table.y) != 2:
             raise InvalidData(
                 "the rows have no times and events. Give labels as co.survival_labels makes them."
             )
-        table = validated(replace(self.prepared(table), columns=None), classification=None)
+        prepared = replace(self.prepared(table), columns=None)
+        table = validated(prepared, classification=None)
         assert table.y is not None
         scores = self.with_offset(product(table.X, self.coef_), table.offset)
         risk = RiskSets(table.y.astype(float), table.weights)
@@ -54,18 +52,20 @@ class SurvivalModel(LinearModel):
             reference = float(np.average(scores, weights=risk.weights))
         else:
             reference = 0.0
-        local = CoxLocalLoss(self.coef_, Design(table.X), risk, scores - reference)
-        # Sums over risk sets are beside the largest score of their stratum.
-        most = risk.largest(scores - reference)
+        about = scores - reference
+        local = CoxLocalLoss(self.coef_, Design(table.X), risk, about)
+        # Sums over risk sets are relative to the largest score of their stratum.
+        most = risk.largest(about)
+        at_risk = risk.at_risk(risk.weights)
+        strata_of_events = risk.stratum[risk.events]
         curves = []
         for k, stratum in enumerate(risk.strata.tolist()):
-            rows = np.flatnonzero(risk.stratum == k)
-            own = np.unique(risk.at_event[np.isin(np.flatnonzero(risk.events), rows)])
-            growth = local.hazards[own] * np.exp(-most[rows[0]])
-            present = risk.at_risk(risk.weights)[own]
-            curves.append(
-                Curve(stratum, risk.times[own], np.cumsum(growth), risk.deaths[own], present)
-            )
+            first_row = np.flatnonzero(risk.stratum == k)[0]
+            own = np.unique(risk.at_event[strata_of_events == k])
+            growth = local.hazards[own] * np.exp(-most[first_row])
+            hazard = np.cumsum(growth)
+            curve = Curve(stratum, risk.times[own], hazard, risk.deaths[own], at_risk[own])
+            curves.append(curve)
         return Baseline(tuple(curves), reference)
 
 
@@ -80,32 +80,30 @@ class Curve:
     """The cumulative hazard after each time, for a row whose score is the reference."""
     events: FloatArray
     at_risk: FloatArray
-    """The weight of those who had an event then, and of those at risk."""
+    """The weights of rows with an event then, and of rows at risk."""
 
     def at(self, times: Any) -> FloatArray:
         """The cumulative hazard at these times."""
         known = np.append(0.0, self.hazard)
-        found: FloatArray = known[
-            np.searchsorted(self.times, np.asarray(times, float), side="right")
-        ]
+        place = np.searchsorted(self.times, np.asarray(times, float), side="right")
+        found: FloatArray = known[place]
         return found
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What hazards are in proportion to, at one party: a curve for each of its strata."""
+    """The baseline hazards at one party: a curve for each of its strata."""
 
     curves: tuple[Curve, ...]
     reference: float
-    """The score, X·coef, of the row that the curves are about: the mean of the party's rows."""
+    """The score, X·coef, of the row that the curves describe: the mean of the party's rows."""
 
     def survival(self, scores: Any, times: Any, stratum: float | None = None) -> FloatArray:
-        """The probability of no event until each time, a row for each of these scores
-        (`model.predict`).
-        """
+        """The probability of no event until each time, one row per score (`model.predict`)."""
         curve = self._curve(stratum)
         ratios = np.exp(np.asarray(scores, float) - self.reference)
-        curves: FloatArray = np.exp(-np.outer(ratios, curve.at(times)))
+        hazards = np.outer(ratios, curve.at(times))
+        curves: FloatArray = np.exp(-hazards)
         return curves
 
     def _curve(self, stratum: float | None) -> Curve:
@@ -114,25 +112,28 @@ class Baseline:
         for curve in self.curves:
             if curve.stratum == stratum:
                 return curve
-        raise UnknownName("stratum", stratum, [f"{curve.stratum:g}" for curve in self.curves])
+        known = [f"{curve.stratum:g}" for curve in self.curves]
+        raise UnknownName("stratum", stratum, known)
 
     def table(self) -> list[dict[str, float]]:
         """A row for each stratum and time of an event."""
-        return [
-            {
-                "stratum": curve.stratum,
-                "time": float(time),
-                "at_risk": float(present),
-                "events": float(events),
-                "cumulative_hazard": float(hazard),
-                "survival": float(np.exp(-hazard)),
-            }
-            for curve in self.curves
-            for time, present, events, hazard in zip(*_columns(curve), strict=True)
-        ]
+        rows = []
+        for curve in self.curves:
+            columns = (curve.times, curve.at_risk, curve.events, curve.hazard)
+            for time, at_risk, events, hazard in zip(*columns, strict=True):
+                row = {
+                    "stratum": curve.stratum,
+                    "time": float(time),
+                    "at_risk": float(at_risk),
+                    "events": float(events),
+                    "cumulative_hazard": float(hazard),
+                    "survival": float(np.exp(-hazard)),
+                }
+                rows.append(row)
+        return rows
 
     def csv(self) -> str:
-        """The table as CSV, of a row whose score is the reference, which every line repeats."""
+        """The table as CSV. Every line repeats the reference score."""
         names = [
             "stratum",
             "time",
@@ -142,12 +143,9 @@ class Baseline:
             "survival",
             "reference",
         ]
-        return csv_text(names, [[*row.values(), self.reference] for row in self.table()])
+        rows = [[*row.values(), self.reference] for row in self.table()]
+        return csv_text(names, rows)
 
     def save(self, path: str | Path) -> Path:
         """Write it as CSV."""
         return write_atomically(path, self.csv().encode())
-
-
-def _columns(curve: Curve) -> Sequence[FloatArray]:
-    return curve.times, curve.at_risk, curve.events, curve.hazard

@@ -1,26 +1,26 @@
 """Proofs for proportional hazards, split by samples: the duality gap of the partial likelihood, as
-in `linear.py`.
+in `linear/proof.py`.
 
 A party's loss is f(u) = Σ_k (D_k log Σ_{R_k} s e^u − Σ_e s_e u_e) over its event times k. For any
-p_k in the simplex of the rows at risk, v = Σ_k D_k p_k − s∘event is a dual of it, and what is lost
-is a sum of terms that are not negative:
+p_k in the simplex of the rows at risk, v = Σ_k D_k p_k − s∘event is a dual of f. The gap is a sum
+of terms that are at least 0:
 
     f(u) − ⟨u, v⟩ + (a bound of f*(v)) = Σ_k D_k KL(p_k ‖ p_k(u))      p_k(u) the probabilities that
     u gives
 
-The dual of a point is written down as scores z with p_k = p_k(z), not as v, of which one cannot
-tell the p_k. To enter the domain of g*, v is shrunk by c: that is p'_k = c p_k + (1 − c) e_k, where
-e_k has the events' shares s_e / D_k:
+A point holds its dual as scores z with p_k = p_k(z), because v does not determine p_k. To enter the
+domain of g*, the proof shrinks v by c: p'_k = c p_k + (1 − c) e_k, where e_k has the events' shares
+s_e / D_k:
 
     KL(p'_k ‖ p_k(u)) = KL(p'_k ‖ p_k) + c KL(p_k ‖ p_k(u)) + (1 − c) Σ_e (s_e / D_k) log (p_ke /
     p_ke(u))
 
-All of it takes sums over risk sets only. At u = z the last two are 0.
+All terms are sums over risk sets. At u = z the last two are 0.
 
 **Rounding.** With |δu| ≤ h for all scores, KL(p(z) ‖ p(u)) changes by at most h √(2 KL) + h²
-(Pinsker, Hoeffding), a loss by 2h. Entries of v are sums of positive numbers: relative errors of so
-many roundings as the sums have, and of the size of the scores for their exponentials. Columns are
-about the means of strata, which changes neither p nor Xᵀv.
+(Pinsker, Hoeffding), a loss by 2h. Entries of v are sums of positive numbers: their relative errors
+are the roundings of the sums, plus the size of the scores for their exponentials. Columns are about
+the means of strata, which changes neither p nor Xᵀv.
 """
 
 from __future__ import annotations
@@ -65,20 +65,18 @@ class SurvivalProof(Proof[Problem[Cox]]):
     @discloses(
         (
             "for each column: the sum of its squares, and its sum weighted by the gradient of a "
-            "model "
-            "of zeros"
+            "model of zeros"
         ),
         (
             "how the columns of rows with an event differ from those of rows at risk, added up "
-            "over "
-            "your rows"
+            "over your rows"
         ),
         TOTALS,
         most=lambda case: (0, 2 * case.columns),
     )
     def introduce(self, agent: Agent[Problem[Cox]]) -> Protocol[SummaryStatistics]:
-        """How much data there is, how many events, how large the columns are, and the loss of a
-        model of zeros.
+        """Send the number of rows and of events, the scale of the columns, and the loss of a model
+        of zeros.
         """
         risk = risk_of(agent)
         local = CoxLocalLoss(np.zeros(agent.data.d), agent.design, risk)
@@ -89,8 +87,8 @@ class SurvivalProof(Proof[Problem[Cox]]):
             risk.saturated,
             _squares(local),
         ]
-        said = yield Sum(np.concatenate([own, agent.column_squares, local.adjoint]))
-        return shared_result(said, _facts, agent, said)
+        sums = yield Sum(np.concatenate([own, agent.column_squares, local.adjoint]))
+        return shared_result(sums, _statistics, agent, sums)
 
     def certify(
         self,
@@ -99,16 +97,16 @@ class SurvivalProof(Proof[Problem[Cox]]):
         target: float = 0.0,
         radius: float | None = ANY,
     ) -> Protocol[Bound]:
-        """P(w), and how far it can be above the least."""
+        """P(w), and a bound of its distance from the minimum."""
         w = point.w.astype(float, copy=False)
         local: CoxLocalLoss = agent.at(w)
         if point.v is None:
             dual = local
         else:
-            dual = CoxLocalLoss(w, agent.design, risk_of(agent), point.v.astype(float))
-        return (
-            yield from certify_rows(agent, w, StrataTerms(agent, w, local, dual), target, radius)
-        )
+            scores = point.v.astype(float)
+            dual = CoxLocalLoss(w, agent.design, risk_of(agent), scores)
+        terms = StrataTerms(agent, w, local, dual)
+        return (yield from certify_rows(agent, w, terms, target, radius))
 
     def dual_at(self, agent: Agent[Problem[Cox]], w: FloatArray) -> FloatArray:
         """The dual that a model has where no other is given: its scores."""
@@ -120,37 +118,38 @@ class SurvivalProof(Proof[Problem[Cox]]):
 
 
 def _squares(local: CoxLocalLoss) -> float:
-    """Σ v² / s: of slopes without weights, weighted."""
+    """Σ v² / s: of gradients without weights, weighted."""
     return float((local.gradients**2 / local.risk.weights).sum())
 
 
-def _facts(agent: Agent[Problem[Cox]], said: FloatArray) -> SummaryStatistics:
-    total, events, losses, saturated, squares = map(float, said[:5])
+def _statistics(agent: Agent[Problem[Cox]], sums: FloatArray) -> SummaryStatistics:
+    total, events, losses, saturated, squares = map(float, sums[:5])
     if not events > 0:
         raise InvalidData(
-            "no row of any party has an event: all are censored, so that nothing is known of what "
-            "the hazard depends "
-            "on. Check the column of events (1 for an event, 0 for none), or wait for some."
+            "no row of any party has an event: all are censored, so no hazard can be estimated. "
+            "Check the column of events (1 for an event, 0 for none), or wait for events."
         )
-    lengths, slope = np.split(said[5:].astype(float), 2)
-    slope_squared = max(float(slope @ slope), 1e-4 * float(lengths.sum()) * squares)
-    known = lengths_of_start(
-        agent, total, losses - saturated, squares, slope_squared, sum_of_inverses(lengths)
-    )
-    unit = (losses - saturated) / total
-    if unit <= SAME * (abs(losses) + abs(saturated)) / total:
-        unit = 1.0  # at every event nobody else is at risk: what is left is rounding
-    counts = total - events, events
+    lengths, gradient = np.split(sums[5:].astype(float), 2)
+    least_squares = 1e-4 * float(lengths.sum()) * squares
+    gradient_squared = max(float(gradient @ gradient), least_squares)
+    inverses = sum_of_inverses(lengths)
+    null_losses = losses - saturated
+    known = lengths_of_start(agent, total, null_losses, squares, gradient_squared, inverses)
+    null_loss = null_losses / total
+    if null_loss <= SAME * (abs(losses) + abs(saturated)) / total:
+        # At every event no other row is at risk: the difference is rounding.
+        null_loss = 1.0
+    at_zero = losses / total
+    counts = (total - events, events)
     return replace(
-        known, gap_unit=unit, primal_at_zero=losses / total, lengths=lengths, counts=counts
+        known, gap_unit=null_loss, primal_at_zero=at_zero, lengths=lengths, counts=counts
     )
 
 
 class StrataTerms(Terms):
-    """What the strata of one party add: their risk sets are its own."""
+    """The terms of one party's strata; a party holds whole risk sets."""
 
-    # Where every risk set has its events alone, at_zero cancels the loss: what adding up either can
-    # lose.
+    # Where every risk set consists of its events, at_zero cancels the loss.
     cancels = 1.0
 
     def __init__(
@@ -163,16 +162,12 @@ class StrataTerms(Terms):
         self._dual = dual
         self.at_zero = -risk.saturated
         self._gaps = _Gaps(local, dual, error, events)
-        # |δv| is at most so many roundings of what v is made of, and the adjoint adds some of its
-        # own.
-        roundings = (
-            2.0 * (_span(dual) + risk.roundings + FEW)
-            + agent.design.roundings[1]
-            + agent.count
-            + FEW
-        )
+        # The roundings of the numbers that v consists of, and those of the adjoint.
+        dual_roundings = 2.0 * (_span(dual) + risk.roundings + FEW)
+        roundings = dual_roundings + agent.design.roundings[1] + agent.count + FEW
         sizes = dual.expected + risk.weights * risk.events
-        self._length: float = roundings * math.sqrt((sizes**2 / risk.weights).sum())
+        squares = (sizes**2 / risk.weights).sum()
+        self._length: float = roundings * math.sqrt(squares)
 
     @property
     def adjoint(self) -> FloatArray:
@@ -190,17 +185,19 @@ class StrataTerms(Terms):
 
 
 class _Gaps:
-    """Σ_k D_k KL(p'_k ‖ p_k(u)) of its own event times, for p' between the dual's p and the events'
-    shares.
+    """Σ_k D_k KL(p'_k ‖ p_k(u)) over the agent's own event times, for p' between the dual's p and
+    the events' shares.
     """
 
     def __init__(self, local: CoxLocalLoss, dual: CoxLocalLoss, error: float, events: float):
-        self.here = local
+        self.local = local
         self.dual = dual
         self.error = error
         self.events = events
-        self.roundings = 2.0 * (_span(local) + _span(dual) + local.risk.roundings + FEW)
-        self.between = self.lost = 0.0
+        spans = _span(local) + _span(dual)
+        self.roundings = 2.0 * (spans + local.risk.roundings + FEW)
+        self.between = 0.0
+        self.lost = 0.0
         self.shift: FloatArray = np.zeros(local.risk.count)
         self.difference: FloatArray = np.zeros(len(local.scores))
         if dual is not local:
@@ -208,70 +205,80 @@ class _Gaps:
 
     def _compare(self) -> None:
         """KL(p(z) ‖ p(u)) = log E e^δ − E δ with δ = u − z, E under p(z); `shift` is log E e^δ."""
-        risk = self.here.risk
+        local = self.local
         dual = self.dual
-        self.difference = risk.about_mean(self.here.scores - dual.scores)
+        risk = local.risk
+        self.difference = risk.about_mean(local.scores - dual.scores)
         most = float(np.abs(self.difference).max(initial=0.0))
         size = most
         if most <= NEAR:
             self.shift = np.log1p(dual.mean(np.expm1(self.difference)))
         else:
-            self.difference = self.here.lowered - dual.lowered
-            self.shift = self.here.logs - dual.logs
-            size = most + _span(self.here) + _span(dual)
+            self.difference = local.lowered - dual.lowered
+            self.shift = local.logs - dual.logs
+            size = most + _span(local) + _span(dual)
         terms = self.shift - dual.mean(self.difference)
         self.between = float(risk.deaths @ np.maximum(terms, 0.0))
         self.lost = 8.0 * self.roundings * EPSILON * self.events * size
 
     def at(self, c: float) -> tuple[float, float]:
-        """The sum for that c, and how far it may be off."""
-        risk = self.here.risk
-        dual = self.dual
+        """The sum for that c, and a bound of its rounding error."""
+        risk = self.local.risk
         rest = 1.0 - c
-        distance = (
-            c * math.sqrt(2.0 * self.events * (self.between + self.lost)) + rest * 2.0 * self.events
-        )
+        distance = c * math.sqrt(2.0 * self.events * (self.between + self.lost))
+        distance += rest * 2.0 * self.events
         lost = self.error * distance + self.events * self.error**2 + self.lost
         gaps = self.between
         lean = 0.0
         if rest > 0.0:
-            places = risk.at_event
-            weights = risk.weights[risk.events]
-            logs = np.log(weights) + dual.lowered[risk.events] - dual.logs[places]
-            p = np.exp(logs)
-            deaths = risk.deaths[places]
-            terms = np.empty(len(p))
-            compute: Any = divergences
-            compute(c * p + rest * weights / deaths, logs, terms)
-            # The rows at risk without an event have c times their probabilities.
-            others = np.maximum(1.0 - np.bincount(places, p, risk.count), 0.0)
-            lean = float(weights @ (self.shift[places] - self.difference[risk.events]))
-            moved = float(deaths @ terms) + float(risk.deaths @ others) * divergence(c, 1.0, 0.0)
+            moved, lean = self._moved_and_lean(c)
             gaps = max(moved + c * self.between + rest * lean, 0.0)
             lost += self.roundings * EPSILON * (4.0 * rest * self.events + 2.0 * moved)
-        return gaps, lost + (risk.count + len(risk.at_event) + FEW) * EPSILON * (
-            gaps + rest * abs(lean)
-        )
+        sum_roundings = (risk.count + len(risk.at_event) + FEW) * EPSILON
+        return gaps, lost + sum_roundings * (gaps + rest * abs(lean))
+
+    def _moved_and_lean(self, c: float) -> tuple[float, float]:
+        """Σ_k D_k KL(p'_k ‖ p_k), and Σ_e s_e log (p_ke / p_ke(u))."""
+        risk = self.local.risk
+        dual = self.dual
+        rest = 1.0 - c
+        places = risk.at_event
+        weights = risk.weights[risk.events]
+        logs = np.log(weights) + dual.lowered[risk.events] - dual.logs[places]
+        p = np.exp(logs)
+        deaths = risk.deaths[places]
+        shrunk = c * p + rest * weights / deaths
+        terms = np.empty(len(p))
+        compute: Any = divergences
+        compute(shrunk, logs, terms)
+        # The rows at risk without an event have c times their probabilities.
+        with_event = np.bincount(places, p, risk.count)
+        others = np.maximum(1.0 - with_event, 0.0)
+        of_events = float(deaths @ terms)
+        of_others = float(risk.deaths @ others) * divergence(c, 1.0, 0.0)
+        lean = float(weights @ (self.shift[places] - self.difference[risk.events]))
+        return of_events + of_others, lean
 
 
 def _losses(local: CoxLocalLoss, error: float, events: float) -> tuple[float, float]:
-    """f of its own rows, and how far it may be off."""
+    """f of the agent's own rows, and a bound of its rounding error."""
     risk = local.risk
-    sizes = float(
-        risk.weights[risk.events]
-        @ (np.abs(local.logs[risk.at_event]) + np.abs(local.lowered[risk.events]))
-    )
-    roundings = local.risk.roundings + 2.0 * _span(local) + FEW
-    return local.losses, 2.0 * events * error + EPSILON * (
-        (len(risk.at_event) + FEW) * sizes + roundings * events
-    )
+    logs = np.abs(local.logs[risk.at_event])
+    scores = np.abs(local.lowered[risk.events])
+    sizes = float(risk.weights[risk.events] @ (logs + scores))
+    sum_roundings = len(risk.at_event) + FEW
+    log_roundings = local.risk.roundings + 2.0 * _span(local) + FEW
+    rounding = EPSILON * (sum_roundings * sizes + log_roundings * events)
+    return local.losses, 2.0 * events * error + rounding
 
 
 def _score_error(agent: Agent[Problem[Cox]], w: FloatArray) -> float:
-    """The most that a score can be off, up to what all scores of a stratum have in common."""
+    """A bound of a score's rounding error, without a part that all scores of a stratum share."""
     scores = float(_largest(agent) @ np.abs(w))
-    scores += 0.0 if agent.offset is None else float(np.abs(agent.offset).max(initial=0.0))
-    return SAFE * EPSILON * (2 * agent.design.roundings[0] + FEW) * scores
+    if agent.offset is not None:
+        scores += float(np.abs(agent.offset).max(initial=0.0))
+    roundings = 2 * agent.design.roundings[0] + FEW
+    return SAFE * EPSILON * roundings * scores
 
 
 @remembered
@@ -289,7 +296,6 @@ def _largest(agent: Agent[Problem[Cox]]) -> FloatArray:
 
 
 def _span(local: CoxLocalLoss) -> float:
-    """How far scores lie below the largest of their stratum, at most: roundings of their
-    exponentials.
-    """
-    return float(np.abs(local.lowered[local.risk.order]).max(initial=0.0))
+    """The most that a score lies below the largest of its stratum: roundings of its exponential."""
+    at_risk = local.lowered[local.risk.order]
+    return float(np.abs(at_risk).max(initial=0.0))

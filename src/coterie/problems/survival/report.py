@@ -9,7 +9,7 @@ from functools import partial
 from coterie.api.result import Result
 from coterie.data import Table
 from coterie.networks import Network
-from coterie.problems.parts.report import Shown, said_of_intercept, said_of_penalty
+from coterie.problems.parts.report import Shown, intercept_words, penalty_words
 from coterie.problems.problem import Problem
 from coterie.problems.rows import VectorReport, count_used
 from coterie.problems.survival.loss import Cox
@@ -18,27 +18,26 @@ from coterie.run.certificate import Participant
 
 
 class SurvivalReport(VectorReport[Problem[Cox], SurvivalModel]):
-    """Logarithms of hazard ratios, and by what the baseline hazards are stratified."""
+    """Logarithms of hazard ratios, and the stratification of the baseline hazards."""
 
     def words(self, problem: Problem[Cox]) -> str:
-        penalty = said_of_penalty(problem.penalty.name)
-        return f"proportional hazards, {penalty}, {said_of_intercept(problem.intercept)}"
+        penalty = penalty_words(problem.penalty.name)
+        return f"proportional hazards, {penalty}, {intercept_words(problem.intercept)}"
 
     def note(self, problem: Problem[Cox], parties: int) -> str:
-        """By what the baseline hazards are stratified."""
+        """The stratification of the baseline hazards, in a sentence."""
         return f"{strata(problem, parties).capitalize()}."
 
     def shown(self, model: SurvivalModel, participants: Sequence[Participant]) -> Shown:
         shown = super().shown(model, participants)
         if not shown.bars:
             return shown
-        return replace(
-            shown,
-            explanation="Logarithms of hazard ratios, largest first: a positive one raises the "
-            "hazard as its column "
-            "grows, a negative one lowers it. Their sizes can only be compared if the columns are "
-            "on the same scale.",
+        explanation = (
+            "Logarithms of hazard ratios, largest first: a positive one raises the hazard as its "
+            "column grows, a negative one lowers it. Their sizes can only be compared if the "
+            "columns are on the same scale."
         )
+        return replace(shown, explanation=explanation)
 
     def statistics(self, model: SurvivalModel, network: Network) -> dict[str, str]:
         return {
@@ -55,7 +54,7 @@ class SurvivalReport(VectorReport[Problem[Cox], SurvivalModel]):
 
 
 def strata(problem: Problem[Cox], parties: int) -> str:
-    """By what the baseline hazards are stratified, in words."""
+    """The stratification of the baseline hazards, in words."""
     if parties == 1:
         return "not stratified by party"
     noun = "party"

@@ -39,12 +39,11 @@ def render(tables: Sequence[Table], result: Result) -> str:
         concordance = number((lower + 0.5 * equal) / every, 4)
     rows = sum(table.n for table in labelled)
     words = (
-        f"{events:,} events in {rows:,} rows. Concordance {concordance}, on these rows: the "
-        "share of pairs that scores order as events did, of those of which it is known who had "
-        "one first. The curves "
-        "show the share without an event, for a row with the average score of its party. They "
-        "come from baseline "
-        "hazards, which no party told another: this page was made where all these files are."
+        f"{events:,} events in {rows:,} rows. Concordance {concordance}, on these rows: of the "
+        "pairs in which the earlier event is known, the share that the scores put in the right "
+        "order. The curves show the share without an event, for a row with the average score of "
+        "its party. They come from baseline hazards, which no party sent to another: this page "
+        "was made where all these files are."
     )
     drawn = curves({table.name: model.baseline(table) for table in labelled})
     figure = figure_block(drawn, "survival", "Share without an event")

@@ -1,7 +1,7 @@
-"""How well survival models predict, and what their standard errors are made of.
+"""Measures of survival models, and the sums for their standard errors.
 
-Risk sets and pairs are of one party, as in the fit. A row's score is that of Lin and Wei (1989):
-risk sets are known.
+Risk sets and pairs are of one party, as in the fit. A row's score is that of Lin and Wei (1989),
+for given risk sets.
 """
 
 from __future__ import annotations
@@ -45,26 +45,23 @@ class SurvivalStats(Stats[Problem[Cox]]):
         y, s = labels_and_weights(table)
         risk = RiskSets(y, s)
         design = Design(np.empty((len(scores), 0)))
-        losses = [
-            CoxLocalLoss(np.empty(0), design, risk, u).losses - risk.saturated
-            for u in (scores, 0.0 * scores)
-        ]
-        (counts_told,) = yield from allowed(
-            [[risk.events.sum(), (~risk.events).sum()]], limits["minimum"]
-        )
-        if counts_told:
+        losses = []
+        for u in (scores, 0.0 * scores):
+            local = CoxLocalLoss(np.empty(0), design, risk, u)
+            losses.append(local.losses - risk.saturated)
+        counts = [risk.events.sum(), (~risk.events).sum()]
+        (counts_sent,) = yield from allowed([counts], limits["minimum"])
+        counted = []
+        left_out = ["events"]
+        if counts_sent:
             counted = [risk.deaths.sum(), *concordance_counts(y, scores, s)]
-        else:
-            counted = []
-        told = yield Sum(np.array([float(len(scores)), float(s.sum()), *losses, *counted]))
-        rows, n, lost, null, *more = told.tolist()
+            left_out = []
+        own = [float(len(scores)), float(s.sum()), *losses, *counted]
+        sums = yield Sum(np.array(own))
+        rows, n, loss, null, *more = sums.tolist()
         events, lower, equal, every = more or [math.nan] * 4
         concordance = ratio(lower + 0.5 * equal, every)
-        found = {"concordance": concordance, "events": events, **deviances(2 * lost, 2 * null)}
-        if counts_told:
-            left_out = []
-        else:
-            left_out = ["events"]
+        found = {"concordance": concordance, "events": events, **deviances(2 * loss, 2 * null)}
         return Evaluation("", int(rows), n, found, notes=notes_on(left_out))
 
     def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
@@ -94,8 +91,10 @@ class SurvivalStats(Stats[Problem[Cox]]):
         def move(d: FloatArray) -> FloatArray:
             return risk.about_mean(local.design.forward(d))[:, None]
 
-        more += [*asking.of_clusters(agent, score, hessian, len(w)), asking.counts(agent)]
-        return Own(packed(local.hessian(), *more), len(w), move, score, hessian)
+        clusters = asking.of_clusters(agent, score, hessian, len(w))
+        more += [*clusters, asking.counts(agent)]
+        own = packed(local.hessian(), *more)
+        return Own(own, len(w), move, score, hessian)
 
     def meaning(self, problem: Problem[Cox]) -> str:
         return MEANINGS[problem.loss.name]

@@ -1,44 +1,33 @@
 """Distributed Frank-Wolfe for matrices of low rank (Zheng, Bellet, Gallinari 2018), samples split
-around a server.
+over agents around a server.
 
     minimise F(W) = Σ_j F_j(W)  over  ‖W‖_* ≤ μ,          W ← (1 − γ) W − γ μ u vᵀ
                                 (2), (3)
 
-| paper                  | code                      | meaning
-                         |
-|------------------------|---------------------------|-----------------------------------------------------------------|
-| W^t ∈ R^{d×m}          | `left`, `right`, `u`, `v` | the iterate as factors, never multiplied out
-                         |
-| μ                      | `penalty.radius`          | the bound on the trace norm
-                         |
-| F_j, f_i               | `problem.loss`            | the loss of agent j, a sum over its samples
-                         |
-| sufficient information | `tasks.Information`       | what an agent keeps to multiply ∇F_j(W) by
-vectors              |
-| u_k, v_k               | `u`, `v`                  | power iterates: unit vectors of length d and
-                         m                  |
-| K(t)                   | `power`                   | power iterations in epoch t = 0, 1, ...;
-                         round t is epoch t − 1 |
-| γ^t                    | `step`                    | 2/(t + 2), or a line search
-                         |
+| paper                  | code                      | meaning                                    |
+|------------------------|---------------------------|--------------------------------------------|
+| W^t ∈ R^{d×m}          | `left`, `right`, `u`, `v` | the iterate as factors, never multiplied   |
+| μ                      | `penalty.radius`          | the bound on the trace norm                |
+| F_j, f_i               | `problem.loss`            | the loss of agent j, a sum over its rows   |
+| sufficient information | `tasks.Information`       | an agent multiplies ∇F_j(W) by vectors     |
+| u_k, v_k               | `u`, `v`                  | power iterates: unit vectors (d) and (m)   |
+| K(t)                   | `power`                   | power iterations in epoch t = 0, 1, ...;   |
+|                        |                           | round t is epoch t − 1                     |
+| γ^t                    | `step`                    | 2/(t + 2), or a line search                |
 
-|             | how (u, v) is found                                                     | up, per
-agent and epoch |
-|-------------|-------------------------------------------------------------------------|-------------------------|
-| `naive-dfw` | top singular vectors of Σ_j ∇F_j                                        | d m
-numbers             |
-| `sva`       | average of the agents' own top singular vectors                         | d + m
-              |
-| `dfw-trace` | K(t) distributed power iterations from a common random vector (alg. 2)  | K(t) (d +
-m)            |
+|             | computation of (u, v)                                    | up, per agent and epoch |
+|-------------|----------------------------------------------------------|-------------------------|
+| `naive-dfw` | top singular vectors of Σ_j ∇F_j                         | d m numbers             |
+| `sva`       | average of the agents' own top singular vectors          | d + m                   |
+| `dfw-trace` | K(t) distributed power iterations from a common random   | K(t) (d + m)            |
+|             | vector (alg. 2)                                          |                         |
 
-and as many down again; Table 1 counts both ways for DFW-TRACE, 2 N K (d + m). A line search adds
-one `Sum` of two numbers, for multinomial one per Newton step.
+The server sends as many numbers down; Table 1 counts both ways for DFW-TRACE, 2 N K (d + m). A line
+search adds one `Sum` of two numbers; for multinomial, one per Newton step.
 
-The iterate is kept as the sum of few rank-one matrices and is compressed by a thin QR and a small
-SVD every `compress` rounds. What an agent computes from its data beside it (scores, residuals,
-gradients) follows each step and is never part of the State: where a run goes on from a checkpoint
-it is computed again, by the same steps from the same factors.
+The iterate is a sum of few rank-one matrices. Every `compress` rounds, a thin QR and a small SVD
+compress it. Scores, residuals and gradients follow each step and are never part of the State: after
+a checkpoint, an agent computes them again, by the same steps from the same factors.
 """
 
 from __future__ import annotations
@@ -81,15 +70,15 @@ BEGINNINGS = ("random", "previous", "sva")
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    compress: int = tuned(50, "After how many rounds the factors are compressed.")
+    compress: int = tuned(50, "Rounds after which the factors are compressed.")
     search: float = tuned(
         1e-4,
-        "A line search stops at this share of the first slope.",
-        "theorem: what is lost is its square",
+        "A line search stops at this share of the first derivative.",
+        "theorem: the loss in progress is its square",
         below=1,
     )
     newton_steps: int = tuned(
-        30, "Newton steps of a line search at most.", "theorem: bisection alone is exact to 1e-9"
+        30, "The most Newton steps of a line search.", "theorem: bisection alone is exact to 1e-9"
     )
 
 
@@ -101,7 +90,7 @@ Pair = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where one agent stands between two rounds: the same at all of them."""
+    """The state of the method between two rounds: the same at all agents."""
 
     left: FloatArray
     right: FloatArray
@@ -114,12 +103,12 @@ class State:
     start: FloatArray
     """The last right power vector, from which a warm start begins."""
     beta: FloatArray
-    """The intercept beside centred columns, if it follows W; else empty."""
+    """The intercept for centred columns, if it follows W; else empty."""
 
 
 @dataclass(frozen=True)
 class FrankWolfe(Method[State, Problem[Task]]):
-    """What the three share."""
+    """The rounds that the three methods share."""
 
     split: ClassVar[str] = "samples"
     family: ClassVar[str] = "low-rank"
@@ -130,14 +119,18 @@ class FrankWolfe(Method[State, Problem[Task]]):
     unless multinomial.
     """
     information: str = "auto"
-    """What agents keep: "dense" (d × m matrices), "implicit" (nothing larger than their data), or
-    what costs less.
+    """The information that agents keep: "dense" (d × m matrices), "implicit" (nothing larger than
+    their data), or "auto": the cheaper one.
     """
 
     def __post_init__(self) -> None:
-        for name, known in (("step", ("auto", "classic", "search")), ("information", INFORMATION)):
-            if getattr(self, name) not in known:
-                raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
+        self._check_choice("step", ("auto", "classic", "search"))
+        self._check_choice("information", INFORMATION)
+
+    def _check_choice(self, name: str, known: tuple[str, ...]) -> None:
+        given = getattr(self, name)
+        if given not in known:
+            raise UnknownName(f"{name} of {self.name}", given, known)
 
     def check(self, problem: Problem[Task], network: Network) -> None:
         if problem.loss.stages > 1:
@@ -148,27 +141,35 @@ class FrankWolfe(Method[State, Problem[Task]]):
     def start(self, agent: Agent[Problem[Task]]) -> Protocol[State]:
         d, m = agent.problem.loss.size(agent.data)
         information = information_of(agent, self.information)
-        yield from ()  # there is nothing to ask
-        nothing = np.zeros((d, 0), information.dtype), np.zeros((m, 0), information.dtype)
+        yield from ()  # no message is needed
+        dtype = information.dtype
+        no_left = np.zeros((d, 0), dtype)
+        no_right = np.zeros((m, 0), dtype)
         state = State(
-            *nothing, *nothing, np.zeros(0), np.zeros(m, information.dtype), as_array(information.b)
+            left=no_left,
+            right=no_right,
+            u=no_left,
+            v=no_right,
+            steps=np.zeros(0),
+            start=np.zeros(m, dtype),
+            beta=as_array(information.b),
         )
         agent.scratch["followed"] = state, information
         return state
 
     def warmed(self, agent: Agent[Problem[Task]], state: State, point: Point) -> State:
         left, right, free = taken_apart(agent, point.w)
-        U, s, V = decomposed(left.astype(state.left.dtype), right.astype(state.left.dtype))
-        if s.sum() > radius(agent):
-            room = radius(agent) / s.sum()
+        dtype = state.left.dtype
+        U, s, V = decomposed(left.astype(dtype), right.astype(dtype))
+        trace_norm = s.sum()
+        if trace_norm > radius(agent):
+            factor = radius(agent) / trace_norm
         else:
-            room = 1.0
-        return replace(
-            state,
-            left=U * (room * s),
-            right=V,
-            beta=as_array(free) if state.beta.size else state.beta,
-        )
+            factor = 1.0
+        beta = state.beta
+        if beta.size:
+            beta = as_array(free)
+        return replace(state, left=U * (factor * s), right=V, beta=beta)
 
     def round(self, agent: Agent[Problem[Task]], state: State, t: int) -> Protocol[State]:
         information = self._followed(agent, state)
@@ -182,15 +183,18 @@ class FrankWolfe(Method[State, Problem[Task]]):
         information.move(gamma, scale, u, v)
         us = np.column_stack([state.u, u])
         vs = np.column_stack([state.v, v])
-        state = replace(state, u=us, v=vs, steps=np.append(state.steps, gamma), start=v)
+        steps = np.append(state.steps, gamma)
+        state = replace(state, u=us, v=vs, steps=steps, start=v)
         if t % TUNING.compress == 0:
-            left, s, right = decomposed(*self._factors(agent, state), 1e-15)
+            factors = self._factors(agent, state)
+            left, s, right = decomposed(*factors, 1e-15)
             us = us[:, :0]
             vs = vs[:, :0]
             steps = state.steps[:0]
             state = replace(state, left=left * s, right=right, u=us, v=vs, steps=steps)
             information.reset(state.left, state.right)
-        if (beta := (yield from adjusted(agent, information))) is not None:
+        beta = yield from adjusted(agent, information)
+        if beta is not None:
             state = replace(state, beta=beta)
         agent.scratch["followed"] = state, information
         return state
@@ -198,11 +202,12 @@ class FrankWolfe(Method[State, Problem[Task]]):
     def oracle(
         self, agent: Agent[Problem[Task]], information: Information, state: State, t: int
     ) -> Protocol[Pair]:
-        """Unit vectors u, v with uᵀ∇F(W)v as large as the method makes it."""
+        """Unit vectors u, v with uᵀ∇F(W)v as large as the method can make it."""
         raise NotImplementedError
 
     def point(self, agent: Agent[Problem[Task]], state: State) -> Point:
-        factors = within(*self._factors(agent, state), radius(agent))
+        left, right = self._factors(agent, state)
+        factors = within(left, right, radius(agent))
         if state.beta.size:
             intercept = state.beta
         else:
@@ -210,29 +215,28 @@ class FrankWolfe(Method[State, Problem[Task]]):
         return Point(put_together(agent, *factors, intercept))
 
     def _factors(self, agent: Agent[Problem[Task]], state: State) -> Pair:
-        """W as left rightᵀ, each atom with what the later steps left of it."""
-        left_of = np.cumprod(np.append(1.0, 1.0 - state.steps[::-1]))[::-1]
+        """W as left rightᵀ, each atom times the product of the later 1 − γ."""
+        later_steps = np.append(1.0, 1.0 - state.steps[::-1])
+        left_of = np.cumprod(later_steps)[::-1]
         weights = (-radius(agent) * state.steps * left_of[1:]).astype(state.u.dtype)
-        left = np.hstack([state.left * state.left.dtype.type(left_of[0]), state.u * weights])
-        return left, np.hstack([state.right, state.v])
+        old_weight = state.left.dtype.type(left_of[0])
+        left = np.hstack([state.left * old_weight, state.u * weights])
+        right = np.hstack([state.right, state.v])
+        return left, right
 
     def _followed(self, agent: Agent[Problem[Task]], state: State) -> Information:
-        """The information that belongs to that State, rebuilt step by step where it is not at
-        hand.
-        """
+        """The information at that State, rebuilt step by step if the agent does not hold it."""
         kept = agent.scratch.get("followed")
         if kept is not None and kept[0] is state:
             known: Information = kept[1]
             return known
         information = information_of(agent, self.information)
         information.reset(state.left, state.right)
-        for gamma, u, v in zip(state.steps, state.u.T, state.v.T, strict=True):
-            information.move(
-                float(gamma),
-                -radius(agent),
-                np.array(u, information.dtype),
-                np.array(v, information.dtype),
-            )
+        scale = -radius(agent)
+        for gamma, column_u, column_v in zip(state.steps, state.u.T, state.v.T, strict=True):
+            u = np.array(column_u, information.dtype)
+            v = np.array(column_v, information.dtype)
+            information.move(float(gamma), scale, u, v)
         if state.beta.size:
             information.put(state.beta)
         return information
@@ -250,36 +254,36 @@ class FrankWolfe(Method[State, Problem[Task]]):
         if self.step == "classic" or (self.step == "auto" and not task.quadratic):
             return 2.0 / (t + 1.0)
 
-        def gradients(gamma: float) -> Protocol[tuple[float, float]]:
-            total = yield Sum(information.gradients(gamma, scale, u, v))
-            return float(total[0]), float(total[1])
+        def derivatives(gamma: float) -> Protocol[tuple[float, float]]:
+            sums = yield Sum(information.gradients(gamma, scale, u, v))
+            return float(sums[0]), float(sums[1])
 
-        slope, curvature = yield from gradients(0.0)
-        if not (slope < 0 and curvature > 0):
+        first, second = yield from derivatives(0.0)
+        if not (first < 0 and second > 0):
             return 0.0
-        gamma = min(-slope / curvature, 1.0)
+        gamma = min(-first / second, 1.0)
         if task.quadratic:
             return gamma
         # Newton on φ' = 0, kept inside the interval in which it changes sign.
         low = 0.0
         high = 1.0
-        first = -slope
+        enough = TUNING.search * -first
         for _ in range(TUNING.newton_steps):
-            slope, curvature = yield from gradients(gamma)
-            if abs(slope) <= TUNING.search * first or (gamma == 1.0 and slope < 0):
+            first, second = yield from derivatives(gamma)
+            if abs(first) <= enough or (gamma == 1.0 and first < 0):
                 break
-            if slope < 0:
+            if first < 0:
                 low = gamma
             else:
                 high = gamma
-            gamma = _inside(gamma, slope, curvature, low, high)
+            gamma = _inside(gamma, first, second, low, high)
         return gamma
 
 
-def _inside(gamma: float, slope: float, curvature: float, low: float, high: float) -> float:
-    """Newton's next γ; the middle of the interval, or its end at 1, where that lies outside."""
-    if curvature > 0:
-        newton = gamma - slope / curvature
+def _inside(gamma: float, first: float, second: float, low: float, high: float) -> float:
+    """Newton's next γ; the middle of the interval, or its end at 1, if Newton's is outside."""
+    if second > 0:
+        newton = gamma - first / second
     else:
         newton = -1.0
     if low < newton < high:
@@ -308,8 +312,8 @@ class NaiveDfw(FrankWolfe):
     def oracle(
         self, agent: Agent[Problem[Task]], information: Information, state: State, t: int
     ) -> Protocol[Pair]:
-        total = yield Sum(information.gradient())
-        u, v = shared_result(total, leading_pair, total)
+        gradient = yield Sum(information.gradient())
+        u, v = shared_result(gradient, leading_pair, gradient)
         return np.array(u, information.dtype), np.array(v, information.dtype)
 
 
@@ -333,8 +337,9 @@ class Sva(FrankWolfe):
         self, agent: Agent[Problem[Task]], information: Information, state: State, t: int
     ) -> Protocol[Pair]:
         u, v = local_pair(agent, information)
-        total = yield Sum(np.concatenate([u, v]) * information.dtype.type(agent.data.n))
-        return _unit(total[: len(u)]), _unit(total[len(u) :])
+        weight = information.dtype.type(agent.data.n)
+        sums = yield Sum(np.concatenate([u, v]) * weight)
+        return _unit(sums[: len(u)]), _unit(sums[len(u) :])
 
 
 @dataclass(frozen=True)
@@ -357,13 +362,13 @@ class DfwTrace(FrankWolfe):
     )
 
     power: Power = 2
-    """K(t): power iterations a round; a number, "log" for ⌊1 + c log₁₀ t⌋, or a function of the
+    """K(t): power iterations per round; a number, "log" for ⌊1 + c log₁₀ t⌋, or a function of the
     epoch 0, 1, ...
     """
     log_factor: float = 1.0
     """c of "log"."""
     begin: str = "random"
-    """Where power iterations begin: "random" (as published), "previous" (the last v), or "sva"."""
+    """Start of the power iterations: "random" (as published), "previous" (the last v), or "sva"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -375,25 +380,23 @@ class DfwTrace(FrankWolfe):
         self, agent: Agent[Problem[Task]], information: Information, state: State, t: int
     ) -> Protocol[Pair]:
         if self.begin == "sva":
-            v = _unit(
-                (
-                    yield Sum(
-                        local_pair(agent, information)[1] * information.dtype.type(agent.data.n)
-                    )
-                )
-            )
+            _, own_v = local_pair(agent, information)
+            weight = information.dtype.type(agent.data.n)
+            total = yield Sum(own_v * weight)
+            v = _unit(total)
         elif self.begin == "previous" and state.start.any():
             v = state.start
         else:
-            v = _unit(
-                agent.common_random(t).standard_normal(len(state.right)).astype(information.dtype)
-            )
+            random = agent.common_random(t).standard_normal(len(state.right))
+            v = _unit(random.astype(information.dtype))
         u = np.zeros(len(state.left), information.dtype)
         for _ in range(power_iterations(self.power, t - 1, self.log_factor)):
             # u_{k+1} = Σ_j ∇F_j v_k, v_{k+1} = Σ_j ∇F_jᵀ u_{k+1}, both normalised
             # algorithm 2, lines 6 to 9
-            u = _unit((yield Sum(information.times(v))))
-            v = _unit((yield Sum(information.times_transposed(u))))
+            product = yield Sum(information.times(v))
+            u = _unit(product)
+            product = yield Sum(information.times_transposed(u))
+            v = _unit(product)
         return u, v
 
     def settings(self) -> dict[str, Any]:
@@ -406,8 +409,8 @@ def radius(agent: Agent[Problem[Task]]) -> float:
 
 
 def _most(case: Case, collectives: int, numbers: int) -> Counts | None:
-    """The largest counts of a round whose oracle sends that many; None: an intercept takes more, as
-    it is found.
+    """The largest counts of a round, given those of its oracle. None with an intercept that follows
+    W: the number of its messages depends on the data.
     """
     if case.intercept and case.problem.loss.kind != "numbers":
         return None
@@ -415,10 +418,10 @@ def _most(case: Case, collectives: int, numbers: int) -> Counts | None:
 
 
 def _search(case: Case) -> Counts:
-    """The largest counts of a search for the step size, with losses that are not quadratic."""
+    """The largest counts of a line search, for losses that are not quadratic."""
     if case.problem.loss.quadratic:
-        return (0, 0)
-    return (TUNING.newton_steps, 2 * TUNING.newton_steps)
+        return 0, 0
+    return TUNING.newton_steps, 2 * TUNING.newton_steps
 
 
 def _most_of_products(case: Case) -> Counts | None:
@@ -429,12 +432,13 @@ def _most_of_products(case: Case) -> Counts | None:
 
 
 def power_iterations(power: Power, epoch: int, log_factor: float = 1.0) -> int:
-    """K(t) in epoch t = 0, 1, ...: never 0. "log" is base 10, as the break after ten epochs in
-    figure 1 says.
-    """
+    """K(t) in epoch t = 0, 1, ...: never 0. "log" is base 10: figure 1 breaks after ten epochs."""
     if power == "log":
         return 1 + int(log_factor * math.log10(epoch + 0.99))
-    count = as_number(power(epoch) if callable(power) else power)
+    value: object = power
+    if callable(power):
+        value = power(epoch)
+    count = as_number(value)
     if not math.isfinite(count):
         raise InvalidProblem(
             f"power={named(power)} gave no number in epoch {epoch}. Let it return one from 1."
@@ -443,9 +447,11 @@ def power_iterations(power: Power, epoch: int, log_factor: float = 1.0) -> int:
 
 
 def check_power(method: str, power: Power, log_factor: float) -> None:
-    """Refuse what is no schedule."""
-    whole = isinstance(power, int | np.integer) and not isinstance(power, bool) and power >= 1
-    if not (whole or callable(power) or power == "log"):
+    """Refuse anything but a schedule of power iterations."""
+    known = callable(power) or power == "log"
+    if isinstance(power, int | np.integer) and not isinstance(power, bool):
+        known = power >= 1
+    if not known:
         raise InvalidProblem(
             f"{method}: power is a number from 1, 'log', or a function of the epoch, not {power!r}."
         )
@@ -456,11 +462,11 @@ def check_power(method: str, power: Power, log_factor: float) -> None:
 def named(power: Power) -> int | str:
     """The schedule as a plain value."""
     if isinstance(power, partial):
-        given = [
-            *map(repr, power.args),
-            *(f"{name}={value!r}" for name, value in power.keywords.items()),
-        ]
-        return f"partial({', '.join([str(named(power.func)), *given])})"
+        positional = [repr(value) for value in power.args]
+        keywords = [f"{name}={value!r}" for name, value in power.keywords.items()]
+        function = str(named(power.func))
+        arguments = ", ".join([function, *positional, *keywords])
+        return f"partial({arguments})"
     if callable(power):
         known: Any = power
         if not hasattr(power, "__qualname__"):
@@ -472,30 +478,29 @@ def named(power: Power) -> int | str:
 
 
 def local_pair(agent: Agent[Problem[Task]], information: Information) -> Pair:
-    """The top singular vectors of its own gradient; the largest entry of u is positive, and v
-    follows.
+    """The top singular vectors of the agent's own gradient. The sign makes the largest entry of u
+    positive.
     """
-    there = getattr(information, "backend", None)
-    if isinstance(there, TorchBackend) and there.fast:
-        u, v = there.leading_pair(information.matrix())
+    dtype = information.dtype
+    device = getattr(information, "backend", None)
+    if isinstance(device, TorchBackend) and device.fast:
+        u, v = device.leading_pair(information.matrix())
     else:
-        u, v = leading_pair(
-            LinearOperator(
-                agent.problem.loss.size(agent.data),
-                matvec=lambda x: information.times(np.asarray(x, information.dtype).ravel()),
-                rmatvec=lambda x: information.times_transposed(
-                    np.asarray(x, information.dtype).ravel()
-                ),
-                matmat=information.times,
-                rmatmat=information.times_transposed,
-                dtype=information.dtype,
-            )
+        gradient = LinearOperator(
+            agent.problem.loss.size(agent.data),
+            matvec=lambda x: information.times(np.asarray(x, dtype).ravel()),
+            rmatvec=lambda x: information.times_transposed(np.asarray(x, dtype).ravel()),
+            matmat=information.times,
+            rmatmat=information.times_transposed,
+            dtype=dtype,
         )
-    if u[np.abs(u).argmax()] >= 0:
+        u, v = leading_pair(gradient)
+    largest = np.abs(u).argmax()
+    if u[largest] >= 0:
         sign = 1.0
     else:
         sign = -1.0
-    return (sign * u).astype(information.dtype), (sign * v).astype(information.dtype)
+    return (sign * u).astype(dtype), (sign * v).astype(dtype)
 
 
 def _unit(x: FloatArray) -> FloatArray:

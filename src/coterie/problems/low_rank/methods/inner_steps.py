@@ -23,27 +23,27 @@ from coterie.run.collectives import Protocol, Sum
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    memory: int = tuned(20, "How many inner steps the model of F remembers.")
+    memory: int = tuned(20, "Number of inner steps that the model of F remembers.")
 
 
 TUNING = _Tuning()
 ROUNDING = 1e-14
-"""Of ⟨G, S⟩ in units of μ‖G‖: matrices of a trace norm of μ are known to about that."""
+"""Relative to μ‖G‖: the error of ⟨G, S⟩ for matrices of trace norm μ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the inner steps are."""
+    """The state of the inner steps."""
 
     S: FloatArray
-    slope: FloatArray
+    gradient: FloatArray
     beta: FloatArray
     kappa: float
     pairs: FloatArray
 
 
 class _Inside:
-    """F at matrices of the two spaces and at intercepts β, as one vector z of numbers."""
+    """F at matrices of the two spaces and at intercepts β, as functions of one vector z."""
 
     def __init__(
         self,
@@ -60,66 +60,73 @@ class _Inside:
         self.shape = (basis.shape[1], right.shape[1])
         self.cells = basis.shape[1] * right.shape[1]
         self.unit = np.ones(0)
-        """β is in these units."""
+        """The units of β."""
 
     def move(self, z: FloatArray, image: Any) -> None:
         """Move the agent's information to z."""
         S = self.matrix(z)
         if len(z) > self.cells:
-            self.information.put(z[self.cells :] / self.unit)
+            beta = z[self.cells :] / self.unit
+            self.information.put(beta)
         moved = (self.basis @ S).astype(self.information.dtype)
-        self.information.reset(moved, self.right, image @ backend(image).here(S))
+        image_of_moved = image @ backend(image).here(S)
+        self.information.reset(moved, self.right, image_of_moved)
 
-    def look(self, image: Any, intercept: bool) -> FloatArray:
+    def addend(self, image: Any, intercept: bool) -> FloatArray:
         """The agent's addend of the gradient in S, the loss, and the gradient and curvature in
         β.
         """
         information = self.information
-        projected = information.projected(self.basis, image, self.right).ravel().astype(float)
-        told = np.append(projected, information.loss())
+        projected = information.projected(self.basis, image, self.right)
+        own = np.append(projected.ravel().astype(float), information.loss())
         if intercept:
-            told = np.append(told, information.gradient_of_intercept())
-        return told
+            own = np.append(own, information.gradient_of_intercept())
+        return own
 
     def matrix(self, z: FloatArray) -> FloatArray:
         """S of z."""
         return z[: self.cells].reshape(self.shape)
 
     def gradient(self, sums: FloatArray) -> FloatArray:
-        """The gradient in z, from the totals of `look`."""
-        end = self.cells + 1
-        return np.append(sums[: self.cells], sums[end : end + len(self.unit)] / self.unit)
+        """The gradient in z, from the sums of `addend`."""
+        start = self.cells + 1
+        in_beta = sums[start : start + len(self.unit)]
+        return np.append(sums[: self.cells], in_beta / self.unit)
 
-    def noise(self, slope: FloatArray) -> float:
-        """The rounding of ⟨G, S⟩: what is left of two terms that cancel at the ball's edge."""
-        return ROUNDING * self.mu * float(np.linalg.norm(slope[: self.cells]))
+    def noise(self, gradient: FloatArray) -> float:
+        """The rounding error of ⟨G, S⟩, where two terms cancel at the edge of the ball."""
+        return ROUNDING * self.mu * float(np.linalg.norm(gradient[: self.cells]))
 
     def falls(
-        self, loss: float, slope: FloatArray, z: FloatArray, way: FloatArray, sums: FloatArray
+        self, loss: float, gradient: FloatArray, z: FloatArray, way: FloatArray, sums: FloatArray
     ) -> bool:
-        """Whether F falls by a step, or its gradient along the step decides that, or the gap
-        does.
+        """Whether a step lowers F. Where rounding hides that, the gradient along the step decides,
+        or the gap.
         """
-        promised = float(slope @ way)
+        promised = float(gradient @ way)
         reached = self.gradient(sums)
-        if abs(promised) <= self.noise(slope):
+        if abs(promised) <= self.noise(gradient):
             # The gradient along the step is rounding, too.
-            return self._gap(reached, z + way) < 2.0 * self._gap(slope, z)
-        if sums[self.cells] <= loss + 0.1 * promised:
+            return self._gap(reached, z + way) < 2.0 * self._gap(gradient, z)
+        reached_loss = sums[self.cells]
+        if reached_loss <= loss + 0.1 * promised:
             return True
-        return -promised <= 1e-10 * abs(loss) and float(reached @ way) <= -0.5 * promised
+        hidden = -promised <= 1e-10 * abs(loss)
+        return hidden and float(reached @ way) <= -0.5 * promised
 
-    def _gap(self, slope: FloatArray, z: FloatArray) -> float:
+    def _gap(self, gradient: FloatArray, z: FloatArray) -> float:
         """⟨G, S⟩ + μ‖G‖₂ in the spaces."""
-        norm = float(np.linalg.norm(self.matrix(slope), 2))
-        return float(slope[: self.cells] @ z[: self.cells]) + self.mu * norm
+        norm = float(np.linalg.norm(self.matrix(gradient), 2))
+        inner = float(gradient[: self.cells] @ z[: self.cells])
+        return inner + self.mu * norm
 
     def measured(self, M: FloatArray, way: FloatArray, change: FloatArray) -> float:
         """The curvature of F along a step, as a share of the curvature of M."""
         step = self.matrix(way)
-        hessian_product = float(np.vdot(step, M @ step))
-        if hessian_product > 0:
-            return float(way[: self.cells] @ change[: self.cells]) / hessian_product
+        model_curvature = float(np.vdot(step, M @ step))
+        if model_curvature > 0:
+            curvature = float(way[: self.cells] @ change[: self.cells])
+            return curvature / model_curvature
         return 1.0
 
 
@@ -136,59 +143,64 @@ def corrected(
     """A few steps to the minimum of a model of F around (S, β), each accepted only if F falls."""
     inside = _Inside(agent, information, basis, right)
     intercept = at.beta.size > 0
-    sums = yield Sum(inside.look(image, intercept)[at.S.size :])
-    loss, (g, D) = float(sums[0]), np.split(sums[1:], 2)
+    sums = yield Sum(inside.addend(image, intercept)[at.S.size :])
+    loss = float(sums[0])
+    g, D = np.split(sums[1:], 2)
     ell = float(np.linalg.norm(M, 2))
-    inside.unit = unit = np.ones(at.beta.size)
+    unit = np.ones(at.beta.size)
     if ell > 0:
-        # β in units in which its curvature, which is at most D, is at most that of S.
-        inside.unit = unit = np.sqrt(np.maximum(D, 1e-12 * agent.total) / ell)
+        # D bounds the curvature in β. In these units, it is at most that in S.
+        unit = np.sqrt(np.maximum(D, 1e-12 * agent.total) / ell)
+    inside.unit = unit
     z = np.append(at.S.ravel(), at.beta * unit)
-    slope = np.append(at.slope.ravel(), g / unit)
+    gradient = np.append(at.gradient.ravel(), g / unit)
     scale = np.append(np.ones(at.S.size), unit)
     pairs = [(s * scale, y / scale) for s, y in at.pairs]
     kappa = at.kappa
-    here_now = True
+    accepted = True
     shorter = 1.0
     for _ in range(inner):
-        if here_now:
+        if accepted:
             best = shared_result(
-                sums, _step, slope, kappa * M, inside.shape[1], kappa * ell, pairs, z, inside.mu
+                sums, _step, gradient, kappa * M, inside.shape[1], kappa * ell, pairs, z, inside.mu
             )
             way = best - z
         else:
-            # Between z and a trial that lies too far F falls: it is convex, and so is the ball.
+            # F falls between z and a trial that is too far: F and the ball are convex.
             way = shorter * way
         trial = z + way
-        promised = float(slope @ way)
-        if not promised < max(inside.noise(slope), -1e-22 * abs(loss)) or not way.any():
+        promised = float(gradient @ way)
+        least_fall = max(inside.noise(gradient), -1e-22 * abs(loss))
+        if not promised < least_fall or not way.any():
             break
         inside.move(trial, image)
-        sums = yield Sum(inside.look(image, intercept))
+        sums = yield Sum(inside.addend(image, intercept))
         reached = inside.gradient(sums)
-        pairs = [*pairs, (way, reached - slope)][-TUNING.memory :]
-        here_now = inside.falls(loss, slope, z, way, sums)
-        if not here_now:
+        change = reached - gradient
+        pairs = [*pairs, (way, change)][-TUNING.memory :]
+        accepted = inside.falls(loss, gradient, z, way, sums)
+        if not accepted:
             shorter = _shorter(promised, float(reached @ way))
             kappa = min(1.0, 4.0 * kappa)
             continue
-        kappa = min(1.0, max(inside.measured(M, way, reached - slope), 0.5 * kappa, 1e-8))
+        measured = inside.measured(M, way, change)
+        kappa = min(1.0, max(measured, 0.5 * kappa, 1e-8))
         z = trial
-        slope = reached
+        gradient = reached
         loss = float(sums[inside.cells])
     beta = at.beta
     if intercept:
-        if not here_now:
+        if not accepted:
             inside.move(z, image)
         found = yield from adjusted(agent, information)
         beta = as_array(found)
     kept = np.array([(s / scale, y * scale) for s, y in pairs]).reshape(-1, 2, len(z))
-    return Place(inside.matrix(z), inside.matrix(slope), beta, kappa, kept)
+    return Place(inside.matrix(z), inside.matrix(gradient), beta, kappa, kept)
 
 
 def _shorter(promised: float, uphill: float) -> float:
-    """The share of a step at whose end the slope would be 0, if it changed evenly: s'(0) / (s'(0) −
-    s'(1)).
+    """The share of a step at which its derivative would be 0 if that changed evenly: s'(0) / (s'(0)
+    − s'(1)).
     """
     if uphill > -promised > 0:
         return max(promised / (promised - uphill), 0.1)
@@ -196,7 +208,7 @@ def _shorter(promised: float, uphill: float) -> float:
 
 
 def _step(
-    slope: FloatArray,
+    gradient: FloatArray,
     M: FloatArray,
     columns: int,
     ell: float,
@@ -204,4 +216,5 @@ def _step(
     z: FloatArray,
     mu: float,
 ) -> FloatArray:
-    return least(slope, Quadratic(M, columns, ell, pairs), z, mu, 100, 1e-2)
+    quadratic = Quadratic(M, columns, ell, pairs)
+    return least(gradient, quadratic, z, mu, 100, 1e-2)

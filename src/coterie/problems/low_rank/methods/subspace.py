@@ -1,9 +1,9 @@
-"""Subspace fully-corrective Frank-Wolfe for matrices of low rank: beyond the paper, and what `auto`
-takes.
+"""Subspace fully-corrective Frank-Wolfe for matrices of low rank: an extension of the paper, and
+the choice of `auto`.
 
-W = U S Vᵀ with orthonormal U (d × p), V (m × q). A round adds to U and V what a (block) power
-iteration finds beside them, and then takes the best W of trace norm at most μ that the grown spaces
-hold, where Frank-Wolfe takes one step:
+W = U S Vᵀ with orthonormal U (d × p), V (m × q). A round adds to U and V the new directions that a
+(block) power iteration finds. It then takes the best W of trace norm at most μ in the larger
+spaces, where Frank-Wolfe takes one step:
 
     R = Σ_j ∇F_jᵀ U₀,   L = Σ_j ∇F_j orth(R)                                    m b and d b numbers:
                         a power iteration
@@ -13,23 +13,20 @@ hold, where Frank-Wolfe takes one step:
     S⁺ = P diag(s) Qᵀ,   U = U⁺P,   V = V⁺Q                                      W's own directions
                          first
 
-| symbol | code    | meaning
-                   |
-|--------|---------|--------------------------------------------------------------------------------------------------|
-| U₀     | `block` | b random vectors, or, for a block, the L of the last round
-         |
-| G      | `slope` | U⁺ᵀ∇F(W)V⁺: the old corner is known, the rest travels, p b + q a + a b numbers
-         |
-| M      | `M`     | Σ_j M_j, with F(U⁺S⁺V⁺ᵀ) at most the quadratic above (`tasks`): new columns
-         travel, (p + a) a    |
+- U₀ (`block`): b random vectors, or, for a block, the L of the last round.
+- G (`gradient`): U⁺ᵀ∇F(W)V⁺. All agents know the old corner; they send the rest, p b + q a + a b
+  numbers.
+- M (`M`): Σ_j M_j, with F(U⁺S⁺V⁺ᵀ) at most the quadratic above (`tasks`). Agents send the new
+  columns, (p + a) a numbers.
 
-with a and b new columns: about 3r numbers per new vector beside the power vectors, for a rank of r.
-For least squares the quadratic is F itself, so one small problem a round is enough. For other tasks
-it is only above F: there κM, with κ ≤ 1 as small as the last steps allow (Barzilai and Borwein),
-takes the place of M, and each of a few inner steps asks for the slope once more, p q + 1 numbers.
+a and b are the numbers of new columns. For rank r, that is about 3r numbers per new vector, without
+the power vectors. For least squares the quadratic is F itself, so one small problem per round is
+enough. For other tasks it is an upper bound of F. There κM takes the place of M, with κ ≤ 1 as
+small as the last steps allow (Barzilai and Borwein), and each of a few inner steps needs the
+gradient once more, p q + 1 numbers.
 
 Where a matrix is completed in stages, all of this is about Z of W = A Z B (`tasks.weighted`). A new
-stage takes W as the matrix that weighs, and asks for M and G once more, 2r² numbers.
+stage takes W as the matrix that determines the weights, and needs M and G once more, 2r² numbers.
 """
 
 from __future__ import annotations
@@ -69,25 +66,25 @@ from coterie.run.disclosure import TOTALS, Case, Counts, Disclosure
 
 BEGINNINGS = ("auto", "random", "previous")
 NEGLIGIBLE = 1e-13
-"""Singular values of S below this part of the largest are dropped."""
+"""Singular values of S below this share of the largest are dropped."""
 
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     floor: float = tuned(
-        0.1, "What the first weights give to directions that W does not have, ...", below=1
+        0.1, "Weight of directions that W does not have, in the second stage.", below=1
     )
-    fall: float = tuned(0.5, "... and how much of that every later stage leaves of it.", below=1)
+    fall: float = tuned(0.5, "Factor by which every later stage lowers that weight.", below=1)
     growth: float = tuned(
         1.25,
-        "How much larger a stage's ball is than W of the stage before, in its norm.",
+        "Radius of a stage's ball, divided by the norm of W of the stage before.",
         above=1,
         below=2,
         costs=2.0,
     )
     rounds_of_stage: int = tuned(
         4,
-        "Rounds of every stage but the last: what they leave open, the next one mends.",
+        "Rounds of every stage but the last; later stages correct the errors that these leave.",
         costs=2.5,
     )
 
@@ -97,35 +94,33 @@ TUNING = _Tuning()
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where one agent stands between two rounds: the same at all of them."""
+    """The state of the method between two rounds: the same at all agents."""
 
     U: FloatArray
     s: FloatArray
     V: FloatArray
-    slope: FloatArray
+    gradient: FloatArray
     """Uᵀ ∇F(W) V."""
     M: FloatArray
     """The curvature of the model on U."""
     block: FloatArray
     """The left power vectors, orthonormal."""
     kappa: float
-    """How much of M the last inner step needed."""
+    """The share of M that the last inner step needed."""
     beta: FloatArray
-    """The intercept beside centred columns, if it follows W; else empty."""
+    """The intercept for centred columns, if it follows W; else empty."""
     pairs: FloatArray
-    """The last inner steps on U and V, and by how much they changed the slope: one pair of rows
-    each.
-    """
+    """The last inner steps on U and V, and their changes of the gradient: one pair of rows each."""
     before: FloatArray
-    """The matrix of the stage before, which weighs the ball: U, s and V are then of Z
-    (`tasks.weighted`).
+    """The matrix of the stage before, which determines the weights of the ball: U, s and V are then
+    of Z (`tasks.weighted`).
     """
     stage: int
 
 
 @dataclass(frozen=True)
 class DfwSubspace(Method[State, Problem[Task]]):
-    """Grow two spaces by power iterations, and take the best matrix that they hold."""
+    """Grow two spaces by power iterations, and take the best matrix in them."""
 
     name: ClassVar[str] = "dfw-subspace"
     split: ClassVar[str] = "samples"
@@ -150,23 +145,23 @@ class DfwSubspace(Method[State, Problem[Task]]):
     log_factor: float = 1.0
     """c of "log"."""
     block: int = 10
-    """How many power vectors a round adds."""
+    """Number of power vectors that a round adds."""
     begin: str = "auto"
-    """Where power iterations begin: at "random", from the "previous" block, or "auto": that, if it
-    is a block.
+    """Start of the power iterations: "random", the "previous" block, or "auto": the previous block
+    if it has more than one vector.
     """
     space: int = 50
-    """Up to how many columns U and V keep directions that W does not use now; beyond, they keep
-    only W's own.
+    """The most columns for which U and V keep directions that W does not use; beyond, they keep
+    W's own only.
     """
     inner: int = 10
-    """Steps inside the spaces a round, for tasks that are not quadratic."""
+    """Steps inside the spaces in each round, for tasks that are not quadratic."""
     information: str = "auto"
-    """What agents keep: "dense" (d × m matrices), "implicit" (nothing larger than their data), or
-    what costs less.
+    """The information that agents keep: "dense" (d × m matrices), "implicit" (nothing larger than
+    their data), or "auto": the cheaper one.
     """
     stages: int = 1
-    """As many as the problem says."""
+    """Number of stages; the problem determines it."""
 
     @property
     def settles_after(self) -> int:
@@ -200,17 +195,31 @@ class DfwSubspace(Method[State, Problem[Task]]):
     def start(self, agent: Agent[Problem[Task]]) -> Protocol[State]:
         d, m = agent.problem.loss.size(agent.data)
         information = self._information(agent, np.zeros(0))
-        yield from ()  # there is nothing to ask
+        yield from ()  # no message is needed
         U = np.zeros((d, 0), information.dtype)
         V = np.zeros((m, 0), information.dtype)
+        s = np.zeros(0)
         nothing = np.zeros((0, 0))
         beta = as_array(information.b)
         pairs = np.zeros((0, 2, len(beta)))
-        return State(U, np.zeros(0), V, nothing, nothing, nothing, 1.0, beta, pairs, np.zeros(0), 1)
+        return State(
+            U=U,
+            s=s,
+            V=V,
+            gradient=nothing,
+            M=nothing,
+            block=nothing,
+            kappa=1.0,
+            beta=beta,
+            pairs=pairs,
+            before=np.zeros(0),
+            stage=1,
+        )
 
     def warm(self, agent: Agent[Problem[Task]], state: State, point: Point) -> Protocol[State]:
         left, right, free = taken_apart(agent, point.w)
-        state = replace(state, beta=as_array(free) if state.beta.size else state.beta)
+        if state.beta.size:
+            state = replace(state, beta=as_array(free))
         if point.v is not None:
             state = replace(state, before=point.v, stage=self.stages)
         return (yield from self._placed(agent, state, left, right))
@@ -218,24 +227,27 @@ class DfwSubspace(Method[State, Problem[Task]]):
     def _placed(
         self, agent: Agent[Problem[Task]], state: State, left: FloatArray, right: FloatArray
     ) -> Protocol[State]:
-        """That State moved to W = left rightᵀ, in the ball of its stage."""
-        if (weights := self._weights(agent, state.before)) is not None:
+        """The state moved to W = left rightᵀ, in the ball of its stage."""
+        weights = self._weights(agent, state.before)
+        if weights is not None:
             left = weights.left(left, -1.0)
             right = weights.right(right, -1.0)
-        U, s, V = decomposed(left.astype(state.U.dtype), right.astype(state.U.dtype), NEGLIGIBLE)
+        dtype = state.U.dtype
+        U, s, V = decomposed(left.astype(dtype), right.astype(dtype), NEGLIGIBLE)
+        factor = 1.0
         if s.size:
-            s = s.astype(float) * min(1.0, radius(agent) / s.sum())
-        else:
-            s = s.astype(float)
+            factor = min(1.0, radius(agent) / s.sum())
+        s = s.astype(float) * factor
         state = replace(state, U=U, s=s, V=V, kappa=1.0)
         information, image = self._at(agent, state)
         r = len(s)
-        mine = [information.curvature(U, image, r), information.projected(U, image, V)]
-        sums = yield Sum(np.concatenate([part.ravel().astype(float) for part in mine]))
+        own_curvature = information.curvature(U, image, r)
+        own_gradient = information.projected(U, image, V)
+        sums = yield Sum(_flat([own_curvature, own_gradient]))
         M = sums[: r * r].reshape(r, r)
-        slope = sums[r * r :].reshape(r, r)
+        gradient = sums[r * r :].reshape(r, r)
         pairs = np.zeros((0, 2, r * r + state.beta.size))
-        return replace(state, M=_symmetric(M), slope=slope, pairs=pairs)
+        return replace(state, M=_symmetric(M), gradient=gradient, pairs=pairs)
 
     @property
     def _goes_on(self) -> bool:
@@ -253,10 +265,11 @@ class DfwSubspace(Method[State, Problem[Task]]):
         grown = backend(image).beside(image, information.image(Qu))
         sums, M, at = yield from _enlarged(information, state, basis, grown, grown_right)
         if agent.problem.loss.exact:
-            # F is its own quadratic model: one small problem, and the new slope follows without a
-            # message.
-            best = shared_result(sums, best_in_ball, at.slope, M, at.S, radius(agent))
-            at = replace(at, S=best, slope=at.slope + M @ (best - at.S))
+            # F is its own quadratic model: one small problem is enough, and the new gradient
+            # follows without a message.
+            best = shared_result(sums, best_in_ball, at.gradient, M, at.S, radius(agent))
+            gradient = at.gradient + M @ (best - at.S)
+            at = replace(at, S=best, gradient=gradient)
         else:
             at = yield from corrected(
                 agent, information, basis, grown, grown_right, at, M, self.inner
@@ -265,12 +278,11 @@ class DfwSubspace(Method[State, Problem[Task]]):
             kept = block
         else:
             kept = np.zeros((0, 0))
-        return self._turned(
-            replace(state, block=kept), information.dtype, basis, grown_right, at, M
-        )
+        state = replace(state, block=kept)
+        return self._turned(state, information.dtype, basis, grown_right, at, M)
 
     def _stage(self, agent: Agent[Problem[Task]], state: State, t: int) -> Protocol[State]:
-        """The State of this round's stage: the next one weighs the ball by the matrix before."""
+        """The state in this round's stage: a new stage takes its weights from the last W."""
         if state.stage >= self.stages or t <= state.stage * TUNING.rounds_of_stage:
             return state
         left, right = self._factors(agent, state)
@@ -285,16 +297,15 @@ class DfwSubspace(Method[State, Problem[Task]]):
         """Power iterations with a block of vectors: the last products from both sides, and the
         block.
         """
-        block = (
-            agent.common_random(t)
-            .standard_normal((len(state.U), self.block))
-            .astype(information.dtype)
-        )
+        random = agent.common_random(t)
+        vectors = random.standard_normal((len(state.U), self.block))
+        block = vectors.astype(information.dtype)
         if self._goes_on and state.block.size:
             block[:, : state.block.shape[1]] = state.block[:, : self.block]
         for _ in range(power_iterations(self.power, t - 1, self.log_factor)):
             right = yield Sum(information.times_transposed(block))
-            left = yield Sum(information.times(shared_result(right, orthonormal, right)))
+            directions = shared_result(right, orthonormal, right)
+            left = yield Sum(information.times(directions))
             block = shared_result(left, orthonormal, left)
         return left, right, block
 
@@ -307,31 +318,39 @@ class DfwSubspace(Method[State, Problem[Task]]):
         at: Place,
         M: FloatArray,
     ) -> State:
-        """The State at that place, in the singular vectors of its matrix."""
+        """The state with the matrix at that place, in its singular vectors."""
         P, values, Qt = np.linalg.svd(at.S)
+        Q = Qt.T
         values = values[values > NEGLIGIBLE * values[:1].sum()]
-        P, Q = (
-            side if side.shape[1] <= self.space else side[:, : len(values)] for side in (P, Qt.T)
-        )
+        r = len(values)
+        if P.shape[1] > self.space:
+            P = P[:, :r]
+        if Q.shape[1] > self.space:
+            Q = Q[:, :r]
         return State(
-            (basis @ P).astype(dtype),
-            values,
-            (right @ Q).astype(dtype),
-            P.T @ at.slope @ Q,
-            _symmetric(P.T @ M @ P),
-            state.block,
-            at.kappa,
-            at.beta,
-            turned(at.pairs, at.S.shape, P, Q),
-            state.before,
-            state.stage,
+            U=(basis @ P).astype(dtype),
+            s=values,
+            V=(right @ Q).astype(dtype),
+            gradient=P.T @ at.gradient @ Q,
+            M=_symmetric(P.T @ M @ P),
+            block=state.block,
+            kappa=at.kappa,
+            beta=at.beta,
+            pairs=turned(at.pairs, at.S.shape, P, Q),
+            before=state.before,
+            stage=state.stage,
         )
 
     def point(self, agent: Agent[Problem[Task]], state: State) -> Point:
-        w = put_together(
-            agent, *self._factors(agent, state), state.beta if state.beta.size else None
-        )
-        return Point(w, state.before if state.before.size else None)
+        left, right = self._factors(agent, state)
+        beta = None
+        if state.beta.size:
+            beta = state.beta
+        before = None
+        if state.before.size:
+            before = state.before
+        w = put_together(agent, left, right, beta)
+        return Point(w, before)
 
     def _factors(self, agent: Agent[Problem[Task]], state: State) -> tuple[FloatArray, FloatArray]:
         """W as left rightᵀ, in float64."""
@@ -339,8 +358,8 @@ class DfwSubspace(Method[State, Problem[Task]]):
         left, right = within(state.U[:, :r] * state.s, state.V[:, :r], radius(agent))
         weights = self._weights(agent, state.before)
         if weights is None:
-            return (left, right)
-        return (weights.left(left), weights.right(right))
+            return left, right
+        return weights.left(left), weights.right(right)
 
     def _weights(self, agent: Agent[Problem[Task]], before: FloatArray) -> Weights | None:
         return Weights.known(before, agent.problem.loss.size(agent.data))
@@ -349,87 +368,103 @@ class DfwSubspace(Method[State, Problem[Task]]):
         return {**super().settings(), "power": named(self.power)}
 
     def _information(self, agent: Agent[Problem[Task]], before: FloatArray) -> Information:
-        """What the agent keeps; of Z, where a matrix before weighs the ball."""
+        """The agent's information; of Z, where the ball has weights."""
         known: tuple[FloatArray, Information] | None = agent.scratch.get("information")
-        if known is None or not np.array_equal(known[0], before):
-            information = information_of(agent, self.information)
-            weights = self._weights(agent, before)
-            known = before, information if weights is None else Weighted(information, weights)
-            agent.scratch["information"] = known
-        return known[1]
+        if known is not None and np.array_equal(known[0], before):
+            return known[1]
+        information = information_of(agent, self.information)
+        weights = self._weights(agent, before)
+        if weights is not None:
+            information = Weighted(information, weights)
+        agent.scratch["information"] = (before, information)
+        return information
 
     def _at(self, agent: Agent[Problem[Task]], state: State) -> tuple[Information, Any]:
         """The agent's information moved to U diag(s) Vᵀ, and the image of U."""
         information = self._information(agent, state.before)
         U = state.U
-        s = state.s
-        V = state.V
         image = information.image(U)
-        r = len(s)
+        r = len(state.s)
         if state.beta.size:
             information.put(state.beta)
-        sizes = s.astype(information.dtype)
-        information.reset(U[:, :r] * sizes, V[:, :r], image[:, :r] * backend(image).here(sizes))
+        sizes = state.s.astype(information.dtype)
+        left = U[:, :r] * sizes
+        right = state.V[:, :r]
+        image_of_left = image[:, :r] * backend(image).here(sizes)
+        information.reset(left, right, image_of_left)
         return information, image
 
 
 def _most(case: Case) -> Counts | None:
     """The largest counts of a round, with U and V as wide as they can be.
 
-    None: an intercept takes more, as it is found.
+    None with an intercept that follows W: the number of its messages depends on the data.
     """
     task = case.problem.loss
     power = DfwSubspace.power
     block = DfwSubspace.block
-    if not isinstance(power, int) or (case.intercept and task.kind != "numbers"):
+    if not isinstance(power, int):
+        return None
+    if case.intercept and task.kind != "numbers":
         return None
     d, m = case.matrix
     widest = max(DfwSubspace.space, min(d, m))
-    p, q = (min(size, widest) for size in (d, m))
+    p = min(d, widest)
+    q = min(m, widest)
     a = min(block, d)
     b = min(block, m)
     if task.stages == 1:
         placed = 0
     else:
         placed = p**2 + p * q
+    if task.exact:
+        inner_messages = 0
+    else:
+        inner_messages = 1 + DfwSubspace.inner
     powers = power * block * (d + m)
     enlarged = (p + a) * a + p * b + a * (q + b) + p * q
-    if task.exact:
-        inside = 0
-    else:
-        inside = (1 + DfwSubspace.inner) * ((p + a) * (q + b) + 1)
-    return 2 + 2 * power + (
-        0 if task.exact else 1 + DfwSubspace.inner
-    ), placed + powers + enlarged + inside
+    inside = inner_messages * ((p + a) * (q + b) + 1)
+    messages = 2 + 2 * power + inner_messages
+    return messages, placed + powers + enlarged + inside
 
 
 def _enlarged(
     information: Information, state: State, basis: FloatArray, image: Any, right: FloatArray
 ) -> Protocol[tuple[FloatArray, FloatArray, Place]]:
-    """The totals that a larger space asks for; with them the curvature in it, and W's place."""
+    """The sums for the larger spaces; with them the curvature in the spaces, and W's place."""
     s = state.s
     p = state.U.shape[1]
     q = state.V.shape[1]
     a = basis.shape[1] - p
     b = right.shape[1] - q
+    own_columns = information.curvature(basis, image, a)
     projected = information.projected(basis, image, right).astype(float)
-    mine = [information.curvature(basis, image, a), projected[:p, q:], projected[p:]]
+    own = [own_columns, projected[:p, q:], projected[p:]]
     if state.beta.size:
-        # The intercept has been moved since the old corner was known.
-        mine.append(projected[:p, :q])
-    sums = yield Sum(np.concatenate([part.ravel().astype(float) for part in mine]))
-    columns, corner, rows, old = np.split(sums, np.cumsum([(p + a) * a, p * b, a * (q + b)]))
+        # The intercept has changed since the old corner was computed.
+        own.append(projected[:p, :q])
+    sums = yield Sum(_flat(own))
+    ends = np.cumsum([(p + a) * a, p * b, a * (q + b)])
+    columns, corner, rows, old = np.split(sums, ends)
     columns = columns.reshape(p + a, a)
-    M = _symmetric(np.hstack([np.vstack([state.M.reshape(p, p), columns[:p].T]), columns]))
+    old_columns = np.vstack([state.M.reshape(p, p), columns[:p].T])
+    M = _symmetric(np.hstack([old_columns, columns]))
     if state.beta.size:
         known = old.reshape(p, q)
     else:
-        known = state.slope.reshape(p, q)
-    slope = np.vstack([np.hstack([known, corner.reshape(p, b)]), rows.reshape(a, q + b)])
+        known = state.gradient.reshape(p, q)
+    upper = np.hstack([known, corner.reshape(p, b)])
+    lower = rows.reshape(a, q + b)
+    gradient = np.vstack([upper, lower])
     S = np.zeros((p + a, q + b))
     np.fill_diagonal(S[: len(s), : len(s)], s)
     pairs = grown_pairs(state.pairs, (p, q), S.shape, state.kappa * M)
-    return sums, M, Place(S, slope, state.beta, state.kappa, pairs)
+    return sums, M, Place(S, gradient, state.beta, state.kappa, pairs)
+
+
+def _flat(parts: list[FloatArray]) -> FloatArray:
+    """The parts in one vector, in float64."""
+    return np.concatenate([part.ravel().astype(float) for part in parts])
 
 
 def _symmetric(M: FloatArray) -> FloatArray:

@@ -1,6 +1,5 @@
-"""Tasks: what a low-rank matrix is fitted to, one file each, found by name. A task stands where a
-loss does, beside a
-penalty on matrices:
+"""Tasks: the losses of low-rank matrices, one file each, found by name. With a penalty on matrices,
+a task takes the place of a loss:
 
     Problem(loss="multinomial", penalty="traceball", radius=30.0)
 """
@@ -21,7 +20,7 @@ TASKS: Catalogue[Task] = Catalogue(
 
 def task(name: str | Task, **parameters: Any) -> Task:
     """The task of that name with its parameters, e.g. `task("completion", shape=(100, 50))`; a
-    `Task` stays itself.
+    `Task` is returned as it is.
     """
     if isinstance(name, Task):
         return name

@@ -1,19 +1,18 @@
-"""Matrix completion: F(W) = ½ Σ over observed entries (i, l) of (W_il − y)², given as pairs (i, l)
-in X, with y beside.
+"""Matrix completion: F(W) = ½ Σ over observed entries (i, l) of (W_il − y)². X holds the pairs (i,
+l), y the values.
 
-    ∇F_j(W) has W_il − y at the observed entries and 0 elsewhere: it is kept as a sparse matrix
+    ∇F_j(W) has W_il − y at the observed entries and 0 elsewhere: agents keep it as a sparse matrix
 
-With an intercept, numbers a of every row and b of every column are added to W, which follow it:
+With an intercept, the model adds numbers a of every row and b of every column to W. Both follow W:
 
     ∂F_j/∂a_i = Σ over the entries of row i of s (W_il + a_i + b_l − y),   ∂²F_j (x, z)_i = Σ s (x_i
     + z_l),   ≼ 2 Σ s
 
-and columns alike. They begin with the mean of a row's entries (of all entries, if it has none), and
-then that of what is left of a column's. All parties agree on them by sums.
+and columns alike. a starts with the mean of a row's entries (of all entries, if the row has none).
+b starts with the mean of a column's remainders. All parties agree on them by sums.
 
-An entry that was observed twice counts twice. Sample weights multiply the squares. Nobody's entry
-is observed by many others, so the curvature is at most Σ_j (the most that one entry weighs at agent
-j).
+An entry that was observed twice counts twice. Sample weights multiply the squares. Few parties
+observe the same entry, so the curvature is at most Σ_j (the largest weight of an entry at agent j).
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ class Completion(Task):
     shape: tuple[int, int] | None = None
     """(rows, columns) of the matrix."""
     stages: int = 1
-    """How many convex problems are solved one after the other; in each after the first, the trace
-    norm is weighed by the matrix before, so that large singular values are hardly shrunk
-    (`tasks.weighted`). 4 are enough.
+    """Number of convex problems in sequence. In each after the first, the trace norm has weights
+    from the matrix before, so that large singular values are hardly shrunk (`tasks.weighted`). 4
+    are enough.
     """
 
     def __post_init__(self) -> None:
@@ -55,23 +54,21 @@ class Completion(Task):
         sizes: tuple[int, ...] = ()
         if self.shape is not None:
             sizes = tuple(self.shape)
-        if len(sizes) != 2 or not all(
-            isinstance(size, int | np.integer) and size > 0 for size in sizes
-        ):
+        positive = all(isinstance(size, int | np.integer) and size > 0 for size in sizes)
+        if len(sizes) != 2 or not positive:
             raise InvalidProblem(
                 "completion needs the shape of the matrix, e.g. Problem('completion', "
-                "'traceball', radius=5.0, "
-                f"shape=(1000, 200)), not {self.shape!r}."
+                f"'traceball', radius=5.0, shape=(1000, 200)), not {self.shape!r}."
             )
-        object.__setattr__(self, "shape", (int(sizes[0]), int(sizes[1])))
+        rows, columns = sizes
+        object.__setattr__(self, "shape", (int(rows), int(columns)))
 
     def settings(self) -> dict[str, Any]:
-        """As ever, without stages, if there is one."""
-        return {
-            name: value
-            for name, value in super().settings().items()
-            if (name, value) != ("stages", 1)
-        }
+        """Without stages if there is one, as before stages existed."""
+        settings = super().settings()
+        if self.stages == 1:
+            del settings["stages"]
+        return settings
 
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
         refuse_empty(tables)
@@ -84,26 +81,33 @@ class Completion(Task):
         return list(tables), None
 
     def places(self, table: Table) -> npt.NDArray[np.intp]:
-        """The pairs of a table as rows and columns of the matrix; refuses what is no place in
-        it.
-        """
-        if is_sparse(table.X) or table.d != 2:
+        """The pairs of a table as rows and columns of the matrix; refuses pairs outside it."""
+        sparse = is_sparse(table.X)
+        if sparse or table.d != 2:
+            if sparse:
+                found = "sparse"
+            else:
+                found = "dense"
             raise InvalidData(
                 f"party {table.name!r}: completion takes X as pairs (row, column) of entries, but "
-                "X is "
-                f"{'sparse' if is_sparse(table.X) else 'dense'} with {table.d} columns. Give a "
-                "dense array of shape "
-                "(n, 2); the values of observed entries are y."
+                f"X is {found} with {table.d} columns. Give a dense array of shape (n, 2); the "
+                "values of observed entries are y."
             )
-        outside = (np.floor(table.X) != table.X) | (table.X < 0) | (np.array(self._size) <= table.X)
-        bad = np.flatnonzero(outside.any(axis=1))
+        fractional = np.floor(table.X) != table.X
+        outside = (table.X < 0) | (np.array(self._size) <= table.X)
+        bad = np.flatnonzero((fractional | outside).any(axis=1))
         if bad.size:
-            size = f"{self._size[0]} × {self._size[1]}"
+            rows, columns = self._size
+            first = int(bad[0])
+            pair = table.X[first].tolist()
             raise WrongValue(
                 table.name,
-                int(bad[0]),
-                before=f"{bad.size} of the pairs are not inside the {size} matrix (first at ",
-                after=f": {table.X[bad[0]].tolist()}). Count whole numbers from 0.",
+                first,
+                before=(
+                    f"{bad.size} of the pairs are not inside the {rows} × {columns} matrix "
+                    "(first at "
+                ),
+                after=f": {pair}). Count whole numbers from 0.",
             ).error()
         places: npt.NDArray[np.intp] = table.X.astype(np.intp)
         return places
@@ -117,7 +121,7 @@ class Completion(Task):
         return self._size
 
     def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
-        """Σ s y and Σ s of every row; then, of what the rows' means leave, of every column."""
+        """Σ s y and Σ s of every row; then, without the rows' means, of every column."""
         assert table.y is not None
         rows, columns = table.X.astype(np.intp).T
         s: FloatArray
@@ -128,14 +132,14 @@ class Completion(Task):
         if left is None:
             place = rows
             size = self._size[0]
+            values = table.y
         else:
             place = columns
             size = self._size[1]
-        if left is None:
-            values = table.y
-        else:
             values = table.y - left[rows]
-        return np.concatenate([np.bincount(place, part, size) for part in (s * values, s)])
+        weighted = np.bincount(place, s * values, size)
+        weights = np.bincount(place, s, size)
+        return np.concatenate([weighted, weights])
 
     def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
         values, weights = np.split(sums, 2)
@@ -143,9 +147,8 @@ class Completion(Task):
             otherwise = values.sum() / total
         else:
             otherwise = 0.0
-        means: FloatArray = np.divide(
-            values, weights, out=np.full(len(values), otherwise), where=weights > 0
-        )
+        unseen = np.full(len(values), otherwise)
+        means: FloatArray = np.divide(values, weights, out=unseen, where=weights > 0)
         return means
 
     def stats(
@@ -167,8 +170,8 @@ class _Entries(Information):
         pairs = table.X.astype(np.intp)
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         self.rows, self.columns = pairs[order].T
-        # Single precision where the pairs have it, as of any X. Given labels keep their digits
-        # beside their means.
+        # Single precision where the pairs have it, as for any X. The given labels keep their
+        # digits until the means are subtracted.
         self.given = table.y[order]
         self.dtype = np.result_type(table.X.dtype, np.float32)
         self.y = self.given.astype(self.dtype)
@@ -176,14 +179,9 @@ class _Entries(Information):
             self.s = np.ones_like(self.y)
         else:
             self.s = table.weights[order].astype(self.dtype)
-        self.pattern = sp.csr_array(
-            (
-                np.zeros_like(self.y),
-                self.columns,
-                np.searchsorted(self.rows, np.arange(size[0] + 1)),
-            ),
-            shape=size,
-        )
+        zeros = np.zeros_like(self.y)
+        starts = np.searchsorted(self.rows, np.arange(size[0] + 1))
+        self.pattern = sp.csr_array((zeros, self.columns, starts), shape=size)
         self.dense = dense
         self.values = np.zeros_like(self.y)
         if means is None:
@@ -199,17 +197,20 @@ class _Entries(Information):
 
     def _by_row_and_column(self, x: FloatArray) -> FloatArray:
         d, m = self.pattern.shape
-        return np.concatenate([np.bincount(self.rows, x, d), np.bincount(self.columns, x, m)])
+        by_row = np.bincount(self.rows, x, d)
+        by_column = np.bincount(self.columns, x, m)
+        return np.concatenate([by_row, by_column])
 
     def gradient_of_intercept(self) -> FloatArray:
-        slope = self.s * (self.values - self.y)
-        return np.concatenate(
-            [self._by_row_and_column(slope), 2.0 * self._by_row_and_column(self.s)]
-        )
+        gradients = self.s * (self.values - self.y)
+        gradient = self._by_row_and_column(gradients)
+        diagonal = 2.0 * self._by_row_and_column(self.s)
+        return np.concatenate([gradient, diagonal])
 
     def curvature_of_intercept(self, x: FloatArray) -> FloatArray:
         a, b = apart(x, self.pattern.shape[0])
-        return self._by_row_and_column(self.s * (a[self.rows] + b[self.columns]))
+        sums = a[self.rows] + b[self.columns]
+        return self._by_row_and_column(self.s * sums)
 
     def _refresh(self) -> None:
         self.pattern.data = self.s * (self.values - self.y)
@@ -225,9 +226,8 @@ class _Entries(Information):
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         if image is None:
             image = self.image(left)
-        self.values = np.einsum("ik,ik->i", image, right[self.columns]).astype(
-            self.dtype, copy=False
-        )
+        values = np.einsum("ik,ik->i", image, right[self.columns])
+        self.values = values.astype(self.dtype, copy=False)
         self._refresh()
 
     def times(self, v: FloatArray) -> FloatArray:
@@ -250,13 +250,15 @@ class _Entries(Information):
         return way
 
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
-        self.values = self.values + self.dtype.type(gamma) * self._way(scale, u, v)
+        way = self._way(scale, u, v)
+        self.values = self.values + self.dtype.type(gamma) * way
         self._refresh()
 
     def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
         way = self._way(scale, u, v)
         curvature = float(np.dot(self.s * way, way))
-        return np.array([float(np.dot(self.pattern.data, way)) + gamma * curvature, curvature])
+        first = float(np.dot(self.pattern.data, way))
+        return np.array([first + gamma * curvature, curvature])
 
     def loss(self) -> float:
         residual = self.values - self.y
@@ -269,7 +271,8 @@ class _Entries(Information):
         weighed = self.pattern.copy()
         weighed.data = self.s.copy()
         weighed.sum_duplicates()
-        columns: FloatArray = weighed.data.max() * (basis.T @ basis[:, basis.shape[1] - new :])
+        new_columns = basis[:, basis.shape[1] - new :]
+        columns: FloatArray = weighed.data.max() * (basis.T @ new_columns)
         return columns
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:

@@ -3,15 +3,12 @@ per class (equation (5) of the paper).
 
     ∇F_j(W) = X_jᵀ (P_j − H_j),   P = softmax of the rows of X W,   H the indicator of the labels
 
-| information | keeps                                         | a product        | a move
-|
-|-------------|-----------------------------------------------|------------------|----------------------|
-| dense       | as below, and the gradient, d × m             | O(d m)           | O(n_j d m)
-              |
-| implicit    | X_j, the scores A_j = X_j W, and P_j          | O(n_j (d + m))   | O(n_j m) and X_j
-              u   |
+| information | keeps                                 | a product      | a move               |
+|-------------|---------------------------------------|----------------|----------------------|
+| dense       | as below, and the gradient, d × m     | O(d m)         | O(n_j d m)           |
+| implicit    | X_j, the scores A_j = X_j W, and P_j  | O(n_j (d + m)) | O(n_j m) and X_j u   |
 
-X_j u is known from the last power iteration, so a move and a line search make no pass over the
+The last power iteration has computed X_j u, so a move and a line search make no pass over the
 features. The second derivative of log Σ exp is at most ½, so ½ XᵀX bounds the curvature. Sample
 weights s multiply the rows of P − H.
 
@@ -42,7 +39,7 @@ from coterie.problems.low_rank.tasks.task import (
 )
 
 NEVER = -1000.0
-"""The intercept of a class that nobody has seen: its probability is 0."""
+"""The intercept of a class that no party has: its probability is 0."""
 
 Label = str | int | float | bool
 
@@ -57,7 +54,7 @@ class Multinomial(Task):
     quadratic: ClassVar[bool] = False
 
     classes: tuple[Label, ...] | None = None
-    """All classes, if the data need not show them all; without it, those that some party has."""
+    """All classes, if the data may lack some; by default the classes that any party has."""
 
     def __post_init__(self) -> None:
         if self.classes is not None:
@@ -65,7 +62,9 @@ class Multinomial(Task):
 
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
         refuse_empty(tables)
-        return encode_classes(tables, None if self.classes is None else np.array(self.classes))
+        if self.classes is None:
+            return encode_classes(tables, None)
+        return encode_classes(tables, np.array(self.classes))
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Task:
         if classes is None:
@@ -83,20 +82,21 @@ class Multinomial(Task):
     def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
         if left is None:
             return column_sums(table)
-        return np.bincount(
-            np.asarray(host(table.y)).astype(np.intp), table.weights, self.outputs
-        ).astype(float)
+        labels = np.asarray(host(table.y)).astype(np.intp)
+        counts = np.bincount(labels, table.weights, self.outputs)
+        return counts.astype(float)
 
     def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
         if left is None:
             return sums / total
-        logarithms: FloatArray = np.log(sums / total, out=np.full(len(sums), NEVER), where=sums > 0)
+        never = np.full(len(sums), NEVER)
+        logarithms: FloatArray = np.log(sums / total, out=never, where=sums > 0)
         return logarithms
 
     def stats(
         self, table: Table, information: str = "auto", means: Means | None = None
     ) -> Information:
-        # A dense move costs n_j d m and saves no memory: only worth it when asked for.
+        # A dense move costs n_j d m and saves no memory: it is used only on request.
         return _Softmax(table, self.size(table)[1], information == "dense", means)
 
 
@@ -139,14 +139,16 @@ class _Softmax(OnBackend):
 
     def gradient_of_intercept(self) -> FloatArray:
         shares = self.backend.adjoint(self.P, self.weights)
-        slope = shares - self.backend.count(self.labels, self.weights, self.classes)
-        return np.concatenate([self.backend.to_numpy(part) for part in (slope, shares)])
+        counts = self.backend.count(self.labels, self.weights, self.classes)
+        gradient = shares - counts
+        return np.concatenate([self.backend.to_numpy(part) for part in (gradient, shares)])
 
     def curvature_of_intercept(self, x: FloatArray) -> FloatArray:
         local = self.backend.here(x)
         shares = self.backend.adjoint(self.P, self.weights)
         along = self.weights * self.backend.product(self.P, local)
-        return self.backend.to_numpy(shares * local - self.backend.adjoint(self.P, along))
+        product = shares * local - self.backend.adjoint(self.P, along)
+        return self.backend.to_numpy(product)
 
     def image(self, u: FloatArray) -> Any:
         return self._scores(u)
@@ -167,18 +169,21 @@ class _Softmax(OnBackend):
 
     def times(self, v: FloatArray) -> FloatArray:
         if self.G is not None:
-            return self.backend.to_numpy(self.backend.product(self.G, self.backend.here(v)))
-        return self.backend.to_numpy(self._adjoint(self._residual_times(v)))
+            product = self.backend.product(self.G, self.backend.here(v))
+        else:
+            product = self._adjoint(self._residual_times(v))
+        return self.backend.to_numpy(product)
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
         if self.G is not None:
-            return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
+            product = self.backend.adjoint(self.G, self.backend.here(u))
+            return self.backend.to_numpy(product)
         x = self.image(u)
         if self.weighted:
             x = self.backend.scaled_rows(x, self.weights)
-        return self.backend.to_numpy(
-            self.backend.adjoint(self.P, x) - self.backend.count(self.labels, x, self.classes)
-        )
+        expected = self.backend.adjoint(self.P, x)
+        observed = self.backend.count(self.labels, x, self.classes)
+        return self.backend.to_numpy(expected - observed)
 
     def _residual(self) -> Any:
         """s∘(P − H)."""
@@ -199,9 +204,9 @@ class _Softmax(OnBackend):
         return self._gram_square(self._residual())
 
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
-        self.backend.softmax(
-            self.A, self.P, gamma, scale, self.image(u), self.backend.here(v), self._b
-        )
+        x = self.image(u)
+        local = self.backend.here(v)
+        self.backend.softmax(self.A, self.P, gamma, scale, x, local, self._b)
         self._refresh()
 
     def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
@@ -222,7 +227,9 @@ class _Softmax(OnBackend):
         last = image[:, image.shape[1] - new :]
         if self.weighted:
             last = self.backend.scaled_rows(last, self.weights)
-        return 0.5 * self.backend.to_numpy(self.backend.adjoint(image, last))
+        product = self.backend.adjoint(image, last)
+        return 0.5 * self.backend.to_numpy(product)
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
-        return self.backend.to_numpy(self.backend.adjoint(image, self._residual_times(right)))
+        product = self.backend.adjoint(image, self._residual_times(right))
+        return self.backend.to_numpy(product)

@@ -3,17 +3,14 @@ paper).
 
     ∇F_j(W) = X_jᵀ (X_j W − Y_j)
 
-| information | keeps                                             | a product        | a move
-|
-|-------------|---------------------------------------------------|------------------|------------------|
-| dense       | X_jᵀX_j, X_jᵀY_j and the gradient, d × m          | O(d m)           | O(d² + d m)
-              |
-| implicit    | X_j, Y_j and the residual R_j = X_j W − Y_j       | O(n_j (d + m))   | O(n_j (d +
-              m))   |
+| information | keeps                                        | a product      | a move         |
+|-------------|----------------------------------------------|----------------|----------------|
+| dense       | X_jᵀX_j, X_jᵀY_j and the gradient, d × m     | O(d m)         | O(d² + d m)    |
+| implicit    | X_j, Y_j and the residual R_j = X_j W − Y_j  | O(n_j (d + m)) | O(n_j (d + m)) |
 
-Both follow q = ‖X_j W‖² and c = ⟨Y_j, X_j W⟩, so that a line search costs one product more and no
-pass over the features. Sample weights s scale the rows of X_j and Y_j by √s. With an intercept X_j
-and Y_j are without the means of all parties, and the best intercept beside them is 0 for every W.
+Both update q = ‖X_j W‖² and c = ⟨Y_j, X_j W⟩, so a line search costs one more product and no pass
+over the features. Sample weights s scale the rows of X_j and Y_j by √s. With an intercept, X_j and
+Y_j are without the means of all parties, and the best intercept for them is 0 for every W.
 """
 
 from __future__ import annotations
@@ -52,33 +49,33 @@ class MultiTask(Task):
 
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
         refuse_empty(tables)
-        columns: dict[str, int] = {}
         for table in tables:
-            if table.y is None or table.y.ndim != 2:
-                if table.y is None:
-                    shape = None
-                else:
-                    shape = tuple(table.y.shape)
+            self._check_labels(table)
+        first = tables[0]
+        for table in tables:
+            if _label_columns(table) != _label_columns(first):
                 raise InvalidData(
-                    f"party {table.name!r}: squared with traceball fits several numbers per row, "
-                    "but the labels have "
-                    f"shape {shape}. Give Y of shape (n, m); for one number per row use "
-                    "penalty='l1ball' or 'l2'."
-                )
-            if table.y.dtype.kind in "US":
-                raise InvalidData(
-                    f"party {table.name!r}: the labels are text. Use loss='multinomial' for "
-                    "classes."
-                )
-            columns[table.name] = table.y.shape[1]
-            first, count = next(iter(columns.items()))
-            if columns[table.name] != count:
-                raise InvalidData(
-                    f"party {table.name!r} has {columns[table.name]} columns of labels, but party "
-                    f"{first!r} has "
-                    f"{count}. Give every party the same ones."
+                    f"party {table.name!r} has {_label_columns(table)} columns of labels, but "
+                    f"party {first.name!r} has {_label_columns(first)}. Give every party the same "
+                    "ones."
                 )
         return list(tables), None
+
+    def _check_labels(self, table: Table) -> None:
+        y = table.y
+        if y is None or y.ndim != 2:
+            shape = None
+            if y is not None:
+                shape = tuple(y.shape)
+            raise InvalidData(
+                f"party {table.name!r}: squared with traceball fits several numbers per row, "
+                f"but the labels have shape {shape}. Give Y of shape (n, m); for one number per "
+                "row use penalty='l1ball' or 'l2'."
+            )
+        if y.dtype.kind in "US":
+            raise InvalidData(
+                f"party {table.name!r}: the labels are text. Use loss='multinomial' for classes."
+            )
 
     def size_for(self, columns: int, labels: int) -> tuple[int, int]:
         return columns, labels
@@ -98,19 +95,29 @@ class MultiTask(Task):
                 information = "dense"
             else:
                 information = "implicit"
-        return (_Dense if information == "dense" else _Implicit)(table, means)
+        if information == "dense":
+            return _Dense(table, means)
+        return _Implicit(table, means)
+
+
+def _label_columns(table: Table) -> int:
+    assert table.y is not None
+    columns: int = table.y.shape[1]
+    return columns
 
 
 class _LeastSquares(OnBackend):
-    """What both forms share: the numbers q, c and ‖Y‖², and everything that follows from them."""
+    """The numbers q, c and ‖Y‖², and everything that follows from them, for both forms."""
 
     def __init__(self, table: Table, means: Means | None = None):
         X = table.X
         Y = table.y
         assert Y is not None
         super().__init__(X, means)
-        # In double precision: labels far from 0 have their digits beside their means.
-        Y = self.backend.here(Y if means is None else Y - means.right)
+        # In double precision: labels far from 0 keep their digits until the means are subtracted.
+        if means is not None:
+            Y = Y - means.right
+        Y = self.backend.here(Y)
         if table.weights is not None:
             roots = self.backend.here(np.sqrt(table.weights))
             X = self.backend.scaled_rows(X, roots)
@@ -122,7 +129,8 @@ class _LeastSquares(OnBackend):
         self.X = X
         self.Y = Y
         self.squares = self.backend.total(Y, Y)
-        self.q = self.c = 0.0
+        self.q = 0.0
+        self.c = 0.0
 
     def loss(self) -> float:
         return 0.5 * (self.q - 2.0 * self.c + self.squares)
@@ -134,31 +142,33 @@ class _LeastSquares(OnBackend):
     def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
         # S = scale·u vᵀ, D = S − W: φ'(γ) = ⟨X W − Y, X D⟩ + γ‖X D‖², φ''(γ) = ‖X D‖²
         square, with_scores, with_labels = self._atom(u, v)
-        curvature = scale * scale * square - 2.0 * scale * with_scores + self.q
-        slope = scale * (with_scores - with_labels) - self.inner()
-        return np.array([slope + gamma * curvature, curvature])
+        second = scale * scale * square - 2.0 * scale * with_scores + self.q
+        first = scale * (with_scores - with_labels) - self.inner()
+        return np.array([first + gamma * second, second])
 
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
         square, with_scores, with_labels = self._atom(u, v)
         self._advance(gamma, scale, u, v)
         keep = 1.0 - gamma
-        self.q = (
-            keep * keep * self.q
-            + 2.0 * gamma * keep * scale * with_scores
-            + (gamma * scale) ** 2 * square
-        )
+        cross = 2.0 * gamma * keep * scale * with_scores
+        new = (gamma * scale) ** 2 * square
+        self.q = keep * keep * self.q + cross + new
         self.c = keep * self.c + gamma * scale * with_labels
         self._known = None
 
     _known: tuple[FloatArray, FloatArray, tuple[float, float, float]] | None = None
 
     def _atom(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
-        """‖X u vᵀ‖², ⟨X W, X u vᵀ⟩ and ⟨Y, X u vᵀ⟩; a move finds those of the line search before
+        """‖X u vᵀ‖², ⟨X W, X u vᵀ⟩ and ⟨Y, X u vᵀ⟩; a line search leaves them for the move after
         it.
         """
-        if self._known is None or self._known[0] is not u or self._known[1] is not v:
-            self._known = (u, v, self._measure(u, v))
-        return self._known[2]
+        if self._known is not None:
+            known_u, known_v, measured = self._known
+            if known_u is u and known_v is v:
+                return measured
+        measured = self._measure(u, v)
+        self._known = (u, v, measured)
+        return measured
 
     def _advance(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
         raise NotImplementedError
@@ -192,7 +202,8 @@ class _Implicit(_LeastSquares):
         return self.backend.to_numpy(self._adjoint(z))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
-        return self.backend.to_numpy(self.backend.adjoint(self.R, self.image(u)))
+        product = self.backend.adjoint(self.R, self.image(u))
+        return self.backend.to_numpy(product)
 
     def matrix(self) -> Any:
         return self._gram(self.R)
@@ -203,21 +214,28 @@ class _Implicit(_LeastSquares):
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
         x = self.image(u)
         local = self.backend.here(v)
-        with_labels = self.backend.total(x, self.backend.product(self.Y, local))
-        with_residual = self.backend.total(x, self.backend.product(self.R, local))
+        labels_v = self.backend.product(self.Y, local)
+        residual_v = self.backend.product(self.R, local)
+        with_labels = self.backend.total(x, labels_v)
+        with_residual = self.backend.total(x, residual_v)
         square = self.backend.total(x, x) * float(v @ v)
         return square, with_residual + with_labels, with_labels
 
     def _advance(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
         # R ← (1 − γ) R + γ (scale·X u vᵀ − Y)
-        self.backend.blend(self.R, self.Y, gamma, scale, self.image(u), self.backend.here(v))
+        x = self.image(u)
+        local = self.backend.here(v)
+        self.backend.blend(self.R, self.Y, gamma, scale, x, local)
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        return self.backend.to_numpy(self.backend.adjoint(image, image[:, image.shape[1] - new :]))
+        last = image[:, image.shape[1] - new :]
+        product = self.backend.adjoint(image, last)
+        return self.backend.to_numpy(product)
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
         z = self.backend.product(self.R, self.backend.here(right))
-        return self.backend.to_numpy(self.backend.adjoint(image, z))
+        product = self.backend.adjoint(image, z)
+        return self.backend.to_numpy(product)
 
 
 class _Dense(_LeastSquares):
@@ -231,7 +249,8 @@ class _Dense(_LeastSquares):
             s = self.backend.adjoint(self.X, self.ones)
             n = self.backend.total(self.ones, self.ones)
             rest = self._outer(self.centre, s - 0.5 * n * self.centre)
-            self.H = self.backend.gram(self.X, self.X) - rest - rest.T
+            gram = self.backend.gram(self.X, self.X)
+            self.H = gram - rest - rest.T
         else:
             centred = self.X - self._outer(self.ones, self.centre)
             self.H = self.backend.gram(centred, centred)
@@ -246,21 +265,26 @@ class _Dense(_LeastSquares):
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         if image is None:
             image = self.image(left)
-        local = self.backend.here
-        self.G = image @ local(right).T
+        left_here = self.backend.here(left)
+        right_here = self.backend.here(right)
+        self.G = image @ right_here.T
         # q = ⟨W, X ᵀX W⟩ and c = ⟨W, XᵀY⟩ for W = left rightᵀ
-        self.q = self.backend.total(local(left).T @ image, local(right).T @ local(right))
-        self.c = self.backend.total(
-            local(left).T @ (self.C @ local(right)), local(np.eye(left.shape[1]))
-        )
+        left_gram = left_here.T @ image
+        right_gram = right_here.T @ right_here
+        self.q = self.backend.total(left_gram, right_gram)
+        corner = left_here.T @ (self.C @ right_here)
+        one = self.backend.here(np.eye(left.shape[1]))
+        self.c = self.backend.total(corner, one)
         self.G -= self.C
         self._known = None
 
     def times(self, v: FloatArray) -> FloatArray:
-        return self.backend.to_numpy(self.backend.product(self.G, self.backend.here(v)))
+        product = self.backend.product(self.G, self.backend.here(v))
+        return self.backend.to_numpy(product)
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
-        return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
+        product = self.backend.adjoint(self.G, self.backend.here(u))
+        return self.backend.to_numpy(product)
 
     def matrix(self) -> Any:
         return self.G
@@ -269,19 +293,26 @@ class _Dense(_LeastSquares):
         return self.backend.total(self.G, self.G)
 
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
-        local = self.backend.here
-        with_labels = self.backend.total(local(u), self.backend.product(self.C, local(v)))
-        with_gradient = self.backend.total(local(u), self.backend.product(self.G, local(v)))
-        square = self.backend.total(local(u), self.image(u)) * float(v @ v)
+        left = self.backend.here(u)
+        right = self.backend.here(v)
+        labels_v = self.backend.product(self.C, right)
+        gradient_v = self.backend.product(self.G, right)
+        with_labels = self.backend.total(left, labels_v)
+        with_gradient = self.backend.total(left, gradient_v)
+        square = self.backend.total(left, self.image(u)) * float(v @ v)
         return square, with_gradient + with_labels, with_labels
 
     def _advance(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
         # ∇F_j ← (1 − γ) ∇F_j + γ (scale·XᵀX u vᵀ − XᵀY)
         # appendix B
-        self.backend.blend(self.G, self.C, gamma, scale, self.image(u), self.backend.here(v))
+        x = self.image(u)
+        local = self.backend.here(v)
+        self.backend.blend(self.G, self.C, gamma, scale, x, local)
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        return self.backend.to_numpy(self.backend.here(basis).T @ image[:, image.shape[1] - new :])
+        last = image[:, image.shape[1] - new :]
+        product = self.backend.here(basis).T @ last
+        return self.backend.to_numpy(product)
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
         return basis.T @ self.times(right)

@@ -1,14 +1,14 @@
-"""A trace norm that is weighed by a matrix known before, so that what that matrix has large is
-hardly shrunk again.
+"""A trace norm with weights from an earlier matrix W₀: directions in which W₀ is large are hardly
+shrunk again.
 
     W = A Z B,   ‖Z‖_* ≤ r,   A = τ (U diag(s/s₁) Uᵀ + εI)^½,   B = τ (V diag(s/s₁) Vᵀ + εI)^½,   W₀
                  = U diag(s) Vᵀ
 
-For given W₀, ε and τ this is a convex problem in Z, or in W; one after the other they are the steps
-by which Mohan and Fazel (2012) minimise a smooth rank. τ² = c Σ_k s_k / (s_k/s₁ + ε) / r makes W₀ a
-c-th part of the way to the edge.
+For given W₀, ε and τ this is a convex problem in Z, or in W. A sequence of such problems is the
+method of Mohan and Fazel (2012) for a smooth rank. With τ² = c Σ_k s_k / (s_k/s₁ + ε) / r, the
+weighted norm of W₀ is r/c.
 
-A and B are a multiple of the identity and a matrix of low rank. An agent multiplies by them:
+A and B are a multiple of the identity plus a matrix of low rank. Each agent multiplies by them, so
 messages are as large as without weights.
 """
 
@@ -25,9 +25,7 @@ from coterie.numerics.factors import apart, decomposed, stacked
 from coterie.problems.low_rank.tasks.task import Information
 
 NEGLIGIBLE = 1e-2
-"""Singular values of W₀ below this part of the largest weigh nothing: beside ε they are hardly
-seen.
-"""
+"""Singular values of W₀ below this share of the largest get no weight: they are small against ε."""
 
 
 @dataclass(frozen=True)
@@ -37,29 +35,32 @@ class Weights:
     U: FloatArray
     V: FloatArray
     size: FloatArray
-    """What A and B do on the columns of U and V, ..."""
+    """The factors by which A and B scale the columns of U and V."""
     rest: float
-    """... and elsewhere."""
+    """The factor by which A and B scale everything orthogonal to them."""
 
     @staticmethod
     def known(before: FloatArray | None, shape: tuple[int, int]) -> Weights | None:
-        """Those that `weighing` wrote; None where there is nothing, or W₀ is 0."""
+        """The weights that `weighing` wrote; None where there are none, or W₀ is 0."""
         if before is None or before.size <= 2:
             return None
         floor, unit = before[:2].astype(float)
-        if (before.size - 2) % sum(shape) or not (
-            np.isfinite(before).all() and floor > 0 and unit > 0
-        ):
+        whole = (before.size - 2) % sum(shape) == 0
+        positive = floor > 0 and unit > 0
+        if not whole or not positive or not np.isfinite(before).all():
             raise InvalidInput(
-                "that is no matrix of the stage before; use the certificate of a run on this "
+                "this is not a matrix of the stage before; use the certificate of a run on this "
                 "problem."
             )
-        U, s, V = decomposed(*apart(before[2:].astype(float).reshape(sum(shape), -1), shape[0]))
+        factors = before[2:].astype(float).reshape(sum(shape), -1)
+        left, right = apart(factors, shape[0])
+        U, s, V = decomposed(left, right)
         if s[0] > 0:
             squares = unit * (s / s[0] + floor)
         else:
             squares = np.full(len(s), unit * floor)
-        return Weights(U, V, np.sqrt(squares), float(np.sqrt(unit * floor)))
+        rest = float(np.sqrt(unit * floor))
+        return Weights(U, V, np.sqrt(squares), rest)
 
     def left(self, X: FloatArray, power: float = 1.0) -> FloatArray:
         """A X, or another power of A."""
@@ -71,19 +72,23 @@ class Weights:
 
     def _product(self, U: FloatArray, X: FloatArray, power: float) -> FloatArray:
         rest = self.rest**power
-        image: FloatArray = rest * X + U @ ((self.size**power - rest) * (U.T @ X).T).T
-        return image.astype(X.dtype, copy=False)
+        extra = self.size**power - rest
+        inside = (extra * (U.T @ X).T).T
+        product: FloatArray = rest * X + U @ inside
+        return product.astype(X.dtype, copy=False)
 
 
 def weighing(
     left: FloatArray, right: FloatArray, radius: float, floor: float, growth: float
 ) -> FloatArray:
-    """ε, τ² and W₀ = left rightᵀ as one vector: what of W₀ weighs something, and nothing else."""
+    """ε, τ² and the part of W₀ = left rightᵀ that has weight, as one vector."""
     U, s, V = decomposed(left.astype(float), right.astype(float), NEGLIGIBLE)
     if not s.sum() > 0:
         return np.zeros(0)
-    unit = growth * float((s / (s / s[0] + floor)).sum()) / radius
-    return np.append([floor, unit], stacked(U * np.sqrt(s), V * np.sqrt(s)))
+    shares = s / (s / s[0] + floor)
+    unit = growth * float(shares.sum()) / radius
+    roots = np.sqrt(s)
+    return np.append([floor, unit], stacked(U * roots, V * roots))
 
 
 class Weighted(Information):
@@ -100,25 +105,35 @@ class Weighted(Information):
         return self.of.b
 
     def image(self, u: FloatArray) -> Any:
-        return self.of.image(self.weights.left(u))
+        weighted_u = self.weights.left(u)
+        return self.of.image(weighted_u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        self.of.reset(self.weights.left(left), self.weights.right(right), image)
+        weighted_left = self.weights.left(left)
+        weighted_right = self.weights.right(right)
+        self.of.reset(weighted_left, weighted_right, image)
 
     def times(self, v: FloatArray) -> FloatArray:
-        return self.weights.left(self.of.times(self.weights.right(v)))
+        product = self.of.times(self.weights.right(v))
+        return self.weights.left(product)
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
-        return self.weights.right(self.of.times_transposed(self.weights.left(u)))
+        product = self.of.times_transposed(self.weights.left(u))
+        return self.weights.right(product)
 
     def matrix(self) -> Any:
-        return self.weights.right(self.weights.left(self.of.matrix()).T).T
+        left_product = self.weights.left(self.of.matrix())
+        return self.weights.right(left_product.T).T
 
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
-        self.of.move(gamma, scale, self.weights.left(u), self.weights.right(v))
+        weighted_u = self.weights.left(u)
+        weighted_v = self.weights.right(v)
+        self.of.move(gamma, scale, weighted_u, weighted_v)
 
     def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
-        return self.of.gradients(gamma, scale, self.weights.left(u), self.weights.right(v))
+        weighted_u = self.weights.left(u)
+        weighted_v = self.weights.right(v)
+        return self.of.gradients(gamma, scale, weighted_u, weighted_v)
 
     def loss(self) -> float:
         return self.of.loss()
@@ -129,24 +144,26 @@ class Weighted(Information):
     def squared_norm(self) -> float:
         # A² and B² are α²I + UEUᵀ and α²I + VEVᵀ, and ‖AGB‖² = tr(A² G B² Gᵀ).
         w = self.weights
-        square = self.weights.rest**2
+        square = w.rest**2
         E = w.size**2 - square
         GV = self.of.times(w.V)
         GU = self.of.times_transposed(w.U)
-        sides = float((E * np.square(GV)).sum() + (E * np.square(GU)).sum())
-        return (
-            square**2 * self.of.squared_norm()
-            + square * sides
-            + float(E @ np.square(w.U.T @ GV) @ E)
-        )
+        in_right = (E * np.square(GV)).sum()
+        in_left = (E * np.square(GU)).sum()
+        sides = float(in_right + in_left)
+        corner = np.square(w.U.T @ GV)
+        in_both = float(E @ corner @ E)
+        return square**2 * self.of.squared_norm() + square * sides + in_both
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        return float(self.weights.size[0]) ** 2 * self.of.curvature(
-            self.weights.left(basis), image, new
-        )
+        weighted_basis = self.weights.left(basis)
+        largest = float(self.weights.size[0]) ** 2
+        return largest * self.of.curvature(weighted_basis, image, new)
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
-        return self.of.projected(self.weights.left(basis), image, self.weights.right(right))
+        weighted_basis = self.weights.left(basis)
+        weighted_right = self.weights.right(right)
+        return self.of.projected(weighted_basis, image, weighted_right)
 
     def put(self, b: FloatArray) -> None:
         self.of.put(b)
