@@ -275,7 +275,7 @@ def test_problems_without_a_likelihood_are_refused():
         ),
         (
             co.Problem("huber", "none", intercept=False),
-            "the huber loss is no likelihood.* Use kind='robust'",
+            "the huber loss is not a likelihood.* Use kind='robust'",
         ),
     ):
         with pytest.raises(InvalidProblem, match=reason):

@@ -242,9 +242,9 @@ def test_whole_weights_are_counts_unless_said_otherwise_and_fractions_need_a_wor
         InvalidData, match=r"weights='sampling'.*weights='precision'.*weights='frequency'"
     ):
         fits["squared"].inference()
-    with pytest.warns(UserWarning, match="80 of the frequency weights are no whole numbers"):
+    with pytest.warns(UserWarning, match="80 of the frequency weights are not whole numbers"):
         found = fits["squared"].inference(weights="frequency")
-    assert "no whole numbers" in str(found)
+    assert "not whole numbers" in str(found)
     assert found.rows == pytest.approx(WEIGHTS.sum())
     unweighted = solved("squared", np.ones(N)).inference()
     assert unweighted.weights == ""

@@ -112,7 +112,7 @@ def test_a_cluster_with_few_rows_at_one_of_two_parties_is_not_told(tmp_path, wir
     own[0][:8], own[1][:8] = [["p1"] * 7 + ["p2"], ["p1"] + ["p2"] * 7]
     for end in together(tmp_path, clustered(tmp_path, own)):
         assert isinstance(end, InvalidData)
-        assert "ada and bea would have to tell a sum over fewer rows than minimum-count" in str(end)
+        assert "ada and bea would have to send a sum over fewer rows than minimum-count" in str(end)
         assert 'Use inference = "robust"' in str(end)
     # Hessian, slope, residual, scores of local clusters and of two shared ones: not said.
     assert not any(message.size > 6 + 3 + 1 for _, message in wire["bea"])
@@ -127,7 +127,7 @@ def test_what_shared_clusters_leave_is_not_told_either(tmp_path):
     own[1] = [f"ada {k % 4}" for k in range(37)] + ["b1", "b2", "b3"]
     own[0] = [f"ada {k % 4}" for k in range(40)]
     for end in together(tmp_path, clustered(tmp_path, own)):
-        assert "bea would have to tell a sum over fewer rows" in str(end)
+        assert "bea would have to send a sum over fewer rows" in str(end)
 
 
 def test_clusters_with_enough_rows_at_each_party_are_told(tmp_path):

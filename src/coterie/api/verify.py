@@ -61,7 +61,7 @@ from coterie.run.site import Site
 from coterie.run.tables import attach_offset
 from coterie.stats.inferring import ready_to_infer
 from coterie.stats.preparing import dealt_columns, follows_from
-from coterie.stats.rereading import ReadAgain, Reread, people_here, reading_again
+from coterie.stats.rereading import ReadAgain, Reread, participants_of, reading_again
 from coterie.stats.standard_errors import STATA, check_problem, questions_of
 from coterie.transport.edge import printable
 
@@ -439,7 +439,7 @@ class VerifyWhole(Verify):
         problem = self.again.problem
         has_offset = any("offset" in card.beside for card in parties.cards)
         check_offset(problem, has_offset)
-        held = [one for one in people_here(parties) if one is not None]
+        held = [one for one in participants_of(parties) if one is not None]
         tables = [site.data for site in parties.sites]
         compare(found, certificate, model, tables, ready.classes, held, self.in_pieces)
         self._compare_digest(found)

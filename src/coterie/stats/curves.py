@@ -48,7 +48,8 @@ class Curve:
         if not pairs:
             return np.zeros(len(self.positives))
         shares: FloatArray = self.positives * self.negatives / (2 * pairs)
-        return np.where(is_one_number(self.edges[:-1], self.edges[1:]), 0.0, shares)
+        tied = is_one_number(self.edges[:-1], self.edges[1:])
+        return np.where(tied, 0.0, shares)
 
     @property
     def bound(self) -> float:
@@ -58,20 +59,25 @@ class Curve:
     @property
     def auc(self) -> float:
         """The area under the curve; NaN where a class has no rows."""
-        p, n = self.positives, self.negatives
+        p = self.positives
+        n = self.negatives
         pairs = float(p.sum() * n.sum())
         if not pairs:
             return math.nan
         below = np.cumsum(n) - n
-        return float((p * (below + n / 2)).sum()) / pairs
+        ordered = p * (below + n / 2)
+        return float(ordered.sum()) / pairs
 
     def points(self) -> FloatArray:
         """False and true positive rates from (0, 0) to (1, 1), one row per bin that has rows."""
         filled = self.positives + self.negatives > 0
-        p, n = self.positives[filled][::-1], self.negatives[filled][::-1]
+        p = self.positives[filled][::-1]
+        n = self.negatives[filled][::-1]
         if not (p.sum() and n.sum()):
             return np.empty((0, 2))
-        rates = np.column_stack([np.cumsum(n) / n.sum(), np.cumsum(p) / p.sum()])
+        false_rates = np.cumsum(n) / n.sum()
+        true_rates = np.cumsum(p) / p.sum()
+        rates = np.column_stack([false_rates, true_rates])
         return np.vstack([np.zeros((1, 2)), rates])
 
     def to_cut(self, tolerance: float, minimum: float) -> list[int]:
@@ -81,9 +87,11 @@ class Curve:
             return []
         order = np.argsort(-shares, kind="stable")
         left = shares.sum() - np.cumsum(shares[order])
-        chosen = order[: int(np.argmax(left <= tolerance / 2)) + 1]
+        count = int(np.argmax(left <= tolerance / 2)) + 1
+        chosen = order[:count]
         enough = (self.positives + self.negatives)[chosen] >= minimum
-        return [int(k) for k in chosen[enough & (shares[chosen] > 0)]]
+        useful = shares[chosen] > 0
+        return [int(k) for k in chosen[enough & useful]]
 
     def part(self, k: int) -> Curve:
         """One bin as a curve."""
@@ -131,12 +139,16 @@ def curves(
         Most numbers that an agent may send; with less room, bounds are larger, or curves unknown.
     """
     unknown = [_unknown() for _ in scores]
-    known = unknown if start is None else list(start)
+    if start is None:
+        known = unknown
+    else:
+        known = list(start)
     rows = _Rows(scores, positive, weights)
     wanted = [_first_parts(curve) for curve in known]
-    if _cost(wanted, minimum) > room:
+    cost = _cost(wanted, minimum)
+    if cost > room:
         return unknown
-    room -= _cost(wanted, minimum)
+    room -= cost
     agreed = yield from _agreed(rows, wanted, minimum)
     if start is not None:
         # A bin that stays whole was counted before.
@@ -147,8 +159,9 @@ def curves(
         most = _affordable_bins(room, minimum, len(scores))
         wanted = []
         for curve, shut in zip(known, closed, strict=True):
-            bins = [k for k in curve.to_cut(tolerance, minimum) if curve.edges[k] not in shut]
-            wanted.append({k: cut(*curve.edges[k : k + 2]) for k in bins[:most]})
+            edges = curve.edges
+            bins = [k for k in curve.to_cut(tolerance, minimum) if edges[k] not in shut]
+            wanted.append({k: cut(edges[k], edges[k + 1]) for k in bins[:most]})
         if not any(wanted):
             return known
         room -= _cost(wanted, minimum)
@@ -159,8 +172,12 @@ def curves(
 
 def _affordable_bins(room: float, minimum: float, curves: int) -> int:
     """The number of bins of each curve that can be cut."""
-    numbers_of_a_part = 2 if minimum <= 1 else 3
-    return int(min(room, 2**40)) // (PARTS * numbers_of_a_part * curves)
+    if minimum <= 1:
+        numbers_of_a_part = 2
+    else:
+        numbers_of_a_part = 3
+    affordable = int(min(room, 2**40))
+    return affordable // (PARTS * numbers_of_a_part * curves)
 
 
 Parts = dict[int, FloatArray]
@@ -177,7 +194,9 @@ class _Rows:
 
     def counted(self, parts: Sequence[Parts], *, weighted: bool = True) -> list[FloatArray]:
         """Rows, or weights, of both classes in the parts of each bin, one bin after the other."""
-        weights = self.weights if weighted else None
+        weights = None
+        if weighted:
+            weights = self.weights
         found = []
         for scores, positive, one in zip(self.scores, self.positive, parts, strict=True):
             found += [_by_class(scores, positive, weights, edges) for edges in one.values()]
@@ -191,7 +210,9 @@ def _unknown() -> Curve:
 
 def _first_parts(curve: Curve) -> Parts:
     """The bins of a curve that contain some of the first edges."""
-    parts = {k: _within(*ends) for k, ends in enumerate(pairwise(curve.edges.tolist()))}
+    parts = {}
+    for k, (low, high) in enumerate(pairwise(curve.edges.tolist())):
+        parts[k] = _within(low, high)
     (divided,) = _divided([parts])
     return divided
 
@@ -202,9 +223,10 @@ def _divided(bins: Sequence[Parts]) -> list[Parts]:
 
 
 def _close(known: Sequence[Curve], agreed: Sequence[Parts], closed: Sequence[set[float]]) -> None:
-    """Remember which bins a party cannot cut, by their lower edges."""
+    """Remember the bins that a party cannot cut, by their lower edges."""
     for curve, parts, shut in zip(known, agreed, closed, strict=True):
-        shut |= {float(curve.edges[k]) for k, edges in parts.items() if len(edges) == 2}
+        whole = [k for k, edges in parts.items() if len(edges) == 2]
+        shut |= {float(curve.edges[k]) for k in whole}
 
 
 def _agreed(rows: _Rows, wanted: Sequence[Parts], minimum: float) -> Protocol[list[Parts]]:
@@ -212,7 +234,8 @@ def _agreed(rows: _Rows, wanted: Sequence[Parts], minimum: float) -> Protocol[li
     counted = rows.counted(wanted, weighted=False)
     local = [one.reshape(2, -1).T.astype(np.intp) for one in counted]
     proposed = [edges for parts in wanted for edges in parts.values()]
-    agreed = iter((yield from agree_on_edges(proposed, local, minimum)))
+    agreed_edges = yield from agree_on_edges(proposed, local, minimum)
+    agreed = iter(agreed_edges)
     return [{k: next(agreed) for k in parts} for parts in wanted]
 
 
@@ -220,14 +243,16 @@ def _counted(rows: _Rows, known: list[Curve], agreed: Sequence[Parts]) -> Protoc
     """The curves with bins replaced by their parts, which all parties count."""
     if not any(agreed):
         return known
-    total = yield Sum(np.concatenate(rows.counted(agreed)))
+    own = np.concatenate(rows.counted(agreed))
+    total = yield Sum(own)
     found = []
     start = 0
     for curve, parts in zip(known, agreed, strict=True):
         inner = {}
         for k, edges in parts.items():
-            middle = start + len(edges) - 1
-            end = middle + len(edges) - 1
+            bins = len(edges) - 1
+            middle = start + bins
+            end = middle + bins
             inner[k] = Curve(edges, total[start:middle], total[middle:end])
             start = end
         found.append(curve.refined(inner))
@@ -255,6 +280,8 @@ def _by_class(
     """Counts, or weights, of both classes in bins."""
     parts = []
     for rows in (positive, ~positive):
-        shares = None if weights is None else weights[rows]
+        shares = None
+        if weights is not None:
+            shares = weights[rows]
         parts.append(counts(scores[rows], edges, shares))
     return np.concatenate(parts)

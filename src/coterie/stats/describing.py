@@ -41,19 +41,19 @@ MOST_CATEGORIES = 50
 more, only the number of rows with a value is sent.
 """
 NAME_BYTES = 40
-"""Guess of the numbers that the name of a category takes, to check whether the room suffices."""
+"""Estimated numbers for the name of a category, to check whether the room suffices."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a description should contain."""
+    """The wanted parts of a description."""
 
     target: str | None
     probabilities: tuple[float, ...] = PROBABILITIES
     minimum: int = 1
     correlation: bool = True
     room: float = math.inf
-    """Most numbers that may be sent; a part that does not fit is left out, with a note."""
+    """The most numbers that a party may send; a part that does not fit is left out, with a note."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Totals:
 
 @dataclass
 class _Room:
-    """The numbers that may still be sent, and notes on parts that were left out for this reason."""
+    """The numbers that a party may still send, and notes on parts that were left out for that."""
 
     left: float
     notes: list[str]
@@ -104,8 +104,10 @@ def described(wish: Wish, site: Site) -> Protocol[Description]:
     site = replace(site, rules=replace(site.rules, minimum=wish.minimum))
     totals = yield from _totals(site.data.n, names, cells, wish)
     numbers_at, categories_at = _sorted_out(names, totals, wish)
-    numbers = yield from _moments(numbers_at, [cells[k] for k in numbers_at], totals)
-    room = _Room(wish.room - 1 - 4 * len(names) - 2 * len(numbers_at), [])
+    cells_of_numbers = [cells[k] for k in numbers_at]
+    numbers = yield from _moments(numbers_at, cells_of_numbers, totals)
+    sent = 1 + 4 * len(names) + 2 * len(numbers_at)
+    room = _Room(wish.room - sent, [])
     listed = [(k, names[k], cells[k]) for k in categories_at]
     categories = yield from _categories(listed, totals, wish, site, room)
     found = yield from _quantiles(numbers, totals, wish, room)
@@ -128,12 +130,15 @@ def described(wish: Wish, site: Site) -> Protocol[Description]:
     correlated: tuple[str, ...] = ()
     if correlation is not None:
         correlated = tuple(names[k] for k in numbers_at)
+    target = None
+    if wish.target in names:
+        target = wish.target
     return Description(
         "",
         totals.rows,
         tuple(columns),
         probabilities,
-        wish.target if wish.target in names else None,
+        target,
         correlated,
         correlation,
         tuple(room.notes),
@@ -141,11 +146,12 @@ def described(wish: Wish, site: Site) -> Protocol[Description]:
 
 
 def _with_enough(cells: Cells, minimum: int) -> Cells:
-    """The column with further values missing, so that its values and its missing values are not
+    """The column with more values missing, so that neither its values nor its missing values are
     few.
     """
     missing = without_few(cells.missing, minimum)
-    return Cells(np.where(missing, np.nan, cells.values), cells.texts)
+    values = np.where(missing, np.nan, cells.values)
+    return Cells(values, cells.texts)
 
 
 def _present(cells: Cells) -> FloatArray:
@@ -155,7 +161,8 @@ def _present(cells: Cells) -> FloatArray:
 
 def _sorted_out(names: Sequence[str], totals: _Totals, wish: Wish) -> tuple[list[int], list[int]]:
     """The places of columns of numbers, and of columns of categories, with enough values."""
-    numbers, categories = [], []
+    numbers = []
+    categories = []
     for k, name in enumerate(names):
         if totals.present[k] < max(wish.minimum, 1):
             continue
@@ -198,9 +205,11 @@ def _totals(
         present = (~own.missing).sum()
         different = 0
         if own.texts or name == wish.target:
-            different = len(own.texts or np.unique(_present(own)))
+            categories = own.texts or np.unique(_present(own))
+            different = len(categories)
         many = different > MOST_CATEGORIES
-        local[k] = present, bool(own.texts), min(different, MOST_CATEGORIES + 1), many
+        shown = min(different, MOST_CATEGORIES + 1)
+        local[k] = present, bool(own.texts), shown, many
     total = yield Sum(np.append(local.ravel(), rows))
     by_column = total[:-1].reshape(len(names), 4).T.astype(int)
     present_of, text_of, different_of, many_of = by_column.tolist()
@@ -219,12 +228,15 @@ def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Protocol
         return _Numbers([], [], np.empty(0), np.empty(0))
     values = [_present(own) for own in cells]
     counts = np.array([totals.present[k] for k in places], float)
-    total = yield Sum(np.array([float(x.sum()) for x in values]))
+    own_sums = [float(x.sum()) for x in values]
+    total = yield Sum(np.array(own_sums))
     means = total / counts
     from_means = [x - mean for x, mean in zip(values, means, strict=True)]
-    squares = yield Sum(np.array([float((x**2).sum()) for x in from_means]))
+    own_squares = [float((x**2).sum()) for x in from_means]
+    squares = yield Sum(np.array(own_squares))
     with np.errstate(invalid="ignore", divide="ignore"):
-        deviations: FloatArray = np.where(counts > 1, np.sqrt(squares / (counts - 1)), np.nan)
+        roots = np.sqrt(squares / (counts - 1))
+    deviations: FloatArray = np.where(counts > 1, roots, np.nan)
     return _Numbers(places, cells, means, deviations)
 
 
@@ -240,7 +252,8 @@ def _quantiles(
         return None
     spare = room.left
     if math.isfinite(room.left):
-        spare -= min(room.left / 2, _size(count, totals, numbers.places))
+        for_correlations = _size(count, totals, numbers.places)
+        spare -= min(room.left / 2, for_correlations)
         room.left -= spare
     found = yield from quantiles(
         numbers.values, wish.probabilities, minimum=wish.minimum, room=spare
@@ -257,10 +270,10 @@ def _categories(
     note = f"Categories were left out: they take about {guess} numbers, more than a policy allows."
     if not columns or not room.has(guess, note):
         return {}
-    protocols = [
-        category_counts(name, Cells(_present(own), own.texts), wish.minimum, totals.text[k], site)
-        for k, name, own in columns
-    ]
+    protocols = []
+    for k, name, own in columns:
+        present = Cells(_present(own), own.texts)
+        protocols.append(category_counts(name, present, wish.minimum, totals.text[k], site))
     counted = yield from _within(room, combined(protocols))
     found = {}
     for (k, _, _), (rows_of, rare) in zip(columns, counted, strict=True):
@@ -285,8 +298,11 @@ def _within(room: _Room, protocol: Protocol[T]) -> Protocol[T]:
 def _written(counted: dict[Category, int], rare: int) -> dict[str, int]:
     """Categories as text; the rare ones together are the last."""
     names = {}
-    for one, rows in counted.items():
-        name = f"{one:g}" if isinstance(one, float) else str(one)
+    for category, rows in counted.items():
+        if isinstance(category, float):
+            name = f"{category:g}"
+        else:
+            name = str(category)
         names[name] = rows
     if rare:
         names[OTHER] = rare
@@ -322,7 +338,8 @@ def _correlation(
     X = np.column_stack([cells.values for cells in numbers.cells])
     missing = np.isnan(X)
     scale = np.where(numbers.deviations > 0, numbers.deviations, 1.0)
-    Z = np.where(missing, 0.0, (X - numbers.means) / scale)
+    scaled = (X - numbers.means) / scale
+    Z = np.where(missing, 0.0, scaled)
     found: FloatArray
     if _whole(totals, numbers.places):
         found = yield from _of_whole_columns(Z)
@@ -341,35 +358,40 @@ def _of_whole_columns(Z: FloatArray) -> Protocol[FloatArray]:
     return found
 
 
-def _of_pairs(Z: FloatArray, there: npt.NDArray[np.bool_], minimum: int) -> Protocol[FloatArray]:
+def _of_pairs(Z: FloatArray, present: npt.NDArray[np.bool_], minimum: int) -> Protocol[FloatArray]:
     """Correlations of columns, each over the rows that have values in both.
 
     Missing values of Z are 0.
     """
     d = Z.shape[1]
     triangle = d * (d + 1) // 2
-    M = there.astype(float)
+    M = present.astype(float)
     pairs = list(combinations(range(d), 2))
-    agreed = yield from allowed([_cells(there[:, i], there[:, j]) for i, j in pairs], minimum)
+    groupings = [_cells(present[:, i], present[:, j]) for i, j in pairs]
+    agreed = yield from allowed(groupings, minimum)
     sent = np.eye(d)
-    for (i, j), yes in zip(pairs, agreed, strict=True):
-        sent[i, j] = sent[j, i] = yes
+    for (i, j), may_send in zip(pairs, agreed, strict=True):
+        sent[i, j] = may_send
+        sent[j, i] = may_send
     products = Z.T @ Z * sent
     rows_of_both = M.T @ M * sent
     sums = Z.T @ M * sent
     squares = (Z**2).T @ M * sent
-    total = yield Sum(packed(products, packed(rows_of_both), sums.ravel(), squares.ravel()))
+    own = packed(products, packed(rows_of_both), sums.ravel(), squares.ravel())
+    total = yield Sum(own)
     S = unpacked(total[:triangle], d)
     N = unpacked(total[triangle : 2 * triangle], d)
     A, Q = total[2 * triangle :].reshape(2, d, d)
     # Over the rows that have both: Σ zᵢzⱼ − Σzᵢ Σzⱼ / n, and Σ zᵢ² − (Σ zᵢ)² / n.
     with np.errstate(invalid="ignore", divide="ignore"):
-        S = np.where(max(minimum, 2) <= N, S - A * A.T / N, np.nan)
+        centred = S - A * A.T / N
+        S = np.where(max(minimum, 2) <= N, centred, np.nan)
         spread = np.sqrt(np.maximum(Q - A**2 / N, 0.0))
         found: FloatArray = S / (spread * spread.T)
     return found
 
 
 def _cells(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
-    """The numbers of rows that have values in none of two columns, in one of them, and in both."""
-    return np.bincount(2 * one.astype(np.intp) + other, minlength=4)
+    """The numbers of rows that have values in neither of two columns, in one of them, in both."""
+    places = 2 * one.astype(np.intp) + other
+    return np.bincount(places, minlength=4)

@@ -1,4 +1,4 @@
-"""Fit a model, when the tables of the parties are checked and prepared, wherever they are.
+"""Fit a model when the tables of the parties are checked and prepared.
 
 tables, classes ─→ set-up: problem, network, method ─→ agents ─→ rounds ─→ model, certificate
 """
@@ -40,7 +40,8 @@ P = TypeVar("P", bound=Parties)
 
 
 def _wants_ranges(case: Case) -> bool:
-    return bool(case.problem.kind.problems.wants_ranges(case.problem))
+    problems = case.problem.kind.problems
+    return bool(problems.wants_ranges(case.problem))
 
 
 @discloses(
@@ -50,11 +51,13 @@ def _wants_ranges(case: Case) -> bool:
 )
 def ranges_of(site: Site) -> list[list[float]]:
     """The ends of each column; nothing of a table without rows."""
+    """The least and the largest values of all columns; empty without rows."""
     X = site.data.X
     if not site.data.n:
         return []
-    dense = X.toarray() if is_sparse(X) else X
-    return [dense.min(axis=0).tolist(), dense.max(axis=0).tolist()]
+    if is_sparse(X):
+        X = X.toarray()
+    return [X.min(axis=0).tolist(), X.max(axis=0).tolist()]
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Ready(Generic[P]):
 
     parties: P
     graph: Network
-    """The edges along which agents send messages; split by users, who is alike."""
+    """The edges along which agents send messages; split by users, edges between similar users."""
     classes: Classes
     participants: tuple[Participant, ...]
     """The parties, their numbers of rows, and the digests of their tables."""
@@ -125,15 +128,15 @@ def fit(
     ready : Ready
         The parties.
     problem : AnyProblem
-        What to minimise.
+        The problem to minimise.
     settings : Settings
-        How to minimise it.
+        The limits, the method and the placement.
     before : Result, optional
-        A result for the same parties, from whose model and dual variables to start.
+        A result for the same parties. The fit starts from its model and dual variables.
     called : str, default=""
         Distinguishes this fit from others of the same problem, such as those without a fold.
     title : str, default=""
-        What parties read when it begins.
+        The title that parties read at the beginning.
     """
     parties = ready.parties
     setup = _set_up(ready, problem, settings)
@@ -171,9 +174,10 @@ def _set_up(ready: Ready[Any], problem: AnyProblem, settings: Settings) -> Setup
     tables = [site.data for site in parties.sites]
     link = make_link(settings.placement.link, parties.in_memory)
     sizes = sizes_of(parties.cards, parties.split, link, parties.apart)
+    sizes = replace(sizes, on_gpu=_on_gpu(tables))
     known = Circumstances(
         ready.graph,
-        replace(sizes, on_gpu=_on_gpu(tables)),
+        sizes,
         ready.classes,
         parties.sites[0].secure_sums,
         partition=_partition(parties),
@@ -185,9 +189,7 @@ def _set_up(ready: Ready[Any], problem: AnyProblem, settings: Settings) -> Setup
 
 
 def _for_tables(parties: Parties, problem: AnyProblem) -> AnyProblem:
-    """The problem, once the data is known: some problems need the ranges of all parties'
-    columns.
-    """
+    """The problem for these tables: some problems need the ranges of all parties' columns."""
     family = problem.kind.problems
     tables = [site.data for site in parties.sites]
     weighted = any(table.weights is not None for table in tables)
@@ -197,17 +199,19 @@ def _for_tables(parties: Parties, problem: AnyProblem) -> AnyProblem:
         for card, ends in zip(parties.cards, ranges, strict=True):
             X = np.array(ends).reshape(-1, card.columns)
             tables.append(Table(X, name=card.name))
-    # It refuses weights where there can be none.
+    # `for_tables` refuses weights that the problem cannot take.
     known: AnyProblem = family.for_tables(problem, tables)
     return known
 
 
 def _partition(parties: Parties) -> list[list[int]] | None:
-    """Which rows or columns of the pooled data each agent has; None if they are consecutive blocks,
-    or not known.
+    """The rows or columns of the pooled data that each agent has; None if they are consecutive
+    blocks, or not known.
     """
-    by_columns = parties.split == "features"
-    held = [site.data.cols if by_columns else site.data.rows for site in parties.sites]
+    if parties.split == "features":
+        held = [site.data.cols for site in parties.sites]
+    else:
+        held = [site.data.rows for site in parties.sites]
     known = [part for part in held if part is not None]
     if len(known) < len(parties.cards):
         return None
@@ -223,20 +227,21 @@ def _on_gpu(tables: Sequence[Table]) -> bool:
 
 
 def _on_tensors(tables: Sequence[Table]) -> set[str] | None:
-    """The methods that take rows as they are, where some are tensors."""
+    """The methods that take tensors as they are, if some rows are tensors."""
     if not any(is_tensor(table.X) for table in tables):
         return None
-    return {name for name, one in METHODS.items() if one.tensors}
+    return {name for name, method in METHODS.items() if method.tensors}
 
 
 def _columns(parties: Parties) -> list[Indices]:
     """The pooled column numbers of each party."""
     dealt: dict[int, Indices | None] = {site.index: site.data.cols for site in parties.sites}
     widths = [card.columns for card in parties.cards]
-    return columns_in_turn(widths, [dealt.get(index) for index in range(len(widths))])
+    in_order = [dealt.get(index) for index in range(len(widths))]
+    return columns_in_turn(widths, in_order)
 
 
-def _agent(setup: Setup, places: Sequence[Indices], site: Site) -> Agent[Any]:
+def _agent(setup: Setup, places: Sequence[Indices], site: Site) -> Agent[AnyProblem]:
     """The party as an agent of the problem."""
     method: Method[Any, Any] = setup.method
     table = _within_reach(site.data, method, setup.problem)
@@ -257,14 +262,15 @@ def _within_reach(table: Table, method: Method, problem: AnyProblem) -> Table:
     """The table where that method can compute with it: on the host, unless it takes tensors as they
     are.
     """
-    if method.tensors or problem.kind.for_matrices or not is_tensor(table.X):
-        # What is here already stays as it is: columns, if agents hold those, and what is on disk.
+    as_it_is = method.tensors or problem.kind.for_matrices
+    if as_it_is or not is_tensor(table.X):
         return table
-    return by_rows(on_the_host([table])[0])
+    (on_host,) = on_the_host([table])
+    return by_rows(on_host)
 
 
-def _points(before: Result, ready: Ready[Any], agents: Sequence[Agent[Any]]) -> list[Point]:
-    """Where agents start: at the model and the dual variables of an earlier result."""
+def _points(before: Result, ready: Ready[Any], agents: Sequence[Agent[AnyProblem]]) -> list[Point]:
+    """The points at which agents start: the model and dual variables of an earlier result."""
     witness = before.certificate.witness
     if len(witness) != len(ready.parties.cards):
         raise InvalidInput(
@@ -281,10 +287,11 @@ def _points(before: Result, ready: Ready[Any], agents: Sequence[Agent[Any]]) -> 
 def _same_data(
     before: Certificate, participants: Sequence[Participant], problem: AnyProblem
 ) -> bool:
-    """Whether that certificate is about the same rows, the same loss and the same columns."""
+    """Whether the certificate covers the same rows, with the same loss and intercept."""
     then = before.settings["problem"]
     now = problem.settings()
-    if then.get("loss") != now.get("loss") or then["intercept"] != now["intercept"]:
+    same_loss = then.get("loss") == now.get("loss")
+    if not same_loss or then["intercept"] != now["intercept"]:
         return False
     digests_then = [participant.digest for participant in before.participants]
     digests_now = [participant.digest for participant in participants]
@@ -294,13 +301,15 @@ def _same_data(
 # -- after the rounds ------------------------------------------------------------------------------
 
 
-def _model(ready: Ready[Any], setup: Setup, agents: Sequence[Agent[Any]], outcome: Outcome) -> Any:
+def _model(
+    ready: Ready[Any], setup: Setup, agents: Sequence[Agent[AnyProblem]], outcome: Outcome
+) -> Any:
     """The model, or this party's part of it."""
     problem = setup.problem
     if ready.part is not None:
         problem = agents[0].problem
-    # Between organisations and split by features: the coefficients of its own columns, and their
-    # part of the intercept.
+    # Between organisations and split by features: the coefficients of the party's own columns, and
+    # their part of the intercept.
     model = problem.kind.models.assemble(outcome, agents, problem, ready.classes)
     if ready.part is not None:
         model = replace(model, part=ready.part)

@@ -1,11 +1,10 @@
-"""Standard errors of a fitted model: one text for parties here, at workers, and between
-organisations.
+"""Standard errors of a fitted model: one text for one process, workers, and organisations.
 
-    clusters are numbered ─→ all introduce themselves ─→ two sums at the fitted model ─→ the table,
-    the same for all
+    number the clusters ─→ introduce all agents ─→ two sums at the fitted model ─→ the table, the
+    same for all
 
-A cluster that has rows at several parties is found by keyed hashes of its label, with a key that is
-new each time (as ids are matched, see `align`). Its number says which party named it first, and in
+Keyed hashes of the labels find the clusters with rows at several parties. The key is new each time
+(as where ids are matched, see `align`). A cluster's number shows which party named it first, and in
 which order.
 """
 
@@ -37,7 +36,7 @@ from coterie.run.groups import small
 from coterie.run.parties import Hosted, Operation, Parties, hosted
 from coterie.run.site import Site
 from coterie.stats.information import Asking, add_information, numbers_of_adjustment
-from coterie.stats.rereading import people_here, reading_again
+from coterie.stats.rereading import participants_of, reading_again
 from coterie.stats.standard_errors import (
     FEW,
     Question,
@@ -55,7 +54,7 @@ HASH_BYTES = 16
 Indices = npt.NDArray[np.intp]
 
 
-# -- what parties are asked ------------------------------------------------------------------------
+# -- queries and protocols -------------------------------------------------------------------------
 
 
 @discloses("random numbers, of which a key for clusters is made", splits=("samples",))
@@ -68,7 +67,7 @@ def key_for_clusters(site: Site) -> bytes:
     "keyed hashes of your clusters, in their order: parties can test guesses", splits=("samples",)
 )
 def hashed_clusters(key: bytes, site: Site) -> list[bytes]:
-    """What tells a cluster from others, for each cluster here."""
+    """The hash of each cluster of this party, in their order."""
     labels, _ = _clusters_here(site)
     return [_hashed(key, label) for label in labels.tolist()]
 
@@ -78,16 +77,19 @@ def hashed_clusters(key: bytes, site: Site) -> list[bytes]:
     splits=("samples",),
 )
 def has_small_clusters(numbers: Sequence[Indices], shared: tuple[int, ...], site: Site) -> bool:
-    """Whether a sum would be over few rows here: of a cluster that others have, too, or of all
-    others that are here.
+    """Whether a sum would cover few rows of this party: of a cluster that others have, too, or of
+    all other clusters.
 
-    Of a cluster at two parties, each can subtract its own part of the sum. What is left of the sum
-    over all rows, without these clusters, is about the rows of all the other clusters.
+    Of a cluster at two parties, each can subtract its own part of the sum. The sum over all rows
+    without these clusters covers the rows of all other clusters.
     """
-    mine = _cluster_of_rows(numbers, site)
-    told = np.isin(mine, shared)
-    rest = int((~told).sum()) if shared else 0
-    groups = [*np.bincount(mine[told], minlength=1).tolist(), rest]
+    own = _cluster_of_rows(numbers, site)
+    in_shared = np.isin(own, shared)
+    rest = 0
+    if shared:
+        rest = int((~in_shared).sum())
+    rows_of_shared = np.bincount(own[in_shared], minlength=1).tolist()
+    groups = [*rows_of_shared, rest]
     return bool(small(groups, site.rules.minimum).any())
 
 
@@ -95,7 +97,7 @@ def has_small_clusters(numbers: Sequence[Indices], shared: tuple[int, ...], site
     "whether your budget has room for a better correction of few clusters", splits=("samples",)
 )
 def has_room(numbers: int, site: Site) -> bool:
-    """Whether this party may tell that many numbers more."""
+    """Whether this party's budget allows for that many more numbers."""
     return bool(numbers <= site.rules.room)
 
 
@@ -106,18 +108,20 @@ def numbers_of_sums(problem: AnyProblem, columns: int, matrices: int) -> int:
     """Numbers in both sums, with that many matrices, where no cluster is at several parties."""
     outputs = max(int(problem.outputs), 1)
     width = (columns + problem.intercept) * max(outputs - 1, 1)
-    return matrices * width * (width + 1) // 2 + width + 6 + outputs
+    triangle = width * (width + 1) // 2
+    return matrices * triangle + width + 6 + outputs
 
 
 def matrices_of(kind: str) -> int:
-    """How many matrices are added up for that kind of standard errors."""
-    return 1 if kind == "model" else 2
+    """Number of matrices that parties sum for that kind of standard errors."""
+    if kind == "model":
+        return 1
+    return 2
 
 
 @discloses(
     "the Hessian of your rows, their gradient, the length of a Newton step, and how many of your "
-    "rows have an event or "
-    "a class, and weights",
+    "rows have an event or a class, and weights",
     _LEARNED,
     TOTALS,
     splits=("samples",),
@@ -126,14 +130,13 @@ def matrices_of(kind: str) -> int:
 def sums_for_model(
     problem: AnyProblem, model: Any, statistics: SummaryStatistics, asking: Asking, site: Site
 ) -> Protocol[FloatArray]:
-    """What model-based errors are made of."""
+    """The sums for model-based errors."""
     return (yield from _summed(problem, model, statistics, asking, site))
 
 
 @discloses(
     "the Hessian of your rows, products of their scores, their gradient, the length of a Newton "
-    "step, and how many of "
-    "your rows have an event or a class, and weights",
+    "step, and how many of your rows have an event or a class, and weights",
     _LEARNED,
     TOTALS,
     splits=("samples",),
@@ -142,22 +145,20 @@ def sums_for_model(
 def sums_for_robust(
     problem: AnyProblem, model: Any, statistics: SummaryStatistics, asking: Asking, site: Site
 ) -> Protocol[FloatArray]:
-    """What robust errors are made of."""
+    """The sums for robust errors."""
     return (yield from _summed(problem, model, statistics, asking, site))
 
 
 @discloses(
     "the Hessian of your rows, products of the scores of your clusters, the scores of clusters at "
-    "several parties, and "
-    "how many of your rows have an event or a class, and weights",
+    "several parties, and how many of your rows have an event or a class, and weights",
     _LEARNED,
     TOTALS,
     splits=("samples",),
 )
 @discloses(
     'with fewer than 30 clusters, each at one party, or correction = "CR2": for each coefficient '
-    "a matrix of products "
-    "of your clusters' Hessians, added up over clusters",
+    "a matrix of products of your clusters' Hessians, added up over clusters",
     "of a single cluster, a function of its Hessian",
     TOTALS,
     splits=("samples",),
@@ -171,7 +172,7 @@ def sums_for_clustered(
     numbers: Sequence[Indices],
     site: Site,
 ) -> Protocol[FloatArray]:
-    """What clustered errors are made of."""
+    """The sums for clustered errors."""
     asking = replace(asking, clusters=_cluster_of_rows(numbers, site))
     return (yield from _summed(problem, model, statistics, asking, site))
 
@@ -183,7 +184,7 @@ SUMS: dict[str, Any] = {
 }
 """The protocol of each kind of standard errors."""
 QUERIES: tuple[Any, ...] = (key_for_clusters, hashed_clusters, has_small_clusters, has_room)
-"""What is asked about clusters."""
+"""The queries about clusters."""
 
 
 def _summed(
@@ -191,23 +192,26 @@ def _summed(
 ) -> Protocol[FloatArray]:
     agent = agent_at(site, problem, "samples", statistics=statistics)
     (point,) = problem.kind.models.points(model, [agent], None)
-    return (yield from add_information(agent, agent.lowered(point.w).astype(float), asking))
+    w = agent.lowered(point.w).astype(float)
+    return (yield from add_information(agent, w, asking))
 
 
 def _clusters_here(site: Site) -> tuple[npt.NDArray[Any], Indices]:
-    """The labels of the clusters here, and which one each row has."""
+    """The labels of this party's clusters, and the cluster of each row."""
     assert site.data.ids is not None
     labels, place = np.unique(site.data.ids, return_inverse=True)
     return labels, place
 
 
 def _cluster_of_rows(numbers: Sequence[Indices], site: Site) -> Indices:
-    """The number of the cluster of each row here."""
-    return numbers[site.index][_clusters_here(site)[1]]
+    """The number of the cluster of each row of this party."""
+    _, place = _clusters_here(site)
+    return numbers[site.index][place]
 
 
 def _hashed(key: bytes, label: str | int) -> bytes:
-    return hmac.digest(key, f"{type(label).__name__} {label}".encode(), "sha256")[:HASH_BYTES]
+    text = f"{type(label).__name__} {label}"
+    return hmac.digest(key, text.encode(), "sha256")[:HASH_BYTES]
 
 
 # -- the operation ---------------------------------------------------------------------------------
@@ -224,14 +228,16 @@ class Clusters:
     count: int = 0
 
     @staticmethod
-    def of(told: Sequence[Sequence[bytes]]) -> Clusters:
-        """Each hash that all parties told has a number, in the order in which they came."""
+    def of(hashes: Sequence[Sequence[bytes]]) -> Clusters:
+        """Number the hashes of all parties in the order of their first appearance."""
         known: dict[bytes, int] = {}
-        numbers = tuple(
-            np.array([known.setdefault(one, len(known)) for one in own], np.intp) for own in told
-        )
+        numbers = []
+        for of_party in hashes:
+            own = [known.setdefault(one, len(known)) for one in of_party]
+            numbers.append(np.array(own, np.intp))
         found, times = np.unique(np.concatenate(numbers), return_counts=True)
-        return Clusters(numbers, tuple(found[times > 1].tolist()), len(known))
+        shared = tuple(found[times > 1].tolist())
+        return Clusters(tuple(numbers), shared, len(known))
 
 
 @dataclass(frozen=True)
@@ -252,25 +258,27 @@ class Infer(Operation[Inference]):
     asked: Question
     model: Any
     tolerance: float
-    """To which the model was fitted."""
+    """The tolerance of the fit."""
     pooled: bool = False
-    """Whether the parties hold parts of one table: what they add up of a cluster then concerns
-    nobody else.
+    """Whether the parties hold parts of one table, so that sums over a cluster disclose nothing to
+    another owner.
     """
     among: bool = False
     """Whether the parties are organisations."""
 
     def together(self, parties: Parties) -> Inference:
         asked, received = self.added_up(parties)
-        return replace(summarised(self.model, self.tolerance, asked, received), bill=parties.bill)
+        found = summarised(self.model, self.tolerance, asked, received)
+        return replace(found, bill=parties.bill)
 
     def added_up(self, parties: Parties) -> tuple[Question, Received]:
-        """The question with the correction that the clusters allow, and what all added up for
-        it.
-        """
+        """The question with the correction that the clusters allow, and the sums of all parties."""
         problem = self.model.problem
-        clusters = self._clusters(parties) if self.asked.kind == "clustered" else Clusters()
-        asked = self.asked.settled(problem, clusters.count, self._is_adjustable(parties, clusters))
+        clusters = Clusters()
+        if self.asked.kind == "clustered":
+            clusters = self._clusters(parties)
+        adjustable = self._is_adjustable(parties, clusters)
+        asked = self.asked.settled(problem, clusters.count, adjustable)
         asking = asked.asking(self.model, clusters.shared)
         statistics = parties.run_protocol(partial(introduced_again, problem, "samples"), "setup")
         assert statistics is not None
@@ -279,38 +287,43 @@ class Infer(Operation[Inference]):
             known.append(clusters.numbers)
         sums = parties.run_protocol(partial(SUMS[asked.kind], *known))
         assert sums is not None
-        return asked, Received(asking, sums, statistics, len(parties.cards), clusters.count)
+        received = Received(asking, sums, statistics, len(parties.cards), clusters.count)
+        return asked, received
 
     def _clusters(self, parties: Parties) -> Clusters:
-        key = hashlib.sha256(b"".join(parties.ask(key_for_clusters, bytes))).digest()
-        clusters = Clusters.of(parties.ask(partial(hashed_clusters, key), list[bytes]))
-        received = parties.ask(partial(has_small_clusters, clusters.numbers, clusters.shared), bool)
-        if against := [name for name, one in zip(parties.names, received, strict=True) if one]:
+        shares = parties.ask(key_for_clusters, bytes)
+        key = hashlib.sha256(b"".join(shares)).digest()
+        hashes = parties.ask(partial(hashed_clusters, key), list[bytes])
+        clusters = Clusters.of(hashes)
+        query = partial(has_small_clusters, clusters.numbers, clusters.shared)
+        received = parties.ask(query, bool)
+        against = [name for name, few in zip(parties.names, received, strict=True) if few]
+        if against:
             raise InvalidData(
                 f"clusters have rows at several parties, and {' and '.join(against)} would have "
-                "to tell a sum over "
-                'fewer rows than minimum-count. Use inference = "robust" in the study; or, if '
-                "equal labels mean "
-                "different clusters at the parties, make the labels differ."
+                'to send a sum over fewer rows than minimum-count. Use inference = "robust" in '
+                "the study; or, if equal labels mean different clusters at the parties, make the "
+                "labels differ."
             )
         refuse_few_clusters(self.model, clusters.count)
         if self.among and self.asked.correction == "CR2" and clusters.shared:
             raise InvalidData(
                 'correction = "CR2" needs each cluster within one party, but '
-                f"{len(clusters.shared)} of "
-                f'{clusters.count} clusters have rows at several. Write correction = "CR1" into '
-                "the study."
+                f"{len(clusters.shared)} of {clusters.count} clusters have rows at several. Write "
+                'correction = "CR1" into the study.'
             )
         return clusters
 
     def _is_adjustable(self, parties: Parties, clusters: Clusters) -> bool:
-        """Whether what CR2 needs of each cluster can be had."""
+        """Whether the parties can send the sums that CR2 needs of each cluster."""
         if clusters.shared:
             return self.pooled
-        if not 0 < clusters.count < FEW or self.asked.correction is not None:
+        few = 0 < clusters.count < FEW
+        if not few or self.asked.correction is not None:
             return True
         numbers = numbers_of_adjustment(count_coefficients(self.model))
-        return all(parties.ask(partial(has_room, numbers), bool))
+        answers = parties.ask(partial(has_room, numbers), bool)
+        return all(answers)
 
 
 # -- of a result -----------------------------------------------------------------------------------
@@ -343,12 +356,19 @@ def _of_parties(result: Result, parties: Hosted, asked: Question, clusters: Any)
 
 def _of_data(result: Result, asked: Question, clusters: Any, data: Any) -> Inference:
     """Standard errors from the data of a result; other data is refused."""
-    certificate, model = result.certificate, result.model
+    certificate = result.certificate
+    model = result.model
     again, meeting = reading_again(certificate, model, model.problem, data)
+    fitted = [participant.digest for participant in certificate.participants]
     with hosted(again, data, meeting) as parties:
         parties = again.together(parties).parties
-        held = [None if one is None else one.digest for one in people_here(parties)]
-        if held != [participant.digest for participant in certificate.participants]:
+        given: list[str | None] = []
+        for participant in participants_of(parties):
+            if participant is None:
+                given.append(None)
+            else:
+                given.append(participant.digest)
+        if given != fitted:
             raise InvalidData(
                 "this is not the data that the model was fitted to: its digest differs."
             )
@@ -358,19 +378,21 @@ def _of_data(result: Result, asked: Question, clusters: Any, data: Any) -> Infer
 def ready_to_infer(
     parties: Hosted, model: Any, tolerance: float, asked: Question, clusters: Any
 ) -> tuple[Infer, Hosted]:
-    """The operation, and the parties with the cluster of each of their rows; `clusters` has those
+    """The operation, and the parties with the cluster of each of their rows. `clusters` has those
     of all rows.
     """
     places = [place for place in parties.look(rows_held) if place is not None]
-    operation = Infer(asked, model, tolerance, pooled=all(rows is not None for rows, _ in places))
+    pooled = all(rows is not None for rows, _ in places)
+    operation = Infer(asked, model, tolerance, pooled=pooled)
     parties = parties.again(operation)
     if clusters is not None:
-        parties = parties.map(partial(_with_clusters, _by_party(clusters, places)))
+        of_parties = _by_party(clusters, places)
+        parties = parties.map(partial(_with_clusters, of_parties))
     return operation, parties
 
 
 def rows_held(site: Site) -> tuple[Indices | None, int]:
-    """Which rows of one table are here, if it was split; and how many rows are here."""
+    """The places of this party's rows in a table that was split, if it was; and their number."""
     return site.data.rows, site.data.n
 
 
@@ -382,11 +404,9 @@ def _by_party(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> li
     """The clusters of the rows of every party, as numbers."""
     sizes = [n for _, n in places]
     parts = _parts(clusters, places)
-    if [len(own) for own in parts] != sizes:
-        raise InvalidData(
-            f"clusters has {[len(own) for own in parts]} rows a party, but the parties have "
-            f"{sizes}."
-        )
+    found = [len(own) for own in parts]
+    if found != sizes:
+        raise InvalidData(f"clusters has {found} rows a party, but the parties have {sizes}.")
     everything = np.concatenate(parts)
     if everything.dtype.kind == "f" and not np.isfinite(everything).all():
         raise InvalidData(
@@ -399,19 +419,20 @@ def _by_party(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> li
 def _parts(clusters: Any, places: Sequence[tuple[Indices | None, int]]) -> list[npt.NDArray[Any]]:
     """The clusters as they were given, for each party."""
     sizes = [n for _, n in places]
-    if (
-        isinstance(clusters, list)
-        and len(clusters) == len(places)
-        and all(np.ndim(own) == 1 for own in clusters)
-    ):
+    by_party = isinstance(clusters, list) and len(clusters) == len(places)
+    if by_party and all(np.ndim(own) == 1 for own in clusters):
         return [np.asarray(own) for own in clusters]
+    total = sum(sizes)
     whole = np.asarray(clusters)
-    if whole.shape != (sum(sizes),):
+    if whole.shape != (total,):
         raise InvalidData(
-            f"clusters has shape {whole.shape}; give the cluster of each of the {sum(sizes)} rows."
+            f"clusters has shape {whole.shape}; give the cluster of each of the {total} rows."
         )
     blocks = np.split(whole, np.cumsum(sizes)[:-1])
-    return [
-        block if rows is None else whole[rows]
-        for (rows, _), block in zip(places, blocks, strict=True)
-    ]
+    parts = []
+    for (rows, _), block in zip(places, blocks, strict=True):
+        if rows is None:
+            parts.append(block)
+        else:
+            parts.append(whole[rows])
+    return parts

@@ -1,14 +1,14 @@
-"""Add up what standard errors need, at a fitted model: information, scores, residuals.
+"""Add up the sums for standard errors, at a fitted model: information, scores, residuals.
 
     J  upper triangle of Σ s ℓ'' x xᵀ      g  Σ s ℓ' x      Σ s ℓ'²          in centred coordinates
        (see `SummaryStatistics.centre`)
     G  upper triangle of Σ s ℓ'² x xᵀ ("robust"), or of Σ_c g_c g_cᵀ over the clusters at one party
        ("clustered")
     g_c of each cluster at several parties ("clustered")
-    rows, rows with a weight other than 1, rows with a weight that is no whole number, and rows with
-    an event
+    rows, rows with a weight other than 1, rows with a weight that is not a whole number, and rows
+    with an event
 
-For weights that are no counts ("sampling", "precision"), G is Σ s² ℓ'² x xᵀ.
+For weights that are not counts ("sampling", "precision"), G is Σ s² ℓ'² x xᵀ.
 
 Then two numbers about one direction d of the model: the null vector of J if it has one, else the
 Newton step −J⁻¹g:
@@ -18,10 +18,10 @@ Newton step −J⁻¹g:
     rows with |x·d| > FAR      none near a minimum; where the minimum is at infinity, a Newton step
                                never gets shorter
 
-With several classes all of these are matrices of blocks, one for each class but the first, from
-which they differ.
+With several classes all of these are matrices of blocks, one for each class but the first, which is
+the reference.
 
-CR2 (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018) takes, where a cluster is, its score g_c
+CR2 (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018) uses, where a cluster is, its score g_c
 and its part J_c of J. With J⁻¹ = L Lᵀ, H = Lᵀ J_c L and f = (1 − H)^(−1/2), which is 0 where H is
 1:
 
@@ -30,8 +30,8 @@ and its part J_c of J. With J⁻¹ = L Lᵀ, H = Lᵀ J_c L and f = (1 − H)^(�
     Σ_c e,  Σ_c e² − 2 e uᵀu,  U = Σ_c u uᵀ      degrees of freedom (Σe − tr U)² / (Σ(e² − 2 e uᵀu)
             + tr U²)
 
-These are sums over clusters: where each cluster is at one party, a party adds up its own. Of a
-cluster at several agents, J_c is added up like g_c.
+These are sums over clusters: where each cluster is at one party, a party adds up its own. For a
+cluster at several agents, all agents add up J_c as they add up g_c.
 """
 
 from __future__ import annotations
@@ -54,22 +54,20 @@ OfRows: TypeAlias = Callable[[npt.NDArray[np.bool_]], FloatArray]
 """The sum of something over some rows."""
 
 SINGULAR = 1e-12
-"""The least eigenvalue of the information, with a diagonal of 1, that is not taken for 0."""
+"""Smaller eigenvalues of the information, with a diagonal of 1, count as 0."""
 FAR = 0.5
 """Largest change of a score by a Newton step near a minimum. Where classes are separable, it is 1
 in every step.
 """
 EXHAUSTED = 1e-9
-"""The least eigenvalue of 1 − H that is not taken for 0: there a cluster alone determines a
-coefficient.
-"""
+"""Smaller eigenvalues of 1 − H count as 0: there a cluster alone determines a coefficient."""
 COUNTS = 3
 """Number of counts that come before those of events."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """What one agent sends, and functions of its rows."""
+    """The numbers that one agent sends, and functions of its rows."""
 
     message: FloatArray
     width: int
@@ -82,7 +80,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Asking:
-    """What the agents add up."""
+    """The sums that the agents compute."""
 
     kind: str
     shared: tuple[int, ...] = ()
@@ -92,9 +90,7 @@ class Asking:
     adjusted: bool = False
     """Whether the scores of clusters are adjusted (CR2)."""
     units: FloatArray | None = None
-    """The matrix from the coefficients of the fit to those that are reported; None: they are the
-    same.
-    """
+    """The matrix from the coefficients of the fit to the reported ones; None: they are equal."""
     clusters: npt.NDArray[np.intp] | None = None
     """At an agent: the cluster of each of its rows, as numbers from 0."""
 
@@ -104,12 +100,12 @@ class Asking:
         """Σ_c g_c g_cᵀ over the clusters of this agent alone, and the parts of shared clusters."""
         if self.clusters is None:
             return []
-        mine = self.clusters
+        own = self.clusters
         count = len(self.shared)
         apart = np.zeros((count, width))
         hessians = np.zeros((count, _triangle(width)))
         for k, cluster in enumerate(self.shared):
-            rows = mine == cluster
+            rows = own == cluster
             if not rows.any():
                 continue
             apart[k] = score(rows)
@@ -117,15 +113,16 @@ class Asking:
                 hessians[k] = packed(hessian(rows))
         if self.adjusted:
             return [apart.ravel(), hessians.ravel()]
-        own = np.zeros((width, width))
-        for cluster in self._alone(mine):
-            g = score(mine == cluster)
-            own += np.outer(g, g)
-        return [packed(own), apart.ravel()]
+        products = np.zeros((width, width))
+        for cluster in self._unshared(own):
+            g = score(own == cluster)
+            products += np.outer(g, g)
+        return [packed(products), apart.ravel()]
 
-    def _alone(self, mine: npt.NDArray[np.intp]) -> list[int]:
-        """The clusters of an agent that no other has."""
-        return sorted(set(np.unique(mine).tolist()) - set(self.shared))
+    def _unshared(self, own: npt.NDArray[np.intp]) -> list[int]:
+        """The clusters of an agent that no other agent has."""
+        present = set(np.unique(own).tolist())
+        return sorted(present - set(self.shared))
 
     def adjustment(
         self, agent: Agent[Any], own: Own, half: FloatArray | None, width: int
@@ -134,15 +131,16 @@ class Asking:
         sums = Adjustment.nothing(width)
         if half is None or self.clusters is None:
             return sums.packed()
-        whitened = whitened_contrasts(half, coordinates(agent.known, width, self.units))
-        for cluster in self._alone(self.clusters):
+        contrasts = coordinates(agent.known, width, self.units)
+        whitened = whitened_contrasts(half, contrasts)
+        for cluster in self._unshared(self.clusters):
             rows = self.clusters == cluster
             sums.add(own.score(rows), own.hessian(rows), half, whitened)
         return sums.packed()
 
     def counts(self, agent: Agent[Any]) -> FloatArray:
-        """Rows, rows with a weight other than 1, with one that is no whole number, and the rows
-        with each event.
+        """The numbers of rows, of rows with a weight other than 1, of rows with a weight that is
+        not a whole number, and of rows with each event.
         """
         n = agent.data.n
         weights = np.ones(n)
@@ -150,7 +148,10 @@ class Asking:
             weights = agent.data.weights.astype(float)
         other = float((weights != 1.0).sum())
         fractional = float((weights != np.round(weights)).sum())
-        counted = weights if self.counted else np.ones(n)
+        if self.counted:
+            counted = weights
+        else:
+            counted = np.ones(n)
         stats_of = agent.problem.kind.stats
         events: FloatArray = np.zeros(stats_of.events(agent.problem))
         if events.size and n:
@@ -168,11 +169,12 @@ def add_information(agent: Agent[Any], w: FloatArray, asking: Asking) -> Protoco
     step, half = shared_result(total, lambda: direction(total, width))
     moved = own.move(step)
     far = (np.abs(moved) > FAR).any(axis=1)
-    about = np.array([float(np.sum(moved**2)), float(far.sum())])
+    of_step = np.array([float(np.sum(moved**2)), float(far.sum())])
     if asking.adjusted:
-        about = np.concatenate([about, asking.adjustment(agent, own, half, width)])
-    total_about = yield Sum(about)
-    return sealed(np.concatenate([total, total_about]))
+        adjustment = asking.adjustment(agent, own, half, width)
+        of_step = np.concatenate([of_step, adjustment])
+    total_of_step = yield Sum(of_step)
+    return sealed(np.concatenate([total, total_of_step]))
 
 
 def of_rows(
@@ -182,14 +184,15 @@ def of_rows(
     gradients: FloatArray,
     curvature: Callable[[int, int], FloatArray],
 ) -> Own:
-    """What an agent sends where the loss is a sum over rows, of one or several scores each.
+    """The numbers that an agent sends where the loss is a sum over rows, of one or several scores
+    each.
 
     Parameters
     ----------
     agent : Agent
         The agent.
     asking : Asking
-        What the agents add up.
+        The sums that the agents compute.
     design : Design
         The centred columns.
     gradients : array
@@ -215,12 +218,19 @@ def of_rows(
     scores = gradients
     if agent.data.weights is not None:
         scores = gradients * agent.data.weights[:, None]
-    more = [_scores(design, scores), np.array([float(np.sum(scores * gradients))])]
+    score_of_all = _scores(design, scores)
+    residuals = np.array([float(np.sum(scores * gradients))])
+    more = [score_of_all, residuals]
     if asking.kind == "robust":
-        squares = gradients if asking.counted else scores
-        more.append(packed(_moment(design, lambda a, b: scores[:, a] * squares[:, b], count)))
+        if asking.counted:
+            squares = gradients
+        else:
+            squares = scores
+        products = _moment(design, lambda a, b: scores[:, a] * squares[:, b], count)
+        more.append(packed(products))
     width = design.shape[1] * count
-    more += [*asking.of_clusters(agent, score, hessian, width), asking.counts(agent)]
+    more += asking.of_clusters(agent, score, hessian, width)
+    more.append(asking.counts(agent))
     return Own(packed(J, *more), width, move, score, hessian)
 
 
@@ -258,7 +268,7 @@ def _scores(design: Design, scores: FloatArray) -> FloatArray:
 
 @dataclass
 class Adjustment:
-    """Sums over clusters for CR2 and its degrees of freedom; see the text at the top."""
+    """Sums over clusters for CR2 and its degrees of freedom; see the module's docstring."""
 
     middle: FloatArray
     """Σ ĝ ĝᵀ."""
@@ -281,15 +291,17 @@ class Adjustment:
         H = (H + H.T) / 2
         values, vectors = np.linalg.eigh(H)
         left = 1.0 - values
-        powers = np.where(left > EXHAUSTED, 1.0 / np.sqrt(np.maximum(left, EXHAUSTED)), 0.0)
+        roots = np.sqrt(np.maximum(left, EXHAUSTED))
+        powers = np.where(left > EXHAUSTED, 1.0 / roots, 0.0)
         f = (vectors * powers) @ vectors.T
         adjusted = f @ (half.T @ score)
         self.middle += np.outer(adjusted, adjusted)
         b = f @ contrasts
         u = H @ b
         lengths = (b * u).sum(axis=0)
+        squared_norms = (u**2).sum(axis=0)
         self.lengths += lengths
-        self.squares += lengths**2 - 2 * lengths * (u**2).sum(axis=0)
+        self.squares += lengths**2 - 2 * lengths * squared_norms
         self.products += np.einsum("ij,kj->jik", u, u)
 
     def degrees_of_freedom(self) -> FloatArray:
@@ -307,11 +319,10 @@ class Adjustment:
     @staticmethod
     def unpacked(message: FloatArray, k: int) -> Adjustment:
         triangle = _triangle(k)
-        middle, lengths, squares, rest = np.split(
-            message, [triangle, triangle + k, triangle + 2 * k]
-        )
-        products = [unpacked(one, k) for one in rest.reshape(k, triangle)]
-        return Adjustment(unpacked(middle, k), lengths.copy(), squares.copy(), np.stack(products))
+        ends = [triangle, triangle + k, triangle + 2 * k]
+        middle, lengths, squares, rest = np.split(message, ends)
+        products = np.stack([unpacked(one, k) for one in rest.reshape(k, triangle)])
+        return Adjustment(unpacked(middle, k), lengths.copy(), squares.copy(), products)
 
 
 def whitened_contrasts(half: FloatArray, coefficients: FloatArray) -> FloatArray:
@@ -324,7 +335,7 @@ def whitened_contrasts(half: FloatArray, coefficients: FloatArray) -> FloatArray
 def coordinates(
     statistics: SummaryStatistics, k: int, units: FloatArray | None = None
 ) -> FloatArray:
-    """The matrix that leads from centred coordinates to the coefficients that are reported."""
+    """The matrix from centred coordinates to the reported coefficients."""
     plain: FloatArray = np.eye(k)
     if statistics.centre is not None:
         d = len(statistics.centre)
@@ -342,17 +353,19 @@ def direction(total: FloatArray, width: int) -> tuple[FloatArray, FloatArray | N
     J = unpacked(total, width)
     lengths = np.sqrt(np.maximum(J.diagonal(), 0.0))
     lengths[lengths == 0] = 1.0
-    values, vectors = np.linalg.eigh(J / np.outer(lengths, lengths))
+    scaled = J / np.outer(lengths, lengths)
+    values, vectors = np.linalg.eigh(scaled)
     if values[0] <= SINGULAR * values[-1] or not values[-1] > 0:
         return vectors[:, 0] / lengths, None
     half = vectors / np.sqrt(values) / lengths[:, None]
     triangle = _triangle(width)
     score = total[triangle : triangle + width]
-    return -half @ (half.T @ score), half
+    step = -half @ (half.T @ score)
+    return step, half
 
 
 class Totals:
-    """What the agents found together, for k coefficients."""
+    """The sums of all agents, for k coefficients."""
 
     def __init__(
         self,
@@ -390,7 +403,7 @@ class Totals:
 
     @property
     def plain(self) -> FloatArray:
-        """The matrix from centred coordinates to the coefficients that are reported."""
+        """The matrix from centred coordinates to the reported coefficients."""
         return coordinates(self.statistics, self.k, self.asking.units)
 
     @property
@@ -410,7 +423,7 @@ class Totals:
 
     @property
     def fractional(self) -> int:
-        """The number of rows with a weight that is no whole number."""
+        """The number of rows with a weight that is not a whole number."""
         return int(self._parts["counts"][2])
 
     @property
@@ -419,11 +432,12 @@ class Totals:
         return self._parts["counts"][COUNTS:]
 
     def step(self) -> FloatArray:
-        """How far a Newton step would move the coefficients."""
-        return self.plain @ direction(self._received, self.k)[0]
+        """The change of the coefficients by a Newton step."""
+        step, _ = direction(self._received, self.k)
+        return self.plain @ step
 
     def half(self, names: tuple[str, ...], steep: bool, curved: str = "") -> FloatArray:
-        """L with J⁻¹ = L Lᵀ; an error says why there is none.
+        """L with J⁻¹ = L Lᵀ. If there is none, the error gives the reason.
 
         steep   whether the loss can have its minimum at infinity
         curved  where the loss has a second derivative, if not everywhere
@@ -462,13 +476,14 @@ class Totals:
         )
 
     def usual_errors(self) -> FloatArray:
-        """Standard errors as if rows were independent and equally uncertain: a scale to compare
-        others with.
+        """Standard errors of independent rows with equal variance: the scale to which others are
+        compared.
         """
-        half = direction(self._received, self.k)[1]
+        _, half = direction(self._received, self.k)
         assert half is not None
         spread = self.residuals / self.statistics.total or 1.0
-        errors: FloatArray = np.sqrt(spread) * np.linalg.norm(self.plain @ half, axis=1)
+        lengths = np.linalg.norm(self.plain @ half, axis=1)
+        errors: FloatArray = np.sqrt(spread) * lengths
         return errors
 
     def sandwich(self, half: FloatArray) -> FloatArray:
@@ -487,11 +502,12 @@ class Totals:
         hessians = self._parts["hessians"].reshape(len(scores), _triangle(self.k))
         for score, hessian in zip(scores, hessians, strict=True):
             sums.add(score, unpacked(hessian, self.k), half, contrasts)
-        return half @ sums.middle @ half.T, sums.degrees_of_freedom()
+        covariance = half @ sums.middle @ half.T
+        return covariance, sums.degrees_of_freedom()
 
 
 def _fix(involved: list[str]) -> str:
-    """What to do about columns that cannot be told apart: those of one-hot add up to 1."""
+    """Advice for columns that cannot be told apart: one-hot columns add up to 1."""
     one_hot = [name.partition("=")[0] for name in involved if "=" in name]
     if len(one_hot) > 1 and len(set(one_hot)) < len(one_hot):
         column = max(one_hot, key=one_hot.count)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import numpy as np
 
@@ -132,7 +131,7 @@ class _Summary:
 
 
 def _column(name: str, cells: Cells, preparation: Preparation, site: Site) -> Protocol[Column]:
-    # Numbers of missing values, too, are about enough rows.
+    # Counts of missing values, too, must cover enough rows.
     missing = without_few(cells.missing, site.rules.minimum)
     values = cells.values[~missing]
     summary = yield from _summary(values, int(missing.sum()), text=bool(cells.texts))
@@ -145,7 +144,8 @@ def _column(name: str, cells: Cells, preparation: Preparation, site: Site) -> Pr
         categories = yield from _categories(name, cells, steps[0], summary.text, site)
         return Column(name, recipe, categories=categories)
     mean = summary.mean
-    squares = yield Sum(np.array([((values - mean) ** 2).sum()]))
+    own_squares = ((values - mean) ** 2).sum()
+    squares = yield Sum(np.array([own_squares]))
     variance = float(squares[0]) / summary.present
     done = yield from _fitted_steps(name, cells, steps, summary, variance, site)
     reach = FAR * math.sqrt(variance)
@@ -153,8 +153,11 @@ def _column(name: str, cells: Cells, preparation: Preparation, site: Site) -> Pr
 
 
 def _summary(values: FloatArray, missing: int, text: bool) -> Protocol[_Summary]:
-    total_here = 0.0 if text else values.sum()
-    sums = yield Sum(np.array([text, len(values), missing, total_here]))
+    if text:
+        own_total = 0.0
+    else:
+        own_total = values.sum()
+    sums = yield Sum(np.array([text, len(values), missing, own_total]))
     texts, present, missing_rows, total = sums.tolist()
     return _Summary(bool(texts), present, missing_rows, total)
 
@@ -184,9 +187,8 @@ def _check_recipe(
         if summary.missing > 1:
             count += "s"
         raise InvalidData(
-            f"column {name!r} has {count} at all "
-            f"parties together, and its recipe is {recipe!r}. Begin it with impute, or leave those "
-            "rows or the column out."
+            f"column {name!r} has {count} at all parties together, and its recipe is {recipe!r}. "
+            "Begin it with impute, or leave those rows or the column out."
         )
 
 
@@ -195,10 +197,9 @@ def _fitted_steps(
 ) -> Protocol[list[Fitted]]:
     done: list[Fitted] = []
     fit: Fitted
-    # Of the columns that the steps so far make; None where they are not known.
-    moments: _Moments | None = _Moments(
-        np.array([summary.mean]), np.array([variance]), summary.present + summary.missing
-    )
+    # The moments of the columns after the steps so far; None where they are not known.
+    n = summary.present + summary.missing
+    moments: _Moments | None = _Moments(np.array([summary.mean]), np.array([variance]), n)
     for step in steps:
         if step.name == "keep":
             continue
@@ -231,8 +232,11 @@ def _filled(step: Step, summary: _Summary) -> Filled:
 
 
 def _after(steps: Sequence[Fitted], cells: Cells) -> FloatArray:
-    """The columns that these steps make of the cells."""
-    return reduce(lambda values, step: step.apply(values), steps, cells.values[:, None])
+    """The columns after these steps."""
+    values = cells.values[:, None]
+    for step in steps:
+        values = step.apply(values)
+    return values
 
 
 @dataclass(frozen=True)
@@ -252,14 +256,17 @@ class _Moments:
         variance = (1 - share) * spread + share * (step.value - mean) ** 2
         if not step.indicator:
             return _Moments(np.array([mean]), np.array([variance]), self.n)
-        return _Moments(np.array([mean, share]), np.array([variance, share * (1 - share)]), self.n)
+        means = np.array([mean, share])
+        variances = np.array([variance, share * (1 - share)])
+        return _Moments(means, variances, self.n)
 
     def scaled(self) -> Scaled:
         """Standardisation as in scikit-learn: a column that is constant up to rounding is only
         shifted.
         """
         eps = float(np.finfo(float).eps)
-        rounding = self.n * eps * self.variance + (self.n * self.mean * eps) ** 2
+        rounding_of_mean = (self.n * self.mean * eps) ** 2
+        rounding = self.n * eps * self.variance + rounding_of_mean
         constant = self.variance <= rounding
         scale = np.where(constant, 1.0, np.sqrt(self.variance))
         return Scaled(self.mean.tolist(), scale.tolist())
@@ -269,7 +276,8 @@ def _moments(values: FloatArray) -> Protocol[_Moments]:
     total = yield Sum(np.append(values.sum(axis=0), len(values)))
     n = float(total[-1])
     mean = total[:-1] / n
-    squares = yield Sum(((values - mean) ** 2).sum(axis=0))
+    own_squares = ((values - mean) ** 2).sum(axis=0)
+    squares = yield Sum(own_squares)
     return _Moments(mean, squares / n, n)
 
 
@@ -283,8 +291,10 @@ def _spline(name: str, values: FloatArray, step: Step, minimum: int) -> Protocol
     levels = np.linspace(0, 1, int(step.number or 0)).tolist()
     found = yield from quantiles([values], levels, precision=PRECISION, minimum=minimum)
     # The first and the last knot enclose all values.
-    first, last = float(found.low[0, 0]), float(found.high[0, -1])
-    knots = [first, *found.values[0, 1:-1].tolist(), last]
+    first = float(found.low[0, 0])
+    last = float(found.high[0, -1])
+    inner = found.values[0, 1:-1].tolist()
+    knots = [first, *inner, last]
     if not np.isfinite(knots).all():
         raise InvalidData(
             f"column {name!r}: its smallest or largest values lie in a bin with too few rows of a "
@@ -304,7 +314,8 @@ def _knots_apart(knots: Sequence[float]) -> list[float]:
     least = LEAST_DISTANCE * (last - knots[0])
     apart = [knots[0]]
     for knot in knots[1:]:
-        if knot - apart[-1] > least and (knot == last or last - knot > least):
+        far_from_last = knot == last or last - knot > least
+        if knot - apart[-1] > least and far_from_last:
             apart.append(knot)
     return apart
 
@@ -340,15 +351,17 @@ def extremes(values: FloatArray, site: Site) -> Protocol[tuple[FloatArray, Float
 def _smallest(local: FloatArray, present: bool) -> Protocol[FloatArray]:
     sign = np.uint64(1 << 63)
     bits = (local + 0.0).view(np.uint64)
-    # Whole numbers in the order of the numbers that they stand for.
+    # Whole numbers in the order of the floating-point numbers with these bits.
     keys = np.where(bits & sign, ~bits, bits | sign)
     found = np.zeros(len(local), np.uint64)
     for place in reversed(range(64)):
         shift = np.uint64(place)
         begins_so = (keys >> shift == found >> shift) & present
         parties = yield Sum(begins_so.astype(float))
-        found |= np.where(parties > 0, np.uint64(0), np.uint64(1) << shift)
-    smallest: FloatArray = np.where(found & sign, found & ~sign, ~found).view(np.float64)
+        bit = np.uint64(1) << shift
+        found |= np.where(parties > 0, np.uint64(0), bit)
+    smallest_bits = np.where(found & sign, found & ~sign, ~found)
+    smallest: FloatArray = smallest_bits.view(np.float64)
     if not np.isfinite(smallest).all():
         raise ProtocolError("the smallest and largest values do not agree between the parties.")
     return smallest
@@ -360,7 +373,10 @@ def _smallest(local: FloatArray, present: bool) -> Protocol[FloatArray]:
 def _categories(
     name: str, cells: Cells, step: Step, text: bool, site: Site
 ) -> Protocol[Categories]:
-    least = 1 if step.number is None else step.number
+    if step.number is None:
+        least: float = 1
+    else:
+        least = step.number
     counted, rare = yield from category_counts(name, cells, least, text, site)
     others = rare > 0
     several = len(counted) + others > 1

@@ -1,4 +1,4 @@
-"""Prepare the columns of all parties: split by features each party alone, split by samples
+"""Prepare the columns of all parties: split by features, each party alone; split by samples, all
 together.
 """
 
@@ -44,8 +44,8 @@ PURPOSE = "preparation"
 
 @dataclass(frozen=True)
 class Preparing(Generic[P]):
-    """The result of a preparation: its numbers, if known here, and the parties with prepared
-    columns.
+    """The result of a preparation: its numbers, if this process knows them, and the parties with
+    prepared columns.
     """
 
     prepared: Prepared
@@ -82,13 +82,13 @@ class Prepare(Operation[Preparing[Any]]):
         if parties.split == "features":
             return self._by_columns(parties)
         if isinstance(self.recipes, Prepared):
-            return Preparing(self.recipes, parties.map(partial(_applied, self.recipes)))
+            return _with_prepared(self.recipes, parties)
         parties.check()
         widest = max(parties.cards, key=lambda card: card.columns)
         parties = parties.map(partial(_with_columns, widest.names, widest.columns))
         found = parties.run_protocol(partial(fitted, self.recipes, parties.rules), PURPOSE)
         assert found is not None
-        return Preparing(found, parties.map(partial(_applied, found)))
+        return _with_prepared(found, parties)
 
     def _by_columns(self, parties: P) -> Preparing[P]:
         """Every party prepares its own columns; the caller combines the parts that it knows."""
@@ -98,13 +98,20 @@ class Prepare(Operation[Preparing[Any]]):
             widths = [card.columns for card in parties.cards]
             parts = self.recipes.parts(columns_in_turn(widths, dealt))
         else:
-            _refuse_unknown(parties.look(names_here), self.recipes)
+            _refuse_unknown(parties.look(own_names), self.recipes)
             parts = parties.look(partial(_prepared_alone, self.recipes))
         known = {index: part for index, part in enumerate(parts) if part is not None}
-        whole, places = pooled([dealt[index] for index in known], list(known.values()))
+        dealt_of_known = [dealt[index] for index in known]
+        whole, places = pooled(dealt_of_known, list(known.values()))
         cols = dict(zip(known, places, strict=True))
         cards = _prepared_cards(parties, known)
-        return Preparing(whole, parties.map(partial(_applied_part, known, cols), cards))
+        prepared = parties.map(partial(_applied_part, known, cols), cards)
+        return Preparing(whole, prepared)
+
+
+def _with_prepared(prepared: Prepared, parties: P) -> Preparing[P]:
+    """The parties, with columns to which that preparation is applied."""
+    return Preparing(prepared, parties.map(partial(_applied, prepared)))
 
 
 @dataclass(frozen=True)
@@ -114,14 +121,15 @@ class PrepareAgain(Prepare):
     order: tuple[str, ...] | None
 
     def alone(self, table: Table) -> Table:
-        return super().alone(in_order(table, self.order, self.split))
+        ordered = in_order(table, self.order, self.split)
+        return super().alone(ordered)
 
 
 def prepare_here(
     data: Any, problem: AnyProblem, settings: Settings, engine: Engine
 ) -> Preparing[Hosted]:
-    """Prepare data on this machine for a run on that engine; a few sums are not worth sending it to
-    workers.
+    """Prepare data in this process for a run on that engine; a few sums are not worth the transfer
+    to workers.
     """
     asked = Prepare(settings.prepare, settings.placement.split)
     meeting = Meeting.of(settings, problem.kind.data.pieces)
@@ -167,7 +175,8 @@ def check_alone(table: Table, preparation: Preparation, split: str = "samples") 
         elif cells.texts:
             recipe = "there is no recipe for it"
             if steps:
-                recipe = f"its recipe is {', '.join(map(str, steps))!r}"
+                spelt = ", ".join(map(str, steps))
+                recipe = f"its recipe is {spelt!r}"
             raise party_error(
                 table.name,
                 f"column {name!r} holds text, e.g. {cells.texts[0]!r}, and {recipe}. Encode it "
@@ -176,7 +185,10 @@ def check_alone(table: Table, preparation: Preparation, split: str = "samples") 
 
 
 def _check_categories(party: str, column: str, cells: Cells) -> None:
-    different = len(np.unique(cells.values)) if cells.texts is None else len(cells.texts)
+    if cells.texts is None:
+        different = len(np.unique(cells.values))
+    else:
+        different = len(cells.texts)
     if different > MOST_HERE:
         raise party_error(
             party,
@@ -198,7 +210,7 @@ def dealt_columns(site: Site) -> Indices | None:
     return site.data.cols
 
 
-def names_here(site: Site) -> tuple[str, ...]:
+def own_names(site: Site) -> tuple[str, ...]:
     """The names of this party's columns."""
     return column_names(site.data)
 
@@ -219,7 +231,10 @@ def _applied_part(parts: dict[int, Prepared], cols: dict[int, Indices | None], s
 
 def _prepared_cards(parties: Parties, parts: dict[int, Prepared]) -> list[TableSummary]:
     """The summaries of tables whose columns were prepared."""
-    return [_prepared_card(card, parts.get(index)) for index, card in enumerate(parties.cards)]
+    cards = []
+    for index, card in enumerate(parties.cards):
+        cards.append(_prepared_card(card, parts.get(index)))
+    return cards
 
 
 def _prepared_card(card: TableSummary, part: Prepared | None) -> TableSummary:

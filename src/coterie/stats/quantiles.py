@@ -36,10 +36,10 @@ class Quantiles:
 
     values: FloatArray
     low: FloatArray
-    """The quantile of the pooled values is between these."""
+    """The lower bounds of the quantiles of the pooled values; `high` has the upper bounds."""
     high: FloatArray
     edges: tuple[FloatArray, ...] = ()
-    """The last bins of each column: no count that was sent is of a part of them."""
+    """The last bins of each column: no count that a party sent is of a part of them."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,17 @@ class _Column:
         return int(self.counts.sum())
 
     def narrow(self, bins: Sequence[int], precision: float) -> npt.NDArray[np.bool_]:
-        """Which of these bins need not be cut. Where half of the values are one number, only a bin
-        of one number is narrow.
+        """Whether each of these bins is narrow enough. Where half of the values are one number,
+        only a bin of one number is narrow.
         """
         first, last = (self.order_statistic(_targets(self.n, p)[0]) for p in QUARTILES)
         low = self.edges[bins]
         high = self.edges[np.add(bins, 1)]
         with np.errstate(invalid="ignore", over="ignore"):
-            # From the bin to the farther one of the quartiles.
-            spread = np.maximum(high - self.edges[first], self.edges[last + 1] - low)
+            # From the bin to the farther quartile.
+            above = high - self.edges[first]
+            below = self.edges[last + 1] - low
+            spread = np.maximum(above, below)
             size = np.maximum(np.abs(low), np.abs(high))
             width = precision * np.minimum(size, spread)
             narrow: npt.NDArray[np.bool_] = high - low <= np.minimum(width, FINITE)
@@ -85,12 +87,17 @@ class _Column:
             first, second, _ = _targets(self.n, p)
             ranks |= {first, second}
         bins = sorted({self.order_statistic(k) for k in ranks})
-        wide = ~self.narrow(bins, precision) & (self.counts[bins] >= minimum)
-        chosen = [k for k, yes in zip(bins, wide, strict=True) if yes]
-        return {k: cut(*self.edges[k : k + 2]) for k in chosen if self.edges[k] not in self.closed}
+        wide = ~self.narrow(bins, precision)
+        enough = self.counts[bins] >= minimum
+        parts = {}
+        for k, chosen in zip(bins, wide & enough, strict=True):
+            low, high = self.edges[k : k + 2]
+            if chosen and low not in self.closed:
+                parts[k] = cut(low, high)
+        return parts
 
     def refined(self, parts: Parts, counted: FloatArray) -> _Column:
-        """The column with bins replaced by their parts, whose counts these are."""
+        """The column with bins replaced by their parts, which have these counts."""
         edges = [self.edges[:1]]
         numbers = []
         start = 0
@@ -99,12 +106,14 @@ class _Column:
                 edges.append(self.edges[k + 1 : k + 2])
                 numbers.append(self.counts[k : k + 1])
                 continue
-            end = start + len(parts[k]) - 1
-            edges.append(parts[k][1:])
+            inner = parts[k]
+            end = start + len(inner) - 1
+            edges.append(inner[1:])
             numbers.append(counted[start:end])
             start = end
         uncut = {float(self.edges[k]) for k, inner in parts.items() if len(inner) == 2}
-        return _Column(np.concatenate(edges), np.concatenate(numbers), self.closed | uncut)
+        closed = self.closed | uncut
+        return _Column(np.concatenate(edges), np.concatenate(numbers), closed)
 
 
 def quantiles(
@@ -123,7 +132,7 @@ def quantiles(
     columns : sequence of arrays
         This agent's finite values of each column. All agents have the same number of columns.
     probabilities : sequence of float
-        Which quantiles.
+        The wanted quantiles.
     minimum : float, default=1
         Least rows in a bin, of every agent that has any in it.
     precision : float, default=1e-4
@@ -135,7 +144,9 @@ def quantiles(
     wanted: list[Parts] = [{0: first_edges()} for _ in values]
     room -= _cost(wanted, minimum)
     agreed, counted = yield from _counted(values, wanted, minimum)
-    known = [_Column(parts[0], numbers) for parts, numbers in zip(agreed, counted, strict=True)]
+    known = []
+    for parts, numbers in zip(agreed, counted, strict=True):
+        known.append(_Column(parts[0], numbers))
     while True:
         wanted = [column.to_cut(probabilities, minimum, precision) for column in known]
         size = _cost(wanted, minimum)
@@ -146,8 +157,9 @@ def quantiles(
         known = list(map(_Column.refined, known, agreed, counted))
     rows = [[_quantile(column, p, precision) for p in probabilities] for column in known]
     found = np.array(rows).reshape(len(known), len(probabilities), 3)
+    values_found, low, high = np.moveaxis(found, 2, 0)
     edges = tuple(column.edges for column in known)
-    return Quantiles(found[:, :, 0], found[:, :, 1], found[:, :, 2], edges)
+    return Quantiles(values_found, low, high, edges)
 
 
 def _counted(
@@ -162,7 +174,8 @@ def _counted(
         for edges in parts.values():
             proposed.append(edges)
             local.append(counts(x, edges).astype(np.intp))
-    found = iter((yield from agree_on_edges(proposed, local, minimum)))
+    agreed_edges = yield from agree_on_edges(proposed, local, minimum)
+    found = iter(agreed_edges)
     agreed = [{k: next(found) for k in parts} for parts in wanted]
     messages = [_counts_in(x, parts) for x, parts in zip(values, agreed, strict=True)]
     total = yield Sum(np.concatenate([np.empty(0), *messages]))
@@ -172,7 +185,8 @@ def _counted(
 
 def _counts_in(values: FloatArray, parts: Parts) -> FloatArray:
     """The counts in the parts of all bins, one bin after the other."""
-    return np.concatenate([np.empty(0), *(counts(values, edges) for edges in parts.values())])
+    numbers = [counts(values, edges) for edges in parts.values()]
+    return np.concatenate([np.empty(0), *numbers])
 
 
 def _cost(wanted: Sequence[Parts], minimum: float) -> int:
@@ -185,7 +199,7 @@ def _cost(wanted: Sequence[Parts], minimum: float) -> int:
 
 def _targets(n: int, probability: float) -> tuple[int, int, float]:
     """The two order statistics around a quantile, and its distance from the first as a share of
-    theirs.
+    their distance.
     """
     place = probability * (n - 1)
     first = math.floor(place)
@@ -201,12 +215,15 @@ def _quantile(column: _Column, probability: float, precision: float) -> tuple[fl
     if not share:
         return first
     second = _statistic(column, after, precision)
-    ends = zip(first, second, strict=True)
-    value, low, high = (_between(one, other, share) for one, other in ends)
+    bounds = []
+    for one, other in zip(first, second, strict=True):
+        bounds.append(_between(one, other, share))
+    value, low, high = bounds
     return value, low, high
 
 
 def _between(one: float, other: float, share: float) -> float:
+    """The number that divides the way from one to the other in that share."""
     if one == other:
         return one
     return one + share * (other - one)
@@ -225,7 +242,8 @@ def _statistic(column: _Column, k: int, precision: float) -> tuple[float, float,
             if math.isfinite(end):
                 return end, low, high
         return math.nan, low, high
-    # The values of a wide bin are taken to lie at equal distances.
+    # In a wide bin, values are assumed to lie at equal distances.
     before = column.counts[:place].sum()
-    value = low + (high - low) * (k - before + 0.5) / column.counts[place]
+    in_bin = k - before + 0.5
+    value = low + (high - low) * in_bin / column.counts[place]
     return value, low, high

@@ -1,8 +1,7 @@
-"""Read the tables of a fit once more: in the parts, with the columns and with the labels that the
-fit had.
+"""Read the tables of a fit once more, with the parts, the columns and the labels of the fit.
 
-    data ─→ columns in the order of the model, prepared, checked alone ─→ labels as numbers, in one
-    shape
+data ─→ columns in the order of the model, prepared, checked alone ─→ labels as numbers, in one
+shape
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ P = TypeVar("P", bound=Parties)
 
 @dataclass(frozen=True)
 class Reread(Generic[P]):
-    """Parties with tables as the fit took them."""
+    """Parties with tables in the form in which the fit had them."""
 
     parties: P
     classes: Classes
@@ -42,17 +41,17 @@ class Reread(Generic[P]):
 
 @dataclass(frozen=True)
 class ReadAgain(Operation[Reread[Any]]):
-    """Read the tables of a fit once more. Nothing is sent but what parties tell when they meet."""
+    """Read the tables of a fit once more. Parties send only their summaries, when they meet."""
 
     name: ClassVar[str] = "read again"
     discloses: ClassVar = ()
 
     problem: AnyProblem
     model: Any
-    """That of the fit, or a party's part of it; None if it cannot be read."""
+    """The model of the fit, or a party's part of it; None if it cannot be read."""
     split: str
     whole: int | None = None
-    """For data in one piece, how many rows it has, or columns."""
+    """For data in one piece, its number of rows, or of columns."""
     has_part: bool = False
     """Whether the model is a party's part of one."""
 
@@ -67,28 +66,38 @@ class ReadAgain(Operation[Reread[Any]]):
 
     @property
     def prepares_together(self) -> bool:
-        """Whether columns are prepared after the parties have met: then it is known who has which,
-        and raw columns were compared.
+        """Whether columns are prepared after the parties have met. Then the places of each party's
+        columns are known, and raw columns were compared.
         """
-        by_columns_here = self.split == "features" and (self.whole is not None or self.has_part)
-        return self.prepared is not None and not by_columns_here
+        in_one_place = self.whole is not None or self.has_part
+        by_columns = self.split == "features" and in_one_place
+        return self.prepared is not None and not by_columns
 
     def alone(self, table: Table) -> Table:
         if self.model is None:
             return table
         if self.prepared is None:
-            pooled = self.whole is not None or self.has_part
-            table = in_order(table, self.model.columns, "samples" if pooled else self.split)
+            split = self.split
+            if self.whole is not None or self.has_part:
+                split = "samples"
+            table = in_order(table, self.model.columns, split)
         elif not self.prepares_together:
             table = self.prepared.apply(table)
         if self.whole is not None:
             self._refuse_other_size(table)
-        return table if self.prepares_together else self.checked(table)
+        if self.prepares_together:
+            return table
+        return self.checked(table)
 
     def _refuse_other_size(self, table: Table) -> None:
         if self.split == "users":
             return
-        noun, found = ("columns", table.d) if self.split == "features" else ("rows", table.n)
+        if self.split == "features":
+            noun = "columns"
+            found = table.d
+        else:
+            noun = "rows"
+            found = table.n
         if found != self.whole:
             raise InvalidData(
                 f"the certificate covers {self.whole:,} {noun}, and this data has {found:,}. "
@@ -105,14 +114,15 @@ class ReadAgain(Operation[Reread[Any]]):
         parties.check()
         if self.prepares_together:
             parties = self._with_prepared_columns(parties)
-        known = parties.look(labels_here)
+        known = parties.look(own_labels)
         labels = [_labels(own, card) for own, card in zip(known, parties.cards, strict=True)]
         classes = classes_of(self.problem, parties.names, lambda: labels)
         step = partial(_encoded, self.problem, classes, parties.cards, parties.split)
         return Reread(parties.map(step).seen(), classes)
 
     def _with_prepared_columns(self, parties: P) -> P:
-        parties = parties.map(partial(_shaped, common_shape(parties.cards), self.split))
+        shape = common_shape(parties.cards)
+        parties = parties.map(partial(_shaped, shape, self.split))
         parties = Prepare(self.prepared, self.split).together(parties).parties
         cards = parties.cards
         if self.split != "features":
@@ -124,45 +134,54 @@ class ReadAgain(Operation[Reread[Any]]):
 def reading_again(
     certificate: Certificate, model: Any, problem: AnyProblem, data: Any
 ) -> tuple[ReadAgain, Meeting]:
-    """How to read the data that a certificate is about, and how its parties meet."""
-    settings, people = certificate.settings, certificate.participants
-    split, family = settings["split"], problem.kind
-    sizes = [one.columns if split == "features" else one.rows for one in people]
+    """The operation that reads the data of a certificate, and the way its parties meet."""
+    settings = certificate.settings
+    participants = certificate.participants
+    kind = problem.kind
+    split = settings["split"]
+    if split == "features":
+        sizes = [one.columns for one in participants]
+    else:
+        sizes = [one.rows for one in participants]
     agents: Any = settings["partition"] or sizes
-    in_pieces = isinstance(data, list)
-    if in_pieces:
+    whole: int | None = sum(sizes)
+    if isinstance(data, list):
         agents = None
+        whole = None
     elif isinstance(data, Rows):
-        agents = len(people)
+        agents = len(participants)
+        whole = None
     meeting = Meeting(
         split,
         agents,
-        family.data.pieces,
+        kind.data.pieces,
         secure_sums=settings.get("secure_sums") is True,
-        only_sums=family.problems.only_sums,
+        only_sums=kind.problems.only_sums,
         prepare=model.preparation,
         same_order=True,
     )
-    here = not in_pieces and not isinstance(data, Rows)
-    return ReadAgain(problem, model, split, sum(sizes) if here else None), meeting
+    return ReadAgain(problem, model, split, whole), meeting
 
 
-def people_here(parties: Parties) -> list[Participant | None]:
-    """Who takes part, with the digests of the tables, as far as they are known here."""
-    found = parties.look(_participant)
-    return [
-        None if one is None else replace(one, name=name)
-        for one, name in zip(found, parties.names, strict=True)
-    ]
+def participants_of(parties: Parties) -> list[Participant | None]:
+    """The participants with the digests of their tables; None where this process has no table."""
+    found = []
+    for participant, name in zip(parties.look(_participant), parties.names, strict=True):
+        if participant is not None:
+            participant = replace(participant, name=name)
+        found.append(participant)
+    return found
 
 
-def labels_here(site: Site) -> Counted:
-    """The different labels of this party, and how many rows have each."""
+def own_labels(site: Site) -> Counted:
+    """The different labels of this party, and the number of rows with each."""
     return counted_labels(site.data)
 
 
 def _labels(known: Counted | None, card: TableSummary) -> Counted:
-    return (np.array(card.classes), None) if known is None else known
+    if known is None:
+        return np.array(card.classes), None
+    return known
 
 
 def _participant(site: Site) -> Participant:

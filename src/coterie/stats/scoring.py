@@ -1,19 +1,19 @@
-"""Evaluate how well a model predicts, from sums over the rows of all parties.
+"""Evaluate the predictions of a model, from sums over the rows of all parties.
 
-No row and no prediction is sent.
+No party sends a row or a prediction.
 
     Sum  rows, weights, losses and errors of all rows
-    Sum  of classes: counts of each in fixed bins of probability, of which a confusion matrix
-         follows
-    Sum  of numbers: the loss of the best constant, which needs the mean label
-    Sum  counts of the classes in parts of these bins, cut where it matters (`curves`); of numbers,
-         in tenths
+    Sum  for classes: counts of each in fixed bins of probability, and from these a confusion
+         matrix
+    Sum  for numbers: the null loss, which needs the mean label
+    Sum  counts of the classes in parts of these bins (`curves` chooses them); for numbers, in
+         tenths
 
-Every group of rows that is sent has at least a minimum number of rows of a party, or none
-(`groups`). Bins are pooled, and scores that would need smaller groups are NaN.
+Every group of rows in a message has at least a minimum number of rows of a party, or none
+(`groups`). Parties pool bins, and scores that need smaller groups are NaN.
 
 Deviance is 2 Σ s (ℓ(u; y) − min ℓ). As min ℓ = −ℓ*(0; y), each term is a Fenchel–Young term at 0,
-and none cancels.
+so no terms cancel.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def raw_scores(model: Any, table: Table) -> FloatArray:
 
 
 def check_problem(problem: Problem) -> None:
-    """Refuse problems whose models are not evaluated here."""
+    """Refuse problems whose kind has no measures of rows."""
     if not problem.kind.stats.evaluates:
         raise InvalidProblem(
             f"evaluate is for models of rows, and a {problem.kind.called} is of another kind. "
@@ -67,12 +67,13 @@ def check_problem(problem: Problem) -> None:
 def measured(
     model: Any, table: Table, scores: FloatArray, *, minimum: float = 1, room: float = math.inf
 ) -> Protocol[Evaluation]:
-    """The scores of a model: `table.y` has labels as the fit had them, −1 and +1, places of
-    classes, or numbers.
+    """Measures of a model; `table.y` has labels as the fit had them: −1 and +1, places of classes,
+    or numbers.
     """
     assert table.y is not None
     limits = {"minimum": minimum, "room": room}
-    found: Evaluation = yield from model.problem.kind.stats.measured(model, table, scores, limits)
+    stats = model.problem.kind.stats
+    found: Evaluation = yield from stats.measured(model, table, scores, limits)
     return found
 
 
@@ -101,37 +102,41 @@ def of_two(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> P
         errors = p - yes
     brier = float((s * errors**2).sum())
     has_offset = float(table.offset is not None)
-    mine = np.array([float(len(y)), has_offset, float(s.sum()), loss.value(u, y, s), brier])
-    total = yield Sum(mine)
-    rows, shifted, n, lost, squares = total.tolist()
+    own_loss = loss.value(u, y, s)
+    own = np.array([float(len(y)), has_offset, float(s.sum()), own_loss, brier])
+    total = yield Sum(own)
+    rows, shifted, n, losses, squares = total.tolist()
     n = _some(n)
     classes = tuple(model.classes_.tolist())
     known = yield from _first_bins(u, yes, p, s, limits["minimum"])
-    limits = _less(limits, len(mine) + known.size)
+    limits = _less(limits, len(own) + known.size)
     curve = _UNKNOWN
     if known.has_classes:
         (curve,) = yield from curves([u], [yes], s, start=[known.curve], **limits)
-    found = {"mean_loss": lost / n}
+    found = {"mean_loss": losses / n}
     if likely:
         null = math.nan
         if not shifted:
             null = _null_deviance_of_two(known, n)
-        found = deviances(2 * lost, null)
-        found["log_loss"] = lost / n
+        found = deviances(2 * losses, null)
+        found["log_loss"] = losses / n
         found["brier"] = squares / n
         found["calibration_error"] = _calibration_error(known.calibration)
     found |= _of_confusion(known.confusion, n, curve)
+    scores = {name: found[name] for name in _ORDER if name in found}
+    left_out = _left_out(known.has_classes, known.confusion is not None)
+    points = {str(classes[1]): curve.points()}
     return Evaluation(
         "",
         int(rows),
         n,
-        {name: found[name] for name in _ORDER if name in found},
+        scores,
         curve.bound,
         classes,
         known.confusion,
         known.calibration,
-        {str(classes[1]): curve.points()},
-        notes=notes_on(_left_out(known.has_classes, known.confusion is not None)),
+        points,
+        notes=notes_on(left_out),
     )
 
 
@@ -151,9 +156,9 @@ _ORDER = (
     "precision",
     "f1",
 )
-"""Of scores of two classes."""
+"""The order of the scores of two classes."""
 _UNKNOWN = Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1))
-"""A curve of which nothing is known."""
+"""A curve without any counts."""
 
 
 def _null_deviance_of_two(known: _Known, n: float) -> float:
@@ -161,7 +166,8 @@ def _null_deviance_of_two(known: _Known, n: float) -> float:
     if not known.has_classes:
         return math.nan
     share = float(known.curve.positives.sum()) / n
-    return -2 * n * float(xlogy(share, share) + xlogy(1 - share, 1 - share))
+    entropy = float(xlogy(share, share) + xlogy(1 - share, 1 - share))
+    return -2 * n * entropy
 
 
 def _of_confusion(confusion: FloatArray | None, n: float, curve: Curve) -> dict[str, float]:
@@ -183,7 +189,7 @@ def _of_confusion(confusion: FloatArray | None, n: float, curve: Curve) -> dict[
 
 
 def _left_out(has_classes: bool, has_confusion: bool) -> list[str]:
-    """What a minimum of rows leaves out: classes, or only how they are confused."""
+    """The scores that a minimum of rows leaves out: all of classes, or the confusion matrix."""
     if not has_classes:
         return ["classes"]
     if not has_confusion:
@@ -193,7 +199,7 @@ def _left_out(has_classes: bool, has_confusion: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class _Known:
-    """Two classes in the first bins of their scores."""
+    """Counts of two classes in the first bins of their scores."""
 
     curve: Curve
     has_classes: bool
@@ -207,8 +213,8 @@ class _Known:
 def _first_bins(
     u: FloatArray, yes: Any, p: FloatArray | None, s: FloatArray, minimum: float
 ) -> Protocol[_Known]:
-    """Counts of both classes where the prediction changes and, if there are probabilities, in
-    tenths of these.
+    """Counts of both classes below and above the change of the prediction and, if there are
+    probabilities, in tenths of them.
     """
     tenths = np.empty(0)
     if p is not None:
@@ -217,9 +223,11 @@ def _first_bins(
     edges = np.concatenate([[-np.inf], inner, [np.inf]])
     last = len(edges) - 2
     first = int(np.searchsorted(edges, CHANGE)) - 1
-    order = [first, *(k for k in halving(last) if k != first)]
+    others = [k for k in halving(last) if k != first]
+    order = [first, *others]
     classes = (yes, ~yes)
-    local = np.column_stack([counts(u[rows], edges) for rows in classes]).astype(np.intp)
+    by_class = [counts(u[rows], edges) for rows in classes]
+    local = np.column_stack(by_class).astype(np.intp)
     (has_classes,) = yield from allowed([local.sum(axis=0)], minimum)
     size = 0
     if minimum > 1:
@@ -237,17 +245,19 @@ def _first_bins(
     calibration: tuple[Bin, ...] = ()
     if p is not None:
         calibration = _calibrated(edges, in_bins)
-    return _Known(curve, True, _confusion_of_two(curve), calibration, size + total.size)
+    confusion = _confusion_of_two(curve)
+    return _Known(curve, True, confusion, calibration, size + total.size)
 
 
 def _confusion_of_two(curve: Curve) -> FloatArray | None:
-    """The confusion matrix, if an edge of the bins is where the prediction changes."""
+    """The confusion matrix, if the prediction changes at an edge of the bins."""
     if CHANGE not in curve.edges:
         return None
     above = curve.edges[:-1] >= CHANGE
     rows = []
     for weights in (curve.negatives, curve.positives):
-        rows.append([weights[~above].sum(), weights[above].sum()])
+        below = weights[~above].sum()
+        rows.append([below, weights[above].sum()])
     return np.array(rows)
 
 
@@ -287,26 +297,27 @@ def of_classes(
         limits = _less(limits, answers.size)
         known = yield from _curves_of_classes(np.exp(logs), y, s, held, n, limits)
     areas = np.array([curve.auc for curve in known])
-    found = deviances(2 * answers.lost, null) | {
-        "log_loss": answers.lost / n,
-        "accuracy": answers.accuracy,
-        "balanced_accuracy": _balanced_accuracy(answers.confusion),
-        "auc": float(areas.mean()),
-        "brier": answers.squares / n,
-        "calibration_error": _calibration_error(answers.calibration),
-    }
+    found = deviances(2 * answers.losses, null)
+    found["log_loss"] = answers.losses / n
+    found["accuracy"] = answers.accuracy
+    found["balanced_accuracy"] = _balanced_accuracy(answers.confusion)
+    found["auc"] = float(areas.mean())
+    found["brier"] = answers.squares / n
+    found["calibration_error"] = _calibration_error(answers.calibration)
     points = {str(label): curve.points() for label, curve in zip(classes, known, strict=True)}
+    bound = max(curve.bound for curve in known)
+    left_out = _left_out(held is not None, answers.confusion is not None)
     return Evaluation(
         "",
         answers.rows,
         n,
         found,
-        max(curve.bound for curve in known),
+        bound,
         classes,
         answers.confusion,
         answers.calibration,
         points,
-        notes=notes_on(_left_out(held is not None, answers.confusion is not None)),
+        notes=notes_on(left_out),
     )
 
 
@@ -336,12 +347,12 @@ def _balanced_accuracy(confusion: FloatArray | None) -> float:
 
 @dataclass(frozen=True)
 class _Answers:
-    """Several classes: losses, and how often the most likely class is right."""
+    """Several classes: losses, and the accuracy of the most likely class."""
 
     rows: int
     n: float
     """Weights of all rows."""
-    lost: float
+    losses: float
     squares: float
     accuracy: float
     calibration: tuple[Bin, ...]
@@ -374,9 +385,9 @@ def _answers(
     answers = by_answer.astype(np.intp)
     groupings = [cells, cells.sum(axis=1), answers.sum(axis=0)]
     has_cells, has_classes, has_answers = yield from allowed(groupings, minimum)
-    lost = -float((s * logs[local, y]).sum())
+    losses = -float((s * logs[local, y]).sum())
     squares = float((s * (errors**2).sum(axis=1)).sum())
-    message = [np.array([float(len(y)), float(s.sum()), lost, squares])]
+    message = [np.array([float(len(y)), float(s.sum()), losses, squares])]
     if has_answers:
         (bins,) = yield from agree_on_edges([bins], [answers], minimum)
         for part in (ones, chosen, right.astype(float)):
@@ -386,7 +397,7 @@ def _answers(
     elif has_classes:
         message.append(_confusion(y, best, s, classes).sum(axis=1))
     total = yield Sum(np.concatenate(message))
-    rows, n, lost, squares = total[:4].tolist()
+    rows, n, losses, squares = total[:4].tolist()
     n = _some(n)
     by_class = total[4:]
     calibration: tuple[Bin, ...] = ()
@@ -407,7 +418,7 @@ def _answers(
     if minimum > 1:
         asked = 3 + len(answers)
     size = total.size + asked
-    return _Answers(int(rows), n, lost, squares, accuracy, calibration, held, confusion, size)
+    return _Answers(int(rows), n, losses, squares, accuracy, calibration, held, confusion, size)
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -421,30 +432,33 @@ def of_numbers(
     loss = model.problem.loss
     m = loss.response(u)
     zeros = np.zeros(len(y))
-    offset = zeros if table.offset is None else table.offset
+    offset = table.offset
+    if offset is None:
+        offset = zeros
     likelihood = loss.dispersion is not None
     if likelihood:
         excess = loss.fenchel_young(u, zeros, y, s)
     else:
         excess = loss.value(u, y, s)
     numerator, denominator = _for_constant(loss, y, s, offset)
-    by_row = [s, s * y, s * m, s * (y - m) ** 2, s * np.abs(y - m), numerator, denominator]
+    residuals = y - m
+    by_row = [s, s * y, s * m, s * residuals**2, s * np.abs(residuals), numerator, denominator]
     sums = [float(part.sum()) for part in by_row]
     total = yield Sum(np.array([float(len(y)), excess, *sums]))
-    rows, lost, n, labels, predicted, squares, errors, *mean = total.tolist()
+    rows, losses, n, labels, predicted, squares, errors, *mean = total.tolist()
     n = _some(n)
-    left = 0.0
+    own_null = 0.0
     if likelihood:
         constant = loss.constant(ratio(*mean))
         if constant is not None:
-            left = loss.fenchel_young(offset + constant, zeros, y, s)
+            own_null = loss.fenchel_young(offset + constant, zeros, y, s)
     spread = float((s * (y - labels / n) ** 2).sum())
-    nulls = yield Sum(np.array([left, spread]))
+    nulls = yield Sum(np.array([own_null, spread]))
     null, total_spread = nulls.tolist()
     if likelihood:
-        found = deviances(2 * lost, 2 * null)
+        found = deviances(2 * losses, 2 * null)
     else:
-        found = {"mean_loss": lost / n}
+        found = {"mean_loss": losses / n}
     found["r2"] = 1 - ratio(squares, total_spread)
     found["rmse"] = math.sqrt(squares / n)
     found["mae"] = errors / n
@@ -458,26 +472,31 @@ def of_numbers(
     if limits["room"] < len(first_edges()):
         return Evaluation("", int(rows), n, found)
     edges = yield from _tenths(m, limits)
-    parts = [counts(m, edges, s * part) for part in (np.ones(len(m)), m, y)]
+    ones = np.ones(len(m))
+    parts = [counts(m, edges, s * part) for part in (ones, m, y)]
     in_bins = yield Sum(np.concatenate(parts))
-    return Evaluation("", int(rows), n, found, calibration=_bins(edges, in_bins))
+    calibration = _bins(edges, in_bins)
+    return Evaluation("", int(rows), n, found, calibration=calibration)
 
 
 def _share_below(below: Any, s: FloatArray, n: float, minimum: float) -> Protocol[float]:
     """The share of labels up to their prediction; NaN if few rows of a party are on one side."""
-    (enough,) = yield from allowed([[below.sum(), (~below).sum()]], minimum)
+    sides = [below.sum(), (~below).sum()]
+    (enough,) = yield from allowed([sides], minimum)
     if not enough:
         return math.nan
-    weight = yield Sum(np.array([float((s * below).sum())]))
+    own = float((s * below).sum())
+    weight = yield Sum(np.array([own]))
     return float(weight[0]) / n
 
 
 def _tenths(m: FloatArray, limits: dict[str, Any]) -> Protocol[FloatArray]:
     """Edges between tenths of the predictions of all parties."""
-    tenths = yield from quantiles([m], [k / BINS for k in range(1, BINS)], precision=1e-3, **limits)
+    shares = [k / BINS for k in range(1, BINS)]
+    tenths = yield from quantiles([m], shares, precision=1e-3, **limits)
     inner = tenths.values[0]
     if limits["minimum"] > 1:
-        # Of the bins that were counted, so that no difference of counts is about a part of one.
+        # Only edges of counted bins: otherwise a difference of counts would cover a part of a bin.
         counted = tenths.edges[0][1:-1]
         nearest = []
         if len(counted):
@@ -489,8 +508,8 @@ def _tenths(m: FloatArray, limits: dict[str, Any]) -> Protocol[FloatArray]:
 def _for_constant(
     loss: Loss, y: FloatArray, s: FloatArray, offset: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Numerator and denominator of the mean from which the best constant, given the offset,
-    follows.
+    """Numerator and denominator of a mean that determines the constant of the null model, given the
+    offset.
     """
     if not loss.steep:
         return s * (y - offset), s
@@ -509,11 +528,13 @@ def explained_deviance(
     """
     at_zero = np.zeros(len(y))
     numerator, denominator = _for_constant(loss, y, s, offset)
-    constant = loss.constant(ratio(float(numerator.sum()), float(denominator.sum())))
+    mean = ratio(float(numerator.sum()), float(denominator.sum()))
+    constant = loss.constant(mean)
     if constant is None:
         return math.nan
     null = loss.fenchel_young(offset + constant, at_zero, y, s)
-    return 1 - ratio(loss.fenchel_young(u, at_zero, y, s), null)
+    deviance = loss.fenchel_young(u, at_zero, y, s)
+    return 1 - ratio(deviance, null)
 
 
 # -- pieces ----------------------------------------------------------------------------------------
@@ -528,7 +549,7 @@ _LEFT_OUT = {
 
 def notes_on(left_out: Sequence[str]) -> tuple[str, ...]:
     """Why some scores are missing."""
-    return tuple(f"Left out: {_LEFT_OUT[what]} at a party than minimum-count." for what in left_out)
+    return tuple(f"Left out: {_LEFT_OUT[part]} at a party than minimum-count." for part in left_out)
 
 
 def _some(n: float) -> float:
@@ -549,7 +570,7 @@ def ratio(part: float, whole: float) -> float:
 
 
 def deviances(deviance: float, null: float) -> dict[str, float]:
-    """The deviance and, where that of a constant is known, the share of it that is explained."""
+    """The deviance and, where the null deviance is known, the explained share."""
     if math.isnan(null):
         return {"deviance": deviance}
     return {
@@ -565,7 +586,7 @@ def _confusion(true: Any, predicted: Any, s: FloatArray, classes: int) -> FloatA
 
 
 def _fixed_edges() -> FloatArray:
-    """Of probabilities; the last bin has 1, too."""
+    """Edges of probabilities; the last bin includes 1."""
     return np.append(np.arange(BINS) / BINS, np.inf)
 
 
@@ -573,10 +594,11 @@ def _bins(edges: FloatArray, in_bins: FloatArray) -> tuple[Bin, ...]:
     """Bins, from weights, predictions and labels in each."""
     sums = in_bins.reshape(3, -1).T.tolist()
     bins = []
-    for (low, high), (weight, predicted, observed) in zip(
-        pairwise(edges.tolist()), sums, strict=True
-    ):
-        bins.append(Bin(low, high, weight, ratio(predicted, weight), ratio(observed, weight)))
+    for (low, high), of_bin in zip(pairwise(edges.tolist()), sums, strict=True):
+        weight, predicted, observed = of_bin
+        mean = ratio(predicted, weight)
+        share = ratio(observed, weight)
+        bins.append(Bin(low, high, weight, mean, share))
     return tuple(bins)
 
 
@@ -586,4 +608,5 @@ def _calibration_error(bins: tuple[Bin, ...]) -> float:
     if not filled:
         return math.nan
     distance = sum(one.weight * abs(one.predicted - one.observed) for one in filled)
-    return distance / sum(one.weight for one in filled)
+    weight = sum(one.weight for one in filled)
+    return distance / weight

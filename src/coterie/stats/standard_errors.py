@@ -29,14 +29,14 @@ Without a choice: HC0; for sampling weights Stata's n/(n − k) for squared and 
 others. Clusters: CR1S (cox: CR0; sampling weights: CR1), and below 30 of them CR2, or CR1 where
 parties share clusters and for cox.
 
-For cox J is the Hessian of the partial likelihood, and a row's score is that of Lin and Wei (1989).
-Losses that are no likelihood but have a second derivative (huber) are M-estimators: they have a
-sandwich, and no model-based errors.
+For cox, J is the Hessian of the partial likelihood, and a row's score is that of Lin and Wei
+(1989). Losses that are not likelihoods but have a second derivative (huber) are M-estimators: they
+have a sandwich, and no model-based errors.
 
-Each agent adds up its own rows. A cluster at one party is squared there. Of a cluster at several
-parties the sum of its scores is sent. Softmax has one class more than it needs: the coefficients
-are differences from the first class. After a preparation, coefficients are given in the raw units
-of the columns.
+Each agent adds up its own rows. For a cluster at one party, that party sends the product of the
+cluster's score with itself, as part of a sum. For a cluster at several parties, the parties send
+the sum of its scores. Softmax has one class more than it needs: the coefficients are differences
+from the first class. After a preparation, coefficients are given in the raw units of the columns.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Question:
 
     kind: str = "model"
     weights: str | None = None
-    """What weights mean; None: they are counts, if they are whole numbers."""
+    """The meaning of weights; None: they are counts, if they are whole numbers."""
     correction: str | None = None
     """None: the default."""
     level: float = 0.95
     second_best: bool = False
-    """Whether clusters are few, and what CR2 needs of them cannot be had."""
+    """Whether clusters are few, and parties cannot send the sums that CR2 needs of them."""
 
     @staticmethod
     def of(
@@ -118,7 +118,8 @@ class Question:
             return self
         few = self.kind == "clustered" and clusters < FEW
         correction = self._usual(problem, clusters, local)
-        return replace(self, correction=correction, second_best=few and adjustable and not local)
+        second_best = few and adjustable and not local
+        return replace(self, correction=correction, second_best=second_best)
 
     def _usual(self, problem: Problem, clusters: int, local: bool) -> str:
         stats_of = problem.kind.stats
@@ -137,7 +138,7 @@ class Question:
         return stats_of.usual_correction
 
     def asking(self, model: Any, shared: tuple[int, ...] = ()) -> Asking:
-        """What the agents add up for this question."""
+        """The sums that agents compute for this question."""
         adjusted = self.correction == "CR2"
         return Asking(self.kind, shared, self.counted, adjusted, units_of(model))
 
@@ -148,9 +149,10 @@ def _check_correction(kind: str, correction: str) -> None:
         raise UnknownName("correction", correction, known)
     if correction in CORRECTIONS[kind]:
         return
+    fitting = CORRECTIONS[kind]
     fix = "leave the correction out, or use kind='robust' or kind='clustered'"
-    if CORRECTIONS[kind]:
-        fix = "use " + " or ".join(f"correction={name!r}" for name in CORRECTIONS[kind])
+    if fitting:
+        fix = "use " + " or ".join(f"correction={name!r}" for name in fitting)
     raise InvalidProblem(f"correction={correction!r} is not for kind={kind!r}: {fix}.")
 
 
@@ -174,16 +176,19 @@ def questions_of(written: Inference) -> list[Question]:
     meanings = [weights]
     if weights == "frequency":
         meanings.append(None)
-    return [
-        Question(written.kind, meaning, written.correction, written.level, second_best)
-        for meaning in meanings
-        for second_best in (False, True)
-    ]
+    questions = []
+    for meaning in meanings:
+        for second_best in (False, True):
+            question = Question(
+                written.kind, meaning, written.correction, written.level, second_best
+            )
+            questions.append(question)
+    return questions
 
 
 @dataclass(frozen=True)
 class Received:
-    """What all agents added up at a fitted model."""
+    """The sums of all agents at a fitted model."""
 
     asking: Asking
     sums: FloatArray
@@ -202,7 +207,10 @@ def summarised(model: Any, tolerance: float, asked: Question, received: Received
     events = stats_of.events(problem)
     totals = Totals(received.sums, len(names), received.statistics, received.asking, events)
     refuse_fractional(asked.weights, totals.fractional)
-    n = received.statistics.total if asked.counted else totals.rows
+    if asked.counted:
+        n = received.statistics.total
+    else:
+        n = totals.rows
     found = _covariance(problem, totals, names, asked, n, clusters)
     estimates = fitted
     if received.asking.units is not None:
@@ -217,18 +225,22 @@ def summarised(model: Any, tolerance: float, asked: Question, received: Received
         law = stats.t(degrees)
     statistics = estimates / errors
     reach = law.ppf((1 + asked.level) / 2) * errors
+    intervals = np.column_stack([estimates - reach, estimates + reach])
+    p_values = 2 * law.sf(np.abs(statistics))
     meaning = ""
     if totals.weighted:
         meaning = asked.weights or "frequency"
-    standardised = model.preparation is not None and model.preparation.standardised
+    in_fitted_units = None
+    if model.preparation is not None and model.preparation.standardised:
+        in_fitted_units = fitted
     return Inference(
         kind=asked.kind,
         names=names,
         estimates=estimates,
         standard_errors=errors,
         statistics=statistics,
-        p_values=2 * law.sf(np.abs(statistics)),
-        intervals=np.column_stack([estimates - reach, estimates + reach]),
+        p_values=p_values,
+        intervals=intervals,
         covariance=found.covariance,
         level=float(asked.level),
         statistic=statistic,
@@ -242,7 +254,7 @@ def summarised(model: Any, tolerance: float, asked: Question, received: Received
         degrees=degrees,
         notes=tuple(_notes(model, asked, totals, n, received.parties)),
         warnings=tuple(_warnings(asked, totals, clusters, degrees)),
-        fitted=fitted if standardised else None,
+        fitted=in_fitted_units,
         clusters=clusters,
         clusters_shared=len(received.asking.shared),
         sums=received.sums,
@@ -267,7 +279,7 @@ def _distance(
     return distance
 
 
-# -- what cannot be asked --------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 def check_problem(problem: AnyProblem, split: str, kind: str = "model") -> None:
@@ -287,9 +299,9 @@ def check_problem(problem: AnyProblem, split: str, kind: str = "model") -> None:
             )
         if kind == "model":
             raise InvalidProblem(
-                f"the {name} loss is no likelihood, so it has no model-based standard errors. Use "
-                "kind='robust', or "
-                "kind='clustered' with clusters: sandwich standard errors hold for it."
+                f"the {name} loss is not a likelihood, so it has no model-based standard errors. "
+                "Use kind='robust', or kind='clustered' with clusters: sandwich standard errors "
+                "hold for it."
             )
     if not problem.penalty.is_zero:
         raise InvalidProblem(
@@ -313,7 +325,7 @@ _INSTEAD = {
     ),
     "hinge": "Fit with loss='logistic', or with loss='squared_hinge' and kind='robust'",
 }
-"""What to use where there are no standard errors."""
+"""Advice for losses without standard errors."""
 
 
 def refuse_few_clusters(model: Any, count: int) -> None:
@@ -322,22 +334,23 @@ def refuse_few_clusters(model: Any, count: int) -> None:
     if count < max(needed, 2):
         raise InvalidData(
             f"there are {count} clusters and {needed} coefficients: clustered standard errors "
-            "need at least as many "
-            "clusters as coefficients, and two. Use kind='robust', or fewer columns."
+            "need at least as many clusters as coefficients, and two. Use kind='robust', or fewer "
+            "columns."
         )
 
 
 def count_coefficients(model: Any) -> int:
     """The number of coefficients with standard errors."""
-    return len(model.problem.kind.stats.coefficients(model)[0])
+    names, _ = model.problem.kind.stats.coefficients(model)
+    return len(names)
 
 
 def refuse_fractional(weights: str | None, fractional: int) -> None:
-    """Refuse to guess what weights mean that are no counts."""
+    """Refuse to guess the meaning of weights that are not counts."""
     if weights is None and fractional:
         raise InvalidData(
-            f"{fractional} of the rows have weights that are no whole numbers, so the weights are "
-            "no counts. State their meaning: weights='sampling' (inverse probabilities of "
+            f"{fractional} of the rows have weights that are not whole numbers, so the weights are "
+            "not counts. State their meaning: weights='sampling' (inverse probabilities of "
             "selection), weights='precision' (inverse variances), or weights='frequency'."
         )
 
@@ -349,9 +362,11 @@ def _refuse_exhausted(
     rows.
     """
     rough = steps > CLOSE * errors
-    nothing = errors < np.where(rough, ALMOST_NOTHING, NOTHING) * usual
+    shares = np.where(rough, ALMOST_NOTHING, NOTHING)
+    nothing = errors < shares * usual
     if nothing.any():
-        involved = ", ".join(name for name, gone in zip(names, nothing, strict=True) if gone)
+        exact = [name for name, none in zip(names, nothing, strict=True) if none]
+        involved = ", ".join(exact)
         raise InvalidData(
             f"the clusters cannot tell how uncertain the coefficients of {involved} are: every "
             "cluster is fitted exactly, because as many columns are constant within clusters as "
@@ -373,7 +388,7 @@ def _refuse_unfinished(tolerance: float, distance: float) -> None:
 
 def units_of(model: Any) -> FloatArray | None:
     """The matrix from the coefficients of prepared columns to those of raw units; None: they are
-    the same.
+    equal.
     """
     if model.preparation is None:
         return None
@@ -385,12 +400,13 @@ def units_of(model: Any) -> FloatArray | None:
     block[:d, :d] = A.T
     if model.problem.intercept:
         block[d, :d] = constants
-    return np.kron(np.eye(model.problem.kind.stats.blocks(model)), block)
+    one = np.eye(model.problem.kind.stats.blocks(model))
+    return np.kron(one, block)
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """How uncertain the reported coefficients are."""
+    """The covariance of the reported coefficients, and the numbers that it follows from."""
 
     covariance: FloatArray
     dispersion: float
@@ -416,10 +432,11 @@ def _covariance(
     curved = ""
     if problem.loss.name == "huber":
         curved = "within the threshold"
-    half = totals.half(names, problem.kind.stats.may_be_infinite(problem), curved)
+    may_be_infinite = problem.kind.stats.may_be_infinite(problem)
+    half = totals.half(names, may_be_infinite, curved)
     scale = 1.0
     if not asked.counted:
-        # Weights that are no counts are scaled so that their sum is the number of rows.
+        # Weights that are not counts are scaled so that their sum is the number of rows.
         scale = n / totals.statistics.total
     dispersion = 1.0
     if problem.loss.dispersion:
@@ -431,10 +448,12 @@ def _covariance(
     elif asked.correction == "CR2":
         inner, degrees = totals.adjusted(half)
     else:
-        inner = _correction(problem, asked, n, k, clusters) * totals.sandwich(half)
+        factor = _correction(problem, asked, n, k, clusters)
+        inner = factor * totals.sandwich(half)
     plain = totals.plain
     covariance: FloatArray = plain @ inner @ plain.T
-    return Uncertainty((covariance + covariance.T) / 2, dispersion, degrees)
+    symmetric = (covariance + covariance.T) / 2
+    return Uncertainty(symmetric, dispersion, degrees)
 
 
 def _correction(problem: Problem, asked: Question, n: float, k: int, clusters: int) -> float:
@@ -486,7 +505,8 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
     """Notes on events, units and the meaning of weights."""
     problem = model.problem
     notes: list[str] = problem.kind.stats.notes(model, totals.events, n)
-    if strata := problem.kind.report.note(problem, parties):
+    strata = problem.kind.report.note(problem, parties)
+    if strata:
         notes.append(f"baseline hazards: {strata.rstrip('.').lower()}")
     notes.append(f"coefficients: {problem.kind.stats.meaning(problem)} per unit of the column")
     if totals.asking.units is not None:
@@ -514,12 +534,12 @@ _MEANINGS = {
 def _warnings(
     asked: Question, totals: Totals, clusters: int, degrees: FloatArray | None
 ) -> list[str]:
-    """Why the numbers may be less reliable than they look."""
+    """Reasons why the numbers may be less reliable than they look."""
     found = []
     if asked.weights == "frequency" and totals.fractional:
         found.append(
-            f"{totals.fractional} of the frequency weights are no whole numbers, but they count "
-            "equal rows. If they are no counts, use weights='sampling' or weights='precision'."
+            f"{totals.fractional} of the frequency weights are not whole numbers, but they count "
+            "equal rows. If they are not counts, use weights='sampling' or weights='precision'."
         )
     if asked.kind == "clustered" and clusters < FEW:
         used = f"{asked.correction}, {_tests(degrees)}"
