@@ -68,6 +68,6 @@ class Kind(ABC, Generic[K, M]):
         """Describes problems and models in words."""
 
     @property
-    def stats(self) -> Stats[K]:
+    def stats(self) -> Stats[K, M]:
         """Evaluates models and computes standard errors."""
         return Stats()

@@ -39,7 +39,9 @@ class OneScoreData(Data[S], Generic[S]):
         return problem.loss.kind == "classification"
 
     def check_labels(self, table: Table, problem: S) -> None:
-        """Refuse a label that the loss does not take, such as a negative count, and name its row."""
+        """Refuse a label that the loss does not take, such as a negative count, and name its
+        row.
+        """
         if table.y is None or self.classification(problem):
             return
         if table.offset is not None and problem.loss.steep and not problem.intercept:

@@ -1,4 +1,4 @@
-"""The problem: loss + penalty. The only place where a sum of losses is divided by n.
+"""The problem: loss + penalty. Only this file divides a sum of losses by n.
 
     P(w) = (1/n) Σ_i s_i ℓ(x_iᵀw + b; y_i) + g(w)                  n = Σ_i s_i, the total weight
     (the number of samples)
@@ -8,8 +8,8 @@
 With an offset, a number o_i of every sample is added to its score: ℓ(x_iᵀw + b + o_i; y_i), and
 −o_i v_i to ℓ*.
 
-P(w) ≥ D(v) for all w and all v in the domain, so P(w) − D(v) bounds how far w is from the optimum.
-The intercept is the last coordinate of w wherever there is one, and is never penalised.
+P(w) ≥ D(v) for all w and all v in the domain, so P(w) − D(v) bounds the distance of P(w) from the
+minimum. An intercept is the last coordinate of w, and has no penalty.
 """
 
 from __future__ import annotations
@@ -51,21 +51,19 @@ else:
 
 
 class AnyProblem(ABC):
-    """A convex problem of some kind: all that is true of every one of them."""
+    """A convex problem of any kind."""
 
     intercept: bool
-    """Whether there is one. It is a bool, also if `None` was given: then what is usual for the
-    kind.
-    """
+    """Whether the model has an intercept. For `None`, the kind determines it."""
     offset: bool
-    """Whether a number of every row is added to its score. `solve` says so itself, if the data has
+    """Whether a number of every row is added to its score. `solve` sets it, if the data has
     offsets.
     """
 
     @property
     @abstractmethod
     def kind(self) -> Kind[Any, Any]:
-        """What depends on the kind of problem: its labels, what agents see, its proof, model and
+        """The objects that depend on the kind of problem: labels, local loss, proof, model,
         report.
         """
 
@@ -75,19 +73,17 @@ class AnyProblem(ABC):
 
     @cached_property
     def outputs(self) -> int:
-        """How many scores a row has: one, or one for each class."""
+        """The number of scores of a row: one, or one for each class."""
         return self.kind.problems.outputs(self)
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Self:
-        """The same problem with the classes that all parties together have, where it needs to know
-        them.
-        """
+        """The same problem with the classes of all parties, if it depends on them."""
         found: Self = self.kind.problems.with_classes(self, classes)
         return found
 
     def flattened(self, columns: int) -> Self:
-        """The same problem for coefficients of several scores in one vector, those of a column side
-        by side.
+        """The same problem for coefficients of several scores in one vector; the coefficients of a
+        column are adjacent.
         """
         found: Self = self.kind.problems.flattened(self, columns)
         return found
@@ -100,7 +96,7 @@ class AnyProblem(ABC):
         """The same problem with the part of the penalty that acts on those columns."""
         raise InvalidProblem(f"a {self.kind.called} has no parts by columns.")
 
-    # -- values, from sums over samples that somebody else has collected ---------------------------
+    # -- values, from sums over samples ------------------------------------------------------------
 
     def primal(self, losses: float, total: float, penalty_value: float) -> float:
         """P from Σ s_i ℓ_i, n and g(w)."""
@@ -111,7 +107,7 @@ class AnyProblem(ABC):
         return -conjugates / total - penalty_conjugate
 
     def negative_gradient(self, adjoint: FloatArray, total: float) -> FloatArray:
-        """−Xᵀ(s∘v)/n from the sum Xᵀ(s∘v): the point at which g* is evaluated."""
+        """−Xᵀ(s∘v)/n from the sum Xᵀ(s∘v), the argument of g*."""
         return adjoint / -total
 
 
@@ -124,17 +120,17 @@ class Problem(AnyProblem, Generic[F]):
     intercept=False) Problem(loss=Quantile(level=0.9), penalty=Box(lower=0.0, upper=1.0))
     Problem(loss="multinomial", penalty="traceball", radius=30.0)
 
-    What stands for the loss says which kind of problem it is (`kind`), and a penalty on matrices
-    makes the model a matrix of low rank. "multinomial" is a linear model of several classes, or
-    with such a penalty of low rank. "cox" is proportional hazards; with agent_strata=True, data in
-    one piece may be split over agents, each a stratum.
+    The loss determines the kind of problem (`kind`). With a penalty on matrices, the model is a
+    matrix of low rank. "multinomial" is a linear model of several classes, or a low-rank model with
+    such a penalty. "cox" is proportional hazards; with agent_strata=True, data in one piece may be
+    split over agents, each a stratum.
 
-    Linear models and those of several classes have an intercept, which is never penalised;
+    Linear models and models of several classes have an intercept without a penalty;
     `intercept=False` leaves it out. Models with a penalty on matrices have none unless
     `intercept=True`, and cox never has one.
 
-    Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the
-    known ones.
+    Parameters that the loss does not have go to the penalty. An unknown parameter is an error that
+    lists the known ones.
     """
 
     loss: F
@@ -172,37 +168,34 @@ class Problem(AnyProblem, Generic[F]):
         object.__setattr__(self, "intercept", chosen)
         object.__setattr__(self, "offset", bool(offset))
         self.kind.problems.check(self)
-        if (
-            parameters
-            and isinstance(penalty, Penalty)
-            and set(parameters) <= set(_parameter_names(type(penalty)))
-        ):
-            raise InvalidProblem(
-                f"the penalty is given as an object: put {', '.join(parameters)} into it."
-            )
         if parameters:
-            known = sorted(
-                {
-                    *_parameter_names(type(self.loss)),
-                    *_parameter_names(type(self.penalty)),
-                    "intercept",
-                }
-            )
-            given = ", ".join(sorted(parameters))
-            raise InvalidProblem(
-                f"loss {self.loss.name!r} with penalty {self.penalty.name!r} does not take "
-                f"{given}; it takes "
-                f"{', '.join(known)}. {did_you_mean(next(iter(parameters)), known)}".rstrip()
-            )
+            self._refuse(parameters, isinstance(penalty, Penalty))
 
-    # -- which kind of problem it is ---------------------------------------------------------------
+    def _refuse(self, unused: dict[str, Any], penalty_is_object: bool) -> None:
+        """Refuse parameters that neither the loss nor the penalty has taken."""
+        of_loss = _parameter_names(type(self.loss))
+        of_penalty = _parameter_names(type(self.penalty))
+        if penalty_is_object and set(unused) <= set(of_penalty):
+            raise InvalidProblem(
+                f"the penalty is given as an object: put {', '.join(unused)} into it."
+            )
+        known = sorted({*of_loss, *of_penalty, "intercept"})
+        given = ", ".join(sorted(unused))
+        hint = did_you_mean(next(iter(unused)), known)
+        message = (
+            f"loss {self.loss.name!r} with penalty {self.penalty.name!r} does not take {given}; it "
+            f"takes {', '.join(known)}. {hint}"
+        )
+        raise InvalidProblem(message.rstrip())
+
+    # -- the kind of problem -----------------------------------------------------------------------
 
     @property
     def kind(self) -> Kind[Any, Any]:
-        """What depends on the kind of problem: its labels, what agents see, its proof, model and
-        report.
+        """The objects that depend on the kind of problem: labels, local loss, proof, model, report.
 
-        It travels with the problem: a worker need not have registered what is pickled by value.
+        It travels with the problem: a worker need not have registered a kind that is pickled by
+        value.
         """
         return self._kind
 
@@ -225,7 +218,7 @@ class Problem(AnyProblem, Generic[F]):
     # -- the penalty on vectors that may end with an intercept -------------------------------------
 
     def prox(self, w: FloatArray, step: Step, intercept: bool | None = None) -> FloatArray:
-        """prox_{step g}(w), leaving the intercept alone. `intercept=False` for a block of columns
+        """prox_{step g}(w), which keeps the intercept. `intercept=False` is for a block of columns
         without it.
 
         The step is one number, or one per entry of w as `tied` gives them.
@@ -234,13 +227,13 @@ class Problem(AnyProblem, Generic[F]):
         if not free:
             return self.penalty.prox(w, step)
         result = w.copy()
-        result[:-free] = self.penalty.prox(
-            w[:-free], step[:-free] if isinstance(step, np.ndarray) else step
-        )
+        if isinstance(step, np.ndarray):
+            step = step[:-free]
+        result[:-free] = self.penalty.prox(w[:-free], step)
         return result
 
     def tied(self, steps: FloatArray, intercept: bool | None = None) -> FloatArray:
-        """Steps per entry of w that `prox` can take: lowered where the penalty ties columns
+        """Steps per entry of w that `prox` can take: lower where the penalty ties columns
         together.
         """
         coefficients = self.penalty.tied(self.coefficients(steps, intercept))
@@ -251,8 +244,10 @@ class Problem(AnyProblem, Generic[F]):
         return w[: len(w) - self.free(intercept)]
 
     def free(self, intercept: bool | None = None) -> int:
-        """How many entries at the end of w have no penalty."""
-        return (self.intercept if intercept is None else intercept) * self.outputs
+        """The number of entries at the end of w that have no penalty."""
+        if intercept is None:
+            intercept = self.intercept
+        return intercept * self.outputs
 
     # -- for data split by features ----------------------------------------------------------------
 
@@ -260,38 +255,36 @@ class Problem(AnyProblem, Generic[F]):
         return self.changed(penalty=self.penalty.restrict(columns))
 
     def settings(self) -> dict[str, Any]:
-        """Everything that defines the problem, as plain values that JSON knows (infinite bounds are
-        written "inf").
+        """Everything that defines the problem, as plain values for JSON (infinite bounds are
+        "inf").
         """
         loss_settings = _spelt_out(self.loss.settings())
         penalty_settings = _spelt_out(self.penalty.settings())
-        if self.offset:
-            beside = {"offset": True}
-        else:
-            beside = {}
-        return {
+        settings = {
             "loss": loss_settings,
             "penalty": penalty_settings,
             "intercept": self.intercept,
-            **beside,
         }
+        if self.offset:
+            settings["offset"] = True
+        return settings
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> Problem[Any]:
-        """The problem that `settings()` described; a name that is not known here has to be
-        registered first.
-        """
+        """The problem with these `settings()`; an unknown name has to be registered first."""
         parts = _read_back(settings)
         try:
             chosen = penalty(**parts["penalty"])
             named = dict(parts["loss"])
             name = named.pop("name", None)
-            fit = _kind_for(name, chosen.for_matrices).losses[name](**named)
+            kind = _kind_for(name, chosen.for_matrices)
+            fit = kind.losses[name](**named)
         except UnknownName as error:
             if isinstance(error.name, str):
                 raise NotRegistered(error) from None
             raise
-        return Problem(fit, chosen, intercept=parts["intercept"], offset=parts.get("offset", False))
+        offset = parts.get("offset", False)
+        return Problem(fit, chosen, intercept=parts["intercept"], offset=offset)
 
 
 def _parameter_names(entry: type[Fit] | type[Penalty]) -> list[str]:
@@ -299,7 +292,7 @@ def _parameter_names(entry: type[Fit] | type[Penalty]) -> list[str]:
 
 
 def _kind_for(given: str | Fit, for_matrices: bool) -> Kind[Any, Any]:
-    """Whose problem it is that fits this."""
+    """The kind that has this loss."""
     for kind in kinds():
         if kind.for_matrices == for_matrices and _takes(kind, given):
             return kind
@@ -318,18 +311,24 @@ def _kind_for(given: str | Fit, for_matrices: bool) -> Kind[Any, Any]:
             f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with "
             "radius=."
         )
-    raise (TASKS if for_matrices else LOSSES).unknown(name, also=fitting)
+    if for_matrices:
+        raise TASKS.unknown(name, also=fitting)
+    raise LOSSES.unknown(name, also=fitting)
 
 
 def _takes(kind: Kind[Any, Any], given: str | Fit) -> bool:
-    """Whether that may be the loss of a problem of this kind."""
+    """Whether this may be the loss of a problem of that kind."""
     if isinstance(given, Fit):
         return kind.loss_class is not None and isinstance(given, kind.loss_class)
     return isinstance(given, str) and given in kind.losses
 
 
 def _losses_of_kinds(for_matrices: bool) -> list[str]:
-    return [name for kind in kinds() if kind.for_matrices == for_matrices for name in kind.losses]
+    names: list[str] = []
+    for kind in kinds():
+        if kind.for_matrices == for_matrices:
+            names += kind.losses
+    return names
 
 
 def _make_fit(kind: Kind[Any, Any], given: str | Fit, parameters: dict[str, Any]) -> Any:
@@ -343,14 +342,12 @@ def _make_fit(kind: Kind[Any, Any], given: str | Fit, parameters: dict[str, Any]
 def _make_penalty(given: str | Penalty, parameters: dict[str, Any]) -> Penalty:
     if isinstance(given, Penalty):
         return given
-    own = [name for name in _parameter_names(PENALTIES[given]) if name in parameters]
-    required = [
-        f.name
-        for f in fields(PENALTIES[given])
-        if f.default is MISSING and f.default_factory is MISSING
-    ]
-    for name in required:
-        if name not in own:
+    entry = PENALTIES[given]
+    own = [name for name in _parameter_names(entry) if name in parameters]
+    for parameter in fields(entry):
+        name = parameter.name
+        required = parameter.default is MISSING and parameter.default_factory is MISSING
+        if required and name not in own:
             meant = [other for other in parameters if did_you_mean(other, [name])]
             if meant:
                 spelt = f" You gave {meant[0]}, which is not its name."

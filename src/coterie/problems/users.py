@@ -12,7 +12,9 @@ OF_SHARED = {"loss", "penalty", "strength", "nu", "intercept"}
 
 
 def problem_of_users(**parameters: Any) -> Personal | Shared:
-    """`Shared`, a common model and deviations, if a loss, a penalty or ν is given; else `Personal`."""
+    """`Shared`, a common model and deviations, if a loss, a penalty or ν is given; else
+    `Personal`.
+    """
     if parameters.keys() & OF_SHARED:
         return Shared(**parameters)
     return Personal(**parameters)

@@ -27,7 +27,8 @@ from coterie.api.result import Result
 from coterie.data import Table
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray
-from coterie.problems.problem import AnyProblem
+from coterie.problems.models import Model
+from coterie.problems.problem import AnyProblem, Problem
 from coterie.run.agent import SummaryStatistics
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import TOTALS, discloses
@@ -128,7 +129,11 @@ def matrices_of(kind: str) -> int:
     most=lambda case: (2, numbers_of_sums(case.problem, case.columns, matrices_of("model"))),
 )
 def sums_for_model(
-    problem: AnyProblem, model: Any, statistics: SummaryStatistics, asking: Asking, site: Site
+    problem: AnyProblem,
+    model: Model[Problem[Any]],
+    statistics: SummaryStatistics,
+    asking: Asking,
+    site: Site,
 ) -> Protocol[FloatArray]:
     """The sums for model-based errors."""
     return (yield from _summed(problem, model, statistics, asking, site))
@@ -143,7 +148,11 @@ def sums_for_model(
     most=lambda case: (2, numbers_of_sums(case.problem, case.columns, matrices_of("robust"))),
 )
 def sums_for_robust(
-    problem: AnyProblem, model: Any, statistics: SummaryStatistics, asking: Asking, site: Site
+    problem: AnyProblem,
+    model: Model[Problem[Any]],
+    statistics: SummaryStatistics,
+    asking: Asking,
+    site: Site,
 ) -> Protocol[FloatArray]:
     """The sums for robust errors."""
     return (yield from _summed(problem, model, statistics, asking, site))
@@ -166,7 +175,7 @@ def sums_for_robust(
 )
 def sums_for_clustered(
     problem: AnyProblem,
-    model: Any,
+    model: Model[Problem[Any]],
     statistics: SummaryStatistics,
     asking: Asking,
     numbers: Sequence[Indices],
@@ -188,7 +197,11 @@ QUERIES: tuple[Any, ...] = (key_for_clusters, hashed_clusters, has_small_cluster
 
 
 def _summed(
-    problem: AnyProblem, model: Any, statistics: SummaryStatistics, asking: Asking, site: Site
+    problem: AnyProblem,
+    model: Model[Problem[Any]],
+    statistics: SummaryStatistics,
+    asking: Asking,
+    site: Site,
 ) -> Protocol[FloatArray]:
     agent = agent_at(site, problem, "samples", statistics=statistics)
     (point,) = problem.kind.models.points(model, [agent], None)
@@ -256,7 +269,7 @@ class Infer(Operation[Inference]):
     )
 
     asked: Question
-    model: Any
+    model: Model[Problem[Any]]
     tolerance: float
     """The tolerance of the fit."""
     pooled: bool = False
@@ -376,7 +389,7 @@ def _of_data(result: Result, asked: Question, clusters: Any, data: Any) -> Infer
 
 
 def ready_to_infer(
-    parties: Hosted, model: Any, tolerance: float, asked: Question, clusters: Any
+    parties: Hosted, model: Model[Problem[Any]], tolerance: float, asked: Question, clusters: Any
 ) -> tuple[Infer, Hosted]:
     """The operation, and the parties with the cluster of each of their rows. `clusters` has those
     of all rows.

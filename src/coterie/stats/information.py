@@ -45,6 +45,7 @@ import numpy.typing as npt
 
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import Design, FloatArray, sealed, shared_result
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.collectives import Protocol, Sum
 from coterie.stats.moments import packed, second_moment, symmetric, unpacked
@@ -95,7 +96,7 @@ class Asking:
     """At an agent: the cluster of each of its rows, as numbers from 0."""
 
     def of_clusters(
-        self, agent: Agent[Any], score: OfRows, hessian: OfRows, width: int
+        self, agent: Agent[AnyProblem], score: OfRows, hessian: OfRows, width: int
     ) -> list[FloatArray]:
         """Σ_c g_c g_cᵀ over the clusters of this agent alone, and the parts of shared clusters."""
         if self.clusters is None:
@@ -125,7 +126,7 @@ class Asking:
         return sorted(present - set(self.shared))
 
     def adjustment(
-        self, agent: Agent[Any], own: Own, half: FloatArray | None, width: int
+        self, agent: Agent[AnyProblem], own: Own, half: FloatArray | None, width: int
     ) -> FloatArray:
         """The sums of CR2 over the clusters of this agent alone."""
         sums = Adjustment.nothing(width)
@@ -138,7 +139,7 @@ class Asking:
             sums.add(own.score(rows), own.hessian(rows), half, whitened)
         return sums.packed()
 
-    def counts(self, agent: Agent[Any]) -> FloatArray:
+    def counts(self, agent: Agent[AnyProblem]) -> FloatArray:
         """The numbers of rows, of rows with a weight other than 1, of rows with a weight that is
         not a whole number, and of rows with each event.
         """
@@ -159,7 +160,9 @@ class Asking:
         return np.concatenate([[float(n), other, fractional], events])
 
 
-def add_information(agent: Agent[Any], w: FloatArray, asking: Asking) -> Protocol[FloatArray]:
+def add_information(
+    agent: Agent[AnyProblem], w: FloatArray, asking: Asking
+) -> Protocol[FloatArray]:
     """Add up information, scores and residuals at this model, then two numbers about a Newton
     step.
     """
@@ -178,7 +181,7 @@ def add_information(agent: Agent[Any], w: FloatArray, asking: Asking) -> Protoco
 
 
 def of_rows(
-    agent: Agent[Any],
+    agent: Agent[AnyProblem],
     asking: Asking,
     design: Design,
     gradients: FloatArray,

@@ -33,6 +33,7 @@ from coterie.errors import InvalidData, InvalidProblem
 from coterie.numerics.arrays import FloatArray, product
 from coterie.numerics.kernels.bins import counts, first_edges
 from coterie.numerics.losses import Loss
+from coterie.problems.models import AnyModel, Model
 from coterie.problems.problem import Problem
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import agree_on_edges, allowed, halving
@@ -65,7 +66,7 @@ def check_problem(problem: Problem) -> None:
 
 
 def measured(
-    model: Any, table: Table, scores: FloatArray, *, minimum: float = 1, room: float = math.inf
+    model: AnyModel, table: Table, scores: FloatArray, *, minimum: float = 1, room: float = math.inf
 ) -> Protocol[Evaluation]:
     """Measures of a model; `table.y` has labels as the fit had them: −1 and +1, places of classes,
     or numbers.
@@ -89,7 +90,9 @@ def labels_and_weights(table: Table) -> tuple[FloatArray, FloatArray]:
 # -- two classes -----------------------------------------------------------------------------------
 
 
-def of_two(model: Any, table: Table, u: FloatArray, limits: dict[str, Any]) -> Protocol[Evaluation]:
+def of_two(
+    model: Model[Problem[Loss]], table: Table, u: FloatArray, limits: dict[str, Any]
+) -> Protocol[Evaluation]:
     """Scores for labels −1 and +1."""
     y, s = labels_and_weights(table)
     loss = model.problem.loss
@@ -280,7 +283,7 @@ def _calibrated(edges: FloatArray, in_bins: FloatArray) -> tuple[Bin, ...]:
 
 
 def of_classes(
-    model: Any, table: Table, u: FloatArray, limits: dict[str, Any]
+    model: AnyModel, table: Table, u: FloatArray, limits: dict[str, Any]
 ) -> Protocol[Evaluation]:
     """Scores for labels that are the places of classes."""
     labels, s = labels_and_weights(table)
@@ -425,7 +428,7 @@ def _answers(
 
 
 def of_numbers(
-    model: Any, table: Table, u: FloatArray, limits: dict[str, Any]
+    model: Model[Problem[Loss]], table: Table, u: FloatArray, limits: dict[str, Any]
 ) -> Protocol[Evaluation]:
     """Scores for labels that are numbers."""
     y, s = labels_and_weights(table)

@@ -51,6 +51,7 @@ from coterie.api.inference import Inference
 from coterie.choices import CORRECTIONS, KINDS, WEIGHTS
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.numerics.arrays import FloatArray, as_number
+from coterie.problems.models import Model
 from coterie.problems.parts.stats import has_standard_errors
 from coterie.problems.problem import AnyProblem, Problem
 from coterie.run.agent import SummaryStatistics
@@ -137,7 +138,7 @@ class Question:
             return "CR1"
         return stats_of.usual_correction
 
-    def asking(self, model: Any, shared: tuple[int, ...] = ()) -> Asking:
+    def asking(self, model: Model[Problem[Any]], shared: tuple[int, ...] = ()) -> Asking:
         """The sums that agents compute for this question."""
         adjusted = self.correction == "CR2"
         return Asking(self.kind, shared, self.counted, adjusted, units_of(model))
@@ -198,7 +199,9 @@ class Received:
     """The number of clusters."""
 
 
-def summarised(model: Any, tolerance: float, asked: Question, received: Received) -> Inference:
+def summarised(
+    model: Model[Problem[Any]], tolerance: float, asked: Question, received: Received
+) -> Inference:
     """The answer for a model that was fitted to that tolerance."""
     problem = model.problem
     stats_of = problem.kind.stats
@@ -328,7 +331,7 @@ _INSTEAD = {
 """Advice for losses without standard errors."""
 
 
-def refuse_few_clusters(model: Any, count: int) -> None:
+def refuse_few_clusters(model: Model[Problem[Any]], count: int) -> None:
     """Refuse fewer clusters than coefficients, and a single cluster."""
     needed = count_coefficients(model)
     if count < max(needed, 2):
@@ -339,7 +342,7 @@ def refuse_few_clusters(model: Any, count: int) -> None:
         )
 
 
-def count_coefficients(model: Any) -> int:
+def count_coefficients(model: Model[Problem[Any]]) -> int:
     """The number of coefficients with standard errors."""
     names, _ = model.problem.kind.stats.coefficients(model)
     return len(names)
@@ -386,7 +389,7 @@ def _refuse_unfinished(tolerance: float, distance: float) -> None:
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-def units_of(model: Any) -> FloatArray | None:
+def units_of(model: Model[Problem[Any]]) -> FloatArray | None:
     """The matrix from the coefficients of prepared columns to those of raw units; None: they are
     equal.
     """
@@ -489,7 +492,7 @@ def _degrees(
 # -- words -----------------------------------------------------------------------------------------
 
 
-def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
+def _about(model: Model[Problem[Any]], asked: Question, n: float, clusters: int) -> str:
     """Loss, kind and clusters, in words."""
     problem = model.problem
     reference = problem.kind.stats.reference(model)
@@ -501,7 +504,9 @@ def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
     return f"{text}, n = {n:.10g}"
 
 
-def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) -> list[str]:
+def _notes(
+    model: Model[Problem[Any]], asked: Question, totals: Totals, n: float, parties: int
+) -> list[str]:
     """Notes on events, units and the meaning of weights."""
     problem = model.problem
     notes: list[str] = problem.kind.stats.notes(model, totals.events, n)

@@ -12,7 +12,7 @@ from coterie.data import Table
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.local_loss import LocalLoss
 from coterie.numerics.losses import Loss
-from coterie.problems.linear.model import MEANINGS, SCORE
+from coterie.problems.linear.model import MEANINGS, SCORE, LinearModel
 from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
@@ -21,7 +21,7 @@ from coterie.stats.information import Asking, Own, of_rows
 from coterie.stats.scoring import of_numbers, of_two
 
 
-class LinearStats(Stats[Problem[Loss]]):
+class LinearStats(Stats[Problem[Loss], LinearModel]):
     """For losses of one score per row."""
 
     evaluates = True
@@ -29,7 +29,7 @@ class LinearStats(Stats[Problem[Loss]]):
     adjustable = True
 
     def measured(
-        self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]
+        self, model: LinearModel, table: Table, scores: FloatArray, limits: dict[str, Any]
     ) -> Protocol[Evaluation]:
         if model.problem.loss.kind == "classification":
             measure = of_two
@@ -37,11 +37,11 @@ class LinearStats(Stats[Problem[Loss]]):
             measure = of_numbers
         return measure(model, table, scores, limits)
 
-    def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
+    def coefficients(self, model: LinearModel) -> tuple[tuple[str, ...], FloatArray]:
         values = model.coef_.astype(float)
         if model.problem.intercept:
             values = np.append(values, model.intercept_)
-        return named_columns(model), values
+        return named_columns(model.columns, model.coef_.shape[-1], model.problem.intercept), values
 
     def information(self, agent: Agent[Problem[Loss]], w: FloatArray, asking: Asking) -> Own:
         local: LocalLoss = agent.at(agent.centred.inner(w), agent.centred)
@@ -63,7 +63,7 @@ class LinearStats(Stats[Problem[Loss]]):
     def meaning(self, problem: Problem[Loss]) -> str:
         return MEANINGS.get(problem.loss.name, SCORE)
 
-    def constant(self, model: Any) -> float:
+    def constant(self, model: LinearModel) -> float:
         return float(model.in_raw_units()[1])
 
     def events(self, problem: Problem[Loss]) -> int:
@@ -77,7 +77,7 @@ class LinearStats(Stats[Problem[Loss]]):
             return super().count_events(agent, weights)
         return np.array([float(weights @ agent.exact_labels)])
 
-    def notes(self, model: Any, events: FloatArray, n: float) -> list[str]:
+    def notes(self, model: LinearModel, events: FloatArray, n: float) -> list[str]:
         if not model.problem.loss.counts:
             return super().notes(model, events, n)
         return [*model.notes(), model.counted(events.tolist())]

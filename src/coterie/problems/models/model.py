@@ -61,7 +61,9 @@ class Model(Generic[P]):
         return notes
 
     def counted(self, counts: Sequence[float]) -> str:
-        """The numbers of events, or of rows of each class, in words; `counts` as in a certificate."""
+        """The numbers of events, or of rows of each class, in words; `counts` as in a
+        certificate.
+        """
         if len(counts) == 1:
             return f"events: {counts[0]:.10g} (the sum of the labels)"
         if self.one_score and len(counts) == 2:

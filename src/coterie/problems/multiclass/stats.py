@@ -12,6 +12,7 @@ from coterie.data import Table
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.models.model import shown_label
 from coterie.problems.multiclass.loss import Softmax
+from coterie.problems.multiclass.model import MulticlassModel
 from coterie.problems.multiclass.view import SoftmaxLocalLoss
 from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
@@ -21,7 +22,7 @@ from coterie.stats.information import Asking, Own, of_rows
 from coterie.stats.scoring import of_classes
 
 
-class MulticlassStats(Stats[Problem[Softmax]]):
+class MulticlassStats(Stats[Problem[Softmax], MulticlassModel]):
     """For one score per class. Coefficients are differences from those of the first class."""
 
     evaluates = True
@@ -29,16 +30,16 @@ class MulticlassStats(Stats[Problem[Softmax]]):
     adjustable = True
 
     def measured(
-        self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]
+        self, model: MulticlassModel, table: Table, scores: FloatArray, limits: dict[str, Any]
     ) -> Protocol[Evaluation]:
         return of_classes(model, table, scores, limits)
 
-    def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
+    def coefficients(self, model: MulticlassModel) -> tuple[tuple[str, ...], FloatArray]:
         """Class by class."""
         W = model.coef_
         if model.problem.intercept:
             W = np.column_stack([W, model.intercept_[:, None]])
-        columns = named_columns(model)
+        columns = named_columns(model.columns, model.coef_.shape[-1], model.problem.intercept)
         names = []
         for label in model.classes_[1:].tolist():
             names += [f"{label}: {name}" for name in columns]
@@ -56,10 +57,10 @@ class MulticlassStats(Stats[Problem[Softmax]]):
 
         return of_rows(agent, asking, local.design.base, gradients, second_derivatives)
 
-    def blocks(self, model: Any) -> int:
+    def blocks(self, model: MulticlassModel) -> int:
         return len(model.classes_) - 1
 
-    def reference(self, model: Any) -> str:
+    def reference(self, model: MulticlassModel) -> str:
         return f", against class {shown_label(model.classes_[0])}"
 
     def meaning(self, problem: Problem[Softmax]) -> str:
@@ -71,10 +72,10 @@ class MulticlassStats(Stats[Problem[Softmax]]):
     def event_of_rows(self, agent: Agent[Problem[Softmax]]) -> npt.NDArray[np.intp]:
         return agent.exact_labels.astype(np.intp)
 
-    def notes(self, model: Any, events: FloatArray, n: float) -> list[str]:
+    def notes(self, model: MulticlassModel, events: FloatArray, n: float) -> list[str]:
         reference, *classes = map(shown_label, model.classes_)
         return [
             f"modelled classes: {', '.join(classes)} (reference: {reference})",
-            model.counted(events),
+            model.counted(events.tolist()),
             *model.notes()[1:],
         ]

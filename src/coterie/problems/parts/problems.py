@@ -1,4 +1,6 @@
-"""`kind.problems`: checks a problem, and completes it once data, classes or the network are known."""
+"""`kind.problems`: checks a problem, and completes it once data, classes or the network are
+known.
+"""
 
 from __future__ import annotations
 

@@ -98,14 +98,18 @@ class RiskSets:
 
     @property
     def roundings(self) -> int:
-        """The roundings of a sum over a risk set; sums in order carry their rounding errors along."""
+        """The roundings of a sum over a risk set; sums in order carry their rounding errors
+        along.
+        """
         if self.truncated:
             return len(self.order) + 64
         return 4
 
     @cached_property
     def saturated(self) -> float:
-        """Σ D_k log D_k: the least possible f, where every risk set consists of its events' rows."""
+        """Σ D_k log D_k: the least possible f, where every risk set consists of its events'
+        rows.
+        """
         if self.count:
             return float((self.deaths * np.log(self.deaths)).sum())
         return 0.0

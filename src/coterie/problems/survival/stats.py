@@ -20,6 +20,7 @@ from coterie.problems.parts.stats import Stats, named_columns
 from coterie.problems.problem import Problem
 from coterie.problems.survival.likelihood import CoxLocalLoss, RiskSets, concordance_counts, risk_of
 from coterie.problems.survival.loss import Cox
+from coterie.problems.survival.model import SurvivalModel
 from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.groups import allowed
@@ -28,7 +29,7 @@ from coterie.stats.moments import packed
 from coterie.stats.scoring import deviances, labels_and_weights, notes_on, ratio
 
 
-class SurvivalStats(Stats[Problem[Cox]]):
+class SurvivalStats(Stats[Problem[Cox], SurvivalModel]):
     """Concordance and the deviance of the partial likelihood; standard errors from its Hessian and
     rows' scores.
     """
@@ -40,7 +41,7 @@ class SurvivalStats(Stats[Problem[Cox]]):
     ratios = "hazard ratio"
 
     def measured(
-        self, model: Any, table: Table, scores: FloatArray, limits: dict[str, Any]
+        self, model: SurvivalModel, table: Table, scores: FloatArray, limits: dict[str, Any]
     ) -> Protocol[Evaluation]:
         y, s = labels_and_weights(table)
         risk = RiskSets(y, s)
@@ -64,8 +65,10 @@ class SurvivalStats(Stats[Problem[Cox]]):
         found = {"concordance": concordance, "events": events, **deviances(2 * loss, 2 * null)}
         return Evaluation("", int(rows), n, found, notes=notes_on(left_out))
 
-    def coefficients(self, model: Any) -> tuple[tuple[str, ...], FloatArray]:
-        return named_columns(model), model.coef_.astype(float)
+    def coefficients(self, model: SurvivalModel) -> tuple[tuple[str, ...], FloatArray]:
+        return named_columns(
+            model.columns, model.coef_.shape[-1], model.problem.intercept
+        ), model.coef_.astype(float)
 
     def information(self, agent: Agent[Problem[Cox]], w: FloatArray, asking: Asking) -> Own:
         local: CoxLocalLoss = agent.at(w)
