@@ -197,7 +197,7 @@ def test_weights_are_what_their_formula_says():
     assert weighted.times(v) == pytest.approx(G @ v)
     assert weighted.times_transposed(u) == pytest.approx(G.T @ u)
     assert weighted.squared_norm() == pytest.approx(np.linalg.norm(G) ** 2)
-    assert weighted.projected(u, weighted.image(u), v) == pytest.approx(u.T @ G @ v)
+    assert weighted.projected(u, weighted.forward(u), v) == pytest.approx(u.T @ G @ v)
     assert Weights.known(weighing(0 * left, right, 6.0, 0.1, 1.5), SHAPE) is None
 
 

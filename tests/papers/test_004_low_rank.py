@@ -648,9 +648,9 @@ def test_information_follows_every_step(task, information, weighted):
             orthonormal(RNG.standard_normal((M, 2))),
         )
         np.testing.assert_allclose(
-            info.projected(basis, info.image(basis), block), basis.T @ G @ block, atol=1e-9
+            info.projected(basis, info.forward(basis), block), basis.T @ G @ block, atol=1e-9
         )
-        curved = info.curvature(basis, info.image(basis), 3)
+        curved = info.curvature(basis, info.forward(basis), 3)
         for _ in range(5):
             way = RNG.standard_normal((3, 2))
             ahead = loss_and_gradient(task, W + basis @ way @ block.T, weights=weights)[0]

@@ -73,7 +73,7 @@ class Kinds(Entries["type[Kind[Any, Any]]"]):
         for attribute, protocol in (("introduces", "introduce"), ("proves", "certify")):
             if getattr(proof, attribute, None) == ():
                 yield (
-                    f'write @discloses("what you send") above {protocol}, and {attribute} = '
+                    f'write @discloses("your message") above {protocol}, and {attribute} = '
                     f"({protocol},) below it"
                 )
         others = self._others(entry)

@@ -32,7 +32,7 @@ class Local(Generic[K]):
         return agent
 
     def moves_labels(self, problem: K) -> bool:
-        """Whether an offset, and the best constant, are subtracted from the labels."""
+        """Whether an offset, and the constant of the null model, are subtracted from the labels."""
         return False
 
     def design(self, agent: Agent[K]) -> Design:

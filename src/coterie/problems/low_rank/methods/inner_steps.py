@@ -62,22 +62,22 @@ class _Inside:
         self.unit = np.ones(0)
         """The units of β."""
 
-    def move(self, z: FloatArray, image: Any) -> None:
+    def move(self, z: FloatArray, scores: Any) -> None:
         """Move the agent's information to z."""
         S = self.matrix(z)
         if len(z) > self.cells:
             beta = z[self.cells :] / self.unit
             self.information.put(beta)
         moved = (self.basis @ S).astype(self.information.dtype)
-        image_of_moved = image @ backend(image).here(S)
-        self.information.reset(moved, self.right, image_of_moved)
+        scores_of_moved = scores @ backend(scores).here(S)
+        self.information.reset(moved, self.right, scores_of_moved)
 
-    def addend(self, image: Any, intercept: bool) -> FloatArray:
+    def addend(self, scores: Any, intercept: bool) -> FloatArray:
         """The agent's addend of the gradient in S, the loss, and the gradient and curvature in
         β.
         """
         information = self.information
-        projected = information.projected(self.basis, image, self.right)
+        projected = information.projected(self.basis, scores, self.right)
         own = np.append(projected.ravel().astype(float), information.loss())
         if intercept:
             own = np.append(own, information.gradient_of_intercept())
@@ -134,7 +134,7 @@ def corrected(
     agent: Agent[Problem[Task]],
     information: Information,
     basis: FloatArray,
-    image: Any,
+    scores: Any,
     right: FloatArray,
     at: Place,
     M: FloatArray,
@@ -143,7 +143,7 @@ def corrected(
     """A few steps to the minimum of a model of F around (S, β), each accepted only if F falls."""
     inside = _Inside(agent, information, basis, right)
     intercept = at.beta.size > 0
-    sums = yield Sum(inside.addend(image, intercept)[at.S.size :])
+    sums = yield Sum(inside.addend(scores, intercept)[at.S.size :])
     loss = float(sums[0])
     g, D = np.split(sums[1:], 2)
     ell = float(np.linalg.norm(M, 2))
@@ -173,8 +173,8 @@ def corrected(
         least_fall = max(inside.noise(gradient), -1e-22 * abs(loss))
         if not promised < least_fall or not way.any():
             break
-        inside.move(trial, image)
-        sums = yield Sum(inside.addend(image, intercept))
+        inside.move(trial, scores)
+        sums = yield Sum(inside.addend(scores, intercept))
         reached = inside.gradient(sums)
         change = reached - gradient
         pairs = [*pairs, (way, change)][-TUNING.memory :]
@@ -191,7 +191,7 @@ def corrected(
     beta = at.beta
     if intercept:
         if not accepted:
-            inside.move(z, image)
+            inside.move(z, scores)
         found = yield from adjusted(agent, information)
         beta = as_array(found)
     kept = np.array([(s / scale, y * scale) for s, y in pairs]).reshape(-1, 2, len(z))

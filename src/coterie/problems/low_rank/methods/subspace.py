@@ -239,10 +239,10 @@ class DfwSubspace(Method[State, Problem[Task]]):
             factor = min(1.0, radius(agent) / s.sum())
         s = s.astype(float) * factor
         state = replace(state, U=U, s=s, V=V, kappa=1.0)
-        information, image = self._at(agent, state)
+        information, scores = self._at(agent, state)
         r = len(s)
-        own_curvature = information.curvature(U, image, r)
-        own_gradient = information.projected(U, image, V)
+        own_curvature = information.curvature(U, scores, r)
+        own_gradient = information.projected(U, scores, V)
         sums = yield Sum(_flat([own_curvature, own_gradient]))
         M = sums[: r * r].reshape(r, r)
         gradient = sums[r * r :].reshape(r, r)
@@ -256,13 +256,13 @@ class DfwSubspace(Method[State, Problem[Task]]):
 
     def round(self, agent: Agent[Problem[Task]], state: State, t: int) -> Protocol[State]:
         state = yield from self._stage(agent, state, t)
-        information, image = self._at(agent, state)
+        information, scores = self._at(agent, state)
         left, right, block = yield from self._powers(agent, information, state, t)
         Qu = shared_result(left, lambda: orthonormal(left, state.U))
         Qv = shared_result(right, lambda: orthonormal(right, state.V))
         basis = np.hstack([state.U, Qu])
         grown_right = np.hstack([state.V, Qv])
-        grown = backend(image).beside(image, information.image(Qu))
+        grown = backend(scores).beside(scores, information.forward(Qu))
         sums, M, at = yield from _enlarged(information, state, basis, grown, grown_right)
         if agent.problem.loss.exact:
             # F is its own quadratic model: one small problem is enough, and the new gradient
@@ -380,19 +380,19 @@ class DfwSubspace(Method[State, Problem[Task]]):
         return information
 
     def _at(self, agent: Agent[Problem[Task]], state: State) -> tuple[Information, Any]:
-        """The agent's information moved to U diag(s) Vᵀ, and the image of U."""
+        """The agent's information moved to U diag(s) Vᵀ, and the scores of U."""
         information = self._information(agent, state.before)
         U = state.U
-        image = information.image(U)
+        scores = information.forward(U)
         r = len(state.s)
         if state.beta.size:
             information.put(state.beta)
         sizes = state.s.astype(information.dtype)
         left = U[:, :r] * sizes
         right = state.V[:, :r]
-        image_of_left = image[:, :r] * backend(image).here(sizes)
-        information.reset(left, right, image_of_left)
-        return information, image
+        scores_of_left = scores[:, :r] * backend(scores).here(sizes)
+        information.reset(left, right, scores_of_left)
+        return information, scores
 
 
 def _most(case: Case) -> Counts | None:
@@ -429,7 +429,7 @@ def _most(case: Case) -> Counts | None:
 
 
 def _enlarged(
-    information: Information, state: State, basis: FloatArray, image: Any, right: FloatArray
+    information: Information, state: State, basis: FloatArray, scores: Any, right: FloatArray
 ) -> Protocol[tuple[FloatArray, FloatArray, Place]]:
     """The sums for the larger spaces; with them the curvature in the spaces, and W's place."""
     s = state.s
@@ -437,8 +437,8 @@ def _enlarged(
     q = state.V.shape[1]
     a = basis.shape[1] - p
     b = right.shape[1] - q
-    own_columns = information.curvature(basis, image, a)
-    projected = information.projected(basis, image, right).astype(float)
+    own_columns = information.curvature(basis, scores, a)
+    projected = information.projected(basis, scores, right).astype(float)
     own = [own_columns, projected[:p, q:], projected[p:]]
     if state.beta.size:
         # The intercept has changed since the old corner was computed.

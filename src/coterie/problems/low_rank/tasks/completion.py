@@ -220,13 +220,13 @@ class _Entries(Information):
         else:
             self.G = self.pattern
 
-    def image(self, u: FloatArray) -> Any:
+    def forward(self, u: FloatArray) -> Any:
         return u[self.rows]
 
-    def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        if image is None:
-            image = self.image(left)
-        values = np.einsum("ik,ik->i", image, right[self.columns])
+    def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
+        if scores is None:
+            scores = self.forward(left)
+        values = np.einsum("ik,ik->i", scores, right[self.columns])
         self.values = values.astype(self.dtype, copy=False)
         self._refresh()
 
@@ -267,7 +267,7 @@ class _Entries(Information):
     def inner(self) -> float:
         return float(np.dot(self.pattern.data, self.values))
 
-    def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
+    def curvature(self, basis: FloatArray, scores: Any, new: int) -> FloatArray:
         weighed = self.pattern.copy()
         weighed.data = self.s.copy()
         weighed.sum_duplicates()
@@ -275,5 +275,5 @@ class _Entries(Information):
         columns: FloatArray = weighed.data.max() * (basis.T @ new_columns)
         return columns
 
-    def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
+    def projected(self, basis: FloatArray, scores: Any, right: FloatArray) -> FloatArray:
         return basis.T @ self.times(right)

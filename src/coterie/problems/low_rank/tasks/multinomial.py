@@ -150,13 +150,13 @@ class _Softmax(OnBackend):
         product = shares * local - self.backend.adjoint(self.P, along)
         return self.backend.to_numpy(product)
 
-    def image(self, u: FloatArray) -> Any:
+    def forward(self, u: FloatArray) -> Any:
         return self._scores(u)
 
-    def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        if image is None:
-            image = self.image(left)
-        self.backend.scores(self.A, self.P, image, self.backend.here(right), self._b)
+    def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
+        if scores is None:
+            scores = self.forward(left)
+        self.backend.scores(self.A, self.P, scores, self.backend.here(right), self._b)
         self._refresh()
 
     def _residual_times(self, v: FloatArray) -> Any:
@@ -178,7 +178,7 @@ class _Softmax(OnBackend):
         if self.G is not None:
             product = self.backend.adjoint(self.G, self.backend.here(u))
             return self.backend.to_numpy(product)
-        x = self.image(u)
+        x = self.forward(u)
         if self.weighted:
             x = self.backend.scaled_rows(x, self.weights)
         expected = self.backend.adjoint(self.P, x)
@@ -204,13 +204,13 @@ class _Softmax(OnBackend):
         return self._gram_square(self._residual())
 
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
-        x = self.image(u)
+        x = self.forward(u)
         local = self.backend.here(v)
         self.backend.softmax(self.A, self.P, gamma, scale, x, local, self._b)
         self._refresh()
 
     def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
-        x = self.image(u)
+        x = self.forward(u)
         local = self.backend.here(v)
         return self.backend.softmax_gradients(
             self.A, self.labels, self.weights, gamma, scale, x, local, self._b
@@ -223,13 +223,13 @@ class _Softmax(OnBackend):
         # Σ_i s_i ⟨P_i − H_i, A_i⟩
         return self.backend.total(self._residual(), self.A)
 
-    def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        last = image[:, image.shape[1] - new :]
+    def curvature(self, basis: FloatArray, scores: Any, new: int) -> FloatArray:
+        last = scores[:, scores.shape[1] - new :]
         if self.weighted:
             last = self.backend.scaled_rows(last, self.weights)
-        product = self.backend.adjoint(image, last)
+        product = self.backend.adjoint(scores, last)
         return 0.5 * self.backend.to_numpy(product)
 
-    def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
-        product = self.backend.adjoint(image, self._residual_times(right))
+    def projected(self, basis: FloatArray, scores: Any, right: FloatArray) -> FloatArray:
+        product = self.backend.adjoint(scores, self._residual_times(right))
         return self.backend.to_numpy(product)

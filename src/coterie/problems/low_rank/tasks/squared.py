@@ -182,13 +182,13 @@ class _Implicit(_LeastSquares):
         super().__init__(table, means)
         self.R = -self.Y
 
-    def image(self, u: FloatArray) -> Any:
+    def forward(self, u: FloatArray) -> Any:
         return self._scores(u)
 
-    def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        if image is None:
-            image = self.image(left)
-        self.R = self.backend.product(image, self.backend.here(right).T)
+    def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
+        if scores is None:
+            scores = self.forward(left)
+        self.R = self.backend.product(scores, self.backend.here(right).T)
         self.q = self.backend.total(self.R, self.R)
         self.c = self.backend.total(self.R, self.Y)
         self.R -= self.Y
@@ -202,7 +202,7 @@ class _Implicit(_LeastSquares):
         return self.backend.to_numpy(self._adjoint(z))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
-        product = self.backend.adjoint(self.R, self.image(u))
+        product = self.backend.adjoint(self.R, self.forward(u))
         return self.backend.to_numpy(product)
 
     def matrix(self) -> Any:
@@ -212,7 +212,7 @@ class _Implicit(_LeastSquares):
         return self._gram_square(self.R)
 
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
-        x = self.image(u)
+        x = self.forward(u)
         local = self.backend.here(v)
         labels_v = self.backend.product(self.Y, local)
         residual_v = self.backend.product(self.R, local)
@@ -223,18 +223,18 @@ class _Implicit(_LeastSquares):
 
     def _advance(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
         # R ← (1 − γ) R + γ (scale·X u vᵀ − Y)
-        x = self.image(u)
+        x = self.forward(u)
         local = self.backend.here(v)
         self.backend.blend(self.R, self.Y, gamma, scale, x, local)
 
-    def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        last = image[:, image.shape[1] - new :]
-        product = self.backend.adjoint(image, last)
+    def curvature(self, basis: FloatArray, scores: Any, new: int) -> FloatArray:
+        last = scores[:, scores.shape[1] - new :]
+        product = self.backend.adjoint(scores, last)
         return self.backend.to_numpy(product)
 
-    def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
+    def projected(self, basis: FloatArray, scores: Any, right: FloatArray) -> FloatArray:
         z = self.backend.product(self.R, self.backend.here(right))
-        product = self.backend.adjoint(image, z)
+        product = self.backend.adjoint(scores, z)
         return self.backend.to_numpy(product)
 
 
@@ -259,17 +259,17 @@ class _Dense(_LeastSquares):
         self.centre = None
         self.G = -self.C
 
-    def image(self, u: FloatArray) -> Any:
+    def forward(self, u: FloatArray) -> Any:
         return self._scores(u)
 
-    def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        if image is None:
-            image = self.image(left)
+    def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
+        if scores is None:
+            scores = self.forward(left)
         left_here = self.backend.here(left)
         right_here = self.backend.here(right)
-        self.G = image @ right_here.T
+        self.G = scores @ right_here.T
         # q = ⟨W, X ᵀX W⟩ and c = ⟨W, XᵀY⟩ for W = left rightᵀ
-        left_gram = left_here.T @ image
+        left_gram = left_here.T @ scores
         right_gram = right_here.T @ right_here
         self.q = self.backend.total(left_gram, right_gram)
         corner = left_here.T @ (self.C @ right_here)
@@ -299,20 +299,20 @@ class _Dense(_LeastSquares):
         gradient_v = self.backend.product(self.G, right)
         with_labels = self.backend.total(left, labels_v)
         with_gradient = self.backend.total(left, gradient_v)
-        square = self.backend.total(left, self.image(u)) * float(v @ v)
+        square = self.backend.total(left, self.forward(u)) * float(v @ v)
         return square, with_gradient + with_labels, with_labels
 
     def _advance(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
         # ∇F_j ← (1 − γ) ∇F_j + γ (scale·XᵀX u vᵀ − XᵀY)
         # appendix B
-        x = self.image(u)
+        x = self.forward(u)
         local = self.backend.here(v)
         self.backend.blend(self.G, self.C, gamma, scale, x, local)
 
-    def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        last = image[:, image.shape[1] - new :]
+    def curvature(self, basis: FloatArray, scores: Any, new: int) -> FloatArray:
+        last = scores[:, scores.shape[1] - new :]
         product = self.backend.here(basis).T @ last
         return self.backend.to_numpy(product)
 
-    def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
+    def projected(self, basis: FloatArray, scores: Any, right: FloatArray) -> FloatArray:
         return basis.T @ self.times(right)

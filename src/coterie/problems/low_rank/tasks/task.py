@@ -1,28 +1,27 @@
-"""What every task can do: learn a d × m matrix W from the samples of many agents, F(W) = Σ_j
-F_j(W).
+"""The base of all tasks: learn a d × m matrix W from the samples of many agents, F(W) = Σ_j F_j(W).
 
-The four functions that the paper asks of a task (Zheng, Bellet, Gallinari, section 3.3), in our
-words:
+The four functions of a task in the paper (Zheng, Bellet, Gallinari, section 3.3):
 
-| paper        | code                  | meaning
-               |
-|--------------|-----------------------|-------------------------------------------------------------------------------|
-| `stats`      | `Task.stats`          | the sufficient information of one agent, an `Information`
-               |
-| `update`     | `Information.move`    | W ← (1 − γ) W + γ·scale·u vᵀ, without forming W
-               |
-| `linesearch` | `Information.slopes`  | φ'(γ), φ''(γ) for φ(γ) = F_j((1 − γ) W + γ·scale·u vᵀ):
-                                       summed, they give γ   |
-| `loss`       | `Information.loss`    | F_j(W): a sum over samples, never a mean
-               |
+| paper        | code                     | meaning
+|
+|--------------|--------------------------|------------------------------------------------------------|
+| `stats`      | `Task.stats`             | the sufficient information of one agent, an
+`Information`  |
+| `update`     | `Information.move`       | W ← (1 − γ) W + γ·scale·u vᵀ, without forming W
+|
+| `linesearch` | `Information.gradients`  | φ'(γ), φ''(γ) for φ(γ) = F_j((1 − γ) W + γ·scale·u vᵀ):
+|
+|              |                          | their sums give γ
+|
+| `loss`       | `Information.loss`       | F_j(W): a sum over samples, never a mean
+|
 
-An `Information` also multiplies ∇F_j(W) by vectors. In its "dense" form it keeps d × m matrices, in
-the "implicit" form (the paper's "low-rank") nothing larger than the agent's own n_j × (d + m)
-numbers.
+An `Information` also multiplies ∇F_j(W) by vectors. Its "dense" form keeps d × m matrices, its
+"implicit" form (the paper's "low-rank") nothing larger than the agent's own n_j × (d + m) numbers.
 
 With an intercept the scores are (X − 1x̄ᵀ) W + 1bᵀ, with `Means` that all parties agree on; X is
-never written down without its means. For least squares b is the mean of the labels, whatever W is;
-for classes, and for entries with a number of every row and column, it follows W
+never written down without its means. For least squares b is the mean of the labels, whatever W is.
+For classes, and for entries with a number of every row and column, b follows W
 (`certificate.intercepts`).
 """
 
@@ -45,24 +44,23 @@ from coterie.numerics.losses import Fit
 
 INFORMATION = ("auto", "dense", "implicit")
 DEVICE_NUMBERS = 1 << 28
-"""Numbers of X and of the scores that a certificate looks at together on a GPU."""
+"""Numbers of X and of the scores that a certificate processes together on a GPU."""
 
 
 class Means(NamedTuple):
-    """What an intercept takes off at W = 0, from all parties together."""
+    """The means of all parties' data, which an intercept subtracts at W = 0."""
 
     left: FloatArray
-    """x̄, the mean of every column of X; for entries, what every row of the matrix has in common.
-    """
+    """x̄, the mean of every column of X; for entries, the mean of every row of the matrix."""
     right: FloatArray
-    """b at W = 0: the mean of every label, or the logarithm of every class's share; for entries, of
-    every column.
+    """b at W = 0: the mean of every label, or the logarithm of every class's share; for entries,
+    the mean of every column of the matrix.
     """
 
 
 class Information(ABC):
-    """What one agent keeps of its samples and of the current W. Vectors may be blocks: (m,) or (m,
-    k).
+    """The sufficient information of one agent's samples at the current W. Vectors may be blocks:
+    (m,) or (m, k).
     """
 
     dtype: np.dtype[Any]
@@ -74,12 +72,12 @@ class Information(ABC):
         return None
 
     @abstractmethod
-    def image(self, u: FloatArray) -> Any:
-        """What the data makes of left vectors, to be handed to the functions below: X u."""
+    def forward(self, u: FloatArray) -> Any:
+        """X u for left vectors u, an argument of the functions below."""
 
     @abstractmethod
-    def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
-        """W = left rightᵀ; `image` is that of `left`, if it is known already."""
+    def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
+        """Set W = left rightᵀ; `scores` is `forward(left)`, if it is known."""
 
     @abstractmethod
     def times(self, v: FloatArray) -> FloatArray:
@@ -119,13 +117,13 @@ class Information(ABC):
         """‖∇F_j(W)‖²_F."""
 
     @abstractmethod
-    def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
+    def curvature(self, basis: FloatArray, scores: Any, new: int) -> FloatArray:
         """The last `new` columns of a matrix M_j with F_j(U S Vᵀ) − its linear part ≤ ½⟨S, M_j S⟩,
         U = `basis`.
         """
 
     @abstractmethod
-    def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
+    def projected(self, basis: FloatArray, scores: Any, right: FloatArray) -> FloatArray:
         """Uᵀ ∇F_j(W) V for U = `basis`, V = `right`."""
 
     def put(self, b: FloatArray) -> None:
@@ -142,8 +140,8 @@ class Information(ABC):
 
 
 class OnBackend(Information):
-    """An `Information` whose large arrays are where those of the data are; it knows the last image
-    that it computed.
+    """An `Information` whose large arrays are on the device of the data; it remembers the last
+    scores that it computed.
 
     Where columns are centred, the linear map is X̃ = X − 1x̄ᵀ, as a product with X and one of a
     single column.
@@ -154,13 +152,10 @@ class OnBackend(Information):
     def __init__(self, X: Any, means: Means | None = None):
         self.backend = backend(X)
         self.dtype = self.backend.dtype
-        if means is None:
-            self.centre = None
-        else:
+        self.centre: Any = None
+        self.ones: Any = None
+        if means is not None:
             self.centre = self.backend.here(means.left)
-        if means is None:
-            self.ones = None
-        else:
             self.ones = self.backend.here(np.ones(X.shape[0]))
         self._last: tuple[FloatArray, Any] | None = None
 
@@ -168,10 +163,10 @@ class OnBackend(Information):
         """X̃ u."""
         if self._last is None or self._last[0] is not u:
             local = self.backend.here(u)
-            image = self.backend.product(self.X, local)
+            scores = self.backend.product(self.X, local)
             if self.centre is not None:
-                image = image - self._outer(self.ones, self.centre @ local)
-            self._last = u, image
+                scores = scores - self._outer(self.ones, self.centre @ local)
+            self._last = u, scores
         return self._last[1]
 
     def _adjoint(self, z: Any) -> Any:
@@ -210,17 +205,15 @@ class Task(Fit):
     """"numbers" (rows of them), "classes" (one label per row) or "entries" (of the matrix itself).
     """
     exact: ClassVar[bool]
-    """Whether F is the quadratic that `curvature` says, and not only below it."""
+    """Whether F equals the quadratic with that `curvature`, which bounds it otherwise."""
     quadratic: ClassVar[bool]
-    """Whether φ is a parabola, so that one pair of slopes gives the best step."""
+    """Whether φ is a parabola, so that one pair of derivatives gives the best step size."""
     smooth: ClassVar[bool] = True
-    """Whether there is no kink, as of a `Loss`."""
+    """Whether the loss has a derivative everywhere, as for a `Loss`."""
     stages = 1
-    """How many problems are solved one after the other, each in a ball that the matrix before
-    weighs.
-    """
+    """Number of problems in sequence, each in a ball with weights from the matrix before."""
     block_rows: ClassVar[int] = 8192
-    """How many samples a certificate looks at together."""
+    """Number of samples that a certificate processes together."""
 
     @abstractmethod
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
@@ -229,12 +222,12 @@ class Task(Fit):
         """
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Task:
-        """This task with what all tables together said."""
+        """This task with the classes of all tables."""
         return self
 
     @property
     def outputs(self) -> int:
-        """How many columns W has, if that does not depend on the data."""
+        """The number of columns of W, if that does not depend on the data."""
         raise NotImplementedError
 
     def size(self, table: Table) -> tuple[int, int]:
@@ -247,21 +240,21 @@ class Task(Fit):
 
     @abstractmethod
     def size_for(self, columns: int, labels: int) -> tuple[int, int]:
-        """The same, of rows with so many columns and labels."""
+        """(d, m) for rows with that many columns and labels."""
 
     @abstractmethod
     def stats(
         self, table: Table, information: str = "auto", means: Means | None = None
     ) -> Information:
-        """The sufficient information of one agent, at W = 0; "dense", "implicit", or what costs
-        less.
+        """The sufficient information of one agent, at W = 0; "dense", "implicit", or "auto", the
+        cheaper one.
 
         With `means` there is an intercept.
         """
 
     def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
-        """What the means follow from: Σ s x of every column; then, as these are known, Σ s y of
-        every column of W.
+        """The sums for the means: Σ s x of every column; then, given these, Σ s y of every column
+        of W.
         """
         raise NotImplementedError
 
@@ -272,18 +265,17 @@ class Task(Fit):
         return sums / total
 
     def blocks(self, table: Table) -> Iterator[Table]:
-        """The table a few rows at a time."""
+        """The table, a few rows at a time."""
         if backend(table.X).fast:
             rows = max(self.block_rows, DEVICE_NUMBERS // sum(self.size(table)))
         else:
             rows = self.block_rows
         for start in range(0, table.n, rows):
-            yield table.take_rows(np.arange(start, min(start + rows, table.n)))
+            end = min(start + rows, table.n)
+            yield table.take_rows(np.arange(start, end))
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters as plain values: what `task(**settings)` needs to make this task
-        again.
-        """
+        """Name and parameters as plain values; `task(**settings)` makes the same task."""
         return {"name": self.name, **asdict(self)}
 
 

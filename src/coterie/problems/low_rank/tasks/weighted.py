@@ -104,14 +104,14 @@ class Weighted(Information):
         """The intercept, which has no weight."""
         return self.of.b
 
-    def image(self, u: FloatArray) -> Any:
+    def forward(self, u: FloatArray) -> Any:
         weighted_u = self.weights.left(u)
-        return self.of.image(weighted_u)
+        return self.of.forward(weighted_u)
 
-    def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
+    def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
         weighted_left = self.weights.left(left)
         weighted_right = self.weights.right(right)
-        self.of.reset(weighted_left, weighted_right, image)
+        self.of.reset(weighted_left, weighted_right, scores)
 
     def times(self, v: FloatArray) -> FloatArray:
         product = self.of.times(self.weights.right(v))
@@ -155,15 +155,15 @@ class Weighted(Information):
         in_both = float(E @ corner @ E)
         return square**2 * self.of.squared_norm() + square * sides + in_both
 
-    def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
+    def curvature(self, basis: FloatArray, scores: Any, new: int) -> FloatArray:
         weighted_basis = self.weights.left(basis)
         largest = float(self.weights.size[0]) ** 2
-        return largest * self.of.curvature(weighted_basis, image, new)
+        return largest * self.of.curvature(weighted_basis, scores, new)
 
-    def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
+    def projected(self, basis: FloatArray, scores: Any, right: FloatArray) -> FloatArray:
         weighted_basis = self.weights.left(basis)
         weighted_right = self.weights.right(right)
-        return self.of.projected(weighted_basis, image, weighted_right)
+        return self.of.projected(weighted_basis, scores, weighted_right)
 
     def put(self, b: FloatArray) -> None:
         self.of.put(b)
