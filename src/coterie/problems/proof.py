@@ -6,7 +6,7 @@ kinds:
 
     balance   with intercepts, one Sum with which each agent changes v so that Σ s v = 0 in every
               score
-    sum       one Sum of X̃ᵀ(s∘v), losses, gaps, rounding errors, and what is left of Σ s v
+    sum       one Sum of X̃ᵀ(s∘v), losses, gaps, rounding errors, and the rest of Σ s v
     shrink    one Sum more, if −q = −X̃ᵀ(s∘v)/n is not in the domain of g*: the gaps of c v
     conclude  g(w) + g*(−c q) + c ⟨w, q⟩, and from it the bound for all models, or for those of
               bounded norm
@@ -85,7 +85,7 @@ class Terms(ABC):
         yield from ()
 
     def left(self) -> Sequence[Any]:
-        """What is left of Σ s v, and a bound of its rounding error."""
+        """Σ s v after `balance`, and a bound of its rounding error."""
         return ()
 
     def imbalance(self, sums: FloatArray) -> FloatArray:
@@ -97,7 +97,9 @@ class Terms(ABC):
         return 0.0
 
     def room(self, intercepts: FloatArray) -> float:
-        """How far intercepts may be from these (about the columns' means) for the bound to hold."""
+        """The distance from these intercepts (about the columns' means) up to which the bound
+        holds.
+        """
         return 0.0
 
 
@@ -221,7 +223,7 @@ def _concluded(
 
 
 def _room(agent: Agent[Problem[Any]], w: FloatArray, terms: Terms) -> float:
-    """How far intercepts may be, from those about the means of columns, for the bound to hold."""
+    """The distance of intercepts, about the means of columns, up to which the bound holds."""
     centre = agent.known.centre
     outputs = agent.problem.outputs
     if centre is None:
@@ -260,7 +262,7 @@ class Totals:
     bounded_errors: tuple[float, ...] = ()
     radii: tuple[float, ...] = ()
     room: float | None = None
-    """How far other intercepts may be from the model's for the bound to hold."""
+    """The distance of other intercepts from the model's up to which the bound holds."""
 
 
 def gradient_with_error(

@@ -177,7 +177,7 @@ def _explanation(model: LinearModel, coef: FloatArray, bars: int) -> str:
 
 
 def count_used(coef: FloatArray) -> str:
-    """How many coefficients are not zero, in words."""
+    """The number of coefficients that are not zero, in words."""
     return f"{np.count_nonzero(coef):,} of {coef.size:,} are not zero"
 
 

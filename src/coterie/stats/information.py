@@ -315,7 +315,7 @@ class Adjustment:
         return degrees
 
     def packed(self) -> FloatArray:
-        """As a message."""
+        """The sums as a message."""
         products = [packed(one) for one in self.products]
         return np.concatenate([packed(self.middle), self.lengths, self.squares, *products])
 

@@ -64,7 +64,7 @@ from coterie.problems.proof import (
     radii_for,
 )
 from coterie.run.agent import Agent, SummaryStatistics
-from coterie.run.certificate.bound import ANY, Beside, Bound, Point
+from coterie.run.certificate.bound import ANY, Bound, OwnParts, Point
 from coterie.run.certificate.introduction import PROTOCOLS, introduce
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Protocols, discloses
@@ -127,7 +127,7 @@ class RowTerms(Terms):
         w: FloatArray,
         local: LocalLoss,
         dual: FloatArray | None,
-        own_parts: Beside | None = None,
+        own_parts: OwnParts | None = None,
     ):
         self.agent = agent
         self.w = w
@@ -212,7 +212,7 @@ class RowTerms(Terms):
         return sums[:1] + sums[1:]
 
     def left_over(self, sums: FloatArray, c: float) -> float:
-        """What is left of Σ s v, plus the rounding of the sums and of c v."""
+        """A bound of |Σ s v|: its computed value, plus the rounding of the sums and of c v."""
         sum_error = self.agent.count**2 * EPSILON * _grid(self.both)
         shrinking_error = (c < 1.0) * EPSILON * float(self.both.sum())
         left = abs(sum(map(float, sums))) + sum_error
@@ -564,5 +564,7 @@ def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
 
 
 def _room(agent: Agent, intercept: float) -> float:
-    """How far other intercepts may be from this one for the bound to hold: a generous distance."""
+    """The distance of other intercepts from this one up to which the bound holds; a generous
+    one.
+    """
     return ROOM * agent.known.label_scale + RADIUS * abs(intercept)

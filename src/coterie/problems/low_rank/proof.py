@@ -82,13 +82,13 @@ class Lost(NamedTuple):
     """Bounds of rounding errors, of one party or of all parties."""
 
     losses: float
-    """Of the sum of the losses."""
+    """The error of the sum of the losses."""
     dual: float
-    """Of the difference between the losses and their dual: of second order."""
+    """The second-order error between the losses and their dual."""
     gradient: float
-    """Of G, as a norm."""
+    """The norm of the error of G."""
     means: float
-    """Of Σ s x̃ W and Σ s ỹ, which are 0 in exact arithmetic."""
+    """The error of Σ s x̃ W and Σ s ỹ, which are 0 in exact arithmetic."""
 
 
 class MatrixPoint(NamedTuple):
@@ -321,8 +321,8 @@ def _means(agent: Agent[Problem[Task]], beta: FloatArray) -> Means:
 def _room_and_left_over(
     agent: Agent[Problem[Task]], best: Best, means: Means
 ) -> tuple[float, float]:
-    """How far other intercepts may be from the best one for the bound to hold, and the most that
-    the rest of the gradient in the intercept adds to the gap there.
+    """The distance of other intercepts from the best one up to which the bound holds, and the most
+    that the rest of the gradient in the intercept adds to the gap there.
     """
     task = agent.problem.loss
     if task.kind == "classes":

@@ -35,7 +35,7 @@ class Softmax(Fit):
         return len(self.classes)
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Softmax:
-        """The same with the classes of all parties."""
+        """This loss with the classes of all parties."""
         if classes is None:
             return self
         return replace(self, classes=tuple(classes.tolist()))

@@ -47,7 +47,7 @@ class Local(Generic[K]):
         return about_means(X, agent.has_intercept, centre, Design(X).squares(), float(len(X)))
 
     def centred(self, agent: Agent[K]) -> Design:
-        """The same map about the means of all rows, after the introduction."""
+        """The agent's rows about the means of all rows, after the introduction."""
         known = agent.known
         assert known.centre is not None
         assert known.lengths is not None

@@ -109,7 +109,7 @@ class Models(ABC, Generic[K, M]):
         return network
 
     def proven_network(self, model: M, settings: Mapping[str, Any], agents: int) -> Network:
-        """Where edges of the network join similar users: the network that a proof used."""
+        """The network that a proof used, where edges join similar users."""
         from coterie.networks import Network
 
         return Network(sp.csr_array((agents, agents)))

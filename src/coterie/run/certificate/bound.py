@@ -46,7 +46,9 @@ class Bound:
     rounding: float = 0.0
     """How much of the gap only allows for rounding."""
     room: float | None = None
-    """Beside an intercept: how far from this one the others may be that the bound speaks of."""
+    """With an intercept: the distance of other intercepts from this one up to which the bound
+    holds.
+    """
     primal_rounding: float = 0.0
     """How far rounding can have moved P(w)."""
 
@@ -80,9 +82,9 @@ def lower_bound(primal: float, gap: float, primal_rounding: float) -> float:
     )
 
 
-class Beside(Protocol):
-    """What an agent adds to the terms of its rows: parts of the model that are its own, and their
-    penalties.
+class OwnParts(Protocol):
+    """The parts of a model that only one agent has, and their penalties: terms of a proof in
+    addition to those of rows.
     """
 
     sizes: FloatArray

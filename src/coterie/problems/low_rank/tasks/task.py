@@ -92,7 +92,7 @@ class Information(ABC):
         """∇F_j(W) as a d × m matrix, where the data is."""
 
     def gradient(self) -> FloatArray:
-        """The same as an array that can travel."""
+        """∇F_j(W) as an array for a message."""
         gradient: FloatArray = host(self.matrix())
         return gradient.copy()
 
