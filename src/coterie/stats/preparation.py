@@ -48,7 +48,7 @@ from coterie.stats.categories import category_counts
 from coterie.stats.quantiles import quantiles
 
 NUMBERS_OF_A_COLUMN = 2_000
-"""What a page spares for values of other parties, for each column."""
+"""Numbers that a page reserves for the values of other parties, for each column."""
 PRECISION = 0.01
 """Relative precision of knots: their exact place does not matter, and coarse knots need fewer
 messages.
