@@ -1,5 +1,5 @@
-"""What a party ends with: a result, the path it was chosen from, standard errors; signed by all,
-and as files.
+"""The answer of a study at one party: a result, its path, standard errors. All parties sign it, and
+each writes its part to files.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from coterie.study.study import Study
 
 BILL, CHOICE, INFERENCE, PATH = "bill.json", "choice.json", "inference.json", "path"
 FAILURE = "last-failure.json"
-"""Why the last run ended, where it left no result; removed by the next result."""
+"""The reason why the last run ended without a result; the next result removes the file."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Everything that this party has of the study's answer."""
+    """This party's part of the study's answer."""
 
     result: Result
     path: Path | None = None
     inference: Inference | None = None
     choice: Choice | None = None
     choosing: Cost | None = None
-    """What the choice cost."""
+    """The communication cost of the choice."""
     refusal: InvalidData | None = None
-    """Why there are no standard errors, where they were asked for."""
+    """The reason why there are no standard errors, if the study asks for them."""
 
     def signed(self, session: Session) -> Answer:
-        """The same with everybody's signature under every certificate."""
+        """The answer with the signatures of all parties under every certificate."""
         if self.path is not None:
-            path = replace(
-                self.path, results=tuple(_signed(session, result) for result in self.path.results)
-            )
+            results = tuple(_signed(session, result) for result in self.path.results)
+            path = replace(self.path, results=results)
             return replace(self, path=path, result=path.chosen_result)
-        told: dict[str, Any] = {}
+        more: dict[str, Any] = {}
         if self.inference is not None:
             found = self.inference
-            settings = {
+            assert found.sums is not None
+            more["inference"] = {
                 "kind": found.kind,
                 "weights": found.weights,
                 "correction": found.correction,
+                "clusters": found.clusters,
+                "shared": found.clusters_shared,
+                "sums": digest(found.sums),
             }
-            clusters = {"clusters": found.clusters, "shared": found.clusters_shared}
-            assert found.sums is not None
-            told["inference"] = {**settings, **clusters, "sums": digest(found.sums)}
-        return replace(self, result=_signed(session, self.result, told))
+        return replace(self, result=_signed(session, self.result, more))
 
     def write(self) -> None:
-        """This party's part of it, into the folder that the result names: all files, or none."""
+        """Write this party's part into the folder that the result names: all files, or none."""
         folder, content = self.result.folder, bill_as_stored(self.result.bill)
         assert folder is not None, "the place was chosen"
         if self.path is not None:
@@ -85,8 +85,7 @@ class Answer:
             if self.choice is not None:
                 write_atomically(new / CHOICE, json.dumps(self.choice.told(), indent=1).encode())
             write_atomically(new / BILL, json.dumps(content, indent=1).encode())
-        # What an earlier run, or an earlier version of the study, left there is not about this
-        # model.
+        # Files of an earlier run, or of an earlier version of the study, are about another model.
         (folder / FAILURE).unlink(missing_ok=True)
         if self.inference is None:
             (folder / INFERENCE).unlink(missing_ok=True)
@@ -108,9 +107,7 @@ def run_in(folder: FilePath) -> str:
 
 
 def write_failure(folder: FilePath, error: CoterieError) -> None:
-    """Note why a run ended without a result, next to what an earlier run left in the folder, which
-    stays.
-    """
+    """Note why a run ended without a result. The files of an earlier run stay."""
     if not folder.is_dir():
         return
     party = error.party if isinstance(error, PartyLost) else ""
@@ -125,16 +122,21 @@ def write_failure(folder: FilePath, error: CoterieError) -> None:
         write_atomically(folder / FAILURE, json.dumps(content, indent=1).encode())
 
 
-def _signed(session: Session, result: Result, told: dict[str, Any] | None = None) -> Result:
+def _signed(session: Session, result: Result, more: dict[str, Any] | None = None) -> Result:
+    """The result with a certificate that names all parts and these settings, and that all parties
+    signed.
+    """
     parts = session.all_gather(result.model.digest(), PARTS, str)
-    certificate = _with_parts(result.certificate, session.study, parts, told or {})
+    certificate = _with_parts(result.certificate, session.study, parts, more or {})
     model = result.model.of_run(certificate.run)
     return replace(result, model=model, certificate=signed_by_all(session, certificate))
 
 
 def _with_parts(
-    certificate: Certificate, study: Study, parts: list[str], told: dict[str, Any]
+    certificate: Certificate, study: Study, parts: list[str], more: dict[str, Any]
 ) -> Certificate:
-    """The certificate, naming what every party holds of the model that it is about."""
+    """The certificate with these settings, and with the digest of every party's part of the
+    model.
+    """
     held = dict(zip(study.names, parts, strict=True))
-    return replace(certificate, settings={**certificate.settings, **told, "parts": held})
+    return replace(certificate, settings={**certificate.settings, **more, "parts": held})

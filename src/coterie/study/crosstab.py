@@ -1,4 +1,6 @@
-"""Two-way tables of all parties' rows, between organisations: counts, as far as policies allow."""
+"""Count the rows of all parties in two-way tables, between organisations, as far as policies
+allow.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ def crosstab_together(
 ) -> Crosstab:
     """Count the rows of all parties by the values of two columns; every party names the same two.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether
-              this party agrees. Not needed where the party agreed to the same page before.
+    consent   True, or a function that gets the page of messages and returns whether this party
+              agrees. Not needed if the party agreed to the same page before.
     """
     if study.split not in CrossTabulate.splits:
         raise InvalidInput(
             "a two-way table counts rows of parties that have both columns, and this study is "
-            f"split by {study.split}. "
-            "Count the rows of one file: coterie crosstab data.csv --rows A --columns B."
+            f"split by {study.split}. Count the rows of one file: coterie crosstab data.csv "
+            "--rows A --columns B."
         )
     asked = CrossTabulate(rows, columns)
     held = read_raw(own, study)

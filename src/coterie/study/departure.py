@@ -1,19 +1,19 @@
-"""Going on without a party that is gone for good: what the others can still say, and what it costs.
+"""Continue without a party that is gone for good: predict with the other parts of the model, and
+compare the objective.
 
     coterie predict party.toml new.csv --without laboratory     with the parts of the model that are
     left
     coterie agent party.toml --without laboratory               a new fit without its columns
 
-A party's part of a model has what its columns add to the intercept. Left out, they are where they
-were on average when the model was fitted; columns that are not centred (sparse ones, and those of a
-model without an intercept) are 0.
+A party's part of a model includes the share of its columns in the intercept. Without the party,
+columns have their mean of the rows that were fitted; columns that are not centred (sparse ones, and
+those of a model without an intercept) are 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -31,8 +31,8 @@ from coterie.study.study import PartyFile, Study
 
 
 def cost_of_refit(before: Path, result: Result, gone: Sequence[str]) -> str | None:
-    """What the objective without their columns is more than with them, if that fit is still
-    here.
+    """The objective without their columns compared with the objective of the fit before, if its
+    result is still here.
     """
     if result.error is not None or not (before / "certificate.json").is_file():
         return None
@@ -51,12 +51,14 @@ def predict_without(
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> tuple[Predictions, str | None]:
-    """Predictions without those parties: of the model that was fitted without them, if there is
-    one, or of what is left of the old one; and, at the party with the labels, what that costs in
-    objective.
+    """Predict without these parties: with the model that was fitted without them, if there is one,
+    or with the other parts of the old one. The party with the labels also gets the change of the
+    objective, in a sentence.
     """
     fitted = (own.output / "model.npz").is_file()
-    holder = own if fitted else msgspec.structs.replace(own, output=before.output)
+    holder = own
+    if not fitted:
+        holder = msgspec.structs.replace(own, output=before.output)
     costs: list[str] = []
 
     def before_predicting(session: Session) -> None:
@@ -74,14 +76,17 @@ def predict_without(
             old = Certificate.load(before.output / "certificate.json")
             costs.append(_compared(gone, objective, old.primal, [old.participants[0].rows, rows]))
 
-    how: dict[str, Any] = {"say": say, "consent": consent}
-    found = predict_together(holder, study, data, before=before_predicting, **how)
-    return found, (costs[0] or None) if costs and found.scores is not None else None
+    found = predict_together(
+        holder, study, data, say=say, before=before_predicting, consent=consent
+    )
+    if found.scores is None or not costs:
+        return found, None
+    return found, costs[0] or None
 
 
 def _objective(session: Session, own: PartyFile, study: Study) -> tuple[float | None, int]:
-    """P of the parts that are left, on the rows that they were fitted to, at the party with the
-    labels.
+    """P of the other parts of the model, on the rows that were fitted, at the party with the
+    labels; and the number of rows.
     """
     asked = ObjectiveOfParts(own_part(own), own.target, name_of_model(own))
     table = read_new(own, study, own.data, labelled=True)
@@ -101,9 +106,12 @@ def _from_files(before: Path, after: Path, gone: Sequence[str]) -> str | None:
 
 def _compared(gone: Sequence[str], now: float, old: float, rows: Sequence[int]) -> str:
     change = now - old
-    share = f" ({abs(change / old):.1%})" if old else ""
     more = "more" if change >= 0 else "less"
-    other = "" if rows[0] == rows[1] else f"; of {rows[1]} rows now and {rows[0]} then"
+    share = other = ""
+    if old:
+        share = f" ({abs(change / old):.1%})"
+    if rows[0] != rows[1]:
+        other = f"; of {rows[1]} rows now and {rows[0]} then"
     return (
         f"Without {', '.join(gone)} the objective is {now:.6g}, {abs(change):.3g}{share} {more} "
         f"than the {old:.6g} with all columns{other}."

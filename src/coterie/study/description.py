@@ -1,5 +1,5 @@
-"""Describe the columns of all parties together, before a study is fitted: sums and counts, as far
-as policies allow.
+"""Describe the columns of all parties together, before a fit, with sums and counts that all
+policies allow.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from coterie.study.study import PartyFile, Study
 
 
 def describing(own: PartyFile, study: Study) -> tuple[Describe, Table]:
-    """What is asked for, and the party's own columns as they are."""
+    """The operation, and the party's own columns as they are."""
     asked = Describe(Wish(own.target), own.columns, () if study.id is None else (study.id,))
     return asked, own_columns(own)
 
 
 def read_raw(own: PartyFile, study: Study) -> Table:
-    """The columns that are described, with missing values and text, the labels among them."""
+    """The columns to describe, with missing values and text, and with the labels."""
     asked, table = describing(own, study)
     return asked.alone(table)
 
 
 def as_fitted(table: Table, own: PartyFile) -> Table:
-    """These columns as a fit would have them, for the page that a party agrees to: labels stand
-    apart.
+    """These columns as a fit would have them, without labels among them, for the page that a party
+    agrees to.
     """
     names = table.columns or ()
     roles = own.roles()
-    beside = {*(roles.pop("labels") or {}).values(), *roles.values()}
-    kept = np.array([place for place, name in enumerate(names) if name not in beside], int)
+    others = {*(roles.pop("labels") or {}).values(), *roles.values()}
+    kept = np.array([place for place, name in enumerate(names) if name not in others], int)
     fitted = Table(table.X[:, kept], columns=tuple(names[place] for place in kept), name=table.name)
-    return fitted if own.target is None else replace(fitted, y=np.zeros(table.n))
+    if own.target is None:
+        return fitted
+    return replace(fitted, y=np.zeros(table.n))
 
 
 def describe_together(
@@ -49,11 +51,11 @@ def describe_together(
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Description:
-    """What all parties' rows look like together; split by features or users, only what single
-    parties tell.
+    """Describe the rows of all parties together; split by features or users, only the summaries
+    that each party sends of its rows.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether
-              this party agrees. Not needed where the party agreed to the same page before.
+    consent   True, or a function that gets the page of messages and returns whether this party
+              agrees. Not needed if the party agreed to the same page before.
     """
     asked, raw = describing(own, study)
     table = asked.alone(raw)
@@ -62,6 +64,5 @@ def describe_together(
     found = part.take(asked, table)
     if study.split == "samples":
         return found
-    return replace(
-        found, parties={name: one for name, one in found.parties.items() if name != own.party}
-    )
+    others = {name: one for name, one in found.parties.items() if name != own.party}
+    return replace(found, parties=others)

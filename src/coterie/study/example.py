@@ -1,5 +1,5 @@
-"""A study to try out: three parties that hold different columns of the same patients, in files of
-their own.
+"""Write a study to try out: three parties have different columns of the same patients, each in a
+file.
 """
 
 from __future__ import annotations
@@ -14,13 +14,34 @@ from sklearn.preprocessing import scale
 
 PARTIES = ("clinic", "laboratory", "imaging")
 KEPT = 0.95
+"""The share of the rows that each party has."""
+STUDY = """\
+name = "breast-cancer"
+split = "features"
+id = "patient"
+network = "path"
+tol = 1e-4
+labels-shared = true  # split by features, all parties can compute the labels
+
+[problem]
+loss = "logistic"
+penalty = "l1"
+strength = 0.01
+intercept = true
+"""
+PARTY = """\
+study = "../{study}"
+party = "{party}"
+data = "patients.csv"
+keys = "."
+"""
 
 
 def write_example(path: str | Path, seed: int = 0) -> Path:
     """Write study.toml and, in a folder for each party, its data and its party.toml.
 
-    The data is scikit-learn's breast cancer set, ten columns a party, labels at the clinic. Each
-    party has its rows in an order of its own and lacks a few, as in life.
+    The data is scikit-learn's breast cancer set: ten columns per party, labels at the clinic. Each
+    party has its rows in an order of its own, and lacks a few.
     """
     path = Path(path)
     folder = path.parent
@@ -30,44 +51,31 @@ def write_example(path: str | Path, seed: int = 0) -> Path:
     labels = np.where(found.target == 1, "benign", "malignant")
     random = np.random.default_rng(seed)
     ids = random.permutation(100_000)[: len(X)]
-    lines = [
-        'name = "breast-cancer"',
-        'split = "features"',
-        'id = "patient"',
-        'network = "path"',
-        "tol = 1e-4",
-    ]
-    lines += ["labels-shared = true  # split by features, all parties can compute the labels", ""]
-    lines += [
-        "[problem]",
-        'loss = "logistic"',
-        'penalty = "l1"',
-        "strength = 0.01",
-        "intercept = true",
-    ]
+    text = STUDY
     for k, (party, port) in enumerate(zip(PARTIES, _free_ports(len(PARTIES)), strict=True)):
         own = folder / party
         own.mkdir(exist_ok=True)
         columns = range(10 * k, 10 * (k + 1))
         rows = np.flatnonzero(random.random(len(X)) < KEPT)
         random.shuffle(rows)
+        has_labels = k == 0
+        header = ["patient", *(names[j] for j in columns)]
+        if has_labels:
+            header.append("diagnosis")
         with (own / "patients.csv").open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(
-                ["patient", *(names[j] for j in columns), *(["diagnosis"] if k == 0 else [])]
-            )
-            writer.writerows(
-                [int(ids[i]), *(float(X[i, j]) for j in columns), *([labels[i]] if k == 0 else [])]
-                for i in rows
-            )
-        target = 'target = "diagnosis"\n' if k == 0 else ""
-        text = (
-            f'study = "../{path.name}"\nparty = "{party}"\ndata = "patients.csv"\nkeys = '
-            f'"."\n{target}'
-        )
-        (own / "party.toml").write_text(text)
-        lines += ["", "[[party]]", f'name = "{party}"', f'address = "127.0.0.1:{port}"']
-    path.write_text("\n".join(lines) + "\n")
+            writer.writerow(header)
+            for i in rows:
+                row = [int(ids[i]), *(float(X[i, j]) for j in columns)]
+                if has_labels:
+                    row.append(labels[i])
+                writer.writerow(row)
+        own_text = PARTY.format(study=path.name, party=party)
+        if has_labels:
+            own_text += 'target = "diagnosis"\n'
+        (own / "party.toml").write_text(own_text)
+        text += f'\n[[party]]\nname = "{party}"\naddress = "127.0.0.1:{port}"\n'
+    path.write_text(text)
     return path
 
 

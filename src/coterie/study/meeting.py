@@ -1,6 +1,6 @@
-"""How parties come together: each meets its neighbours, does what it came for, and leaves.
+"""Connect a party to its neighbours, run an operation with them, and close the connections.
 
-Everything after the meeting may have to be done again: if a party is restarted, all begin again
+All steps after the connection may be repeated: if a party restarts, all parties begin again
 together.
 """
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 MET = "all neighbours are connected"
 LINGER_SECONDS = 10.0
-"""Who leaves with a reason waits so long, and no longer than a deadline, for neighbours that are
-still on their way.
+"""A party that leaves with a reason waits this long, at most a deadline, for neighbours that have
+not connected yet.
 """
 
 
@@ -34,7 +34,7 @@ def in_session(
     work: Callable[[Session], T],
     say: Say,
 ) -> T:
-    """Meet the others and do that work, as often as a party is restarted."""
+    """Connect to the neighbours and do this work; do it again whenever a party restarts."""
     network, me, pins = study.carrying(), study.index(own.party), study.pins()
     neighbours = study.neighbours(me)
     links = GrpcMesh(
@@ -73,12 +73,17 @@ def in_session(
 
 
 def leave(links: GrpcMesh, error: BaseException) -> None:
-    """Leave the others with the reason, whatever it is."""
-    protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
-    lost = error.party if isinstance(error, PartyLost) and not protocol else ""
-    by_hand = (
-        "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-    )
-    reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
-    linger = LINGER_SECONDS if isinstance(error, CoterieError) else 0.0
-    links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "", linger)
+    """Close the connections, and send the neighbours the reason, whatever the error is."""
+    linger = 0.0
+    if isinstance(error, CoterieError):
+        reason = str(getattr(error, "told", error))
+        linger = LINGER_SECONDS
+    elif isinstance(error, KeyboardInterrupt):
+        reason = "it was stopped by hand"
+    else:
+        reason = type(error).__name__
+    if getattr(error, "status", None) is Status.PROTOCOL_ERROR:
+        links.close(reason, "", Status.PROTOCOL_ERROR, linger)
+    else:
+        lost = error.party if isinstance(error, PartyLost) else ""
+        links.close(reason, lost, "", linger)

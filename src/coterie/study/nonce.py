@@ -1,8 +1,8 @@
-"""A random number that a party keeps to itself, next to its key: what it commits to its data with,
-and draws from.
+"""Keep a random number of a party next to its key. The party's commitment to its data, and its
+private random numbers, depend on it.
 
-    commitment   HMAC-SHA256(nonce, digest of the data): nobody without the nonce can test a guess
-                 of the data
+    commitment   HMAC-SHA256(nonce, digest of the data): only a party with the nonce can test a
+                 guess of the data
     secret       HMAC-SHA256(nonce, run): the source of random vectors that multiply private data
 
 It is made once and kept, so a party that was killed draws the same numbers again, and can verify
@@ -24,13 +24,13 @@ FILE = "nonce.txt"
 
 
 def commitment(own: PartyFile, study: Study, table: Table) -> str:
-    """What certificates say of this party's data."""
+    """The digest of this party's data in certificates."""
     return _keyed(own.keys, f"data of {study.name}: {table.digest()}").hex()
 
 
 def secret(own: PartyFile, study: Study) -> bytes:
-    """What the private randomness of this party's agent is drawn from; `engines.local.Local` can be
-    handed it.
+    """The seed of the private random numbers of this party's agent; `engines.local.Local` can take
+    it.
     """
     return _keyed(own.keys, f"randomness of {study.run_id}")
 
@@ -40,8 +40,8 @@ def _keyed(folder: Path, text: str) -> bytes:
 
 
 def _nonce(path: Path) -> bytes:
-    """The party's nonce, which is made if it is not there, and then complete or not there at
-    all.
+    """The party's nonce. If there is none, it is drawn and written; a crash leaves no incomplete
+    file.
     """
     if not path.exists():
         mine = path.with_name(f".{path.name}-{secrets.token_hex(8)}")

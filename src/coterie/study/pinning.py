@@ -1,6 +1,4 @@
-"""The keys in a study file: written into it, and taken out with their party; the rest of the text
-stays as it is.
-"""
+"""Write keys into a study file, and remove a party with its key. The rest of the text stays."""
 
 from __future__ import annotations
 
@@ -23,10 +21,8 @@ def pin(path: Path, keys: Mapping[str, str]) -> None:
         name = NAME.search(block.group())
         if name is None or name.group(1) not in keys:
             return block.group()
-        return NAME.sub(
-            lambda line: f'{line.group()}\nkey = "{keys[line.group(1)]}"',
-            KEY.sub("", block.group()),
-        )
+        without_key = KEY.sub("", block.group())
+        return NAME.sub(lambda line: f'{line.group()}\nkey = "{keys[line.group(1)]}"', without_key)
 
     _rewrite(path, BLOCK.sub(pinned, path.read_text("utf-8")))
 
@@ -37,13 +33,15 @@ def remove(path: Path, party: str) -> None:
 
     def kept(block: re.Match[str]) -> str:
         name = NAME.search(block.group())
-        return "" if name is not None and name.group(1) == party else block.group()
+        if name is not None and name.group(1) == party:
+            return ""
+        return block.group()
 
     _rewrite(path, BLOCK.sub(kept, path.read_text("utf-8")))
 
 
 def _rewrite(path: Path, text: str) -> None:
-    """Write the study, if it is still one."""
+    """Write the study; restore the text before if the new one is not valid."""
     before = path.read_bytes()
     write_atomically(path, text.encode(), public=True)
     try:

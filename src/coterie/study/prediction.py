@@ -1,5 +1,5 @@
-"""What a model of split columns says of new rows: each party has a part of the scores, and one
-party learns the sum.
+"""Predict new rows with a model of split columns: each party has a part of the scores, and one
+party receives the sum.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Predictions:
-    """What is known at one party."""
+    """The predictions at one party."""
 
     model: LinearModel
-    """Its part of the model, with everybody's classes."""
+    """Its part of the model, with the classes of all parties."""
     table: Table
     """Its rows, in the order of the predictions; `rows` are their places in its file."""
     scores: FloatArray | None
@@ -45,7 +45,7 @@ class Predictions:
         return None if self.scores is None else self.model.answers(self.scores)
 
 
-# -- what parties are asked ------------------------------------------------------------------------
+# -- queries and protocols -------------------------------------------------------------------------
 
 
 @discloses("whether you have labels", splits=("features",))
@@ -78,17 +78,17 @@ def scores_at_the_labels(
 def scores_and_penalty_at_the_labels(
     model: LinearModel, holder: int, site: Site
 ) -> Protocol[FloatArray | None]:
-    """The same of the rows that were fitted, and last the penalty of the whole model."""
+    """The scores of the rows that were fitted, and last the penalty of the whole model."""
     penalty = model.problem.penalty.value(model.coef_)
-    total: FloatArray | None = yield Sum(
-        np.append(_partial_scores(model, site), penalty), to=holder
-    )
+    own = np.append(_partial_scores(model, site), penalty)
+    total: FloatArray | None = yield Sum(own, to=holder)
     return total
 
 
 def _partial_scores(model: LinearModel, site: Site) -> FloatArray:
     scores: FloatArray = raw_scores(model, site.data) + model.intercept_
-    if wrong := int(np.count_nonzero(~np.isfinite(scores))):
+    wrong = int(np.count_nonzero(~np.isfinite(scores)))
+    if wrong:
         text = f"{wrong} of {scores.size} scores are not finite numbers. Nothing is written."
         raise party_error(site.data.name, text)
     return scores
@@ -99,7 +99,7 @@ def _partial_scores(model: LinearModel, site: Site) -> FloatArray:
 
 @dataclass(frozen=True)
 class Predict(Operation[Predictions]):
-    """Scores of new rows, from everybody's part of the model."""
+    """Compute the scores of new rows, from all parts of the model."""
 
     name: ClassVar[str] = "predict"
     splits: ClassVar[tuple[str, ...]] = ("features",)
@@ -117,10 +117,11 @@ class Predict(Operation[Predictions]):
     def at_the_labels(
         self, parties: Parties, protocol: Callable[..., Protocol[FloatArray | None]]
     ) -> FloatArray | None:
-        """What that protocol comes to at the party with the labels, if the parts fit together."""
-        refuse_other_runs(
-            parties.names, parties.ask(partial(run_of_part, self.model), str), self.model_file
-        )
+        """The value of this protocol, at the party with the labels; parts of different runs are
+        refused.
+        """
+        runs = parties.ask(partial(run_of_part, self.model), str)
+        refuse_other_runs(parties.names, runs, self.model_file)
         holders = parties.ask(partial(has_target, self.target), bool)
         if sum(holders) != 1:
             raise InvalidInput(
@@ -132,26 +133,27 @@ class Predict(Operation[Predictions]):
 
 @dataclass(frozen=True)
 class ObjectiveOfParts(Predict):
-    """The objective of the parts that are left, on the rows that they were fitted to."""
+    """Compute the objective of the other parts of the model, on the rows that were fitted."""
 
     name: ClassVar[str] = "predict --without"
     discloses: ClassVar = (run_of_part, has_target, scores_and_penalty_at_the_labels)
 
     def together(self, parties: Parties) -> Any:
         """The objective, at the party with the labels, and the number of rows."""
-        told = self.at_the_labels(parties, scores_and_penalty_at_the_labels)
+        received = self.at_the_labels(parties, scores_and_penalty_at_the_labels)
         table, problem = own_table(parties), self.model.problem
-        if told is None:
+        if received is None:
             return None, table.n
+        scores, penalty = received[:-1], float(received[-1])
         local = with_labels(table, self.model)
         assert local.y is not None
         total = float(local.n) if local.weights is None else float(local.weights.sum())
-        losses = problem.loss.value(told[:-1], local.y.astype(float), local.weights)
-        return float(problem.primal(losses, total, float(told[-1]))), local.n
+        losses = problem.loss.value(scores, local.y.astype(float), local.weights)
+        return float(problem.primal(losses, total, penalty)), local.n
 
 
 def own_table(parties: Parties) -> Table:
-    """The rows of this party, as they were matched; nothing is told."""
+    """The rows of this party, as they were matched; no message is sent."""
     return next(table for table in parties.look(_table) if table is not None)
 
 

@@ -1,8 +1,8 @@
-"""A preparation between organisations: the party's own columns, with numbers that come from sums
-over all parties.
+"""Prepare the party's own columns, between organisations, with numbers that come from sums over all
+parties.
 
-Split by samples, the parties first compare what they hold (raw columns), and then add up. Split by
-features, each prepares its columns alone, and the others hear how many there are then.
+Split by samples, the parties first compare their raw columns, and then add up. Split by features,
+each party prepares its columns alone, and then sends their number to the others.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from coterie.study.session import Session, prepare_table
 
 @dataclass(frozen=True)
 class Ready:
-    """A party's table as the fits take it, and what all know of the tables."""
+    """A party's prepared table, and the summaries of all tables."""
 
     table: Table
     parts: list[TableSummary]
     classes: npt.NDArray[Any] | None
     account: Account
-    """Counts what this party says."""
+    """Counts the numbers that this party sends."""
     held: list[TableSummary]
-    """What the parties hold, before columns were prepared: policies count that."""
+    """The summaries of the tables before columns were prepared, for the budgets of policies."""
     prepared: Prepared | None = None
     sent: dict[str, Any] | None = None
-    """The state of a bill: what the preparation cost."""
+    """The state of a bill: the communication cost of the preparation."""
 
 
 def prepare_own(session: Session, table: Table) -> Ready:
-    """Compare what the parties hold, and prepare the columns if the study says so."""
+    """Compare the tables of the parties, and prepare the columns if the study has recipes."""
     study = session.study
     problem, recipes = study.make_problem(), study.make_preparation()
     if recipes is None:
@@ -57,13 +57,12 @@ def prepare_own(session: Session, table: Table) -> Ready:
         return Ready(table, parts, classes, Account.of(session, parts[session.me]), parts)
     asked = Prepare(recipes, study.split)
     if study.split == "features":
-        # Its own columns, before the others hear how many there are then.
-        account = Account(session.own.party, math.inf)
-        found = asked.together(Among.of(session, asked, table, [], account, NO_RULES))
+        # This party prepares its columns alone, before it sends their number.
+        unlimited = Account(session.own.party, math.inf)
+        found = asked.together(Among.of(session, asked, table, [], unlimited, NO_RULES))
         table, parts, classes = prepare_table(session, found.parties.site.data, problem)
-        return Ready(
-            table, parts, classes, Account.of(session, parts[session.me]), parts, found.prepared
-        )
+        account = Account.of(session, parts[session.me])
+        return Ready(table, parts, classes, account, parts, found.prepared)
     table, parts, classes = prepare_table(session, table, problem)
     account = Account.of(session, parts[session.me])
     rules = _agreed_rules(session, asked, table)
@@ -82,19 +81,19 @@ def _agreed_rules(session: Session, asked: Prepare, table: Table) -> Rules:
 
 
 def _as_fitted(table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list[TableSummary]]:
-    """A prepared table, and what is known of everybody's: prepared columns are dense, and all have
-    the same.
+    """A prepared table, and the summaries of all prepared tables: their columns are dense, and the
+    same at all parties.
     """
     table = by_rows(table)
-    wide = [
-        msgspec.structs.replace(part, columns=table.d, nonzeros=part.rows * table.d, single=False)
-        for part in parts
-    ]
-    return table, wide
+    prepared = []
+    for part in parts:
+        size = {"columns": table.d, "nonzeros": part.rows * table.d}
+        prepared.append(msgspec.structs.replace(part, **size, single=False))
+    return table, prepared
 
 
 def check_raw(table: Table, recipes: Preparation, problem: AnyProblem, split: str) -> Table:
-    """The party's raw table, checked as far as one can alone; nothing has been sent."""
+    """Check the party's raw table, as far as the party can alone. Nothing is sent."""
     if not table.d and split == "samples":
         raise party_error(
             table.name,

@@ -1,11 +1,11 @@
 """Check a certificate together: every party brings its data, its part of the model and its copy of
 the certificate.
 
-    own files ─→ meet, match rows, compare cards ─→ claims ─→ scores, slopes and sums as in a run ─→
-    one verdict for all
+    own files ─→ connect, match rows, compare summaries ─→ claims ─→ the sums of a proof ─→ one
+    verdict for all
 
-Nobody holds the whole of a vertical model, or all rows of a horizontal study, so nobody can check a
-certificate alone. `VerifyOwn` is the `Verify` of one party: its claim is about its own files.
+No party holds all columns, or all rows, so none can check a certificate alone. `VerifyOwn` is the
+`Verify` of one party: its claim is about its own files.
 """
 
 from __future__ import annotations
@@ -81,23 +81,23 @@ def verify_together(
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Verification:
-    """Whether the certificate in the party's output folder holds, found out with the others; the
-    same at all of them.
+    """Check with the other parties whether the certificate in the party's output folder holds. All
+    parties get the same verdict.
 
-    A file that is not there is refused before anybody is called; one that was changed is an
-    objection that all hear.
+    A missing file is refused before this party connects; a changed one is an objection that all
+    parties receive.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether
-              this party agrees. Not needed where the party agreed to a page of this version of the
-              study before.
+    consent   True, or a function that gets the page of messages and returns whether this party
+              agrees. Not needed if the party agreed to a page of this version of the study before.
     """
     if study.split == "features" and not study.labels_shared:
         raise InvalidInput(
-            "to verify together tells all parties the labels. The label party proved this "
-            "certificate alone and signed "
-            "it; if all agree to share the labels, write `labels-shared = true` into the study."
+            "to verify together shows all parties the labels. The label party proved this "
+            "certificate alone and signed it; if all agree to share the labels, write "
+            "`labels-shared = true` into the study."
         )
-    table = read_own(own, study) if table is None else table
+    if table is None:
+        table = read_own(own, study)
     files = _files(own.output, say)
     by_columns = study.split == "features"
     again = ReadAgain(study.make_problem(), files.model, study.split, has_part=by_columns)
@@ -110,7 +110,7 @@ def verify_together(
 
 @dataclass(frozen=True)
 class Files:
-    """What this party has of one result."""
+    """This party's files of one result."""
 
     folder: FilePath
     certificate: Certificate | None
@@ -119,11 +119,11 @@ class Files:
     damage: list[str]
     """An objection for each file that cannot be trusted."""
     of_path: bool = False
-    """Whether it is one result of a path, and not the one that was chosen."""
+    """Whether it is one result of a path, and not the chosen one."""
 
 
 def _files(folder: FilePath, say: Say) -> Files:
-    """The party's own certificate and part; a file that is not there is refused."""
+    """The party's own certificate and part of the model. A missing file is refused."""
     found: list[Any] = []
     damage = []
     for name, load in (("certificate.json", Certificate.load), ("model.npz", load_model)):
@@ -139,7 +139,7 @@ def _files(folder: FilePath, say: Say) -> Files:
 
 
 def _files_of_path(folder: FilePath, say: Say) -> Files:
-    """The same of one result of a path; a file that is not there is an objection."""
+    """The files of one result of a path. A missing file is an objection."""
     try:
         return replace(_files(folder, say), of_path=True)
     except CoterieError as error:
@@ -149,7 +149,7 @@ def _files_of_path(folder: FilePath, say: Say) -> Files:
 
 @dataclass(frozen=True)
 class VerifyOwn(Verify):
-    """Check what one party among others has of a result; with a path, of each of its results."""
+    """Check one party's files of a result; with a path, of each of its results."""
 
     files: Files
     own: PartyFile
@@ -198,7 +198,7 @@ class VerifyOwn(Verify):
         problem = study.make_problem(strength).with_classes(ready.classes)
         problem = with_offset(problem, parties.cards)
         if problem.kind.problems.graph_is_data:
-            # Its base predictors were made of what the parties told each other in the fit.
+            # Its base predictors depend on messages between the parties in the fit.
             problem = model.problem
             if not METHODS[settings["method"]["name"]].uses_network:
                 graph = no_network(len(parties.cards), "none")
@@ -240,16 +240,12 @@ def _strength(certificate: Certificate) -> float:
 
 
 def _compare(found: Compared, session: Session, files: Files, agent: Agent, classes: Any) -> None:
-    """Compare what this party's model and certificate say with its own data and the study."""
+    """Compare this party's model and certificate with its own data and the study."""
     study, table, model, certificate = session.study, agent.data, files.model, files.certificate
     assert certificate is not None
     compare_classes(found, certificate.settings, model, classes)
-    compare_columns(
-        found,
-        model,
-        [replace(table, cols=None)],
-        "samples" if study.split == "users" else study.split,
-    )
+    split = "samples" if study.split == "users" else study.split
+    compare_columns(found, model, [replace(table, cols=None)], split)
     if study.split == "users" and tuple(model.users) != (session.own.party,):
         found.objections.append(f"its model is that of {', '.join(model.users)}")
     if plain(model.problem.settings()) != plain(agent.problem.settings()):
@@ -321,18 +317,15 @@ def _compare_scores(found: Compared, file: FilePath, result: Result) -> None:
 def _objections(
     session: Session, certificate: Certificate, model: Any, ready: Reread[Among]
 ) -> list[str]:
-    """What a party can see alone: whether certificate, model and data belong together."""
+    """Objections that a party can find alone: certificate, model or data do not belong together."""
     study, held = session.study, certificate.settings.get("parts")
     participants = [participant.name for participant in certificate.participants]
     if participants != study.names or certificate.settings["split"] != study.split:
         return ["its certificate is of another study"]
     if held is None:
         return [
-            (
-                "its certificate names no parts of the model: the run that wrote it ended before "
-                "all "
-                "had theirs"
-            )
+            "its certificate names no parts of the model: the run that wrote it ended before "
+            "all had theirs"
         ]
     objections = []
     if (study.prepare is None) != (model.preparation is None):
@@ -350,9 +343,9 @@ def _objections(
 
 
 def _other_data(session: Session, certificate: Certificate, ready: Reread[Among]) -> Iterator[str]:
-    """What the certificate says of the data that is not so."""
+    """Objections to the data: the certificate describes other data."""
     table = ready.parties.site.data
-    # A plain digest, without a secret of the party's own, is of the same data.
+    # A plain digest, without the party's own secret, may be of the same data, too.
     known = (commitment(session.own, session.study, table), table.digest())
     if certificate.participants[session.me].digest not in known:
         yield "its data is not the data that was certified"
@@ -371,24 +364,22 @@ def _check_table(
     statistics: SummaryStatistics,
     found: Compared,
 ) -> list[str]:
-    """What is wrong with this party's stored standard errors, computed again from the sums that all
-    parties signed.
+    """Objections to this party's stored standard errors, which are computed again from the sums
+    that all parties signed.
     """
     settings, file = certificate.settings.get("inference"), folder / INFERENCE
     if settings is None:
-        return (
-            ["it has an inference.json that its certificate does not name"]
-            if file.is_file()
-            else []
-        )
+        if file.is_file():
+            return ["it has an inference.json that its certificate does not name"]
+        return []
     try:
         written = Inference.load(file)
     except CoterieError:
         return ["its inference.json is not there, or cannot be read"]
     if written.sums is None or digest(written.sums) != settings["sums"]:
         return ["its inference.json comes of other sums than its certificate names"]
-    said = {"kind": written.kind, "weights": written.weights, "correction": written.correction}
-    if said != {name: settings[name] for name in said}:
+    chosen = {"kind": written.kind, "weights": written.weights, "correction": written.correction}
+    if chosen != {name: settings[name] for name in chosen}:
         return ["its inference.json has standard errors of another kind than its certificate"]
     asking = questions_of(written)[0].asking(model, tuple(range(settings["shared"])))
     received = Received(

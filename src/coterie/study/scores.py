@@ -1,9 +1,9 @@
-"""What a model says of rows that all parties look at together: predictions, and how good they are.
+"""Predict and evaluate rows of all parties together.
 
-split by features    each party has a part of the scores; the sum travels to the party with the
-                     labels, and no further
-split by samples     each party has the whole model, and predicts alone; how good it is are sums
-                     over all rows
+split by features    each party has a part of the scores; only the party with the labels receives
+                     the sum
+split by samples     each party has the whole model, and predicts alone; measures are sums over all
+                     rows
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ def predict_together(
     before: Callable[[Session], None] = lambda session: None,
     consent: Consent = None,
 ) -> Predictions:
-    """Scores of new rows, from everybody's part of the model: they travel towards the party with
-    the labels only.
+    """Compute the scores of new rows, from all parts of the model; only the party with the labels
+    receives them.
 
-    before    what else all parties do first, when they have met
-    consent   True, or a function that is handed the page that says what is sent and returns whether
-              this party agrees. Not needed where the party agreed to a page of this version of the
-              study before.
+    before    a step of all parties, after they have connected
+    consent   True, or a function that gets the page of messages and returns whether this party
+              agrees. Not needed if the party agreed to a page of this version of the study before.
     """
     if study.split != "features":
         raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
@@ -64,14 +63,14 @@ def evaluate_together(
     say: Say = lambda text: None,
     consent: Consent = None,
 ) -> Evaluation | None:
-    """How well the study's model predicts the rows that the parties held out, `test` in party.toml,
-    or other files.
+    """Evaluate how well the study's model predicts held-out rows (`test` in party.toml), or other
+    files.
 
-    Split by features, None but at the party with the labels. A party without such rows takes part
-    without any.
+    Split by features, only the party with the labels gets an evaluation, the others None. A party
+    without such rows takes part without any.
 
-    consent   True, or a function that is handed the page that says what is sent and returns whether
-              this party agrees. Not needed where the party agreed to the same page before.
+    consent   True, or a function that gets the page of messages and returns whether this party
+              agrees. Not needed if the party agreed to the same page before.
     """
     check_problem(study.make_problem())
     model = own_model(own)
@@ -83,7 +82,7 @@ def evaluate_together(
 
 
 def name_of_model(own: PartyFile) -> str:
-    """What a party calls the file with its part of the model."""
+    """The name of the file with a party's part of the model, in messages to the user."""
     return f"{own.output.name}/model.npz"
 
 
@@ -93,8 +92,8 @@ def own_model(own: PartyFile) -> AnyModel:
 
 
 def own_part(own: PartyFile) -> LinearModel:
-    """This party's part of a model, where the parties have different columns: only linear models
-    have parts.
+    """This party's part of a model, if the parties have different columns: only linear models have
+    parts.
     """
     return LinearModel.load(_file_of_model(own))
 
@@ -107,8 +106,8 @@ def _file_of_model(own: PartyFile) -> Path:
 
 
 def _refuse_others(own: PartyFile, model: LinearModel, table: Table, data: Path) -> None:
-    """Refuse other columns than the model's, and an offset where it has none, or none where it has
-    one.
+    """Refuse other columns than the model's, and rows with an offset for a model without one, or
+    the other way round.
     """
     if table.n and own.target is not None:
         check_offset(model.problem, table.offset is not None)

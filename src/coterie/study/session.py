@@ -1,6 +1,6 @@
-"""A party among the others, when they have met: it matches rows, and compares cards.
+"""A party with connections to the others: it matches rows, and compares table summaries.
 
-read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
+read its own file ─→ connect to the neighbours ─→ match rows ─→ compare summaries ─→ the operation
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Say = Callable[[str], None]
 
 MOST_CLASSES = 10_000
 PLAIN_CLASSES = (-1.0, 0.0, 1.0)
-"""Classes of two whose names say nothing."""
+"""Names of two classes that have no meaning."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """A party among the others."""
+    """A party with connections to the others."""
 
     own: PartyFile
     study: Study
@@ -57,16 +57,16 @@ class Session:
     network: Network
     broadcast: SignedBroadcast
     purpose: str = "fit"
-    """What the parties met for."""
+    """The name of the operation."""
 
     @property
     def me(self) -> int:
-        """Which agent this party is."""
+        """The index of this party's agent."""
         return self.links.me
 
     def all_gather(self, mine: object, message: Broadcast, kind: type[T]) -> list[T]:
-        """What everybody has to tell, in the order of the agents; what is not declared for this
-        purpose is refused.
+        """Send this message to all parties, and receive theirs, in the order of the agents. A
+        message that is not declared for this operation is refused.
         """
         if not message.is_sent(self.study, self.purpose):
             raise Undeclared(
@@ -82,7 +82,7 @@ class Session:
 
 
 def transport_of(session: Session, bill: Bill | None = None) -> Driver:
-    """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
+    """The transport of this party's agent, with a digest of all aggregates for `check_totals`."""
     network, names = session.network, session.study.names
     pace = pace_of(session.study.clock, session.study.pace)
     collectives = PointToPoint(network, session.links, range(len(names)), session.me, names)
@@ -96,7 +96,7 @@ def transport_of(session: Session, bill: Bill | None = None) -> Driver:
 
 
 def check_totals(session: Session, transport: Driver) -> None:
-    """Refuse what came of totals that were not the same at all parties."""
+    """Refuse a result of aggregates that differ between parties."""
     transcript = transport.collectives.transcript
     assert transcript is not None
     received = session.all_gather(transcript.hexdigest(), TOTALS, str)
@@ -125,11 +125,11 @@ def matched(session: Session, table: Table) -> Table:
 
 
 def refuse_equal_names(session: Session, table: Table) -> None:
-    """Refuse a column name that two parties have: it may be an id, whose rows are then in another
+    """Refuse a column name that two parties have: it may be an id, and the rows may be in another
     order.
 
-    Keyed hashes of the names travel, with a key that is new for every meeting: parties can test
-    guesses, outsiders cannot.
+    The parties send keyed hashes of the names, with a key that is new for every session: parties
+    can test guesses, outsiders cannot.
     """
     nonces = session.all_gather(secrets.token_bytes(32), NAME_KEYS, bytes)
     key = hashlib.sha256(b"".join(hashlib.sha256(nonce).digest() for nonce in nonces)).digest()
@@ -145,15 +145,15 @@ def refuse_equal_names(session: Session, table: Table) -> None:
             shown = mine or "the same name"
             raise InvalidData(
                 f"a column ({shown}) is at {first} and at {second}. If it names the rows, write "
-                "it into the study as "
-                "id in place of same-order. If not, leave it out at one party, or rename it."
+                "it into the study as id in place of same-order. If not, leave it out at one "
+                "party, or rename it."
             )
 
 
 def summaries(
     session: Session, table: Table, *, classification: bool = False
 ) -> list[TableSummary]:
-    """What all parties tell of their tables."""
+    """The summaries of the tables of all parties."""
     mine = TableSummary.of(table, classification=classification, names=False)
     mine = msgspec.structs.replace(
         mine, name="", header="" if session.study.split == "features" else mine.header

@@ -1,9 +1,9 @@
-"""Signatures under a certificate: every party signs what all of them found, with the key it meets
-the others with.
+"""Sign certificates: every party signs the numbers that all computed, with the key of its
+connections.
 
-The seal of a certificate's file is a digest that anybody can compute; it finds accidents. A
-signature can only be made with a party's key: whoever has the authority's TLS certificate can check
-who stands by the numbers.
+The seal of a certificate's file is a digest that any program can compute; it detects accidents.
+Only a party's key can make its signature: a reader with the authority's TLS certificate can check
+which parties stand by the numbers.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def signed_by_all(session: Session, certificate: Certificate) -> Certificate:
-    """The certificate with everybody's signature; one that does not fit these numbers is refused by
-    name.
+    """The certificate with the signatures of all parties. If a signature does not fit these
+    numbers, the error names its party.
     """
     security = _keys(session)
     mine = Signed(security.certificate, signature(security, certificate.statement()))
     of_all = session.all_gather(mine, SIGNATURES, Signed)
-    written = {
-        name: {"tls": one.tls.decode(), "signature": base64.b64encode(one.signature).decode()}
-        for name, one in zip(session.study.names, of_all, strict=True)
-    }
+    written = {}
+    for name, one in zip(session.study.names, of_all, strict=True):
+        encoded = base64.b64encode(one.signature).decode()
+        written[name] = {"tls": one.tls.decode(), "signature": encoded}
     signed = replace(certificate, signatures=written)
     for name in session.study.names:
         _check(security, signed, name)
@@ -48,7 +48,7 @@ def signed_by_all(session: Session, certificate: Certificate) -> Certificate:
 def check_signatures(
     session: Session, certificate: Certificate
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Who signed, and an objection for everybody else."""
+    """The parties whose signatures hold, and an objection for each other party."""
     signers, objections = [], []
     for name in session.study.names:
         if name not in certificate.signatures:
@@ -65,9 +65,8 @@ def check_signatures(
 def _check(security: MutualTLS, certificate: Certificate, name: str) -> None:
     one = certificate.signatures[name]
     key = known_key(security, one["tls"].encode(), name, current=False)
-    check_signature(
-        key, certificate.statement(), base64.b64decode(one["signature"], validate=True), name
-    )
+    signed = base64.b64decode(one["signature"], validate=True)
+    check_signature(key, certificate.statement(), signed, name)
 
 
 def _keys(session: Session) -> MutualTLS:

@@ -1,4 +1,6 @@
-"""The document: what is proven, with all that is needed to check it again, as one JSON file."""
+"""Write and read a certificate: the proven bound, with all numbers that are needed to check it
+again, as one JSON file.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,35 @@ from coterie.run.site import Site
 from coterie.run.stages import counting
 
 ROUNDING = 1e-14
-"""A gap below this share of the objective says that both are known no better than that."""
+"""A gap below this share of the objective consists of rounding errors."""
 
 KIND = 2
-"""Of the file. Files of another kind are refused: who could claim an older one could leave out what
-it lacks.
+"""The format of the file. Other formats are refused: a forger could claim an older one, and leave
+out the numbers that it lacks.
 """
 
 VERSION = version("coterie")
-"""Read once: the file with it is slow to parse."""
+"""It is read once, because its file is slow to parse."""
+
+
+NUMBERS = (
+    "primal",
+    "dual",
+    "gap",
+    "relative_gap",
+    "tolerance",
+    "radius",
+    "room",
+    "unit",
+    "primal_at_zero",
+    "counts",
+)
+"""The numbers of a certificate, as files list them and parties sign them."""
 
 
 @dataclass(frozen=True)
 class Participant:
-    """Who took part, with how much, and the digest of what it held."""
+    """A party, the size of its table, and the table's digest."""
 
     name: str
     rows: int
@@ -45,27 +62,27 @@ class Participant:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A proof of how far a model can be from the best one, with all that is needed to check it
-    again.
+    """A proof of how far a model can be from the best one, with all numbers that are needed to
+    check it again.
 
-    `witness` holds the dual vectors, one per participant: whoever has the data and the model
-    recomputes the gap from them.
+    `witness` has the dual variables, one vector per participant: with the data and the model, the
+    gap follows from them.
     """
 
     primal: float
     dual: float
-    """The lower bound on every objective: primal less gap, and less what rounding can have moved
-    the primal by.
+    """The lower bound on every objective: primal less gap, and less the rounding error of the
+    primal.
     """
     gap: float
     relative_gap: float
-    """The gap as a share of the unit."""
+    """The gap divided by `unit`."""
     tolerance: float
     radius: float | None
-    """The claim is about models of at most this norm; None: about all."""
+    """The norm bound: the claim is about models of at most this norm; None: about all."""
     unit: float
-    """What the best constant loses (without an intercept: what a model of zeros loses) and perfect
-    scores do not.
+    """The null loss: the loss of the intercept-only model (without an intercept: of a model of
+    zeros), less that of perfect scores.
     """
     primal_at_zero: float
     participants: tuple[Participant, ...]
@@ -77,10 +94,10 @@ class Certificate:
     sums of these.
     """
     room: float | None = None
-    """Beside an intercept: how far from this one the others may be that the claim is about."""
+    """The largest distance from this intercept to those that the claim is about."""
     signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    """Between organisations, everybody's signature under the `statement`, and its TLS certificate,
-    by name.
+    """Between organisations, each party's signature under the `statement`, with its TLS
+    certificate, by name.
     """
     version: str = VERSION
 
@@ -95,7 +112,7 @@ class Certificate:
         model_digest: str,
         witness: tuple[FloatArray, ...],
     ) -> Certificate:
-        """The document of what a run has proven."""
+        """The certificate of a run's bound."""
         return Certificate(
             primal=bound.primal,
             dual=bound.dual,
@@ -115,39 +132,28 @@ class Certificate:
 
     @property
     def proves(self) -> str:
-        """What the numbers mean, in one sentence."""
+        """The meaning of the numbers, in one sentence."""
         return sentence(self.primal, self.gap, self.relative_gap, self.radius, self.settings)
 
     @property
     def data_digest(self) -> str:
-        """One digest over what all participants held."""
+        """One digest of the tables of all participants."""
         return digest(*(participant.digest for participant in self.participants))
 
     def statement(self) -> bytes:
-        """What parties sign: the numbers, of whom and of which run. Own parts and duals stay with
-        each.
+        """The text that parties sign: the numbers, the participants and the settings of the run.
+        Each party keeps its own part of the model and its dual variables.
         """
-        numbers = (
-            "primal",
-            "dual",
-            "gap",
-            "relative_gap",
-            "tolerance",
-            "radius",
-            "room",
-            "unit",
-            "primal_at_zero",
-        )
-        said = {name: getattr(self, name) for name in (*numbers, "counts")}
-        participants = [vars(participant) for participant in self.participants]
-        return _canonical(
-            {"certificate": KIND, **said, "participants": participants, "settings": self.settings}
-        ).encode()
+        content = {name: getattr(self, name) for name in NUMBERS}
+        content["certificate"] = KIND
+        content["participants"] = [vars(participant) for participant in self.participants]
+        content["settings"] = self.settings
+        return _canonical(content).encode()
 
     @property
     def run(self) -> str:
-        """The digest of what parties sign: equal at all parties of one run, another one for every
-        other run.
+        """The digest of the text that parties sign: equal at all parties of one run, and different
+        for every other run.
         """
         return digest(self.statement().decode())
 
@@ -157,16 +163,7 @@ class Certificate:
             "coterie_certificate": KIND,
             "version": self.version,
             "proves": self.proves,
-            "primal": self.primal,
-            "dual": self.dual,
-            "gap": self.gap,
-            "relative_gap": self.relative_gap,
-            "tolerance": self.tolerance,
-            "radius": self.radius,
-            "room": self.room,
-            "unit": self.unit,
-            "primal_at_zero": self.primal_at_zero,
-            "counts": self.counts,
+            **{name: getattr(self, name) for name in NUMBERS},
             "participants": [vars(participant) for participant in self.participants],
             "settings": self.settings,
             "digests": {
@@ -190,8 +187,8 @@ class Certificate:
             if content["coterie_certificate"] != KIND:
                 raise CorruptFile(
                     f"{path} has format {content['coterie_certificate']!r}, but this version "
-                    f"reads format {KIND} only. "
-                    "Fit again, or read it with the version that wrote it."
+                    f"reads format {KIND} only. Fit again, or read it with the version that wrote "
+                    "it."
                 )
             if seal != _seal(content):
                 raise CorruptFile(
@@ -199,21 +196,17 @@ class Certificate:
                 )
             content.pop("coterie_certificate")
             claimed, proves = content.pop("digests"), content.pop("proves")
-            certificate = Certificate(
-                **{
-                    **content,
-                    "participants": tuple(Participant(**p) for p in content["participants"]),
-                    "witness": tuple(_decode(v) for v in content["witness"]),
-                    "counts": None
-                    if content["counts"] is None
-                    else tuple(map(float, content["counts"])),
-                },
-                model_digest=claimed["model"],
-            )
-            written = {"data": certificate.data_digest, "settings": _seal(certificate.settings)}
-            consistent = (
-                certificate.proves == proves and {**written, "model": claimed["model"]} == claimed
-            )
+            content["participants"] = tuple(Participant(**one) for one in content["participants"])
+            content["witness"] = tuple(_decode(v) for v in content["witness"])
+            if content["counts"] is not None:
+                content["counts"] = tuple(map(float, content["counts"]))
+            certificate = Certificate(**content, model_digest=claimed["model"])
+            computed = {
+                "data": certificate.data_digest,
+                "model": claimed["model"],
+                "settings": _seal(certificate.settings),
+            }
+            consistent = certificate.proves == proves and computed == claimed
         if not consistent:
             raise CorruptFile(
                 f"{path} contradicts itself: its digests do not belong to its content."
@@ -228,26 +221,26 @@ def sentence(
     radius: float | None,
     settings: Mapping[str, Any],
 ) -> str:
-    """What a gap means, in one sentence."""
-    against = unit_of(settings)
-    claim = (
-        f"is within {gap:.3g} of the best possible objective ({relative_gap:.2g} of {against})"
-        if gap > ROUNDING * abs(primal)
-        else "is, up to rounding, the best possible one"
-    )
-    among = "" if radius is None else f" among all models of norm at most {radius:.3g}"
-    if (stages := settings["problem"].get("loss", {}).get("stages", 1)) > 1:
+    """The meaning of a gap, in one sentence."""
+    claim = "is, up to rounding, the best possible one"
+    if gap > ROUNDING * abs(primal):
+        claim = (
+            f"is within {gap:.3g} of the best possible objective (relative gap {relative_gap:.2g})"
+        )
+    among = ""
+    if radius is not None:
+        among = f" among all models of norm at most {radius:.3g}"
+    stages = settings["problem"].get("loss", {}).get("stages", 1)
+    if stages > 1:
         among = f" in the ball of the last of {stages} stages, which the matrix before it weighs"
     return f"This model {claim}{among}."
 
 
 def unit_of(settings: Mapping[str, Any]) -> str:
-    """What a relative gap is a share of: the best constant's loss, if there is an intercept."""
-    return (
-        "what the best constant loses"
-        if settings["problem"].get("intercept")
-        else "its value at w = 0"
-    )
+    """The number by which gaps are divided, in words."""
+    if settings["problem"].get("intercept"):
+        return "the loss of the intercept-only model"
+    return "the objective at w = 0"
 
 
 def _seal(content: Mapping[str, Any]) -> str:
@@ -277,14 +270,15 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
 
 
 def participants(agents: Sequence[Site]) -> tuple[Participant, ...]:
-    """Who takes part, from the agents' data."""
+    """The parties with these tables, and the digests of the tables."""
     rows = sum(agent.data.n for agent in agents)
 
     def hashed(agent: Site) -> str:
         return agent.data.digest()
 
     digests = spread(counting(hashed, "hashing", len(agents), rows), agents, numbers_held(agents))
-    return tuple(
-        Participant(a.data.name, a.data.n, a.data.d, own)
-        for a, own in zip(agents, digests, strict=True)
-    )
+    found = []
+    for agent, own in zip(agents, digests, strict=True):
+        table = agent.data
+        found.append(Participant(table.name, table.n, table.d, own))
+    return tuple(found)
