@@ -27,7 +27,16 @@ import scipy.linalg
 
 from coterie.methods.line_search import Line, objective_at, objectives_at
 from coterie.methods.quasi_newton.pairs import Memory
-from coterie.methods.quasi_newton.rounds import Form, Found, State, Way, nothing, ridge_of
+from coterie.methods.quasi_newton.rounds import (
+    Form,
+    Found,
+    State,
+    Way,
+    gradient_at,
+    nothing,
+    ridge_of,
+    with_curvature,
+)
 from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.numerics.local_loss import LocalLoss, Together
 from coterie.numerics.losses import Loss
@@ -103,10 +112,8 @@ def started(agent: Agent, w: FloatArray, sent: FloatArray | None) -> Protocol[Cu
         guess = loss.smoothness
     else:
         guess = 1.0
-    gradient = sealed(sent / n + ridge * w)
-    base = guess * _lengths(agent) / n
-    # Columns that are 0 have no curvature; any positive number will do.
-    base[base <= 0] = base.max(initial=0.0) or 1.0
+    gradient = gradient_at(agent, w, sent)
+    base = with_curvature(guess * _lengths(agent) / n)
     curvatures = agent.weighted(local.curvature)
     image = agent.centred.forward(-gradient / (base + ridge))
     received = yield Sum(

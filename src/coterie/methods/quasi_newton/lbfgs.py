@@ -32,6 +32,7 @@ from coterie.methods.quasi_newton.rounds import (
     QuasiNewton,
     State,
     Way,
+    gradient_at,
     has_threshold,
     is_for,
     memory_after,
@@ -179,7 +180,7 @@ class Lbfgs(QuasiNewton[ColumnsState]):
         base[lengths == 0] = base.max(initial=0.0) or 1.0
         return ColumnsState(
             w,
-            gradient=adjoint / agent.total + ridge * w,
+            gradient=gradient_at(agent, w, adjoint),
             memory=Memory.empty(len(w), 2),
             base=base,
             bend=bend,

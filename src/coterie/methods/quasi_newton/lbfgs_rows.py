@@ -29,12 +29,12 @@ from coterie.methods.quasi_newton.searched_rows import (
 from coterie.methods.second_order.linear import FULL
 from coterie.methods.second_order.quadratic import proven
 from coterie.networks import Network
-from coterie.numerics.arrays import FloatArray, sealed, shared_result
+from coterie.numerics.arrays import FloatArray, sealed
 from coterie.numerics.losses import Loss
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Protocol, Sum
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import WEIGHTED_ROWS, Case, Counts, Disclosure
 from coterie.stats.moments import diagonal
 
@@ -116,12 +116,8 @@ class LbfgsRows(QuasiNewton[State]):
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.started(agent, w, known))
         local = agent.at(w, agent.centred)
-        curvatures = curvatures_of(agent, local.curvature)
-        losses = np.array([local.losses]).T
-        received = yield Sum(
-            np.concatenate([diagonal(agent.centred, curvatures), local.adjoint, losses], axis=-1)
-        )
-        return shared_result(received, started, agent, w, received, key=id(w))
+        curvatures = diagonal(agent.centred, curvatures_of(agent, local.curvature))
+        return (yield from started(agent, w, curvatures, local.adjoint, local.losses))
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(*proven(agent, state.w))

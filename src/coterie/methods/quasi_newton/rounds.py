@@ -166,7 +166,7 @@ class QuasiNewton(Method[S, Rows], Generic[S]):
 def _after(form: Form, agent: Agent, state: State, way: Way, found: Found) -> dict[str, Any]:
     """What a State says of all agents, or of this agent's columns, after a step."""
     w = sealed(state.w + found.step_size * way.p)
-    gradient = sealed(found.adjoint / agent.total + ridge_of(agent) * w)
+    gradient = gradient_at(agent, w, found.adjoint)
     memory, stretch = form.learned(agent, state, way, found, gradient)
     if found.losses is None:
         objective = 0.0
@@ -232,6 +232,19 @@ def is_for(problem: Problem) -> bool:
     """Whether its penalty is none, l2, l1 or both of these."""
     pieces = problem.penalty.pieces
     return pieces is not None and not set(pieces.kinds) - {"l1"}
+
+
+def gradient_at(agent: Agent, w: FloatArray, adjoint: FloatArray) -> FloatArray:
+    """∇f + ridge w on the agent's columns, where n ∇f is `adjoint`."""
+    return sealed(adjoint / agent.total + ridge_of(agent) * w)
+
+
+def with_curvature(base: FloatArray) -> FloatArray:
+    """A first guess of the Hessian in which every column has some curvature: a column that is 0
+    has none, and any positive number will do.
+    """
+    base[base <= 0] = base.max(initial=0.0) or 1.0
+    return base
 
 
 def ridge_of(agent: Agent) -> FloatArray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,15 @@ from coterie.methods.quasi_newton.rounds import (
     Found,
     State,
     Way,
+    gradient_at,
     has_threshold,
     memory_after,
     ridge_of,
     stretched,
     way_of_pairs,
+    with_curvature,
 )
-from coterie.numerics.arrays import FloatArray, sealed, shared_result
+from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol, Sum, alone
 from coterie.run.disclosure import Counts
@@ -65,18 +68,25 @@ def curvatures_of(agent: Agent, curvature: FloatArray) -> FloatArray:
     )
 
 
-def started(agent: Agent, w: FloatArray, received: FloatArray) -> State:
-    """The first State at w, from the sums of the diagonal of the Hessian, the gradient and the
+def started(
+    agent: Agent, w: FloatArray, curvatures: FloatArray, adjoint: FloatArray, losses: Any
+) -> Protocol[State]:
+    """The first State at w, from the diagonal of the agent's Hessian, its gradient and its
     losses.
     """
-    ridge = ridge_of(agent)
-    n = agent.total
-    base = received[: len(w)] / n + ridge
-    base[base <= 0] = base.max(initial=0.0) or 1.0
-    gradient = sealed(received[len(w) : -1] / n + ridge * w)
-    return State(
-        w, gradient, Memory.empty(len(w), 1), base, objective_at(agent, float(received[-1]), w)
-    )
+    own = np.concatenate([curvatures, adjoint, np.array([losses]).T], axis=-1)
+    received = yield Sum(own)
+    first: State = shared_result(received, _first, agent, w, received)
+    # Each agent keeps its own array, at which it has computed its losses.
+    return replace(first, w=w)
+
+
+def _first(agent: Agent, w: FloatArray, received: FloatArray) -> State:
+    width = len(w)
+    base = with_curvature(received[:width] / agent.total + ridge_of(agent))
+    gradient = gradient_at(agent, w, received[width:-1])
+    objective = objective_at(agent, float(received[-1]), w)
+    return State(w, gradient, Memory.empty(width, 1), base, objective)
 
 
 class Searched(Form):

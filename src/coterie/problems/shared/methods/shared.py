@@ -26,14 +26,14 @@ from coterie.methods.quasi_newton import rounds, searched_rows
 from coterie.methods.quasi_newton.rounds import Form, QuasiNewton
 from coterie.methods.quasi_newton.searched_rows import Along, Searched
 from coterie.networks import Network
-from coterie.numerics.arrays import FloatArray, sealed, shared_result
+from coterie.numerics.arrays import FloatArray, sealed
 from coterie.numerics.losses import Loss
 from coterie.problems.problem import Problem
 from coterie.problems.shared.methods.deviations import Own, best_dual, columns_of, deviation
 from coterie.problems.shared.problem import Shared
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Protocol, Sum
+from coterie.run.collectives import Protocol
 from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.stats.moments import diagonal
 
@@ -105,10 +105,7 @@ class SharedQuasiNewton(QuasiNewton[State]):
         reduced = curvatures * (1.0 / (1.0 + curvatures / price))
         curvatures = np.where(np.isfinite(price), reduced, curvatures)
         adjoint = agent.centred.adjoint(agent.weighted(best_dual(agent, local)))
-        received = yield Sum(
-            np.concatenate([curvatures, adjoint, np.array([local.value]).T], axis=-1)
-        )
-        first = shared_result(received, searched_rows.started, agent, w, received)
+        first = yield from searched_rows.started(agent, w, curvatures, adjoint, local.value)
         return State(w, first.gradient, first.memory, first.base, first.objective, own=local.own)
 
     def form(self, agent: Agent, state: State) -> Form:
