@@ -23,7 +23,7 @@ from coterie.methods import METHODS, method
 from coterie.methods.auto.costs import MEMORY, Link, Sizes
 from coterie.methods.second_order import linear as linear_newton
 from coterie.methods.second_order import quadratic, sampled_rows
-from coterie.methods.second_order.central_path import Kinks, Samples
+from coterie.methods.second_order.central_path import RowBounds, Samples
 from coterie.networks import network, star
 from coterie.numerics.arrays import CentredDesign, Design
 from coterie.numerics.kernels import barrier
@@ -387,7 +387,7 @@ def test_kinks_are_refused_with_an_alternative(name):
         (
             co.Problem("logistic", "l2", 0.1, intercept=False),
             {"method": "interior-point"},
-            r"losses with kinks.*newton",
+            r"non-smooth losses.*newton",
         ),
         (
             co.Problem("hinge", Unknown(0.1), intercept=False),
@@ -461,13 +461,13 @@ def samples(count, weights=None, seed=0):
         rng.random(count) + 0.1,
     )
     weights = np.ones(count) if weights is None else weights
-    kinks = Kinks(np.zeros(count), lower, upper, weights, np.flatnonzero(weights == 0))
-    return Samples(kinks, s - t, v, s, t), rng.standard_normal(count)
+    rows = RowBounds(np.zeros(count), lower, upper, weights, np.flatnonzero(weights == 0))
+    return Samples(rows, s - t, v, s, t), rng.standard_normal(count)
 
 
 def products_after(own, way, step):
     v, s, t = own.after(step, way)
-    return s * (own.kinks.upper - v), t * (v - own.kinks.lower)
+    return s * (own.rows.upper - v), t * (v - own.rows.lower)
 
 
 def test_samples_go_where_they_aim():

@@ -233,18 +233,21 @@ def test_coordinate_descent_finds_the_minimum_of_the_model(seed, ridge):
     known, _, B = model(np.random.default_rng(seed), ridge=ridge)
     U, signs = known._updates()
     H = known.H + ridge * np.eye(len(known.H))
-    slope = known.slope + ridge * known.w
+    slope = known.gradient + ridge * known.w
     p = low_rank_descent(
         H, known.place, known.curvatures + ridge, U, signs, slope, known.threshold, known.w, 1e-28, 10_000
     )  # fmt: skip
     infinite = np.full(7, np.inf)
     twin = quadratic._by_coordinates(
-        lambda: False, False, B, known.slope, known.w, np.full(7, ridge), known.threshold, -infinite, infinite
-    )  # fmt: skip
+        lambda: False,
+        False,
+        quadratic.Quadratic(B, known.gradient, known.w),
+        quadratic.Coordinates(np.full(7, ridge), known.threshold, -infinite, infinite),
+    )
     np.testing.assert_allclose(known.w + p, twin, atol=1e-6)
     assert (
         low_rank_model.violation(
-            twin, known.slope + B @ (twin - known.w), known.ridge, known.threshold
+            twin, known.gradient + B @ (twin - known.w), known.ridge, known.threshold
         )
         < 1e-9
     )
@@ -257,13 +260,15 @@ def test_a_step_is_taken_if_and_only_if_the_objective_falls(seed):
     known, H, _ = model(rng)
     p = rng.standard_normal(7) * rng.choice([0.1, 1.0, 10.0])
     known = replace(known, way=p)
-    losses = float(known.slope @ p + 0.5 * p @ H @ p)
+    losses = float(known.gradient @ p + 0.5 * p @ H @ p)
     after = known.after(np.append(H @ p, losses))
     falls = losses + 0.3 * (np.abs(known.w + p).sum() - np.abs(known.w).sum())
-    linear = known._change(known.slope, known.w + p)
+    linear = known._change(known.gradient, known.w + p)
     assert (after.steps == 1) == (falls <= low_rank_model.TUNING.decrease * linear)
     np.testing.assert_allclose(after.w, known.w + p if after.steps else known.w)
-    np.testing.assert_allclose(after.slope, known.slope + H @ p if after.steps else known.slope)
+    np.testing.assert_allclose(
+        after.gradient, known.gradient + H @ p if after.steps else known.gradient
+    )
 
 
 @given(st.integers(0, 2**32 - 1), st.booleans())
@@ -281,7 +286,7 @@ def test_a_mixture_of_slopes_is_a_better_dual(seed, intercept):
         np.where(w != 0, -threshold * w, 0.1) + 0.1 * rng.standard_normal(7) for _ in range(4)
     ]
     known = replace(
-        known, w=w, threshold=threshold, gradients=tuple(gradients[:-1]), slope=gradients[-1]
+        known, w=w, threshold=threshold, gradients=tuple(gradients[:-1]), gradient=gradients[-1]
     )
     shares = known.mixture()
     free = (w != 0) | (threshold == 0)

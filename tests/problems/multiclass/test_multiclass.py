@@ -112,7 +112,9 @@ def test_scikit_learn_has_the_same_answer(storage, intercept, weights):
 def test_products_lead_where_hessians_do(penalty, monkeypatch):
     problem = co.Problem("multinomial", penalty, intercept=True, **PENALTIES[penalty])
     whole = co.solve(problem, (X, Y), agents=3, tol=1e-9)
-    monkeypatch.setattr(proximal_newton, "TUNING", proximal_newton._Tuning(full=0, full_kinks=0))
+    monkeypatch.setattr(
+        proximal_newton, "TUNING", proximal_newton._Tuning(full=0, full_nonsmooth=0)
+    )
     apart = co.solve(problem, (X, Y), agents=3, tol=1e-9)
     assert whole.status.success
     assert apart.status.success

@@ -278,7 +278,9 @@ def test_products_lead_where_hessians_do(penalty, storage, monkeypatch):
     if storage is sp.csr_array:
         data = [(sp.csr_array(part), y) for part, y in data]
     whole = co.solve(problem, data, tol=1e-9)
-    monkeypatch.setattr(proximal_newton, "TUNING", proximal_newton._Tuning(full=0, full_kinks=0))
+    monkeypatch.setattr(
+        proximal_newton, "TUNING", proximal_newton._Tuning(full=0, full_nonsmooth=0)
+    )
     apart = co.solve(problem, data, tol=1e-9)
     assert whole.status.success
     assert apart.status.success

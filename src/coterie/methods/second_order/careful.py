@@ -1,22 +1,21 @@
-"""A Newton step for runs that stalled: as exact as float64 allows, with a dual that is not rounded
-with the model.
+"""A Newton step for runs that stalled: as exact as float64 allows, with dual variables that are not
+rounded with the model.
 
-    z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)              as in
-    `second_order/quadratic_models.py`
-    v = ℓ'(X̃w) + ℓ''∘X̃(z − w + δ)                                       the dual of that quadratic
-    at its minimum
+    z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)        as in `quadratic_models.py`
+    v = ℓ'(X̃w) + ℓ''∘X̃(z − w + δ)                                 the dual variables of that
+                                                                  quadratic at its minimum
 
-A model of columns with a mean of 1e6 is rounded to 1e-16 of itself, its scores to 1e-10, and their
-slopes, added up over such columns, to 1e-4: at no model that float64 holds is the dual of the
-slopes good enough for a small l1 penalty. Here δ is what rounding z, and solving for it, missed. On
-the face of the penalty where z lies, g is smooth, and
+Let the columns have a mean of 1e6. Rounding changes the model by 1e-16 of itself, its scores by
+1e-10, and the gradient, a sum over such columns, by 1e-4. So at every model that float64 can hold,
+the gradients of the loss are dual variables that are too inexact for a small l1 penalty. Here δ
+is the part that rounding z, and solving for z, left out. On the face of the penalty that contains
+z, g is smooth, and the agents solve a few times
 
-    Aᵀ(MA δ) = −(X̃ᵀ(s∘v)/n + ∇g(z))                                     for the free coefficients,
-    a few times
+    Aᵀ(MA δ) = −(X̃ᵀ(s∘v)/n + ∇g(z))                               for the free coefficients
 
-Without an intercept, columns are centred all the same: X = E + 1cᵀ, and M is the moment of (E, 1),
-which loses no digits to c. The change of the scores is (E, 1)(δ, cᵀδ), an equation that a basis A
-of its solutions keeps. The equations of `interior-point` are solved likewise.
+Columns are centred also without an intercept: X = E + 1cᵀ, and M is the moment of (E, 1), which
+loses no digits to c. The change of the scores is (E, 1)(δ, cᵀδ). The columns of A are a basis of
+the vectors (δ, cᵀδ). The equations of `interior-point` are solved in the same way.
 """
 
 from __future__ import annotations
@@ -30,115 +29,150 @@ import numpy.typing as npt
 
 from coterie.methods.line_search import penalty_at
 from coterie.methods.second_order.oracle import Aim
-from coterie.methods.second_order.quadratic import minimiser, solver
+from coterie.methods.second_order.quadratic import (
+    Coordinates,
+    Quadratic,
+    coordinates_of,
+    minimiser,
+    solver,
+)
 from coterie.numerics.arrays import CentredDesign, Design, FloatArray, host, sealed, shared_result
 from coterie.numerics.local_loss import LocalLoss
 from coterie.numerics.losses import Loss
+from coterie.numerics.penalties.pieces import Pieces
 from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Case, Counts, triangle
 from coterie.stats.moments import moment_message, unpacked
 
 PASSES = 3
-"""How often what is missing is looked for."""
+"""How many times the agents correct v by a further δ."""
 FACE = 1e-9
-"""Coefficients below this share of the largest are 0, where a penalty ties coefficients together.
-"""
+"""Coefficients below this share of the largest are 0, where the penalty is not separable."""
 DEPENDENT = 1e-12
-"""Squared pivots below this, for a diagonal of 1, are those of columns that depend on others."""
+"""Squared pivots below this, for a diagonal of 1, belong to columns that depend on others."""
 ROUNDINGS = 1e-15
-"""The share of a diagonal that is lost in solving equations, for each of them."""
-TURNS, WORK = 6, 1e10
-"""Faces that are looked at for every coefficient, and operations for all of them."""
+"""The share of a diagonal that solving loses, for each equation."""
+TURNS = 6
+"""The largest number of faces to try, for each coefficient."""
+WORK = 1e10
+"""The largest number of operations for all faces."""
 SATISFIED = 1e-12
-"""A coefficient stays where it is if it pulls less than this share of the largest slope."""
+"""A coefficient stays at 0 or a bound if its pull is less than this share of the largest gradient.
+"""
 LEAST = 1e-30
-"""Where a loss and its slope are both 0 there is no secant."""
+"""Where a loss and its gradient are both 0, there is no secant."""
 
 
 class Face(NamedTuple):
-    """Where on the penalty a model lies."""
+    """The face of the penalty that contains a model."""
 
     free: npt.NDArray[np.intp]
-    slope: FloatArray
+    gradient: FloatArray
     """∇g of the free coefficients."""
     curvature: FloatArray
-    """∇²g of the same."""
+    """∇²g of the free coefficients."""
     tied: FloatArray
-    """What the change of the free coefficients is orthogonal to; empty if to nothing."""
+    """A vector to which changes of the free coefficients are orthogonal; empty if there is none."""
 
 
 def secant(loss: Loss, scores: FloatArray, gradients: FloatArray, y: FloatArray) -> FloatArray:
-    """The curvature of the parabola around the minimum of a loss that touches the loss at that
-    score.
+    """Return the curvature of the parabola with the minimum of the loss that touches the loss at
+    these scores.
 
-    For a loss that is quadratic and then linear it is not below the loss: steps on it lead down
-    (Huber 1981).
+    For a loss that is quadratic and then linear, the parabola is not below the loss, so its
+    minimum decreases the loss (Huber 1981).
     """
     values = loss.each(scores, y) + gradients**2 / (2.0 * loss.smoothness)
     return np.divide(gradients**2, values, out=np.zeros(len(gradients)), where=values > LEAST)
 
 
 def most_of_target(case: Case) -> Counts:
-    """The largest counts of `target`: of `centred`, of the Hessian with a column for the means, and
-    of each pass.
+    """Return the largest counts of `target`: of `centred`, of the Hessian with a column for the
+    means, and of each pass.
     """
     width = case.columns + 1
-    return 2 + PASSES, 2 * case.columns + triangle(width) + width + 1 + PASSES * width
+    of_centring = 2 * case.columns
+    of_hessian = triangle(width) + width + 1
+    return 2 + PASSES, of_centring + of_hessian + PASSES * width
 
 
-def target(agent: Agent, w: FloatArray, local: LocalLoss, bend: FloatArray) -> Protocol[Aim]:
-    """The minimum of the quadratic with that ℓ'', and its dual."""
+class _Minimum(NamedTuple):
+    """The minimum of the quadratic, and facts that all agents know of it."""
+
+    z: FloatArray
+    moved: FloatArray
+    """z − w in the coordinates of the centred design, before rounding."""
+    M: FloatArray
+    model: Quadratic
+    losses: float
+    """n f(w)."""
+
+
+def target(agent: Agent, w: FloatArray, local: LocalLoss, curvature: FloatArray) -> Protocol[Aim]:
+    """Find the minimum of the quadratic with that ℓ'', and its dual variables."""
     design = yield from centred(agent)
     gradients = _on_host(local.gradients)
     losses = np.array([local.losses])
     adjoint = design.adjoint(agent.weighted(gradients))
-    total = yield Sum(moment_message(design, agent.weighted(bend), False, adjoint, losses))
-    width = design.shape[1]
-    n = agent.total
-
-    def aimed() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, float]:
-        M = unpacked(total, width) / n
-        T = _plain(agent, design)
-        H = T.T @ M @ T
-        slope = T.T @ (total[-width - 1 : -1] / n)
-        z = minimiser(agent, H, slope, w)[0]
-        z, moved = _walked(agent, design, M, total[-width - 1 : -1] / n, w, z, T @ (z - w))
-        return sealed(z), moved, M, H, sealed(slope), float(total[-1])
-
-    z, moved, M, H, slope, losses_here = shared_result(total, aimed)
-    v = gradients + bend * design.forward(moved)
+    weights = agent.weighted(curvature)
+    total = yield Sum(moment_message(design, weights, False, adjoint, losses))
+    minimum = shared_result(total, _minimum, agent, design, w, total)
+    z = minimum.z
+    v = gradients + curvature * design.forward(minimum.moved)
     for _ in range(PASSES):
         message = yield Sum(design.adjoint(agent.weighted(v)))
-        z, missing = shared_result(message, _missing, agent, design, M, message / n, z)
-        v = v + bend * design.forward(missing)
-    step = z - w
-    falls = (
-        penalty_at(agent, w) - penalty_at(agent, z) - float(slope @ step + 0.5 * step @ (H @ step))
-    )
-    return Aim(z, slope, losses_here, float(np.linalg.norm(slope)), falls, v=v)
+        mean = message / agent.total
+        z, missing = shared_result(message, _missing, agent, design, minimum.M, mean, z)
+        v = v + curvature * design.forward(missing)
+    model = minimum.model
+    gradient = model.gradient
+    steepness = float(np.linalg.norm(gradient))
+    penalty_falls = penalty_at(agent, w) - penalty_at(agent, z)
+    foreseen = penalty_falls - model.after(z - w)
+    return Aim(z, gradient, minimum.losses, steepness, foreseen, v=v)
+
+
+def _minimum(agent: Agent, design: Design, w: FloatArray, total: FloatArray) -> _Minimum:
+    width = design.shape[1]
+    M = unpacked(total, width) / agent.total
+    gradient_in_design = total[-width - 1 : -1] / agent.total
+    T = _from_model(agent, design)
+    H = T.T @ M @ T
+    gradient = T.T @ gradient_in_design
+    found = minimiser(agent, H, gradient, w)[0]
+    in_design = T @ (found - w)
+    z, moved = _walked(agent, design, M, gradient_in_design, found, in_design)
+    model = Quadratic(H, sealed(gradient), w)
+    return _Minimum(sealed(z), moved, M, model, float(total[-1]))
 
 
 def centred(agent: Agent) -> Protocol[Design]:
-    """The design with its columns centred, and a column for their means."""
+    """Return the design with centred columns and a column for their means."""
     if agent.problem.intercept:
         return agent.centred
     if "careful design" not in agent.scratch:
         ones = agent.weighted(np.ones(agent.data.n))
-        known = yield Sum(np.append(agent.design.adjoint(ones), agent.column_squares))
-        centre, squares = np.split(known.astype(float) / agent.total, 2)
-        if len(squares):
-            spread = float(np.maximum(squares - centre**2, 0.0).mean())
-        else:
-            spread = 0.0
-        unit = math.sqrt(spread) or math.sqrt(float(squares.mean()) if len(squares) else 1.0) or 1.0
+        sums = agent.design.adjoint(ones)
+        received = yield Sum(np.append(sums, agent.column_squares))
+        centre, squares = np.split(received.astype(float) / agent.total, 2)
+        unit = _unit(centre, squares)
         agent.scratch["careful design"] = CentredDesign(agent.data.X, True, centre, unit)
     design: Design = agent.scratch["careful design"]
     return design
 
 
-def _plain(agent: Agent, design: Design) -> FloatArray:
-    """T: the coordinates of that design, from those of the model."""
+def _unit(centre: FloatArray, squares: FloatArray) -> float:
+    """Return the size of the column for the means: the spread of the columns, if they have one."""
+    if not len(squares):
+        return 1.0
+    spread = float(np.maximum(squares - centre**2, 0.0).mean())
+    mean_square = float(squares.mean())
+    return math.sqrt(spread) or math.sqrt(mean_square) or 1.0
+
+
+def _from_model(agent: Agent, design: Design) -> FloatArray:
+    """Return T, which turns the coordinates of the model into those of the design."""
     width = design.shape[1]
     if agent.problem.intercept or not isinstance(design, CentredDesign):
         return np.eye(width)
@@ -146,112 +180,143 @@ def _plain(agent: Agent, design: Design) -> FloatArray:
 
 
 def _missing(
-    agent: Agent, design: Design, M: FloatArray, slope: FloatArray, z: FloatArray
+    agent: Agent, design: Design, M: FloatArray, gradient: FloatArray, z: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """z moved on its face to where the quadratic is least, and by how much it should have been,
-    unrounded.
-    """
+    """Return z, moved on its face to the minimum of the quadratic, and δ, which is not rounded."""
     face = _face(agent, z)
-    nothing = np.zeros(design.shape[1])
+    delta = np.zeros(design.shape[1])
     if face is None or not face.free.size:
-        return z, nothing
+        return z, delta
     free = face.free
-    if agent.problem.intercept:
-        means = free[:0]
-    else:
-        means = np.array([design.shape[1] - 1])
-    places = np.append(free, means)
+    count = len(free)
+    places = _places(agent, design, free)
     A = M[np.ix_(places, places)].copy()
-    pull = -slope[places]
-    A[: len(free), : len(free)] += face.curvature
-    pull[: len(free)] -= face.slope
+    pull = -gradient[places]
+    A[:count, :count] += face.curvature
+    pull[:count] -= face.gradient
     equations = _equations(agent, design, free)
     if face.tied.size:
-        equations.append(np.append(face.tied, np.zeros(len(means))))
+        no_means = np.zeros(len(places) - count)
+        equations.append(np.append(face.tied, no_means))
     found = _solver(A, equations, DEPENDENT)(pull)
-    nothing[places] = found
+    delta[places] = found
     moved = z.copy()
-    moved[free] += found[: len(free)]
-    return (sealed(moved) if _same_face(agent, z, moved) else z), nothing
+    moved[free] += found[:count]
+    if _same_face(agent, z, moved):
+        return sealed(moved), delta
+    return z, delta
+
+
+def _places(agent: Agent, design: Design, free: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return the free coefficients and, without an intercept, the column for the means."""
+    if agent.problem.intercept:
+        return free
+    return np.append(free, design.shape[1] - 1)
 
 
 def _walked(
     agent: Agent,
     design: Design,
     M: FloatArray,
-    slope: FloatArray,
-    w: FloatArray,
+    gradient: FloatArray,
     z: FloatArray,
     moved: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """z at the minimum of the quadratic, from face to face of a penalty that falls apart into
-    coordinates.
+    """Move z to the minimum of the quadratic, from face to face of a separable penalty.
 
     `moved` is z − w in the coordinates of the design, and is returned unrounded. Every step ends at
-    the minimum of a face, or where a coefficient meets 0 or a bound, which it then keeps; at a
-    minimum the coefficient is let go that pulls most. Where columns have large means, descent by
-    coordinates would need too many steps.
+    the minimum of a face, or where a coefficient meets 0 or a bound, which it then keeps. At a
+    minimum, the coefficient with the largest pull is released. Where columns have large means,
+    coordinate descent would need too many steps.
     """
-    problem = agent.problem
-    pieces = problem.penalty.pieces
+    pieces = agent.problem.penalty.pieces
     width = len(z)
-    d = len(z) - problem.free()
     if pieces is None or not pieces.separable or not pieces.kinds:
         return z, moved
-    T = _plain(agent, design)
+    T = _from_model(agent, design)
     z = z.copy()
     moved = moved.copy()
-    low, high, threshold, ridge = (np.zeros(width) for _ in range(4))
-    low[:d] = pieces.lower
-    high[:d] = pieces.upper
-    threshold[:d] = pieces.threshold
-    ridge[:d] = pieces.ridge
-    low[d:] = -np.inf
-    high[d:] = np.inf
-    lengths = np.sqrt(np.maximum(np.einsum("ij,ik,kj->j", T, M, T), 0.0)) + np.sqrt(ridge)
-    sign = np.sign(z) * (threshold > 0)
-    free = ((z != 0) | (threshold == 0)) & (z > low) & (z < high) & (lengths > 0)
+    coordinates = coordinates_of(pieces, width, agent.problem.free())
+    ridge = coordinates.ridge
+    threshold = coordinates.threshold
+    curvatures = np.einsum("ij,ik,kj->j", T, M, T)
+    lengths = np.sqrt(np.maximum(curvatures, 0.0)) + np.sqrt(ridge)
     scale = np.divide(1.0, lengths, out=np.zeros(width), where=lengths > 0)
-    steepest = float((np.abs(T.T @ slope) * scale).max(initial=0.0)) + float(
-        (threshold * scale).max(initial=0.0)
-    )
-    for _ in range(min(TURNS * width, int(WORK / width**3) + 2)):
+    largest_gradient = float((np.abs(T.T @ gradient) * scale).max(initial=0.0))
+    largest_threshold = float((threshold * scale).max(initial=0.0))
+    least_pull = SATISFIED * (largest_gradient + largest_threshold)
+    sign = np.sign(z) * (threshold > 0)
+    free = coordinates.inside(z) & (lengths > 0)
+    turns = min(TURNS * width, int(WORK / width**3) + 2)
+    for _ in range(turns):
         if agent.should_stop():
             break
-        pull = -(slope + M @ moved)
+        pull = -(gradient + M @ moved)
         places = np.flatnonzero(free)
         if places.size:
-            found = _on_face(agent, design, M, pull, places, ridge, ridge * z + threshold * sign)
-            way = found[:width]
-            end_low = np.where(sign > 0, np.maximum(low, 0.0), low)
-            end_high = np.where(sign < 0, np.minimum(high, 0.0), high)
-            end = np.where(way > 0, end_high, end_low)
-            shares = np.divide(end - z, way, out=np.full(width, np.inf), where=(way != 0) & free)
-            share = min(1.0, max(float(shares.min()), 0.0))
-            moved += share * found
-            met = (shares <= share) & free
-            z = np.where(met, end, z + share * way)
+            penalty_gradient = ridge * z + threshold * sign
+            way = _on_face(agent, design, M, pull, places, ridge, penalty_gradient)
+            share, z, met = _stepped(z, way[:width], free, coordinates.face(sign))
+            moved += share * way
             if share < 1.0:
                 free &= ~met
                 continue
-            pull = -(slope + M @ moved)
+            pull = -(gradient + M @ moved)
         force = T.T @ pull - ridge * z
-        up = (
-            np.where((z < high) & ~free, force - np.where(z >= 0, threshold, -threshold), 0.0)
-            * scale
-        )
-        down = (
-            np.where((z > low) & ~free, -force - np.where(z <= 0, threshold, -threshold), 0.0)
-            * scale
-        )
+        up, down = _releasing_pulls(z, free, force, coordinates)
+        up = up * scale
+        down = down * scale
         best = int(np.argmax(np.maximum(up, down)))
-        if max(up[best], down[best]) <= SATISFIED * steepest:
+        if max(up[best], down[best]) <= least_pull:
             break
         free[best] = True
-        rising = up[best] >= down[best]
         if threshold[best] > 0:
-            sign[best] = (1.0 if rising else -1.0) if z[best] == 0 else np.sign(z[best])
+            sign[best] = _sign_after(z[best], up[best] >= down[best])
     return z, moved
+
+
+def _stepped(
+    z: FloatArray,
+    way: FloatArray,
+    free: npt.NDArray[np.bool_],
+    face: tuple[FloatArray, FloatArray],
+) -> tuple[float, FloatArray, npt.NDArray[np.bool_]]:
+    """Go that way until a free coefficient meets an end of its interval, or to the end of the way.
+
+    Return the share of the way, the new z, and which coefficients met their end.
+    """
+    low, high = face
+    end = np.where(way > 0, high, low)
+    moves = (way != 0) & free
+    shares = np.divide(end - z, way, out=np.full(len(z), np.inf), where=moves)
+    share = min(1.0, max(float(shares.min()), 0.0))
+    met = (shares <= share) & free
+    return share, np.where(met, end, z + share * way), met
+
+
+def _releasing_pulls(
+    z: FloatArray, free: npt.NDArray[np.bool_], force: FloatArray, coordinates: Coordinates
+) -> tuple[FloatArray, FloatArray]:
+    """Return by how much the force on each fixed coefficient exceeds the threshold, upwards and
+    downwards; 0 where the coefficient is free or its bound is in the way.
+    """
+    threshold = coordinates.threshold
+    may_rise = (z < coordinates.upper) & ~free
+    may_fall = (z > coordinates.lower) & ~free
+    against_rise = np.where(z >= 0, threshold, -threshold)
+    against_fall = np.where(z <= 0, threshold, -threshold)
+    up = np.where(may_rise, force - against_rise, 0.0)
+    down = np.where(may_fall, -force - against_fall, 0.0)
+    return up, down
+
+
+def _sign_after(coefficient: float, rises: bool) -> float:
+    """Return the sign of a coefficient that is released."""
+    if coefficient != 0:
+        return float(np.sign(coefficient))
+    if rises:
+        return 1.0
+    return -1.0
 
 
 def _on_face(
@@ -261,20 +326,20 @@ def _on_face(
     pull: FloatArray,
     free: npt.NDArray[np.intp],
     ridge: FloatArray,
-    slope: FloatArray,
+    penalty_gradient: FloatArray,
 ) -> FloatArray:
-    """The way to the minimum of the quadratic on that face, in the coordinates of the design."""
-    if agent.problem.intercept:
-        means = free[:0]
-    else:
-        means = np.array([design.shape[1] - 1])
-    places = np.append(free, means)
+    """Return the way to the minimum of the quadratic on that face, in the coordinates of the
+    design.
+    """
+    count = len(free)
+    places = _places(agent, design, free)
     A = M[np.ix_(places, places)].copy()
     b = pull[places]
-    A[np.arange(len(free)), np.arange(len(free))] += ridge[free]
-    b[: len(free)] -= slope[free]
+    A[np.arange(count), np.arange(count)] += ridge[free]
+    b[:count] -= penalty_gradient[free]
+    solve = _solver(A, _equations(agent, design, free), DEPENDENT)
     found = np.zeros(design.shape[1])
-    found[places] = _solver(A, _equations(agent, design, free), DEPENDENT)(b)
+    found[places] = solve(b)
     return found
 
 
@@ -286,36 +351,33 @@ class Equations:
     def __init__(
         self, agent: Agent, design: Design, M: FloatArray, C: FloatArray, free: npt.NDArray[np.intp]
     ):
-        if agent.problem.intercept:
-            means = free[:0]
-        else:
-            means = np.array([design.shape[1] - 1])
         self.width = design.shape[1]
         self.coefficients = len(C)
         self.free = free
-        self.places = np.append(free, means)
+        self.places = _places(agent, design, free)
+        count = len(free)
         A = M[np.ix_(self.places, self.places)].copy()
-        A[: len(free), : len(free)] += C[np.ix_(free, free)]
-        # Columns that depend on others have no curvature: this much is below what the equations are
-        # known to.
+        A[:count, :count] += C[np.ix_(free, free)]
+        # Columns that depend on others have no curvature. This increase is below the rounding of
+        # the equations.
         A.flat[:: len(A) + 1] *= 1.0 + ROUNDINGS * len(A)
         self._solve = _solver(A, _equations(agent, design, free), 0.0)
 
     def __call__(self, b: FloatArray) -> FloatArray:
-        return self.in_design(np.append(b, np.zeros(self.width - self.coefficients)))[
-            : self.coefficients
-        ]
+        no_means = np.zeros(self.width - self.coefficients)
+        solution = self.in_design(np.append(b, no_means))
+        return solution[: self.coefficients]
 
     def in_design(self, b: FloatArray) -> FloatArray:
-        """The same in the coordinates of the design, where the score of the means is one more."""
+        """Solve in the coordinates of the design, which has one more for the means."""
         found = np.zeros(self.width)
         found[self.places] = self._solve(b[self.places])
         return found
 
 
 def _equations(agent: Agent, design: Design, free: npt.NDArray[np.intp]) -> list[FloatArray]:
-    """What a change of the free coefficients and of the means' score is orthogonal to, without an
-    intercept.
+    """Return the vectors to which a change of the free coefficients and of the column for the
+    means is orthogonal: none with an intercept.
     """
     if agent.problem.intercept:
         return []
@@ -326,7 +388,7 @@ def _equations(agent: Agent, design: Design, free: npt.NDArray[np.intp]) -> list
 def _solver(
     A: FloatArray, equations: list[FloatArray], least_pivot: float
 ) -> Callable[[FloatArray], FloatArray]:
-    """b ↦ x with A x = b among those x that are orthogonal to these vectors, where A is scaled to a
+    """Return b ↦ x with A x = b among the x that are orthogonal to these vectors. A is scaled to a
     diagonal of 1.
     """
     diagonal = np.maximum(A.diagonal(), 0.0)
@@ -337,14 +399,15 @@ def _solver(
         basis = Q[:, len(equations) :]
     basis = scale[:, None] * basis
     inside = basis.T @ A @ basis
-    solve: Callable[[FloatArray], FloatArray] = solver(inside, np.zeros(len(inside)), least_pivot)[
-        0
-    ]
+    no_ridge = np.zeros(len(inside))
+    solve, _ = solver(inside, no_ridge, least_pivot)
     return lambda b: basis @ solve(basis.T @ b)
 
 
 def _face(agent: Agent, z: FloatArray) -> Face | None:
-    """Where on the penalty z lies; None if that is not known."""
+    """Return the face of the penalty that contains z; None if the pieces of the penalty are not
+    declared.
+    """
     problem = agent.problem
     width = len(z)
     d = width - problem.free()
@@ -353,55 +416,66 @@ def _face(agent: Agent, z: FloatArray) -> Face | None:
     if pieces is None:
         return None
     free = np.ones(width, bool)
-    slope = np.zeros(width)
+    gradient = np.zeros(width)
     tied = np.zeros(width)
-    slope[:d] = pieces.ridge * w
+    gradient[:d] = pieces.ridge * w
     curvature = np.zeros((width, width))
     curvature[np.arange(d), np.arange(d)] = pieces.ridge
     free[:d] &= (w > pieces.lower) & (w < pieces.upper)
     if pieces.threshold > 0:
         free[:d] &= w != 0
-        slope[:d] += pieces.threshold * np.sign(w)
+        gradient[:d] += pieces.threshold * np.sign(w)
     small = FACE * float(np.abs(w).max(initial=0.0))
-    if pieces.groups is not None:
-        assert pieces.strengths is not None
-        for group, strength in enumerate(pieces.strengths):
-            members = np.flatnonzero(pieces.groups == group)
-            length = float(np.linalg.norm(w[members]))
-            if length <= small and strength > 0:
-                free[members] = False
-                continue
-            if strength > 0:
-                way = w[members] / length
-                slope[members] += strength * way
-                hessian_product = (np.eye(len(members)) - np.outer(way, way)) * (strength / length)
-                curvature[np.ix_(members, members)] += hessian_product
+    _add_groups(pieces, w, small, free, gradient, curvature)
     if pieces.radius < math.inf and np.abs(w).sum() >= (1.0 - FACE) * pieces.radius:
         free[:d] &= np.abs(w) > small
         tied[:d] = np.sign(w)
     places = np.flatnonzero(free)
     tied = tied[places]
-    return Face(
-        places,
-        slope[places],
-        curvature[np.ix_(places, places)],
-        tied if tied.any() else np.empty(0),
-    )
+    if not tied.any():
+        tied = np.empty(0)
+    return Face(places, gradient[places], curvature[np.ix_(places, places)], tied)
+
+
+def _add_groups(
+    pieces: Pieces,
+    w: FloatArray,
+    small: float,
+    free: npt.NDArray[np.bool_],
+    gradient: FloatArray,
+    curvature: FloatArray,
+) -> None:
+    """Add ∇ and ∇² of the norms of groups, in place; groups of small coefficients are not free."""
+    if pieces.groups is None:
+        return
+    assert pieces.strengths is not None
+    for group, strength in enumerate(pieces.strengths):
+        members = np.flatnonzero(pieces.groups == group)
+        length = float(np.linalg.norm(w[members]))
+        if not strength > 0:
+            continue
+        if length <= small:
+            free[members] = False
+            continue
+        way = w[members] / length
+        gradient[members] += strength * way
+        across = np.eye(len(members)) - np.outer(way, way)
+        curvature[np.ix_(members, members)] += across * (strength / length)
 
 
 def _same_face(agent: Agent, z: FloatArray, moved: FloatArray) -> bool:
-    """Whether both lie on one face of the penalty."""
-    penalty = agent.problem.penalty
+    """Return whether both lie on one face of the penalty."""
     problem = agent.problem
-    pieces = penalty.pieces
+    pieces = problem.penalty.pieces
     assert pieces is not None
-    if not np.isfinite(moved).all() or not math.isfinite(
-        penalty.value(problem.coefficients(moved))
-    ):
+    if not np.isfinite(moved).all():
+        return False
+    after = problem.coefficients(moved)
+    if not math.isfinite(problem.penalty.value(after)):
         return False
     if pieces.threshold > 0 or pieces.radius < math.inf:
-        before, after = (np.sign(problem.coefficients(one)) for one in (z, moved))
-        return bool((before == after).all())
+        before = problem.coefficients(z)
+        return bool((np.sign(before) == np.sign(after)).all())
     return True
 
 

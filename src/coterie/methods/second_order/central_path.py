@@ -1,7 +1,6 @@
-"""The central path of losses with kinks: where samples and model stand on it, and the steps along
-it.
+"""The central path of non-smooth losses: positions of rows and model on it, and steps along it.
 
-Formulas and words are those of `interior_point.py`.
+`interior_point.py` has the formulas and explains the symbols.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy.typing as npt
 
 from coterie.methods.second_order import careful
 from coterie.methods.second_order.barriers import LONGEST, Barrier, barrier_of
-from coterie.methods.second_order.quadratic import solver
+from coterie.methods.second_order.quadratic import ridge_of, solver
 from coterie.numerics.arrays import Design, FloatArray
 from coterie.numerics.kernels import barrier as kernel
 from coterie.numerics.tuning import Tuning, tuned
@@ -28,29 +27,23 @@ from coterie.stats.moments import packed, second_moment, unpacked
 class _Tuning(Tuning):
     barrier_weight: float = tuned(
         0.3,
-        "What the products of the barrier weigh together, beside 2 of the samples.",
-        (
-            "measured: a1a, w8a, diabetes, breast cancer and digits, all losses with kinks and all "
-            "penalties"
-        ),
+        "The weight of all products of the barrier; that of the rows is 2.",
+        "measured: a1a, w8a, diabetes, breast cancer and digits, non-smooth losses, all penalties",
     )
     negligible: float = tuned(
         1e-7,
-        (
-            "Rows with less than this share of the largest θ are left out of the Hessian, which "
-            "only "
-            "shapes the steps."
-        ),
+        "The Hessian, which only shapes the steps, leaves out rows below this share of the "
+        "largest θ.",
         "measured: a1a and w8a, where no round more is needed",
     )
     negligible_without_ridge: float = tuned(
         1e-13,
-        "The same where some direction has no curvature but the rows'.",
+        "The same share where only the rows give some direction curvature.",
         "rounding: what float64 sees of a sum",
     )
     rounding: float = tuned(
         1e-15,
-        "A change of a value that is smaller, in units of it, is 0.",
+        "A relative change of a value below this is 0.",
         "rounding: what float64 sees",
     )
 
@@ -58,118 +51,140 @@ class _Tuning(Tuning):
 TUNING = _Tuning()
 
 
-# -- samples ---------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
-class Kinks(NamedTuple):
-    """What does not follow from the model: where the kinks are, bounds and weights."""
+class RowBounds(NamedTuple):
+    """The facts about an agent's rows that do not follow from the model."""
 
     y: FloatArray
+    """The score at which the loss of each row is non-smooth."""
     lower: FloatArray
     upper: FloatArray
+    """Bounds of the dual variables."""
     weights: FloatArray
     idle: npt.NDArray[np.intp]
-    """Samples of weight 0."""
+    """Rows of weight 0."""
 
 
-def kinks_of(agent: Agent) -> Kinks:
-    """Those of its own samples, made once."""
-    if "kinks" not in agent.scratch:
-        y = agent.exact_labels
-        # An offset moves the kink: ℓ(u + o; y) is a function of r = u − (y − o).
-        if agent.offset is None:
-            kinks_at = y
-        else:
-            kinks_at = y - agent.offset
-        lower, upper = (side.astype(float, copy=False) for side in agent.problem.loss.domain(y))
-        if agent.data.weights is None:
-            weights = np.ones(len(y))
-        else:
-            weights = agent.data.weights.astype(float)
-        agent.scratch["kinks"] = Kinks(
-            kinks_at, lower, upper, weights, np.flatnonzero(weights == 0)
-        )
-    kinks: Kinks = agent.scratch["kinks"]
-    return kinks
+def row_bounds(agent: Agent) -> RowBounds:
+    """Return the bounds of the agent's own rows, computed once."""
+    if "row bounds" not in agent.scratch:
+        agent.scratch["row bounds"] = _row_bounds(agent)
+    bounds: RowBounds = agent.scratch["row bounds"]
+    return bounds
+
+
+def _row_bounds(agent: Agent) -> RowBounds:
+    y = agent.exact_labels
+    lower, upper = agent.problem.loss.domain(y)
+    lower = lower.astype(float, copy=False)
+    upper = upper.astype(float, copy=False)
+    if agent.data.weights is None:
+        weights = np.ones(len(y))
+    else:
+        weights = agent.data.weights.astype(float)
+    idle = np.flatnonzero(weights == 0)
+    # An offset moves the non-smooth point: ℓ(u + o; y) is a function of r = u − (y − o).
+    if agent.offset is not None:
+        y = y - agent.offset
+    return RowBounds(y, lower, upper, weights, idle)
 
 
 def on_path(agent: Agent, w: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
-    """v on the central path, and how it changes with r."""
-    kinks = kinks_of(agent)
-    r = agent.at(w, agent.centred).scores - kinks.y
+    """Return v on the central path, and θ = dv/dr there."""
+    rows = row_bounds(agent)
+    r = agent.at(w, agent.centred).scores - rows.y
     v = np.empty(len(r))
     theta = np.empty(len(r))
     centre: Any = kernel.centre
-    centre(r, mu, kinks.lower, kinks.upper, v, theta)
+    centre(r, mu, rows.lower, rows.upper, v, theta)
     return v, theta
 
 
 class Way(NamedTuple):
-    """Where the samples go: to products s p = c and t q = e."""
+    """A direction of the rows, towards products s p = c and t q = e."""
 
     aim: FloatArray
     """Rows c, e, θ and g: Δv = θ Δr + g."""
     moves: FloatArray
-    """Rows Δv, Δs, Δt, and how fast each sample nears an edge; empty before Δr is known."""
+    """Rows Δv, Δs, Δt, and the speed of each row of data towards a bound; empty before Δr is
+    known.
+    """
     longest: float = 0.0
-    """The longest step that stays inside, at most 2."""
+    """The longest step size that stays inside, at most 2."""
 
 
 class Samples:
-    """Its own samples: where they stand, and where they are going."""
+    """The positions of an agent's rows, and the directions in which they move."""
 
-    def __init__(self, kinks: Kinks, r: FloatArray, v: FloatArray, s: FloatArray, t: FloatArray):
-        self.kinks = kinks
+    def __init__(self, rows: RowBounds, r: FloatArray, v: FloatArray, s: FloatArray, t: FloatArray):
+        self.rows = rows
+        self.r = r
         self.v = v
         self.s = s
         self.t = t
-        self._here = r, v, s, t, kinks.lower, kinks.upper
         self._shape = 4, len(r)
 
     def complementarity(self) -> float:
-        """Σ ω (s p + t q)."""
+        """Return Σ ω (s p + t q)."""
+        rows = self.rows
         add: Any = kernel.complementarity
-        total: float = add(*self._here[1:], self.kinks.weights)
+        total: float = add(self.v, self.s, self.t, rows.lower, rows.upper, rows.weights)
         return total
 
     def aimed(self, mu: float, last: Way | None = None) -> Way:
-        """Towards products of μ, before the change of r is known; corrected for what a last way
-        misses of them.
+        """Aim at products of μ, before the change of r is known, corrected for the second-order
+        term of a last way.
         """
+        rows = self.rows
         aim = np.empty(self._shape)
+        if last:
+            moves = last.moves
+        else:
+            moves = np.zeros(self._shape)
         pull: Any = kernel.pull
-        pull(*self._here, mu, last.moves if last else np.zeros(self._shape), aim)
+        pull(self.r, self.v, self.s, self.t, rows.lower, rows.upper, mu, moves, aim)
         return Way(aim, aim[:0])
 
     def recentred(self, way: Way, step: float, least: float, most: float) -> Way:
-        """As before, and towards products between those after that step."""
+        """Correct the aim of a way, so that products after that step lie between these."""
+        rows = self.rows
         aim = np.empty(self._shape)
+        before = way.aim
+        last = way.moves
         recentre: Any = kernel.recentre
-        recentre(*self._here, way.moves, step, least, most, way.aim, aim)
+        # fmt: off
+        recentre(self.r, self.v, self.s, self.t, rows.lower, rows.upper,
+                 last, step, least, most, before, aim)
+        # fmt: on
         return Way(aim, aim[:0])
 
     def moved(self, way: Way, dr: FloatArray) -> Way:
-        """The same with the directions for that change of r; samples of weight 0 stay."""
+        """Add the directions for that change of r to a way; rows of weight 0 stay."""
+        rows = self.rows
         moves = np.empty(self._shape)
         move: Any = kernel.move
-        move(dr, *self._here[1:], way.aim, moves)
-        if self.kinks.idle.size:
-            moves[:, self.kinks.idle] = 0.0
-        fastest = float(np.maximum.reduce(moves[3], initial=0.0))
-        if math.isnan(fastest):  # samples at an edge that go nowhere
-            fastest = float(np.fmax.reduce(moves[3], initial=0.0))
-        return Way(way.aim, moves, 1.0 / max(fastest, 1 / LONGEST))
+        move(dr, self.v, self.s, self.t, rows.lower, rows.upper, way.aim, moves)
+        if rows.idle.size:
+            moves[:, rows.idle] = 0.0
+        speeds = moves[3]
+        fastest = float(np.maximum.reduce(speeds, initial=0.0))
+        if math.isnan(fastest):  # rows at a bound that do not move
+            fastest = float(np.fmax.reduce(speeds, initial=0.0))
+        longest = 1.0 / max(fastest, 1 / LONGEST)
+        return Way(way.aim, moves, longest)
 
     def quadratic(self, way: Way) -> float:
-        """How Σ ω (s p + t q) changes with the square of the step; with the step it goes to what is
-        aimed at.
+        """Return the coefficient of the squared step size in Σ ω (s p + t q). The linear term
+        leads to the products at which the way aims.
         """
         add: Any = kernel.quadratic
-        total: float = add(self.kinks.weights, way.moves)
+        total: float = add(self.rows.weights, way.moves)
         return total
 
     def after(self, alpha: float, way: Way) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """v, s and t after the share α of the way."""
+        """Return v, s and t after the share α of the way."""
         dv, ds, dt = alpha * way.moves[:3]
         return self.v + dv, self.s + ds, self.t + dt
 
@@ -178,21 +193,21 @@ class Samples:
 
 
 def barrier_at(agent: Agent, lengths: FloatArray) -> Barrier:
-    """That of the penalty, remembered for the same lengths."""
+    """Return the barrier of the penalty, remembered for the same lengths."""
     known: tuple[FloatArray, Barrier] | None = agent.scratch.get("barrier")
-    if known is None or known[0] is not lengths:
-        pieces = agent.problem.penalty.pieces
-        width = agent.design.shape[1]
-        assert pieces is not None
-        made = barrier_of(
-            pieces, width, width - agent.problem.intercept, TUNING.barrier_weight, lengths
-        )
-        agent.scratch["barrier"] = known = lengths, made
-    return known[1]
+    if known is not None and known[0] is lengths:
+        return known[1]
+    pieces = agent.problem.penalty.pieces
+    width = agent.design.shape[1]
+    count = width - agent.problem.intercept
+    assert pieces is not None
+    barrier = barrier_of(pieces, width, count, TUNING.barrier_weight, lengths)
+    agent.scratch["barrier"] = lengths, barrier
+    return barrier
 
 
 class Terms:
-    """What follows from w and the problem: residuals, and the penalty's parts."""
+    """Quantities that follow from w and the problem: residuals, and the parts of the penalty."""
 
     def __init__(
         self, agent: Agent, w: FloatArray, lengths: FloatArray, careful_design: Design | None = None
@@ -200,52 +215,49 @@ class Terms:
         self.agent = agent
         self.w = w
         self.barrier = barrier_at(agent, lengths)
-        self.kinks = kinks_of(agent)
+        self.rows = row_bounds(agent)
         self.careful_design = careful_design
-        self.r = agent.at(w, agent.centred).scores - self.kinks.y
+        self.r = agent.at(w, agent.centred).scores - self.rows.y
 
     @property
     def ridge(self) -> FloatArray:
         """λ₂ of every coordinate, 0 for an intercept."""
-        if "ridge" not in self.agent.scratch:
+        scratch = self.agent.scratch
+        if "ridge" not in scratch:
             problem = self.agent.problem
-            width = len(self.w)
-            self.agent.scratch["ridge"] = np.full(width, problem.penalty.strong_convexity)
-            self.agent.scratch["ridge"][width - problem.intercept :] = 0.0
-        ridge: FloatArray = self.agent.scratch["ridge"]
+            strength = problem.penalty.strong_convexity
+            scratch["ridge"] = ridge_of(strength, len(self.w), problem.intercept)
+        ridge: FloatArray = scratch["ridge"]
         return ridge
 
     def hessian(self, theta: FloatArray, *more: FloatArray) -> FloatArray:
-        """A message: its own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter, and then
-        more.
+        """Return a message: the triangle of X̃ᵀ(ωθ)X̃ of the agent's rows that matter, and then
+        more numbers.
         """
         problem = self.agent.problem
-        ridged = problem.penalty.strong_convexity > 0 and not problem.intercept
-        least = (TUNING.negligible if ridged else TUNING.negligible_without_ridge) * theta.max(
-            initial=0.0
-        )
+        if problem.penalty.strong_convexity > 0 and not problem.intercept:
+            negligible = TUNING.negligible
+        else:
+            negligible = TUNING.negligible_without_ridge
+        least = negligible * theta.max(initial=0.0)
         design = self.careful_design or self.agent.centred
-        return packed(second_moment(design, self.agent.weighted(theta) * (theta >= least)), *more)
+        weights = self.agent.weighted(theta) * (theta >= least)
+        moment = second_moment(design, weights)
+        return packed(moment, *more)
 
     def equations(self, message: FloatArray, x: FloatArray) -> Callable[[FloatArray], FloatArray]:
-        """What multiplies by (X̃ᵀ(ωθ)X̃/n + C + λ₂)⁻¹; what cannot move does not."""
+        """Return b ↦ (X̃ᵀ(ωθ)X̃/n + C + λ₂)⁻¹b; entries that cannot move get 0."""
         if self.careful_design is not None:
-            M = unpacked(message, self.careful_design.shape[1]) / self.agent.total
-            C = np.diag(self.ridge)
-            self.barrier.add_curvature(self.w, x, C)
-            if self.barrier.stuck.any():
-                free = np.flatnonzero(~self.barrier.stuck)
-            else:
-                free = np.arange(len(self.w))
-            return careful.Equations(self.agent, self.careful_design, M, C, free)
+            return self._careful_equations(message, x, self.careful_design)
         H = unpacked(message, len(self.w))
         H /= self.agent.total
         self.barrier.add_curvature(self.w, x, H)
-        # Near the optimum θ is huge or tiny by nature: what looks singular is not.
+        # Near the optimum θ is huge or tiny by nature: a matrix that looks singular is not.
         if not self.barrier.stuck.any():
             return solver(H, self.ridge, least_pivot=0.0)[0]
         free = np.flatnonzero(~self.barrier.stuck)
-        solve = solver(H[np.ix_(free, free)], self.ridge[free], least_pivot=0.0)[0]
+        H_free = H[np.ix_(free, free)]
+        solve = solver(H_free, self.ridge[free], least_pivot=0.0)[0]
 
         def solved(b: FloatArray) -> FloatArray:
             dw = np.zeros(len(b))
@@ -254,16 +266,29 @@ class Terms:
 
         return solved
 
+    def _careful_equations(
+        self, message: FloatArray, x: FloatArray, design: Design
+    ) -> careful.Equations:
+        M = unpacked(message, design.shape[1]) / self.agent.total
+        C = np.diag(self.ridge)
+        self.barrier.add_curvature(self.w, x, C)
+        free = np.flatnonzero(~self.barrier.stuck)
+        return careful.Equations(self.agent, design, M, C, free)
+
+    def _penalty_at(self, w: FloatArray, mu: float) -> float:
+        """Return the smoothed penalty."""
+        ridge_and_tilt = 0.5 * self.ridge @ w**2 + mu * self.barrier.tilt @ w
+        return self.barrier.value(w, mu) + float(ridge_and_tilt)
+
     def best(
         self, mu: float, dw: FloatArray, promised: float, shares: FloatArray, losses: FloatArray
     ) -> tuple[float, bool]:
-        """The best of those steps, and whether a shorter one could not be told from staying."""
-        ways = [self.w + share * dw for share in shares]
+        """Return the best of these step sizes, and whether rounding hides the gain of a shorter
+        step.
+        """
         values = losses / self.agent.total
-        values += [
-            self.barrier.value(w, mu) + float(0.5 * self.ridge @ w**2 + mu * self.barrier.tilt @ w)
-            for w in ways
-        ]
-        return float(shares[int(np.argmin(values))]), not shares[
-            -1
-        ] * promised > TUNING.rounding * abs(values[0])
+        values += [self._penalty_at(self.w + share * dw, mu) for share in shares]
+        best = int(np.argmin(values))
+        gain = shares[-1] * promised
+        is_hidden = not gain > TUNING.rounding * abs(values[0])
+        return float(shares[best]), is_hidden

@@ -1,17 +1,17 @@
 """Least squares from one message: all agents add up X̃ᵀX̃ and X̃ᵀy once, and each solves the rest
 alone.
 
-    P(w) = ½ wᵀHw − cᵀw + g(w) + constant             H = Σ_k X̃_kᵀ S_k X̃_k / n,   c = Σ_k X̃_kᵀ
-    S_k y_k / n
+    P(w) = ½ wᵀHw − cᵀw + g(w) + constant
+    H = Σ_k X̃_kᵀ S_k X̃_k / n,   c = Σ_k X̃_kᵀ S_k y_k / n
 
-The first round is one `Sum` of d (d + 3)/2 numbers, the upper triangle of H and then c, and every
-agent finds the minimum of the same numbers by the same deterministic steps (`quadratic.py`). H and
-c know nothing of the penalty, so another penalty on the same data, and a whole path of strengths,
-needs no message at all.
+The first round is one `Sum` of d (d + 3)/2 numbers, the upper triangle of H and then c. Every agent
+finds the minimum from these numbers by the same deterministic steps (`quadratic.py`). H and c do
+not depend on the penalty. So another penalty on the same data, or a path of strengths, needs no
+message.
 
-Squaring the data loses half the digits where columns are nearly dependent. So a second round,
-should the certificate ask for one, is a step of iterative refinement: one `Sum` of the true slope r
-= X̃ᵀS(X̃w − y)/n, d numbers, and
+Squaring the data loses half of the digits where columns are nearly dependent. If the certificate
+asks for a second round, this is a step of iterative refinement: one `Sum` of the gradient at w,
+r = X̃ᵀS(X̃w − y)/n, d numbers, and
 
     w⁺ = argmin ⟨r, w⁺ − w⟩ + ½ (w⁺ − w)ᵀ H (w⁺ − w) + g(w⁺).
 """
@@ -43,7 +43,7 @@ class State:
 
     w: FloatArray
     """The model in float64, the same at every agent."""
-    letter: FloatArray
+    moments: FloatArray
     """The upper triangle of n H, and n c; empty before the first round."""
 
 
@@ -58,8 +58,8 @@ class Gram(Method[State, Rows]):
         sent="XᵀX and Xᵀy of your rows, one number per pair of columns, once, as part of a sum",
         learned=(
             "all second moments: means, variances, correlations. If you have no more rows than "
-            "columns: your rows up"
-            " to a rotation (all distances and angles between people), and their labels"
+            "columns: your rows up to a rotation (all distances and angles between people), and "
+            "their labels"
         ),
         secure=TOTALS,
         most=lambda case: (1, triangle(case.width) + case.width),
@@ -74,9 +74,14 @@ class Gram(Method[State, Rows]):
         if not problem.loss.quadratic:
             return None
         d = sizes.width(problem)
-        scalars = d * (d + 3) / 2
-        shared = equations_work(d)
-        return Outlook(1, 1, scalars, products_work(sizes, d), "one message suffices", shared)
+        return Outlook(
+            rounds=1,
+            sums=1,
+            scalars=d * (d + 3) / 2,
+            work=products_work(sizes, d),
+            what="one message suffices",
+            shared=equations_work(d),
+        )
 
     def check(self, problem: Problem, network: Network) -> None:
         if not problem.loss.quadratic:
@@ -86,53 +91,62 @@ class Gram(Method[State, Rows]):
             )
 
     def start(self, agent: Agent) -> Protocol[State]:
-        yield from ()  # there is nothing to ask
-        return State(agent.centred.inner(agent.first_model().astype(float)), np.empty(0))
+        yield from ()  # sends nothing
+        w = agent.centred.inner(agent.first_model().astype(float))
+        return State(w, np.empty(0))
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        """With the message of an earlier run on the same data, the answer is there before the first
-        round.
-        """
+        """Start at the model of an earlier run; with its sums, start at the minimum."""
+        w = agent.centred.inner(point.w.astype(float))
         if point.kept is None:
-            return replace(state, w=agent.centred.inner(point.w.astype(float)))
-        kept = sealed(point.kept)  # as all agents have it: the answer is computed once
-        return State(_solved(agent, kept, agent.centred.inner(point.w.astype(float))), kept)
+            return replace(state, w=w)
+        moments = sealed(point.kept)  # equal at all agents: one process solves once for all
+        return State(_solved(agent, moments, w), moments)
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         design = agent.centred
         n = agent.total
-        if not state.letter.size:
+        if not state.moments.size:
             border = design.adjoint(agent.weighted(agent.exact_labels))
-            message = yield Sum(packed(second_moment(design, agent.data.weights), border))
-            return State(_solved(agent, message, state.w), message)
+            moments = yield Sum(packed(second_moment(design, agent.data.weights), border))
+            return State(_solved(agent, moments, state.w), moments)
         if t == 1:
-            return state  # it was warmed
+            return state  # a warm start has solved already
         gradients = design.forward(state.w) - agent.exact_labels
         total = yield Sum(design.adjoint(agent.weighted(gradients)))
-        H = _normal(agent, state.letter)[0]
-        w = shared_result(
-            total, lambda: minimiser(agent, H, total / n, state.w)[0], key=agent.problem
-        )
+        H = _normal(agent, state.moments)[0]
+
+        def refined() -> FloatArray:
+            return minimiser(agent, H, total / n, state.w)[0]
+
+        w = shared_result(total, refined, key=agent.problem)
         return replace(state, w=w)
 
     def point(self, agent: Agent, state: State) -> Point:
-        """The slope of the loss at w is the dual: at the minimum it is the best one."""
-        return Point(*proven(agent, state.w), kept=state.letter if state.letter.size else None)
+        """Return w. The gradients of the loss are the dual variables: at the minimum, these are the
+        best.
+        """
+        w, v = proven(agent, state.w)
+        if state.moments.size:
+            return Point(w, v, kept=state.moments)
+        return Point(w, v)
 
 
-def _normal(agent: Agent, message: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """H and c."""
+def _normal(agent: Agent, moments: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return H and c."""
     width = agent.design.shape[1]
 
     def divided() -> tuple[FloatArray, FloatArray]:
-        return unpacked(message, width) / agent.total, message[-width:] / agent.total
+        H = unpacked(moments, width) / agent.total
+        c = moments[-width:] / agent.total
+        return H, c
 
-    return shared_result(message, divided, key=width)
+    return shared_result(moments, divided, key=width)
 
 
-def _solved(agent: Agent, message: FloatArray, w: FloatArray) -> FloatArray:
-    H, c = _normal(agent, message)
-    # Another run with the same message asks again, because the clock may have cut this answer
-    # short.
+def _solved(agent: Agent, moments: FloatArray, w: FloatArray) -> FloatArray:
+    """Return the minimum, from the sums of all agents."""
+    H, c = _normal(agent, moments)
+    # A deadline may cut the computation short, so each run with these sums computes its own.
     key = agent.problem, agent.should_stop
-    return shared_result(message, lambda: minimiser(agent, H, H @ w - c, w)[0], key=key)
+    return shared_result(moments, lambda: minimiser(agent, H, H @ w - c, w)[0], key=key)

@@ -1,10 +1,9 @@
-"""The minimum of a quadratic and a penalty through the interior, alone: for penalties that tie
-coefficients together.
+"""The minimum of a quadratic and a penalty that is not separable, by an interior-point method.
 
-    z = argmin ⟨slope, z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)
+    z = argmin ⟨gradient, z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)
 
-Mehrotra's predictor and corrector on the barrier of g: a few dozen equations with H, however long
-and thin the valley is in which steps along slopes would creep.
+Each agent computes it alone, by Mehrotra's predictor and corrector on the barrier of g. It takes a
+few dozen equations with H, also where gradient steps would be slow in a long and narrow valley.
 """
 
 from __future__ import annotations
@@ -18,61 +17,84 @@ from coterie.methods.second_order.barriers import Barrier, Step
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.tuning import Tuning, tuned
 
-STEPS, ROUNDING = 60, 1e-14
-"""How many steps at most, and the share of the first μ at which float64 sees no more."""
+STEPS = 60
+"""The largest number of steps."""
+ROUNDING = 1e-14
+"""The share of the first μ below which float64 sees no difference."""
+FAR = 1e6
+"""Steps end where the distance to the optimum is this multiple of the least so far."""
 
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     inside: float = tuned(
-        0.995, "The share of the way to the boundary that a step takes at most.", below=1
+        0.995, "The largest share of the way to the boundary that a step takes.", below=1
     )
 
 
 TUNING = _Tuning()
 
 
+Solver = Callable[[FloatArray], FloatArray]
+
+
 def minimum_inside(
     H: FloatArray,
     ridge: FloatArray,
-    slope: FloatArray,
+    gradient: FloatArray,
     w: FloatArray,
     barrier: Barrier,
-    solver: Callable[[FloatArray], Callable[[FloatArray], FloatArray]],
+    solver: Callable[[FloatArray], Solver],
     should_stop: Callable[[], bool],
 ) -> FloatArray:
-    """z, to nearly what float64 sees; `solver` makes b ↦ (A + diag(ridge))⁻¹b of a matrix A, where
-    g has that ridge.
+    """Return z, nearly as exact as float64 allows.
+
+    `solver` turns a matrix A into b ↦ (A + diag(ridge))⁻¹b, where g has that ridge.
     """
     z = barrier.inside(w)
     diagonal = np.diag(H) + ridge
-    # How much the quadratic could fall, one coefficient at a time: the first μ.
-    first = slope + H @ (z - w) + ridge * z
-    scale = float(np.divide(first**2, diagonal, out=np.zeros(len(z)), where=diagonal > 0).sum())
+    # The first μ: the decrease of the quadratic, one coefficient at a time.
+    first = gradient + H @ (z - w) + ridge * z
+    decreases = np.divide(first**2, diagonal, out=np.zeros(len(z)), where=diagonal > 0)
+    scale = float(decreases.sum())
     if not scale > 0:
         return z
     x = barrier.centred(z, scale)
-    best = (np.inf, z)
+    least_left = np.inf
+    best = z
     for _ in range(STEPS):
         A = H.copy()
         barrier.add_curvature(z, x, A)
         solve = solver(A)
-        residual = slope + H @ (z - w) + ridge * z + barrier.force(x)
+        residual = gradient + H @ (z - w) + ridge * z + barrier.force(x)
         mu = barrier.complementarity(z, x) / barrier.weight
-        left = mu + float(np.abs(residual).max()) * float(np.abs(z).max())
-        if left < best[0]:
-            best = left, z
-        if mu <= ROUNDING * scale or not left < 1e6 * best[0] or should_stop():
+        largest_residual = float(np.abs(residual).max())
+        left = mu + largest_residual * float(np.abs(z).max())
+        if left < least_left:
+            least_left = left
+            best = z
+        if mu <= ROUNDING * scale or not left < FAR * least_left or should_stop():
             break
-        way = _step(barrier, z, x, residual, barrier.aims(0.0, z, x), solve)
-        alpha = min(1.0, barrier.longest(z, x, *way))
-        after = barrier.complementarity(z + alpha * way.dw, x + alpha * way.dx) / barrier.weight
-        aims = barrier.aims(mu * min(1.0, after / mu) ** 3, z, x, way)
-        way = _step(barrier, z, x, residual, aims, solve)
-        alpha = min(1.0, TUNING.inside * barrier.longest(z, x, *way))
-        z = z + alpha * way.dw
-        x = x + alpha * way.dx
-    return best[1]
+        aims = barrier.aims(0.0, z, x)
+        predictor = _step(barrier, z, x, residual, aims, solve)
+        mu = _next_mu(barrier, z, x, predictor, mu)
+        aims = barrier.aims(mu, z, x, predictor)
+        step = _step(barrier, z, x, residual, aims, solve)
+        longest = barrier.longest(z, x, step.dw, step.dx)
+        alpha = min(1.0, TUNING.inside * longest)
+        z = z + alpha * step.dw
+        x = x + alpha * step.dx
+    return best
+
+
+def _next_mu(barrier: Barrier, z: FloatArray, x: FloatArray, predictor: Step, mu: float) -> float:
+    """Return the μ at which the corrector aims: the longer the predictor's step, the smaller."""
+    longest = barrier.longest(z, x, predictor.dw, predictor.dx)
+    alpha = min(1.0, longest)
+    complementarity = barrier.complementarity(z + alpha * predictor.dw, x + alpha * predictor.dx)
+    after = complementarity / barrier.weight
+    share = min(1.0, after / mu) ** 3
+    return mu * share
 
 
 def _step(
@@ -81,7 +103,9 @@ def _step(
     x: FloatArray,
     residual: FloatArray,
     aims: FloatArray,
-    solve: Callable[[FloatArray], FloatArray],
+    solve: Solver,
 ) -> Step:
-    dz = solve(-residual - barrier.shift(z, x, aims))
-    return Step(dz, barrier.direction(z, x, dz, aims))
+    shift = barrier.shift(z, x, aims)
+    dz = solve(-residual - shift)
+    dx = barrier.direction(z, x, dz, aims)
+    return Step(dz, dx)

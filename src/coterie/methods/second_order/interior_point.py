@@ -1,27 +1,28 @@
-"""An interior-point method for losses with kinks: samples split over agents, a dozen or two of
-rounds.
+"""An interior-point method for non-smooth losses, split by samples: one or two dozen rounds.
 
-The losses `hinge`, `absolute` and `quantile` are ℓ(u; y) = max over a ≤ v ≤ b of v (u − y). With r
-= X̃w − y, p = b − v, q = v − a, weights ω and a penalty of a ridge λ₂ and a rest for which a
-barrier stands (`barriers.py`), the optimum is where μ = 0 in
+The losses `hinge`, `absolute` and `quantile` are ℓ(u; y) = max over a ≤ v ≤ b of v (u − y). The
+penalty consists of a ridge λ₂ and a rest, which a barrier replaces (`barriers/`). With
+
+    r = X̃w − y,   p = b − v,   q = v − a,   weights ω
+
+the optimum is where μ = 0 in
 
     X̃ᵀ(ω∘v)/n + force(x) + λ₂ w = 0,      r = s − t,      s p = μ,   t q = μ,   s, t, p, q > 0
 
-and in the barrier's equations for (w, x). For λ₁‖w‖₁, a maximum of λ₁ u_j w_j over |u_j| ≤ 1, they
-are of the same kind, with (u, w) in place of (v, r).
+and in the equations of the barrier for (w, x). The penalty λ₁‖w‖₁ is a maximum of λ₁ u_j w_j over
+|u_j| ≤ 1. Its equations are of the same kind, with (u, w) in place of (v, r).
 
-1. **To the path.** For a fixed μ, v follows from r and x from w, and w minimises a smooth function:
-   damped Newton steps, each one `Sum` of the Hessian's triangle and the slope and one of a few
-   trial values, or more until one is lower.
-2. **Along it**, by Mehrotra's predictor and corrector: Δv = θ∘(X̃Δw) + g_v for θ = 1/(s/p + t/q),
-   and the force changes by C Δw + g_x, so that
+1. **To the path.** For a fixed μ, v follows from r, x follows from w, and w minimises a smooth
+   function. The agents take damped Newton steps. A round is one `Sum` of the triangle of the
+   Hessian and the gradient, and one `Sum` of a few trial values, or more until one is lower.
+2. **Along the path**, by Mehrotra's predictor and corrector: Δv = θ∘(X̃Δw) + g_v for
+   θ = 1/(s/p + t/q), and the force changes by C Δw + g_x, so that
 
        (X̃ᵀ(ωθ)X̃/n + C + λ₂) Δw = −(residual of the first equation) − X̃ᵀ(ω∘g_v)/n − g_x.
 
-   A round is one `Sum` of the triangle and two slopes, one of the corrector's slope, and two in
-   which everybody says how far it can go. While that is not far, up to two further correctors aim
-   at the products that are in the way, each one `Sum` of a slope and one that says how far they
-   reach.
+   A round is one `Sum` of the triangle and two gradients, one of the gradient of the corrector,
+   and two with the longest step of each agent. While steps are short, up to two further correctors
+   aim at the products that limit them. Each costs one `Sum` of a gradient and one of longest steps.
 
 After S. Mehrotra, "On the implementation of a primal-dual interior point method" (1992), M. Ferris
 and T. Munson, "Interior-point methods for massive support vector machines" (2002), who solve in d
@@ -43,7 +44,14 @@ from coterie.methods.line_search import most_of_search
 from coterie.methods.method import Method, Rows
 from coterie.methods.second_order import careful
 from coterie.methods.second_order.barriers import Barrier, Step
-from coterie.methods.second_order.central_path import Samples, Terms, barrier_at, kinks_of, on_path
+from coterie.methods.second_order.central_path import (
+    Samples,
+    Terms,
+    Way,
+    barrier_at,
+    on_path,
+    row_bounds,
+)
 from coterie.methods.second_order.quadratic import rounded
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, is_tensor, sealed, shared_result
@@ -57,15 +65,15 @@ from coterie.run.disclosure import HESSIAN, TOTALS, Case, Counts, Disclosure, tr
 from coterie.stats.moments import diagonal
 
 STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
-"""Trial steps to the path, after the value here."""
+"""Trial step sizes on the way to the path; 0 gives the value at the model."""
 WIDEST = 1500
-"""Columns up to which Hessians are added up: beyond, a message has more than 9 MB."""
-EXPECTED_ROUNDS, EXPECTED_SUMS = 16, 6
-"""What "auto" assumes."""
+"""The largest number of columns for Hessians: with more, a message has more than 9 MB."""
+EXPECTED_ROUNDS = 16
+EXPECTED_SUMS = 6
+"""Rounds, and sums per round, that "auto" assumes."""
 GONDZIO = "paper: Gondzio 1996"
 MEASURED = (
-    "measured: a1a, w8a, diabetes, breast cancer and digits, all losses with kinks and all "
-    "penalties"
+    "measured: a1a, w8a, diabetes, breast cancer and digits, non-smooth losses, all penalties"
 )
 
 
@@ -75,50 +83,57 @@ class _Tuning(Tuning):
     near: float = tuned(
         0.7,
         "The path is reached when a Newton step promises less than this share of μ.",
-        (
-            "theorem: there Newton's method on a self-concordant function converges fast (Nesterov "
-            "and Nemirovskii 1994)"
-        ),
+        "theorem: there Newton's method on a self-concordant function converges fast (Nesterov "
+        "and Nemirovskii 1994)",
     )
     blocked: float = tuned(
-        1e-3, "After a shorter step along the path it is approached again.", MEASURED
+        1e-3, "After a shorter step along the path, the agents approach it again.", MEASURED
     )
     inside: float = tuned(
-        0.99, "Which share of the longest step is taken.", "paper: Mehrotra 1992", below=1, costs=4
+        0.99,
+        "The share of the longest step that is taken.",
+        "paper: Mehrotra 1992",
+        below=1,
+        costs=4,
     )
     rounding: float = tuned(
         1e-15, "A smaller μ, in units of P(0), is 0.", "rounding: what float64 sees"
     )
     least_room: float = tuned(
         1e-14,
-        "Room of duals when the path is reached, in units of the interval.",
+        "Distance of dual variables to their bounds when the path is reached, in intervals.",
         "rounding: what float64 sees",
     )
     balanced: float = tuned(
-        1e-5, "As long as the residual, times w, is larger in units of μ, ...", MEASURED
+        1e-5, "The residual times w, in units of μ, above which `least_share` applies.", MEASURED
     )
-    least_share: float = tuned(0.03, "... μ is lowered to this share at most.", MEASURED, below=1)
+    least_share: float = tuned(
+        0.03,
+        "The share to which a round may lower μ, while the residual is large.",
+        MEASURED,
+        below=1,
+    )
     correctors: int = tuned(
-        2, "Further correctors, which aim at products that are in the way.", GONDZIO
+        2, "The number of further correctors, which aim at products that limit the step.", GONDZIO
     )
-    longer: float = tuned(0.3, "By how much they shall lengthen a step, ...", GONDZIO, below=1)
-    gain: float = tuned(0.1, "... and which share of it is enough.", GONDZIO)
+    longer: float = tuned(0.3, "The aim of a corrector: a step longer by this.", GONDZIO, below=1)
+    gain: float = tuned(0.1, "The share of that aim which is enough.", GONDZIO)
     least_product: float = tuned(
-        0.1, "Products above this, in units of μ, are not in the way, ...", GONDZIO, below=1
+        0.1, "The least product, in units of μ, that does not limit the step.", GONDZIO, below=1
     )
-    most_product: float = tuned(10.0, "... nor are those below this.", GONDZIO, above=1)
+    most_product: float = tuned(
+        10.0, "The largest product, in units of μ, that does not limit the step.", GONDZIO, above=1
+    )
     surely: float = tuned(
         0.2,
-        "A certificate is put off while this share of μ, which its gap is not below, is too large.",
-        "measured: losses with kinks, all penalties and one to eight agents",
+        "The gap is at least this share of μ: no certificate is made while that is too large.",
+        "measured: non-smooth losses, all penalties and one to eight agents",
     )
     poor: float = tuned(
         0.5,
-        (
-            "If the corrector reaches less than this share of what the predictor did, it is tried "
-            "without that."
-        ),
-        "measured: one-sided bounds, where w goes far for nothing",
+        "A corrector that reaches less than this share of the predictor's step is tried again "
+        "without the second-order term.",
+        "measured: one-sided bounds, where w may go far without a gain",
     )
 
 
@@ -134,8 +149,8 @@ class State:
     w: FloatArray
     mu: float
     stage: int
-    """`OUTSIDE` before the first round, then `APPROACHING` the path, then `ON_PATH`: all below is
-    empty until then.
+    """`OUTSIDE` before the first round, then `APPROACHING` the path, then `ON_PATH`. The fields
+    below are empty until `ON_PATH`.
     """
     v: FloatArray
     s: FloatArray
@@ -143,8 +158,8 @@ class State:
     x: FloatArray
     """The barrier's variables, the same at every agent."""
     lengths: FloatArray
-    """By how much a coefficient has to change to change residuals by what the first μ smooths; 0
-    for empty columns, and empty where the barrier does not ask.
+    """The change of each coefficient that changes residuals by the width of the first smoothing.
+    0 for empty columns; an empty array where the barrier needs none.
     """
 
 
@@ -156,7 +171,7 @@ class InteriorPoint(Method[State, Rows]):
     tensors: ClassVar[bool] = True
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = (
-        "an interior-point method for losses with kinks and few columns: two dozen rounds"
+        "an interior-point method for non-smooth losses and few columns: two dozen rounds"
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=HESSIAN.sent,
@@ -173,13 +188,16 @@ class InteriorPoint(Method[State, Rows]):
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
         fits = problem.loss.conjugate_curvature == 0.0 and _has_barrier(problem)
-        if not fits or sizes.width(problem) > WIDEST:
-            return None
         d = sizes.width(problem)
-        scalars = d * (d + 7) / 2
-        work = products_work(sizes, d) + 10 * sizes.rows_work
+        if not fits or d > WIDEST:
+            return None
         return Outlook(
-            EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice", equations_work(d)
+            rounds=EXPECTED_ROUNDS,
+            sums=EXPECTED_SUMS,
+            scalars=d * (d + 7) / 2,
+            work=products_work(sizes, d) + 10 * sizes.rows_work,
+            what="few rounds suffice",
+            shared=equations_work(d),
         )
 
     @classmethod
@@ -189,19 +207,17 @@ class InteriorPoint(Method[State, Rows]):
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:
             raise InvalidProblem(
-                "interior-point is for losses with kinks (hinge, absolute, quantile); this "
-                "problem has "
-                f"{problem.loss.name!r}. Use newton."
+                "interior-point is for non-smooth losses (hinge, absolute, quantile); this problem "
+                f"has {problem.loss.name!r}. Use newton."
             )
         if not _has_barrier(problem):
             raise InvalidProblem(
-                f"interior-point has no barrier for the {problem.penalty.name!r} penalty, because "
-                "it does not say "
-                "of which pieces it is made. Use proximal-1."
+                f"interior-point has no barrier for the {problem.penalty.name!r} penalty, whose "
+                "pieces are not declared. Use proximal-1."
             )
 
     def start(self, agent: Agent) -> Protocol[State]:
-        yield from ()  # there is nothing to ask
+        yield from ()  # sends nothing
         if agent.design.shape[1] > WIDEST:
             raise InvalidProblem(
                 f"interior-point adds up Hessians of at most {WIDEST} columns; this problem has "
@@ -213,7 +229,7 @@ class InteriorPoint(Method[State, Rows]):
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         if agent.careful:
-            # where columns depend on each other, the model of a run that stalled may have gone far
+            # Where columns are dependent, a stalled run may have ended at a very large model.
             return state
         return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
 
@@ -224,11 +240,9 @@ class InteriorPoint(Method[State, Rows]):
         if agent.careful and not is_tensor(agent.data.X):
             design = yield from careful.centred(agent)
         terms = Terms(agent, state.w, state.lengths, design)
-        return (
-            yield from (self._along if state.stage == ON_PATH else self._approach)(
-                agent, state, terms
-            )
-        )
+        if state.stage == ON_PATH:
+            return (yield from self._along(agent, state, terms))
+        return (yield from self._approach(agent, state, terms))
 
     def point(self, agent: Agent, state: State) -> Point:
         w = rounded(agent, state.w)
@@ -238,99 +252,141 @@ class InteriorPoint(Method[State, Rows]):
         return Point(w, v.astype(agent.design.dtype, copy=False))
 
     def expected_gap(self, agent: Agent, state: State) -> float | None:
-        """A share of what all products add up to, samples' and barrier's: a sample's gap is p r ≤ p
-        s, or q r ≤ q t.
+        """Return a share of the sum of all products, of rows and barrier: the gap of a row is
+        p r ≤ p s, or q r ≤ q t.
         """
         return TUNING.surely * state.mu
 
-    # -- 1. ----------------------------------------------------------------------------------------
+    # -- 1. to the path ----------------------------------------------------------------------------
 
     def _enter(self, agent: Agent, state: State) -> Protocol[State]:
-        """Away from the bounds, if there are any."""
+        """Move the model away from its bounds, if it has any."""
         pieces = agent.problem.penalty.pieces
         assert pieces is not None
         if not {"bounds", "ball"} & set(pieces.kinds):
             return replace(state, stage=APPROACHING)
-        squares = yield Sum(diagonal(agent.centred, kinks_of(agent).weights))
+        squares = yield Sum(diagonal(agent.centred, row_bounds(agent).weights))
 
         def entered() -> tuple[FloatArray, FloatArray]:
             sizes = agent.problem.loss.lipschitz * np.sqrt(squares / agent.total)
-            lengths = sealed(np.divide(state.mu, sizes, out=np.zeros(len(sizes)), where=sizes > 0))
-            return sealed(barrier_at(agent, lengths).inside(state.w)), lengths
+            lengths = np.divide(state.mu, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
+            lengths = sealed(lengths)
+            w = barrier_at(agent, lengths).inside(state.w)
+            return sealed(w), lengths
 
         w, lengths = shared_result(squares, entered)
         return replace(state, w=w, lengths=lengths, stage=APPROACHING)
 
     def _approach(self, agent: Agent, state: State, terms: Terms) -> Protocol[State]:
+        """Take a damped Newton step for a fixed μ."""
         w = state.w
-        n = agent.total
         mu = state.mu
-        barrier = terms.barrier
-        kinks = terms.kinks
         v, theta = on_path(agent, w, mu)
-        total = yield Sum(terms.hessian(theta, agent.centred.adjoint(agent.weighted(v))))
-
-        def aimed() -> tuple[FloatArray, float]:
-            x = barrier.centred(w, mu)
-            slope = total[-len(w) :] / n + barrier.force(x) + terms.ridge * w + mu * barrier.tilt
-            dw = terms.equations(total, x)(-slope)
-            return dw, -0.5 * float(slope @ dw)
-
-        dw, promised = shared_result(total, aimed)
-        dr = agent.centred.forward(dw)
-        shares = STEPS
-        share = 0.0
-        smoothed: Any = kernel.smoothed
-        while share == 0.0:
-            values = np.zeros(len(shares))
-            smoothed(terms.r, dr, mu, kinks.lower, kinks.upper, kinks.weights, shares, values)
-            losses = yield Sum(values)
-            share, unseen = shared_result(losses, terms.best, mu, dw, promised, shares, losses)
-            if unseen:
-                break
-            shares = shares * STEPS[-1]
+        adjoint = agent.centred.adjoint(agent.weighted(v))
+        total = yield Sum(terms.hessian(theta, adjoint))
+        dw, promised = shared_result(total, _newton_step, agent, terms, mu, total)
+        share, losses = yield from self._searched(agent, terms, mu, dw, promised)
         if share:
             w = shared_result(losses, lambda: sealed(w + share * dw))
         if promised > TUNING.near * mu and share:
             return replace(state, w=w)
-        room = TUNING.least_room * (kinks.upper - kinks.lower)
-        v = np.clip(on_path(agent, w, mu)[0], kinks.lower + room, kinks.upper - room)
-        sides = mu / (kinks.upper - v), mu / (v - kinks.lower)
-        return State(
-            w, mu, ON_PATH, v, *sides, shared_result(losses, barrier.centred, w, mu), state.lengths
-        )
+        rows = terms.rows
+        room = TUNING.least_room * (rows.upper - rows.lower)
+        v = on_path(agent, w, mu)[0]
+        v = np.clip(v, rows.lower + room, rows.upper - room)
+        s = mu / (rows.upper - v)
+        t = mu / (v - rows.lower)
+        x = shared_result(losses, terms.barrier.centred, w, mu)
+        return State(w, mu, ON_PATH, v, s, t, x, state.lengths)
 
-    # -- 2. ----------------------------------------------------------------------------------------
+    def _searched(
+        self, agent: Agent, terms: Terms, mu: float, dw: FloatArray, promised: float
+    ) -> Protocol[tuple[float, FloatArray]]:
+        """Return the best step size, 0 if no step can gain, and the last sum that was received."""
+        rows = terms.rows
+        dr = agent.centred.forward(dw)
+        shares = STEPS
+        smoothed: Any = kernel.smoothed
+        while True:
+            values = np.zeros(len(shares))
+            smoothed(terms.r, dr, mu, rows.lower, rows.upper, rows.weights, shares, values)
+            losses = yield Sum(values)
+            share, is_hidden = shared_result(losses, terms.best, mu, dw, promised, shares, losses)
+            if is_hidden or share != 0.0:
+                return share, losses
+            shares = shares * STEPS[-1]
+
+    # -- 2. along the path -------------------------------------------------------------------------
 
     def _along(self, agent: Agent, state: State, terms: Terms) -> Protocol[State]:
-        design = agent.centred
-        own = Samples(terms.kinks, terms.r, state.v, state.s, state.t)
-        # Predictor: as far as possible towards μ = 0.
-        way = own.aimed(0.0)
-        _, _, theta, g = way.aim
-        gradients = design.adjoint(agent.weighted(state.v)), design.adjoint(agent.weighted(g))
-        total = yield Sum(terms.hessian(theta, *gradients, np.array([own.complementarity()])))
-        first = shared_result(total, _predicted, agent, state, terms, total)
-        way = own.moved(way, design.forward(first.step.dw))
-        told = yield Sum(np.append(agent.one_hot(way.longest), own.quadratic(way)))
-        mu, target, predicted = shared_result(
-            told, _target, agent, state, first, terms.barrier, told
-        )
+        """Take a step of predictor and corrector."""
+        own = Samples(terms.rows, terms.r, state.v, state.s, state.t)
+        predicted = yield from self._predict(agent, state, terms, own)
+        mu = predicted.mu
         if mu <= TUNING.rounding * agent.known.primal_at_start:
             return state  # the end of the path, as far as float64 sees
-        # Corrector: back to the middle, with the predictor's second-order term; then, while the
-        # step is short, others.
-        aim = own.aimed(target, way)
+        corrected = yield from self._correct(agent, state, terms, own, predicted)
+        alpha = corrected.alpha
+        if alpha < TUNING.blocked:
+            return replace(state, mu=mu, stage=APPROACHING, v=EMPTY, s=EMPTY, t=EMPTY, x=EMPTY)
+        step = corrected.step
+        target = predicted.target
+
+        def moved() -> tuple[FloatArray, FloatArray]:
+            x = terms.barrier.kept(state.w, state.x + alpha * step.dx, target)
+            return sealed(state.w + alpha * step.dw), sealed(x)
+
+        w, x = shared_result(corrected.received, moved)
+        v, s, t = own.after(alpha, corrected.way)
+        solve = predicted.first.solve
+        if isinstance(solve, careful.Equations):
+            after = State(w, mu, ON_PATH, v, s, t, x, EMPTY)
+            v = yield from self._refined(agent, terms, solve, predicted.theta, after)
+        next_mu = mu + alpha * (target - mu)
+        return State(w, next_mu, ON_PATH, v, s, t, x, state.lengths)
+
+    def _predict(
+        self, agent: Agent, state: State, terms: Terms, own: Samples
+    ) -> Protocol[_Prediction]:
+        """Find the step as far as possible towards μ = 0, and the μ that it allows."""
+        design = agent.centred
+        way = own.aimed(0.0)
+        _, _, theta, g = way.aim
+        adjoint = design.adjoint(agent.weighted(state.v))
+        adjoint_of_g = design.adjoint(agent.weighted(g))
+        complementarity = np.array([own.complementarity()])
+        total = yield Sum(terms.hessian(theta, adjoint, adjoint_of_g, complementarity))
+        first = shared_result(total, _predicted, agent, state, terms, total)
+        way = own.moved(way, design.forward(first.step.dw))
+        longest = agent.one_hot(way.longest)
+        received = yield Sum(np.append(longest, own.quadratic(way)))
+        mu, target, reach = shared_result(
+            received, _target, agent, state, first, terms.barrier, received
+        )
+        return _Prediction(first, way, theta, mu, target, reach, received)
+
+    def _correct(
+        self, agent: Agent, state: State, terms: Terms, own: Samples, predicted: _Prediction
+    ) -> Protocol[_Corrected]:
+        """Find the step back to the middle of the path, with the second-order term of the
+        predictor; while that step is short, try further correctors.
+        """
+        design = agent.centred
+        barrier = terms.barrier
+        first = predicted.first
+        target = predicted.target
+        received = predicted.received
+        aim = own.aimed(target, predicted.way)
+        aims = shared_result(received, barrier.aims, target, state.w, state.x, first.step)
         alpha = 0.0
-        aims = shared_result(told, terms.barrier.aims, target, state.w, state.x, first.step)
         for attempt in range(1 + TUNING.correctors):
             message = yield Sum(design.adjoint(agent.weighted(aim.aim[3])))
             new, longest = shared_result(
                 message, _stepped, agent, state, terms, first, message, aims, target
             )
             aim = own.moved(aim, design.forward(new.dw))
-            told = yield Sum(agent.one_hot(aim.longest))
-            reach = shared_result(told, _reach, told, longest)
+            received = yield Sum(agent.one_hot(aim.longest))
+            reach = shared_result(received, _reach, received, longest)
             if attempt and reach < alpha + TUNING.gain * TUNING.longer:
                 break
             alpha = reach
@@ -338,30 +394,19 @@ class InteriorPoint(Method[State, Rows]):
             way = aim
             if alpha > 1 - TUNING.longer:
                 break
-            if attempt == 0 and alpha < TUNING.poor * predicted:
-                # Where w goes far for nothing, the second-order term is worse than none.
+            if attempt == 0 and alpha < TUNING.poor * predicted.reach:
+                # Where w may go far without a gain, the second-order term is worse than none.
                 aim = own.aimed(target)
-                aims = shared_result(told, terms.barrier.aims, target, state.w, state.x)
+                aims = shared_result(received, barrier.aims, target, state.w, state.x)
                 continue
             share = min(1.0, alpha + TUNING.longer)
             least = TUNING.least_product * target
             most = TUNING.most_product * target
             aim = own.recentred(way, share, least, most)
             aims = shared_result(
-                told, terms.barrier.recentred, aims, state.w, state.x, step, share, least, most
+                received, barrier.recentred, aims, state.w, state.x, step, share, least, most
             )
-        if alpha < TUNING.blocked:
-            return replace(state, mu=mu, stage=APPROACHING, v=EMPTY, s=EMPTY, t=EMPTY, x=EMPTY)
-        w = shared_result(told, lambda: sealed(state.w + alpha * step.dw))
-        x = shared_result(
-            told, lambda: sealed(terms.barrier.kept(w, state.x + alpha * step.dx, target))
-        )
-        v, s, t = own.after(alpha, way)
-        if isinstance(first.solve, careful.Equations):
-            v = yield from self._refined(
-                agent, terms, first.solve, theta, State(w, mu, ON_PATH, v, s, t, x, EMPTY)
-            )
-        return State(w, mu + alpha * (target - mu), ON_PATH, v, s, t, x, state.lengths)
+        return _Corrected(alpha, step, way, received)
 
     def _refined(
         self,
@@ -371,65 +416,115 @@ class InteriorPoint(Method[State, Rows]):
         theta: FloatArray,
         state: State,
     ) -> Protocol[FloatArray]:
-        """v with less of what rounding left in the first equation, for a careful agent."""
+        """Return v with less of the residual that rounding leaves in the first equation, for a
+        careful agent.
+        """
         design = terms.careful_design
-        kinks = terms.kinks
         v = state.v
         assert design is not None
-        room = TUNING.least_room * (kinks.upper - kinks.lower)
+        rows = terms.rows
+        room = TUNING.least_room * (rows.upper - rows.lower)
+        lowest = rows.lower + room
+        highest = rows.upper - room
         force = terms.barrier.force(state.x) + terms.ridge * state.w
         for _ in range(careful.PASSES):
             message = yield Sum(design.adjoint(agent.weighted(v)))
             left = message / agent.total
             left[: len(force)] += force
             missing = shared_result(message, equations.in_design, -left)
-            v = np.clip(v + theta * design.forward(missing), kinks.lower + room, kinks.upper - room)
+            v = np.clip(v + theta * design.forward(missing), lowest, highest)
         return v
 
 
 def _most(case: Case) -> Counts:
-    """The largest counts of a round along the path, with one corrector."""
-    width, parties = case.width, case.parties
-    return 4, triangle(width) + 3 * width + 2 * parties + 2
+    """Return the largest counts of a round along the path, with one corrector."""
+    numbers = triangle(case.width) + 3 * case.width + 2 * case.parties + 2
+    return 4, numbers
 
 
 def _sometimes(case: Case) -> Counts:
-    """What is added in rounds near the path, or with more correctors, and how much more a careful
-    agent sends.
+    """Return the additional counts of rounds near the path, of further correctors, and of a
+    careful agent.
     """
-    width, passes = case.columns + 1, careful.PASSES
+    width = case.columns + 1
+    passes = careful.PASSES
     searches, trials = most_of_search(STEPS)
-    more = TUNING.correctors * (width + case.parties) + passes * width
-    carefully = triangle(width) - triangle(case.width) + 3 * (width - case.width) + 2 * case.columns
+    of_correctors = TUNING.correctors * (width + case.parties)
+    of_passes = passes * width
+    larger_triangle = triangle(width) - triangle(case.width)
+    carefully = larger_triangle + 3 * (width - case.width) + 2 * case.columns
     entering = case.width
     collectives = 2 + max(searches, 2 * TUNING.correctors + passes)
-    return collectives, entering + carefully + max(trials, more)
+    numbers = entering + carefully + max(trials, of_correctors + of_passes)
+    return collectives, numbers
 
 
 class _Predicted(NamedTuple):
-    """What all agents know after the first message of a round along the path."""
+    """Facts that all agents know after the first message of a round along the path."""
 
     step: Step
     longest: float
-    """How far the barrier lets it go, at most 2."""
+    """The longest step that the barrier allows, at most 2."""
     residual: FloatArray
-    """Of the first equation."""
+    """The residual of the first equation."""
     solve: Callable[[FloatArray], FloatArray]
     samples: float
-    """Σ ω (s p + t q) of all samples."""
+    """Σ ω (s p + t q) of all rows."""
+
+
+class _Prediction(NamedTuple):
+    """The predictor, and the μ at which the corrector aims."""
+
+    first: _Predicted
+    way: Way
+    """The direction of the agent's own rows."""
+    theta: FloatArray
+    mu: float
+    """μ of the current model."""
+    target: float
+    """μ at which the corrector aims."""
+    reach: float
+    """The longest step of the predictor, at most 1."""
+    received: FloatArray
+    """The last sum that was received."""
+
+
+class _Corrected(NamedTuple):
+    """The step that is taken."""
+
+    alpha: float
+    """Its size."""
+    step: Step
+    way: Way
+    """The direction of the agent's own rows."""
+    received: FloatArray
+    """The last sum that was received."""
+
+
+def _newton_step(
+    agent: Agent, terms: Terms, mu: float, total: FloatArray
+) -> tuple[FloatArray, float]:
+    """Return Δw for a fixed μ, and the decrease that the quadratic model promises."""
+    w = terms.w
+    barrier = terms.barrier
+    x = barrier.centred(w, mu)
+    loss_gradient = total[-len(w) :] / agent.total
+    gradient = loss_gradient + barrier.force(x) + terms.ridge * w + mu * barrier.tilt
+    dw = terms.equations(total, x)(-gradient)
+    return dw, -0.5 * float(gradient @ dw)
 
 
 def _predicted(agent: Agent, state: State, terms: Terms, total: FloatArray) -> _Predicted:
     width = len(state.w)
-    residual = (
-        total[-2 * width - 1 : -width - 1] / agent.total
-        + terms.barrier.force(state.x)
-        + terms.ridge * state.w
-    )
+    adjoint = total[-2 * width - 1 : -width - 1]
+    adjoint_of_g = total[-width - 1 : -1]
+    force = terms.barrier.force(state.x)
+    residual = adjoint / agent.total + force + terms.ridge * state.w
+    solve = terms.equations(total, state.x)
     nowhere = Step(np.zeros(width), np.zeros(len(state.x)))
-    first = _Predicted(nowhere, 1.0, residual, terms.equations(total, state.x), float(total[-1]))
+    first = _Predicted(nowhere, 1.0, residual, solve, float(total[-1]))
     aims = terms.barrier.aims(0.0, state.w, state.x)
-    step, longest = _stepped(agent, state, terms, first, total[-width - 1 : -1], aims, 0.0)
+    step, longest = _stepped(agent, state, terms, first, adjoint_of_g, aims, 0.0)
     return first._replace(step=step, longest=longest)
 
 
@@ -442,8 +537,8 @@ def _stepped(
     aims: FloatArray,
     mu: float,
 ) -> tuple[Step, float]:
-    """Δw and Δx for those aims, where the message is the sum of X̃ᵀ(ω∘g_v), and how far the barrier
-    lets them go.
+    """Return Δw and Δx for these aims, and the longest step that the barrier allows. The message is
+    the sum of X̃ᵀ(ω∘g_v).
     """
     w = state.w
     x = state.x
@@ -451,34 +546,42 @@ def _stepped(
     shift = barrier.shift(w, x, aims) + mu * barrier.tilt
     dw = first.solve(-first.residual - message / agent.total - shift)
     dx = barrier.direction(w, x, dw, aims)
-    return Step(dw, dx), barrier.longest(w, x, dw, dx)
+    longest = barrier.longest(w, x, dw, dx)
+    return Step(dw, dx), longest
 
 
-def _reach(told: FloatArray, longest: float) -> float:
-    """How far everybody's samples and the barrier let a step go, less a hair's breadth."""
-    return min(1.0, TUNING.inside * min(longest, float(told.min())))
+def _reach(received: FloatArray, longest: float) -> float:
+    """Return the step size that the rows of all agents and the barrier allow, a little less than
+    the longest.
+    """
+    longest = min(longest, float(received.min()))
+    return min(1.0, TUNING.inside * longest)
 
 
 def _target(
-    agent: Agent, state: State, first: _Predicted, barrier: Barrier, told: FloatArray
+    agent: Agent, state: State, first: _Predicted, barrier: Barrier, received: FloatArray
 ) -> tuple[float, float, float]:
-    """μ now, μ to go for, the smaller the better the predictor would do, and how far that could
-    go.
+    """Return the μ of the current model, the μ at which the corrector aims, and the longest step of
+    the predictor. The better that step is, the smaller is the second μ.
     """
     n = agent.total
-    alpha = min(1.0, first.longest, float(told[:-1].min()))
+    w = state.w
+    x = state.x
     step = first.step
-    before = first.samples + n * barrier.complementarity(state.w, state.x)
+    longest_of_rows = float(received[:-1].min())
+    alpha = min(1.0, first.longest, longest_of_rows)
+    before = first.samples + n * barrier.complementarity(w, x)
     # The predictor aims at products of 0: to the first order, a step of α leaves a share 1 − α of
     # them.
-    after = (1.0 - alpha) * first.samples + alpha**2 * told[-1]
-    after += n * barrier.complementarity(state.w + alpha * step.dw, state.x + alpha * step.dx)
+    after = (1.0 - alpha) * first.samples + alpha**2 * received[-1]
+    after += n * barrier.complementarity(w + alpha * step.dw, x + alpha * step.dx)
     mu = before / (n * (2 + barrier.weight))
-    share = min(1.0, max(float(after) / before, 0.0) ** 3)
-    if float(np.abs(first.residual) @ np.abs(state.w)) > TUNING.balanced * mu:
-        share = max(
-            share, TUNING.least_share
-        )  # only a full step ends the residual, and towards 0 there is none
+    remaining = max(float(after) / before, 0.0)
+    share = min(1.0, remaining**3)
+    residual = float(np.abs(first.residual) @ np.abs(w))
+    if residual > TUNING.balanced * mu:
+        # Only a full step ends the residual, and towards μ = 0 no full step is possible.
+        share = max(share, TUNING.least_share)
     return mu, mu * share, alpha
 
 

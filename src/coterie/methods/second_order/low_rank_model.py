@@ -1,5 +1,5 @@
-"""P on the columns in play of `working_set.py`: H on a block, a diagonal elsewhere, and what steps
-have taught.
+"""A model of P on the active columns of `working_set.py`: H on a block, a diagonal elsewhere, and
+an update of low rank from the steps so far.
 """
 
 from __future__ import annotations
@@ -20,27 +20,35 @@ WIDE = "measured: logistic l1 with 100,000 rare columns, λ = 3e-5 (docs/benchma
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    mixed: int = tuned(8, "Slopes that are mixed to a better dual, ...", WIDE)
+    mixed: int = tuned(8, "The number of gradients that are mixed to better dual variables.", WIDE)
     trusted: float = tuned(
-        10.0, "... and what their shares may add up to without their signs.", WIDE, above=1
+        10.0, "The largest sum of the absolute shares of a mixture.", WIDE, above=1
     )
-    sweeps: int = tuned(40, "Sweeps of coordinate descent in a step at most, ...", WIDE)
-    share: float = tuned(1e-2, "... and the share of the gain at which they end.", WIDE, below=1)
+    sweeps: int = tuned(40, "The largest number of sweeps of coordinate descent in a step.", WIDE)
+    share: float = tuned(
+        1e-2, "Sweeps end when one gains less than this share of the first.", WIDE, below=1
+    )
     decrease: float = tuned(
-        0.01, "The share of the linear decrease that a step must come to.", "paper: Armijo 1966"
+        0.01, "The least decrease of a step, as a share of the linear one.", "paper: Armijo 1966"
     )
     patience: int = tuned(
         1,
-        "After so many steps that failed though B learned from each, or one from which not, ...",
+        "The number of failed steps in a row that only update B; the next one is also shortened.",
         WIDE,
     )
     shortest: float = tuned(
-        0.1, "... the next one is at least this share of the last, ...", WIDE, below=0.5
+        0.1, "The least share of the last step that a shortened step has.", WIDE, below=0.5
     )
-    longest: float = tuned(0.5, "... and at most this one.", WIDE, above=0.1, below=1)
+    longest: float = tuned(
+        0.5,
+        "The largest share of the last step that a shortened step has.",
+        WIDE,
+        above=0.1,
+        below=1,
+    )
     single: float = tuned(
         1e-5,
-        "The share of a number in single precision that is not trusted.",
+        "The relative error that a number in single precision may have.",
         "rounding: what float32 sees, with room to spare",
     )
 
@@ -50,79 +58,101 @@ TUNING = _Tuning()
 
 @dataclass(frozen=True)
 class Model:
-    """What all agents know of P on the columns in play, and the step that follows from it."""
+    """Facts that all agents know of P on the active columns, and the step that follows."""
 
     total: float
     """n."""
     w: FloatArray
-    slope: FloatArray
+    gradient: FloatArray
     """∇f(w)."""
     ridge: FloatArray
     threshold: FloatArray
     unit: FloatArray
-    """What changes of n ∇f are divided by before they travel: the root of the diagonal of n H."""
+    """Agents divide changes of n ∇f by this before they send them: the root of diag(n H)."""
     H: FloatArray
     place: npt.NDArray[np.int64]
+    """The place of each column in H, −1 outside the block."""
     curvatures: FloatArray
-    """B₀: H of the columns with a place there, `bends` of all."""
+    """The diagonal of B₀; on the block, B₀ is H."""
     enough: float
-    """How near to hold the optimality conditions must be."""
+    """The largest violation of the optimality conditions at which w is good enough."""
     way: FloatArray
     """p."""
-    bend: float = 0.0
+    way_curvature: float = 0.0
     """pᵀBp, without the ridge."""
     ways: tuple[FloatArray, ...] = ()
     changes: tuple[FloatArray, ...] = ()
-    """All p of this round, and the y that they led to."""
+    """All p of this round, and the y of each."""
     gradients: tuple[FloatArray, ...] = ()
-    """∇f wherever w has been before."""
+    """∇f at the earlier w of this round."""
     steps: int = 0
+    """Steps that were taken."""
     failures: int = 0
-    """Steps that were taken, and those in succession that were not."""
+    """Steps in succession that were not taken."""
 
     def after(self, reply: FloatArray) -> Model:
-        """What is known after a step, from what was said about it."""
+        """Return the model after a step, from the sum of the changes that agents sent."""
         p = self.way
         y = reply[:-1].astype(float) * self.unit / self.total
         there = self.w + p
-        linear = self._change(self.slope, there)
-        # P is convex, and so falls by at least what its slope over there says: less rounding than
-        # in f(w + p) − f(w).
-        least = self._change(self.slope + y, there)
-        losses = float(reply[-1]) / self.total
-        noisy = TUNING.single * abs(losses) > abs(linear)
-        gained = min(
-            least,
-            0.5 * (least + linear) if noisy else losses + self._change(np.zeros(len(p)), there),
-        )
+        linear = self._change(self.gradient, there)
+        gained = self._gained(reply, y, linear)
         learned = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
         if gained <= TUNING.decrease * linear:
-            steps = self.steps + 1
-            gradients = (*self.gradients, self.slope)
-            w = sealed(there)
             moved = replace(
-                learned, w=w, slope=self.slope + y, gradients=gradients, steps=steps, failures=0
+                learned,
+                w=sealed(there),
+                gradient=self.gradient + y,
+                gradients=(*self.gradients, self.gradient),
+                steps=self.steps + 1,
+                failures=0,
             )
             return moved.aimed()
         failures = self.failures + 1
-        bend = float(p @ y)
-        known = replace(learned if bend > self.bend else self, failures=failures)
-        if bend > self.bend and failures <= TUNING.patience:
+        curvature = float(p @ y)
+        if not curvature > self.way_curvature:
+            # The step teaches nothing: shorten it.
+            return replace(self, failures=failures)._shortened(linear, curvature)
+        known = replace(learned, failures=failures)
+        if failures <= TUNING.patience:
             return known.aimed()
-        # What B learned does not help, or was learned too far away: a shorter step will be one.
-        share = min(TUNING.longest, max(TUNING.shortest, -linear / bend if bend > 0 else 0.0))
-        return replace(known, way=share * p, bend=share**2 * self.bend)
+        return known._shortened(linear, curvature)
+
+    def _gained(self, reply: FloatArray, y: FloatArray, linear: float) -> float:
+        """Return the change of P in the step, or a bound where f is too inexact."""
+        p = self.way
+        there = self.w + p
+        # P is convex, so it changes at most by the linear change with the gradient at w + p. That
+        # one has less rounding than f(w + p) − f(w).
+        most = self._change(self.gradient + y, there)
+        losses = float(reply[-1]) / self.total
+        if TUNING.single * abs(losses) > abs(linear):
+            estimate = 0.5 * (most + linear)
+        else:
+            estimate = losses + self._change(np.zeros(len(p)), there)
+        return min(most, estimate)
+
+    def _shortened(self, linear: float, curvature: float) -> Model:
+        """Return the model with a shorter step, towards the minimum of a parabola."""
+        share = 0.0
+        if curvature > 0:
+            share = -linear / curvature
+        share = min(TUNING.longest, max(TUNING.shortest, share))
+        way_curvature = share**2 * self.way_curvature
+        return replace(self, way=share * self.way, way_curvature=way_curvature)
 
     def aimed(self) -> Model:
-        """The same with p = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p), or 0 if w is good enough."""
-        if violation(self.w, self.slope, self.ridge, self.threshold) <= self.enough:
+        """Return the model with p = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p), or 0 if w is good
+        enough.
+        """
+        if violation(self.w, self.gradient, self.ridge, self.threshold) <= self.enough:
             return replace(self, way=np.zeros(len(self.w)))
         U, signs = self._updates()
         H = self.H.copy()
         inside = self.place >= 0
         H.flat[:: len(H) + 1] += self.ridge[inside]
         descend: Any = low_rank_descent
-        slope = self.slope + self.ridge * self.w
+        gradient = self.gradient + self.ridge * self.w
         curvatures = self.curvatures + self.ridge
         p: FloatArray = descend(
             H,
@@ -130,50 +160,57 @@ class Model:
             curvatures,
             U,
             signs,
-            slope,
+            gradient,
             self.threshold,
             self.w,
             TUNING.share,
             TUNING.sweeps,
         )
-        return replace(self, way=p, bend=float(p @ self._start(p)) + float(signs @ (U.T @ p) ** 2))
+        of_start = float(p @ self._start(p))
+        of_updates = float(signs @ (U.T @ p) ** 2)
+        return replace(self, way=p, way_curvature=of_start + of_updates)
 
     def _start(self, p: FloatArray) -> FloatArray:
-        """B₀p, without the ridge."""
-        image: FloatArray = self.curvatures * p
+        """Return B₀p, without the ridge."""
+        product: FloatArray = self.curvatures * p
         inside = self.place >= 0
-        image[inside] = self.H @ p[inside]
-        return image
+        product[inside] = self.H @ p[inside]
+        return product
 
     def _updates(self) -> tuple[FloatArray, FloatArray]:
-        """B − B₀ as U diag(signs) Uᵀ."""
+        """Return B − B₀ as U diag(signs) Uᵀ."""
         U = np.empty((len(self.w), 2 * len(self.ways)))
         signs = np.empty(2 * len(self.ways))
         rank = 0
         for p, y in zip(self.ways, self.changes, strict=True):
-            bend = float(p @ y)
-            if not bend > 1e-10 * math.sqrt(float(p @ p) * float(y @ y)):
+            curvature = float(p @ y)
+            size = math.sqrt(float(p @ p) * float(y @ y))
+            if not curvature > 1e-10 * size:
                 continue
-            image = self._start(p)
-            image += U[:, :rank] @ (signs[:rank] * (U[:, :rank].T @ p))
-            expected = float(p @ image)
+            before = U[:, :rank]
+            Bp = self._start(p)
+            Bp += before @ (signs[:rank] * (before.T @ p))
+            expected = float(p @ Bp)
             if not expected > 0:
                 continue
-            U[:, rank], U[:, rank + 1] = image / math.sqrt(expected), y / math.sqrt(bend)
-            signs[rank : rank + 2] = -1.0, 1.0
+            U[:, rank] = Bp / math.sqrt(expected)
+            U[:, rank + 1] = y / math.sqrt(curvature)
+            signs[rank] = -1.0
+            signs[rank + 1] = 1.0
             rank += 2
         return np.ascontiguousarray(U[:, :rank]), signs[:rank]
 
     def mixture(self) -> FloatArray | None:
-        """Shares of the last slopes, which add up to 1, so that their sum violates |q_j| ≤ λ less
-        than the last does.
+        """Return shares of the last gradients q, which add up to 1, so that their sum violates
+        |q_j| ≤ λ less than the last one; None if there are no such shares.
 
-        As Massias, Gramfort and Salmon (2018, "Celer") extrapolate a dual: the least squares of q_j
-        + λ sign(w_j) on the columns that are not 0. Slopes of the loss are a dual, and so is their
-        mixture, once in the domain.
+        Massias, Gramfort and Salmon (2018, "Celer") extrapolate dual variables in this way: by
+        least squares of q_j + λ sign(w_j) on the columns that are not 0. The gradients of the loss
+        are dual variables, and so is their mixture, once it is in the domain.
         """
+        penalised = self.threshold > 0
         free = (self.w != 0) | (self.threshold == 0)
-        seen = np.array([*self.gradients, self.slope][-TUNING.mixed :])
+        seen = np.array([*self.gradients, self.gradient][-TUNING.mixed :])
         left = seen[:, free] + self.threshold[free] * np.sign(self.w[free])
         G = left @ left.T
         if self.ridge.any() or not np.trace(G) > 0:
@@ -181,25 +218,28 @@ class Model:
         G.flat[:: len(G) + 1] += 1e-12 * np.trace(G)
         shares = np.linalg.solve(G, np.ones(len(G)))
         shares /= shares.sum()
-        worst, before = (
-            np.abs(q[self.threshold > 0]).max(initial=0.0) for q in (shares @ seen, self.slope)
-        )
+        mixed = shares @ seen
+        worst = np.abs(mixed[penalised]).max(initial=0.0)
+        before = np.abs(self.gradient[penalised]).max(initial=0.0)
         if worst < before and np.abs(shares).sum() < TUNING.trusted:
             return shares
         return None
 
-    def _change(self, slope: FloatArray, there: FloatArray) -> float:
-        """⟨slope, p⟩ + g(w + p) − g(w), added up so that what cancels does so column by column."""
+    def _change(self, gradient: FloatArray, there: FloatArray) -> float:
+        """Return ⟨gradient, p⟩ + g(w + p) − g(w). Terms that cancel do so column by column."""
         p = self.way
         w = self.w
-        kink = np.where(there * w > 0, np.sign(w) * p, np.abs(there) - np.abs(w))
-        return float(((slope + self.ridge * (w + 0.5 * p)) * p + self.threshold * kink).sum())
+        absolute = np.where(there * w > 0, np.sign(w) * p, np.abs(there) - np.abs(w))
+        smooth = (gradient + self.ridge * (w + 0.5 * p)) * p
+        return float((smooth + self.threshold * absolute).sum())
 
 
-def violation(w: FloatArray, slope: FloatArray, ridge: FloatArray, threshold: FloatArray) -> float:
-    """By how much the conditions for a minimum fail at most, as a slope."""
-    steep = slope + ridge * w
-    fails = np.where(
-        w != 0, np.abs(steep + threshold * np.sign(w)), np.maximum(np.abs(steep) - threshold, 0.0)
-    )
-    return float(fails.max(initial=0.0))
+def violation(
+    w: FloatArray, gradient: FloatArray, ridge: FloatArray, threshold: FloatArray
+) -> float:
+    """Return the largest violation of the conditions for a minimum, in units of the gradient."""
+    steep = gradient + ridge * w
+    active = np.abs(steep + threshold * np.sign(w))
+    inactive = np.maximum(np.abs(steep) - threshold, 0.0)
+    violations = np.where(w != 0, active, inactive)
+    return float(violations.max(initial=0.0))

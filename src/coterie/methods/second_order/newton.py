@@ -1,11 +1,9 @@
 """Newton's method with a line search, for every loss that has an `Oracle` and every penalty with a
 prox.
 
-f(w) = (1/n) Σ_agents F_k(w),   P = f + g
-z    = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)                    H = ∇²f(w):
-`quadratic_models.py`
-w⁺   = w + t (z − w)                                                         the step size t:
-     `line_search.py`
+    f(w) = (1/n) Σ_agents F_k(w),   P = f + g,   H = ∇²f(w)
+    z    = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)       `quadratic_models.py`
+    w⁺   = w + t (z − w)                                             step size t: `line_search.py`
 """
 
 from __future__ import annotations
@@ -35,18 +33,20 @@ from coterie.run.disclosure import Case, Counts
 class _Tuning(Tuning):
     full: int = tuned(
         100,
-        "Coefficients up to which whole Hessians are added up.",
+        "Coefficients up to which agents add up whole Hessians.",
         "measured: 26 made classes, digits",
         costs=8.0,
     )
-    full_kinks: int = tuned(
+    full_nonsmooth: int = tuned(
         500,
-        "The same beside l1, groups and bounds.",
+        "That number with l1, groups and bounds.",
         "measured: 26 made classes, digits",
         costs=8.0,
     )
     doubt: float = tuned(
-        1.2, "By how much the gap that a step leaves may be less than how P fell tells.", above=1
+        1.2,
+        "A certificate waits until the estimate of the gap, divided by this, allows it.",
+        above=1,
     )
 
 
@@ -59,20 +59,20 @@ class State:
 
     w: FloatArray
     steepest: float = 0.0
-    """The steepness in the first round, from which later rounds know how exact to be; 0 before."""
+    """The steepness in the first round, which sets the exactness of later rounds; 0 before."""
     left: float = 0.0
-    """The least gap that the last step can have left; 0: not known."""
+    """The least gap that the last step can have left; 0 if unknown."""
     memory: Any = None
-    """What the oracle remembers, equal at all agents."""
+    """The memory of the oracle, equal at all agents."""
     own: FloatArray = field(default_factory=lambda: NOTHING)
-    """What it remembers of the agent's own rows."""
+    """The memory of the oracle about the agent's own rows."""
     v: FloatArray | None = None
     """Dual variables of the agent's own rows that are better than the gradient of the loss at w."""
 
 
 @dataclass(frozen=True)
 class ProximalNewton(Method[State]):
-    """Newton's method; a subclass names the oracle, and how it finds the target of a step."""
+    """Newton's method; a subclass names the oracle, and finds the target of a step."""
 
     split: ClassVar[str] = "samples"
     first_look: ClassVar[int] = 1
@@ -88,62 +88,71 @@ class ProximalNewton(Method[State]):
 
     @abstractmethod
     def oracle(self, agent: Agent, state: State) -> Oracle:
-        """The agent's part of f, at the model of that State."""
+        """Return the agent's part of f, at the model of that State."""
 
     def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
-        """The target of the next step."""
+        """Find the target of the next step."""
         return (yield from quadratic_models.from_hessian(agent, oracle))
 
     def start(self, agent: Agent) -> Protocol[State]:
-        yield from ()  # there is nothing to ask
-        return State(sealed(agent.centred.inner(agent.first_model().astype(float))))
+        yield from ()  # sends nothing
+        w = agent.centred.inner(agent.first_model().astype(float))
+        return State(sealed(w))
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
+        w = agent.centred.inner(point.w.astype(float))
+        return replace(state, w=sealed(w))
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         oracle = self.oracle(agent, state)
         aim = yield from self.aim(agent, state, oracle)
         losses = yield Sum(oracle.values(aim.target, WHOLE))
-        self.check_step(agent, float(losses[0]), t)
-        line, whole = shared_result(losses, _measured, agent, state.w, aim, float(losses[0]))
+        losses_there = float(losses[0])
+        self.check_step(agent, losses_there, t)
+        line, whole = shared_result(losses, _measured, agent, state.w, aim, losses_there)
         step_size = 1.0
         w = aim.target
         left = _gap_after(line, whole, aim.foreseen)
         if not line.is_enough(whole):
-            step_size = yield from best_step(agent, line, whole, partial(oracle.values, aim.target))
+            values = partial(oracle.values, aim.target)
+            step_size = yield from best_step(agent, line, whole, values)
         if step_size < 1.0:
             w = shared_result(losses, line.at, step_size)
             left = 0.0
         memory = oracle.memory_after(aim, line, whole, step_size)
         own = oracle.own_after(aim, step_size)
-        return State(w, state.steepest or aim.steepness, left, memory, own, aim.v)
+        steepest = state.steepest or aim.steepness
+        return State(w, steepest, left, memory, own, aim.v)
 
     def check_step(self, agent: Agent, losses: float, t: int) -> None:
         """Refuse, in round t, data on which steps never end; n f is `losses` after a whole step."""
 
     def expected_gap(self, agent: Agent, state: State) -> float | None:
-        return state.left / TUNING.doubt if state.left else None
+        if state.left:
+            return state.left / TUNING.doubt
+        return None
 
     def point(self, agent: Agent, state: State) -> Point:
-        """The gradient of the loss at w is the dual point: at the minimum it is the best."""
+        """Return w. The gradients of the loss are the dual variables: at the minimum, these are the
+        best.
+        """
         return Point(rounded(agent, state.w), state.v)
 
 
 def most_with_losses(aim: Counts) -> Counts:
-    """The largest counts of a round without a search: of the target of the step, and of the losses
-    after it.
+    """Return the largest counts of a round without a search: of the target of the step, and of the
+    losses after it.
     """
     return aim[0] + 1, aim[1] + 1
 
 
 def most_of_newtons_search(case: Case) -> Counts:
-    """The largest counts of the search in some rounds."""
+    """Return the largest counts of the search in some rounds."""
     return most_of_search()
 
 
 def most_by_width(case: Case) -> Counts:
-    """The largest counts of a round of a method `ByWidth`."""
+    """Return the largest counts of a round of a method `ByWidth`."""
     width = case.width * case.outputs
     if width <= _few(case.problem):
         return most_with_losses(quadratic_models.most_from_hessian(width))
@@ -151,18 +160,17 @@ def most_by_width(case: Case) -> Counts:
 
 
 def _measured(agent: Agent, w: FloatArray, aim: Aim, losses: float) -> tuple[Line, float]:
-    """The line to the target, and P there."""
-    return line_to(agent, w, aim.target, aim.gradient, aim.losses), objective_at(
-        agent, losses, aim.target
-    )
+    """Return the line to the target, and P there."""
+    line = line_to(agent, w, aim.target, aim.gradient, aim.losses)
+    return line, objective_at(agent, losses, aim.target)
 
 
 def _gap_after(line: Line, whole: float, foreseen: float) -> float:
-    """The least gap that a whole step can have left; 0 if that is not known.
+    """Return the least gap that a whole step can have left; 0 if that is not known.
 
-    What the model misses along the step p, E = gain − foreseen, leaves a slope of 3E there if ∇³P
-    is behind it, or of 2E if H lacks rows. With ⟨p, ∇²P p⟩ ≈ 2 gain, P can fall by another E² /
-    gain or more.
+    The quadratic model is off by E = gain − foreseen along the step p. That leaves a derivative of
+    3E along p if ∇³P is the cause, or of 2E if H lacks rows. With ⟨p, ∇²P p⟩ ≈ 2 gain, P can fall
+    by another E² / gain or more.
     """
     gain = line.objective - whole
     if foreseen > 0 and gain > line.rounding:
@@ -172,7 +180,9 @@ def _gap_after(line: Line, whole: float, foreseen: float) -> float:
 
 @dataclass(frozen=True)
 class ByWidth(ProximalNewton):
-    """From the whole Hessian of few coefficients, and from products with the Hessian of many."""
+    """Newton's method with the whole Hessian of few coefficients, and with products with the
+    Hessian of many.
+    """
 
     products: int = 50
     """The largest number of products with the Hessian in a round."""
@@ -198,7 +208,8 @@ class ByWidth(ProximalNewton):
         else:
             sums = 30
             scalars = 30 * width
-        return Outlook(8, sums, scalars, 2 * sums * problem.outputs * sizes.rows_work)
+        work = 2 * sums * problem.outputs * sizes.rows_work
+        return Outlook(8, sums, scalars, work)
 
     def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
         if len(state.w) <= _few(agent.problem):
@@ -212,7 +223,7 @@ class ByWidth(ProximalNewton):
 
 
 def _few(problem: Problem) -> int:
-    """Up to how many coefficients whole Hessians are added up."""
+    """Return the largest number of coefficients for which agents add up whole Hessians."""
     if quadratic_models.is_smooth(problem):
         return TUNING.full
-    return TUNING.full_kinks
+    return TUNING.full_nonsmooth

@@ -1,12 +1,12 @@
-"""What Newton's method asks of a loss: one agent's part of it, at one model.
+"""Oracles: one agent's part of a loss at one model, as Newton's method needs it.
 
-    f = (1/n) Σ_agents F_k          An `Oracle` is F_k at w: value, gradient and Hessian, and the
-                                    values along a line.
+    f = (1/n) Σ_agents F_k
 
-An oracle sends nothing. The method puts the parts that it needs into one `Sum`.
+An `Oracle` gives F_k at w: value, gradient and Hessian, and the values along a line. An oracle
+sends nothing. The method puts the parts that it needs into one `Sum`.
 
-An agent may remember something between two rounds: `memory` is equal at all agents, `own` is about
-the agent's own rows. The method does not look into either of them.
+An oracle may have a memory between two rounds: `memory` is equal at all agents, `own` is about the
+agent's own rows. The method reads neither of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WHOLE = np.ones(1)
 
 
 class Aim(NamedTuple):
-    """The target of a step, and what all agents know of f at w."""
+    """The target of a step, and facts about f at w that all agents know."""
 
     target: FloatArray
     gradient: FloatArray
@@ -43,7 +43,7 @@ class Aim(NamedTuple):
     triangle: FloatArray = NOTHING
     """The upper triangle of n H, if the oracle remembers it."""
     firm: bool = False
-    """Whether H in single precision would have led to about the same target."""
+    """Whether H in single precision would lead to about the same target."""
     v: FloatArray | None = None
     """Dual variables of the agent's own rows that are better than the gradient of the loss at the
     target.
@@ -51,15 +51,12 @@ class Aim(NamedTuple):
 
 
 class Oracle(ABC):
-    """One agent's part of n f, at w. For a batch of agents, arrays have an axis for the agents in
-    front.
-    """
+    """One agent's part of n f, at w. For a batch of agents, the first axis of arrays is agents."""
 
     remembers: bool = False
     """Whether `memory` needs the triangle of the Hessian."""
     least_curvature: ClassVar[float] = 0.0
-    """Every column counts as having this share of the largest curvature, at least: below it is
-    rounding.
+    """Every column counts as having at least this share of the largest curvature: less is rounding.
     """
 
     def __init__(self, agent: Agent, w: FloatArray):
@@ -78,36 +75,36 @@ class Oracle(ABC):
 
     @abstractmethod
     def hessian(self, *more: FloatArray) -> FloatArray:
-        """A message: the upper triangle of ∇²F_k(w), or its change since the last round, and then
-        more numbers.
+        """Return a message: the upper triangle of ∇²F_k(w), or its change since the last round, and
+        then more numbers.
         """
 
     @abstractmethod
     def values(self, target: FloatArray, step_sizes: FloatArray) -> FloatArray:
-        """F_k after a step of each of these sizes towards the target."""
+        """Return F_k after a step of each of these sizes towards the target."""
 
     # -- for many coefficients ---------------------------------------------------------------------
 
     def diagonal(self) -> FloatArray:
-        """The diagonal of ∇²F_k(w), or numbers that are larger."""
+        """Return the diagonal of ∇²F_k(w), or numbers that are larger."""
         raise NotImplementedError
 
     def product(self, direction: FloatArray) -> FloatArray:
-        """∇²F_k(w) times a direction."""
+        """Return ∇²F_k(w) times a direction."""
         raise NotImplementedError
 
     # -- between two rounds ------------------------------------------------------------------------
 
     def triangle(self, received: FloatArray) -> FloatArray:
-        """The upper triangle of n H, from the sum of the messages of all agents."""
+        """Return the upper triangle of n H, from the sum of the messages of all agents."""
         return received
 
     def memory_after(self, aim: Aim, line: Line, whole: float, step_size: float) -> Any:
-        """What all agents remember of the round; P after a whole step is `whole`."""
+        """Return the memory of the next round; P after a whole step is `whole`."""
         return None
 
     def own_after(self, aim: Aim, step_size: float) -> FloatArray:
-        """What the agent remembers of its own rows."""
+        """Return the agent's memory of its own rows."""
         return NOTHING
 
 
@@ -132,7 +129,7 @@ class ScoreOracle(Oracle):
         return design.adjoint(self.here.hessian_product(design.forward(direction)))
 
     def values(self, target: FloatArray, step_sizes: FloatArray) -> FloatArray:
-        # The next round most often begins at the target, so the agent keeps what it computes there.
+        # The next round most often begins at the target, so `at` keeps the scores there.
         there = self.agent.at(target, self.agent.centred)
         if step_sizes is WHOLE:
             return np.array([there.losses]).T

@@ -1,13 +1,13 @@
-"""From an oracle to the target of a step: the minimum of a quadratic model of f, and the penalty.
+"""The target of a step: the minimum of a quadratic model of f and the penalty, from an oracle.
 
     z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)
     H = ∇²f(w)
 
-`from_hessian`    few coefficients: one `Sum` of the upper triangle of H, ∇f and f. Each agent then
-                  computes z alone.
-`from_products`   many: one `Sum` of the diagonal of H, ∇f and f, and one for each product of H with
-                  a direction. With a ridge or no penalty, these are conjugate gradients; else
-                  accelerated proximal gradients.
+`from_hessian`    for few coefficients: one `Sum` of the upper triangle of H, ∇f and f. Each agent
+                  then computes z alone.
+`from_products`   for many: one `Sum` of the diagonal of H, ∇f and f, and one for each product of H
+                  with a direction. With a ridge or no penalty, the products serve conjugate
+                  gradients; else accelerated proximal gradients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from coterie.methods.line_search import penalty_at
 from coterie.methods.second_order.oracle import NOTHING, Aim, Oracle
-from coterie.methods.second_order.quadratic import minimiser
+from coterie.methods.second_order.quadratic import Quadratic, minimiser, ridge_of
 from coterie.numerics.arrays import FloatArray, sealed, shared_result
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
@@ -33,15 +33,10 @@ from coterie.stats.moments import unpacked
 class _Tuning(Tuning):
     forcing: float = tuned(
         0.1,
-        (
-            "The residual of the equations, as a share of ‖∇P‖, at which products end; less near "
-            "the "
-            "minimum."
-        ),
-        (
-            "theorem: superlinear convergence if it falls with ‖∇P‖ (Dembo, Eisenstat and Steihaug "
-            "1982)"
-        ),
+        "The residual of the equations, as a share of ‖∇P‖, at which products end; it falls near "
+        "the minimum.",
+        "theorem: superlinear convergence if it falls with ‖∇P‖ (Dembo, Eisenstat and Steihaug "
+        "1982)",
         below=1,
     )
 
@@ -50,13 +45,13 @@ TUNING = _Tuning()
 
 
 def is_smooth(problem: Problem) -> bool:
-    """Whether the penalty is a ridge, or there is none."""
+    """Return whether the penalty is a ridge, or none."""
     return problem.penalty.quadratic or problem.penalty.is_zero
 
 
 def from_hessian(agent: Agent, oracle: Oracle) -> Protocol[Aim]:
-    """The target from the whole Hessian."""
-    # The message has no name here: it would be kept until the others have answered.
+    """Find the target from the whole Hessian."""
+    # The message has no name here: a name would keep its memory until the reply.
     total = yield Sum(oracle.hessian(oracle.gradient, np.array([oracle.losses]).T))
     return shared_result(total, _minimum, agent, oracle, total)
 
@@ -70,37 +65,37 @@ def _minimum(agent: Agent, oracle: Oracle, total: FloatArray) -> Aim:
     H = unpacked(triangle, width)
     H /= n
     target, firm = minimiser(agent, H, gradient, w)
-    step = target - w
-    foreseen = (
-        penalty_at(agent, w)
-        - penalty_at(agent, target)
-        - float(gradient @ step + 0.5 * step @ (H @ step))
-    )
-    kept = triangle if oracle.remembers else NOTHING
+    penalty_falls = penalty_at(agent, w) - penalty_at(agent, target)
+    losses_rise = Quadratic(H, gradient, w).after(target - w)
+    if oracle.remembers:
+        kept = triangle
+    else:
+        kept = NOTHING
     return Aim(
-        sealed(target),
-        gradient,
-        float(total[-1]),
-        float(np.linalg.norm(gradient)),
-        foreseen,
-        kept,
-        firm,
+        target=sealed(target),
+        gradient=gradient,
+        losses=float(total[-1]),
+        steepness=float(np.linalg.norm(gradient)),
+        foreseen=penalty_falls - losses_rise,
+        triangle=kept,
+        firm=firm,
     )
 
 
 def most_from_hessian(width: int) -> Counts:
-    """The largest counts of `from_hessian`, of so many coefficients."""
+    """Return the largest counts of `from_hessian` for `width` coefficients."""
     return 1, triangle(width) + width + 1
 
 
 def most_from_products(width: int, products: int) -> Counts:
-    """The largest counts of `from_products`, of so many coefficients."""
-    return 1 + products, 2 * width + 1 + products * width
+    """Return the largest counts of `from_products` for `width` coefficients."""
+    first = 2 * width + 1
+    return 1 + products, first + products * width
 
 
 def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> Protocol[Aim]:
-    """The target from so many products at most. `steepest` is the steepness of the first round, and
-    0 in it.
+    """Find the target from at most `most` products. `steepest` is the steepness of the first round,
+    and 0 in that round.
     """
     w = oracle.w
     n = agent.total
@@ -111,7 +106,7 @@ def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> P
     least = oracle.least_curvature * float(curvature.max(initial=0.0))
     diagonal: FloatArray = np.maximum(curvature, least)
     if is_smooth(agent.problem):
-        ridge = _ridge(agent, width)
+        ridge = ridge_of(agent.problem.penalty.strong_convexity, width, agent.problem.free())
         scale: FloatArray = diagonal + ridge
         scale[scale <= 0] = 1.0
         pull = -(gradient + ridge * w)
@@ -130,16 +125,10 @@ def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> P
     return Aim(shared_result(total, lambda: sealed(target)), gradient, float(total[-1]), steepness)
 
 
-def _ridge(agent: Agent, width: int) -> FloatArray:
-    """The strength of the ridge for each coefficient: 0 for intercepts."""
-    ridge = np.full(width, agent.problem.penalty.strong_convexity)
-    ridge[width - agent.problem.free() :] = 0.0
-    return ridge
-
-
 def _exactness(steepness: float, steepest: float) -> float:
-    """The residual at which products end, as a share of the first one."""
-    return min(TUNING.forcing, math.sqrt(steepness / (steepest or steepness or 1.0)))
+    """Return the residual at which products end, as a share of the first one."""
+    scale = steepest or steepness or 1.0
+    return min(TUNING.forcing, math.sqrt(steepness / scale))
 
 
 def _conjugate_gradients(
@@ -152,30 +141,29 @@ def _conjugate_gradients(
     most: int,
     received: FloatArray,
 ) -> Protocol[FloatArray]:
-    """p with ‖residual − (H + ridge) p‖ ≤ enough, or after so many products, preconditioned by the
-    scale.
+    """Return p with ‖residual − (H + ridge) p‖ ≤ enough, or the p after `most` products. The scale
+    is the preconditioner.
 
-    `heard` is the sum that was heard last.
+    `received` is the last sum that the agent received.
     """
     p = np.zeros(len(residual))
     scaled = residual / scale
     direction = scaled
     size = float(residual @ scaled)
     for _ in range(most):
-        # The clock is asked once for all agents, who must send the same messages.
-        if (
-            np.linalg.norm(residual) <= enough
-            or size <= 0
-            or shared_result(received, agent.should_stop)
-        ):
+        if np.linalg.norm(residual) <= enough or size <= 0:
+            break
+        # One look at the clock holds for all agents, which must send the same messages.
+        if shared_result(received, agent.should_stop):
             break
         received = yield Sum(oracle.product(direction))
-        image = received / agent.total + ridge * direction
-        curvature = float(direction @ image)
+        product = received / agent.total + ridge * direction
+        curvature = float(direction @ product)
         if not curvature > 0:
             break
-        p = p + size / curvature * direction
-        residual = residual - size / curvature * image
+        length = size / curvature
+        p = p + length * direction
+        residual = residual - length * product
         scaled = residual / scale
         before = size
         size = float(residual @ scaled)
@@ -192,8 +180,8 @@ def _proximal_gradients(
     most: int,
     received: FloatArray,
 ) -> Protocol[FloatArray]:
-    """About the minimum of the quadratic model and the penalty: FISTA with restarts, in the metric
-    of the scale.
+    """Approach the minimum of the quadratic model and the penalty, by accelerated proximal
+    gradients with restarts (FISTA) in the metric of the scale.
     """
     problem = agent.problem
     w = oracle.w
@@ -202,19 +190,21 @@ def _proximal_gradients(
     first = 0.0
     point = w
     lead = w
-    Hpoint, Hlead = 0.0 * w, 0.0 * w  # H (point − w) and H (lead − w)
+    Hpoint = 0.0 * w  # H (point − w)
+    Hlead = 0.0 * w  # H (lead − w)
     for _ in range(most):
         if shared_result(received, agent.should_stop):
             break
-        new = problem.prox(lead - step_size * scale * (gradient + Hlead), step_size * scale)
+        steps = step_size * scale
+        new = problem.prox(lead - steps * (gradient + Hlead), steps)
         way = new - lead
         received = yield Sum(oracle.product(way))
-        image = received / agent.total
+        product = received / agent.total
         moved = float(way @ (way / scale))
-        if step_size * float(way @ image) > moved * (1 + 1e-9):
-            step_size /= (
-                2.0  # The step was too long for this metric: try again from the same place.
-            )
+        curvature = float(way @ product)
+        if step_size * curvature > moved * (1 + 1e-9):
+            # The step is too long for this metric: try again from the same place.
+            step_size /= 2.0
             continue
         first = first or moved
         if moved <= (exactness**2) * 0.01 * first:
@@ -223,7 +213,7 @@ def _proximal_gradients(
             momentum = 1.0
         following = 0.5 * (1 + math.sqrt(1 + 4 * momentum**2))
         share = (momentum - 1) / following
-        Hnew = Hlead + image
+        Hnew = Hlead + product
         lead = new + share * (new - point)
         Hlead = Hnew + share * (Hnew - Hpoint)
         point = new

@@ -1,12 +1,12 @@
-"""The losses of an agent's rows, as Newton's method for linear models asks for them.
+"""The oracle of Newton's method for linear models: the losses of an agent's rows.
 
     F_k(w) = Σ_i s_i ℓ(x_iᵀw; y_i),   ∇²F_k = Xᵀ diag(s ℓ'') X
 
-Losses may be flat far from the minimum (`huber`, `squared_hinge`): where most of an agent's rows
-are there, their ℓ'' is raised to a floor, which falls tenfold with every full step, so that the
-last steps are Newton's. Their ℓ'' is constant by pieces, so that after the first round an agent
-only multiplies out the rows whose ℓ'' has changed, and sends by how much H has. Of other losses,
-where dense rows are many, a part of them is enough for H while steps are long.
+Some losses are flat far from the minimum (`huber`, `squared_hinge`). Where most of an agent's rows
+are flat, the agent raises their ℓ'' to a floor. The floor falls tenfold with every full step, so
+the last steps are Newton's. The ℓ'' of these losses is piecewise constant. So after the first round
+an agent multiplies out only the rows whose ℓ'' has changed, and sends the change of H. For other
+losses and many dense rows, a part of the rows is enough for H while steps are long.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ TUNING = _Tuning()
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What all agents remember between two rounds."""
+    """The memory between two rounds, equal at all agents."""
 
     floor: float
     """ℓ'' is raised to this share of its largest value."""
     single: bool
     """Whether single precision is enough for H; it is not where H is kept."""
     every: int
-    """One of so many of an agent's rows is in H."""
+    """H consists of every row with a multiple of this number."""
     triangle: FloatArray
-    """The upper triangle of n H in the last round, if it is kept: the State's `own` are then the s
-    ℓ'' in it.
+    """The upper triangle of n H in the last round, if it is kept. The State's `own` then has the
+    s ℓ'' in it.
     """
 
 
@@ -63,9 +63,8 @@ class RowsOracle(ScoreOracle):
         self.memory = memory
         self._last = state.own
         self.remembers = by_pieces(agent.problem.loss)
-        self._raised = raised(
-            agent.loss, self.here.curvature, memory.floor * self.here.curvature_scale
-        )
+        floor = memory.floor * self.here.curvature_scale
+        self._raised = raised(agent.loss, self.here.curvature, floor)
         self.curvature = agent.weighted(self._raised)
         """s ℓ'' of the rows in H."""
         if memory.every > 1:
@@ -78,7 +77,9 @@ class RowsOracle(ScoreOracle):
         return moment_message(self.agent.centred, change, self.memory.single, *more)
 
     def block(self, columns: Columns) -> FloatArray:
-        return packed(second_moment(self.agent.centred, self.curvature, columns))
+        """Return a message: the triangle of the Hessian on these columns."""
+        moment = second_moment(self.agent.centred, self.curvature, columns)
+        return packed(moment)
 
     def diagonal(self) -> FloatArray:
         return diagonal(self.agent.centred, self.curvature)
@@ -88,11 +89,11 @@ class RowsOracle(ScoreOracle):
         return design.adjoint(self.curvature * design.forward(direction))
 
     def careful_curvature(self) -> FloatArray:
-        """ℓ'' of all rows, for a run that stalled."""
+        """Return ℓ'' of all rows, for a run that stalled."""
         if not by_pieces(self.agent.problem.loss):
             return self._raised
-        # Rows without curvature may be all that a direction has: where they are, the loss is a
-        # parabola at first.
+        # A direction may have only rows without curvature: at first, their loss counts as a
+        # parabola.
         local = self.here
         share = min(1.0, self.memory.floor / TUNING.floor)
         secant = careful.secant(self.agent.loss, local.scores, local.gradients, local.y)
@@ -118,9 +119,13 @@ class RowsOracle(ScoreOracle):
         return Memory(floor, aim.firm and last.single, every, aim.triangle)
 
     def own_after(self, aim: Aim, step_size: float) -> FloatArray:
-        return self.curvature if aim.triangle.size else NOTHING
+        if aim.triangle.size:
+            return self.curvature
+        return NOTHING
 
 
 def first_floor(agent: Agent) -> float:
-    """The floor under ℓ'' in the first round."""
-    return 1.0 if agent.problem.loss.steep else TUNING.floor
+    """Return the floor under ℓ'' in the first round."""
+    if agent.problem.loss.steep:
+        return 1.0
+    return TUNING.floor

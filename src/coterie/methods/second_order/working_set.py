@@ -1,28 +1,25 @@
-"""Newton's step for many columns beside l1: on those columns only that are not 0, or want to leave
-it.
+"""Newton's step for many columns with an l1 penalty, on the active columns only.
 
-Where these are few, or rows are dense, all agents add up the triangle of the Hessian on them and
-minimise the quadratic model. Sparse rows with many rare columns would make that triangle too large
-to send. Of these, all columns that want to move do so at once: the agents add up the diagonal of H,
-and its triangle on the `block` columns of the largest curvature, which many rows share. What else
-there is of H they learn in steps of a quasi-Newton method (Scheinberg and Tang, 2016, "Practical
-inexact proximal quasi-Newton method with global complexity analysis"):
+A column is active if its coefficient is not 0, or if the gradient is large enough to move it from
+0. Where active columns are few, or rows are dense, all agents add up the triangle of the Hessian on
+them and minimise the quadratic model. Sparse rows with many rare columns would make that triangle
+too large to send. There, all active columns move at once. The agents add up the diagonal of H, and
+its triangle on the `block` columns of the largest curvature, which many rows share. They learn the
+rest of H in steps of a quasi-Newton method (Scheinberg and Tang, 2016, "Practical inexact proximal
+quasi-Newton method with global complexity analysis"):
 
     B₀  = H on the block, diag H elsewhere
-    p   = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)
-        coordinate descent, alone
-    y   = ∇f(w + p) − ∇f(w)                                      a `Sum` of a number for each column
-        in play, and of f
-    B⁺  = B − (Bp)(Bp)ᵀ/(pᵀBp) + yyᵀ/(pᵀy)                                                       so
-        that B⁺p = y
-    w⁺  = w + p                           if P falls; if not, B⁺ knows better or p is shortened, and
-        w stays where it is
+    p   = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)      coordinate descent, alone
+    y   = ∇f(w + p) − ∇f(w)                          a `Sum` of a number for each active column,
+                                                     and of f
+    B⁺  = B − (Bp)(Bp)ᵀ/(pᵀBp) + yyᵀ/(pᵀy)           so that B⁺p = y
+    w⁺  = w + p                                      if P falls; else w stays, and the next step
+                                                     uses B⁺ or is shorter
 
-Rare columns have few rows in common, so that the Hessian without the block is nearly diagonal, and
-a dozen such steps
-reach the optimum on the columns in play. As only differences of slopes travel, single precision is
-enough for them: their error is relative to the step. Every round begins with the whole gradient in
-double precision.
+Rare columns have few rows in common, so the Hessian without the block is nearly diagonal, and a
+dozen such steps reach the optimum on the active columns. Agents send only differences of
+gradients, so single precision is enough: the error is relative to the step. Every round begins with
+the whole gradient in double precision.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ import numpy as np
 
 from coterie.methods.second_order.low_rank_model import Model, violation
 from coterie.methods.second_order.oracle import Aim, Columns
-from coterie.methods.second_order.quadratic import minimiser
+from coterie.methods.second_order.quadratic import minimiser, ridge_of
 from coterie.methods.second_order.rows import RowsOracle
 from coterie.numerics.arrays import (
     CentredDesign,
@@ -52,7 +49,7 @@ from coterie.run.disclosure import Counts, triangle
 from coterie.stats.moments import diagonal, packed, second_moment, unpacked
 
 SINGLE_PRECISION = 1e30
-"""What fits into single precision, with others of its kind."""
+"""A number whose sums fit into single precision."""
 WIDE = "measured: logistic l1 with 100,000 rare columns, λ = 3e-5 (docs/benchmarks.md)"
 REAL = "measured: w8a, MNIST and texts, logistic l1"
 LASSO = "measured: lasso of 300 to 1,000 columns, λ from 0.003 to 0.3 of the largest"
@@ -61,128 +58,134 @@ LASSO = "measured: lasso of 300 to 1,000 columns, λ from 0.003 to 0.3 of the la
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     exact: int = tuned(
-        256, "Columns in play up to which all of their triangle is added up, ...", WIDE, costs=2
+        256, "Active columns up to which agents add up all of their triangle.", WIDE, costs=2
     )
-    most: int = tuned(1500, "... or up to this number, ...", REAL)
+    most: int = tuned(1500, "Active columns up to which they do so where rows are dense.", REAL)
     sparse: float = tuned(
-        0.02, "... unless at most this share of the data is not 0.", WIDE, below=1, costs=3
+        0.02,
+        "Data with at most this share of numbers that are not 0 is sparse.",
+        WIDE,
+        below=1,
+        costs=3,
     )
     first: int = tuned(
-        200, "Columns that may come into play at once; or as many as are in play already.", REAL
+        200, "Columns that may become active at once; or as many as are active already.", REAL
     )
     nearly_all: float = tuned(
         0.8,
-        "Share of the columns that want to move from which on all may, if ℓ'' is constant.",
+        "Where ℓ'' is constant: the share of active columns from which on all columns move.",
         LASSO,
         below=1,
     )
     block: int = tuned(
-        128, "Columns on which all of H is added up, where it is not on all columns in play.", WIDE
+        128, "Columns on which agents add up all of H, where they do not on all active ones.", WIDE
     )
-    steps: int = tuned(8, "Quasi-Newton steps in a round at most, ...", WIDE)
-    more_steps: int = tuned(24, "... or this many, ...", WIDE)
-    few: float = tuned(
-        0.1, "... if at most this share of the columns came into play.", WIDE, below=1
-    )
+    steps: int = tuned(8, "The largest number of quasi-Newton steps in a round.", WIDE)
+    more_steps: int = tuned(24, "That number where few columns became active.", WIDE)
+    few: float = tuned(0.1, "Few means: at most this share of the active columns.", WIDE, below=1)
     nearer: float = tuned(
         0.1,
-        (
-            "A round ends when the conditions of the optimum are so much nearer to holding than at "
-            "its begin, ..."
-        ),
+        "A round ends when the violation of the optimality conditions falls to this share.",
         WIDE,
     )
-    much_nearer: float = tuned(0.01, "... or so much, when they nearly held.", WIDE)
+    much_nearer: float = tuned(
+        0.01, "That share where the violation was small at the begin of the round.", WIDE
+    )
     farthest: float = tuned(
         10.0,
-        (
-            "Where the conditions fail by more, in units of λ, the columns in play are not yet the "
-            "right ones."
-        ),
+        "Violations above this, in units of λ, count as this: active columns will still change.",
         WIDE,
     )
     flat: float = tuned(
         0.1,
-        "Where ℓ'' is constant by pieces, it counts as this share of its largest value at least.",
+        "Where ℓ'' is piecewise constant, it counts as at least this share of its maximum.",
         "measured: squared hinge and Huber with many rare columns",
         below=1,
     )
-    give_up: int = tuned(8, "A round ends after so many steps in succession that failed.", WIDE)
+    give_up: int = tuned(8, "A round ends after this number of failed steps in a row.", WIDE)
 
 
 TUNING = _Tuning()
 
 
-class Wanted(NamedTuple):
-    """Columns that are not 0 or want to leave it, and the intercept."""
+class Active(NamedTuple):
+    """Active columns, with the intercept."""
 
     all: Columns
     few: Columns
-    """Those that are not 0 and the steepest others: at most as many again, or `first` in all. All
-    columns, where nearly all are wanted and one step on them is the last.
+    """The columns that are not 0 and those with the largest gradients: at most as many again, or
+    `first` in all. All columns of the data, where nearly all are active and one step on them is the
+    last.
     """
 
 
 def target(agent: Agent, oracle: RowsOracle) -> Protocol[Aim]:
-    """The minimum on the columns in play, of the quadratic model or nearly that of P itself."""
+    """Find the minimum on the active columns, of the quadratic model or nearly that of P itself."""
     w = oracle.w
     total = yield Sum(np.append(oracle.gradient, oracle.losses))
     gradient = shared_result(total, lambda: total[:-1] / agent.total)
-    wanted = shared_result(total, _wanted, agent, w, gradient)
-    few = True
-    if len(wanted.all) > TUNING.exact:
-        X = agent.data.X
-        filled, cells = yield Sum(
-            np.array([X.nnz if is_sparse(X) else math.prod(X.shape), math.prod(X.shape)], float)
-        )
-        few = len(wanted.few) <= TUNING.most and float(filled) > TUNING.sparse * float(cells)
-    columns = wanted.few if few else wanted.all
-    found, v = yield from (_exactly if few else _step_by_step)(agent, oracle, gradient, columns)
+    active = shared_result(total, _active, agent, w, gradient)
+    is_exact = True
+    if len(active.all) > TUNING.exact:
+        filled, cells = yield Sum(_filled_cells(agent))
+        is_dense = float(filled) > TUNING.sparse * float(cells)
+        is_exact = len(active.few) <= TUNING.most and is_dense
+    if is_exact:
+        columns = active.few
+        found, v = yield from _exactly(agent, oracle, gradient, columns)
+    else:
+        columns = active.all
+        found, v = yield from _step_by_step(agent, oracle, gradient, columns)
 
     def placed() -> FloatArray:
         z = w.copy()
         z[columns] = found
         return sealed(z)
 
-    return Aim(
-        shared_result(total, placed),
-        gradient,
-        float(total[-1]),
-        float(np.linalg.norm(gradient)),
-        v=v,
-    )
+    z = shared_result(total, placed)
+    return Aim(z, gradient, float(total[-1]), float(np.linalg.norm(gradient)), v=v)
+
+
+def _filled_cells(agent: Agent) -> FloatArray:
+    """Count the numbers of the agent's data that are stored, and all of its cells."""
+    X = agent.data.X
+    cells = math.prod(X.shape)
+    if is_sparse(X):
+        return np.array([X.nnz, cells], float)
+    return np.array([cells, cells], float)
 
 
 def most_of_target(width: int) -> Counts:
-    """The largest counts of `target`, of so many coefficients, where few are in play or rows are
-    sparse.
+    """Return the largest counts of `target` for `width` coefficients, where few are active or rows
+    are sparse.
     """
-    exactly = 1, triangle(min(width, TUNING.exact))
-    steps = (
-        2 + TUNING.more_steps,
-        width + triangle(min(width, TUNING.block)) + TUNING.more_steps * (width + 1),
-    )
-    return 2 + max(exactly[0], steps[0]), width + 3 + max(exactly[1], steps[1])
+    exactly = triangle(min(width, TUNING.exact))
+    block = triangle(min(width, TUNING.block))
+    steps = width + block + TUNING.more_steps * (width + 1)
+    collectives = 2 + TUNING.more_steps
+    return 2 + collectives, width + 3 + max(exactly, steps)
 
 
 def most_of_many(width: int) -> int:
-    """The numbers of the triangle of the Hessian on many columns in play, where rows are dense."""
+    """Return the size of the triangle of the Hessian on many active columns of dense rows."""
     return triangle(min(width, TUNING.most))
 
 
-def _wanted(agent: Agent, w: FloatArray, gradient: FloatArray) -> Wanted:
+def _active(agent: Agent, w: FloatArray, gradient: FloatArray) -> Active:
     pull = np.abs(gradient)
     pull[w != 0] = np.inf
     if agent.problem.intercept:
         pull[-1] = np.inf
     held = int(np.isinf(pull).sum())
-    wanted = np.flatnonzero(pull > _threshold(agent))
-    if agent.problem.loss.quadratic and TUNING.nearly_all * len(pull) < len(wanted) <= TUNING.most:
-        return Wanted(wanted, np.arange(len(pull)))
+    active = np.flatnonzero(pull > _threshold(agent))
+    nearly_all = TUNING.nearly_all * len(pull) < len(active) <= TUNING.most
+    if agent.problem.loss.quadratic and nearly_all:
+        return Active(active, np.arange(len(pull)))
     most = max(TUNING.first, 2 * held)
-    return Wanted(
-        wanted, wanted if len(wanted) <= most else np.sort(np.argsort(-pull, kind="stable")[:most])
-    )
+    if len(active) <= most:
+        return Active(active, active)
+    steepest = np.argsort(-pull, kind="stable")[:most]
+    return Active(active, np.sort(steepest))
 
 
 def _exactly(
@@ -202,14 +205,9 @@ def _step_by_step(
 ) -> Protocol[tuple[FloatArray, FloatArray | None]]:
     w = oracle.w
     local = oracle.here
-    curvature = oracle.curvature
     design = _restricted(agent.centred, columns)
     loss = agent.loss
-    if loss.conjugate_curvature is not None:
-        # A column may have no rows but flat ones, and its curvature is then still to come.
-        curvature = np.maximum(
-            curvature, agent.weighted(np.full(len(curvature), TUNING.flat * loss.smoothness))
-        )
+    curvature = _firm_curvature(agent, oracle.curvature)
     curvatures = yield Sum(diagonal(design, curvature))
     block = shared_result(curvatures, _largest, agent, curvatures)
     message = yield Sum(packed(second_moment(design, curvature, block)))
@@ -227,29 +225,39 @@ def _step_by_step(
         if model.steps == most or model.failures == TUNING.give_up or not model.way.any():
             break
         there = scores + design.forward(model.way)
-        slopes_there = loss.gradient(there, local.y)
+        gradients_there = loss.gradient(there, local.y)
         values_there = loss.each(there, local.y)
-        change = design.adjoint(agent.weighted(slopes_there - gradients)) / model.unit
-        more = float(agent.weighted(values_there - values).sum())
-        reply = yield Sum(
-            np.clip(np.append(change, more), -SINGLE_PRECISION, SINGLE_PRECISION).astype(np.float32)
-        )
+        change = design.adjoint(agent.weighted(gradients_there - gradients)) / model.unit
+        losses_change = float(agent.weighted(values_there - values).sum())
+        own = np.append(change, losses_change)
+        own = np.clip(own, -SINGLE_PRECISION, SINGLE_PRECISION)
+        reply = yield Sum(own.astype(np.float32))
         taken = model.steps
         model = shared_result(reply, model.after, reply)
         if model.steps > taken:
             scores = there
-            gradients = slopes_there
+            gradients = gradients_there
             values = values_there
             duals.append(gradients)
     if not model.steps:
-        # A part of the last step is better than to stay.
+        # A part of the last step is better than no step.
         return model.w + model.way, None
     shares = shared_result(model.w, model.mixture)
     if shares is None:
-        v = None
-    else:
-        v = sum(share * dual for share, dual in zip(shares, duals[-len(shares) :], strict=True))
-    return model.w, v
+        return model.w, None
+    last = duals[-len(shares) :]
+    return model.w, sum(share * dual for share, dual in zip(shares, last, strict=True))
+
+
+def _firm_curvature(agent: Agent, curvature: FloatArray) -> FloatArray:
+    """Raise a piecewise constant ℓ'': a column may have only rows whose ℓ'' is 0 at w, and get its
+    curvature during the step.
+    """
+    loss = agent.loss
+    if loss.conjugate_curvature is None:
+        return curvature
+    least = np.full(len(curvature), TUNING.flat * loss.smoothness)
+    return np.maximum(curvature, agent.weighted(least))
 
 
 def _first(
@@ -261,49 +269,55 @@ def _first(
     block: Columns,
     message: FloatArray,
 ) -> Model:
+    """Return the model before the first step."""
     n = agent.total
-    l1 = _threshold(agent)
-    ridge = np.full(len(w), agent.problem.penalty.strong_convexity)
-    threshold = np.full(len(w), l1)
-    if agent.problem.intercept:
-        ridge[-1] = threshold[-1] = 0.0
+    free = int(agent.problem.intercept)
+    ridge = ridge_of(agent.problem.penalty.strong_convexity, len(w), free)
+    threshold = ridge_of(_threshold(agent), len(w), free)
     began = violation(w, gradient, ridge, threshold)
-    if l1 > 0:
-        began = min(began, TUNING.farthest * l1)
-    most = TUNING.nearer
-    enough = began * min(most, max(TUNING.much_nearer, began / l1 if l1 > 0 else most))
     place = np.full(len(columns), -1)
     place[block] = np.arange(len(block))
     unit = np.sqrt(curvatures)
     unit[unit == 0] = 1.0
     model = Model(
-        n,
-        w[columns],
-        gradient[columns],
-        ridge[columns],
-        threshold[columns],
-        unit,
-        unpacked(message, len(block)) / n,
-        place,
-        curvatures / n,
-        enough,
+        total=n,
+        w=w[columns],
+        gradient=gradient[columns],
+        ridge=ridge[columns],
+        threshold=threshold[columns],
+        unit=unit,
+        H=unpacked(message, len(block)) / n,
+        place=place,
+        curvatures=curvatures / n,
+        enough=_enough(agent, began),
         way=np.empty(0),
     )
     return model.aimed()
 
 
+def _enough(agent: Agent, began: float) -> float:
+    """Return the violation of the optimality conditions at which a round ends."""
+    l1 = _threshold(agent)
+    if not l1 > 0:
+        return began * TUNING.nearer
+    began = min(began, TUNING.farthest * l1)
+    share = max(TUNING.much_nearer, began / l1)
+    return began * min(TUNING.nearer, share)
+
+
 def _largest(agent: Agent, curvatures: FloatArray) -> Columns:
-    """The columns of the largest curvature; the intercept, which is in play and the last one, is
-    among them.
+    """Return the columns of the largest curvature. The intercept, the last active column, is among
+    them.
     """
     size = curvatures.copy()
     if agent.problem.intercept:
         size[-1] = np.inf
-    return np.sort(np.argsort(-size, kind="stable")[: TUNING.block])
+    largest = np.argsort(-size, kind="stable")[: TUNING.block]
+    return np.sort(largest)
 
 
 def _restricted(design: Design, columns: Columns) -> Design:
-    """Those columns of it; the last one may be that of the intercept."""
+    """Return the design with these columns only; the last one may be that of the intercept."""
     d = design.X.shape[1]
     own = columns[columns < d]
     X = design.X[:, own]
@@ -314,6 +328,6 @@ def _restricted(design: Design, columns: Columns) -> Design:
 
 
 def _threshold(agent: Agent) -> float:
-    """λ₁."""
+    """Return λ₁."""
     penalty = agent.problem.penalty
     return penalty.value(np.ones(1)) - 0.5 * penalty.strong_convexity

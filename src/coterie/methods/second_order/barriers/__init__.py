@@ -1,18 +1,18 @@
-"""The pieces of a penalty inside an interior-point method: one class each, all with the same few
-verbs.
+"""Barriers: the smoothed pieces of a penalty inside an interior-point method.
 
-A barrier stands for g, less its ridge, in g + μ·(logarithms). Its own variables x follow the model
-w: on the central path they are a function of (w, μ), and off it they move by Newton's method on the
-equations of the class.
+A barrier stands for g, less its ridge, in g + μ·(logarithms). Every piece has one class, and all
+classes have the same methods. The variables x of a barrier follow the model w: on the central path
+they are a function of (w, μ). Off the path, Newton's method on the equations of the class moves
+them.
 
-    force(x)                 what x pulls w by: on the path the slope of the smoothed g
-    products(w, x)           what shall become β μ, and 0 at the end
-    direction(w, x, Δw, a)   Δx for a change of w, affine in it, so that Δforce = C Δw +
-                             force(direction for Δw = 0); `a` is what the equations aim at: the
-                             products, and more where x has more equations
+    force(x)                 the gradient of the smoothed g on the path: what x adds to the gradient
+    products(w, x)           the products that are β μ on the path, and 0 at the end
+    direction(w, x, Δw, a)   Δx for a change of w. It is affine in Δw, so that
+                             Δforce = C Δw + force(direction for Δw = 0). The equations aim at `a`:
+                             the products, and more numbers where x has more equations
     add_curvature(w, x, H)   H ← H + C
 
-`Barrier` itself is that of no penalty at all. All arrays are over w, where an intercept comes last
+`Barrier` itself is the barrier of no penalty. All arrays are over w, where an intercept comes last
 and is free.
 """
 
@@ -30,12 +30,12 @@ __all__ = ["LONGEST", "Ball", "Barrier", "Bounds", "Intervals", "Norms", "Step",
 
 
 def barrier_of(pieces: Pieces, width: int, count: int, unit: float, lengths: FloatArray) -> Barrier:
-    """That of those pieces, of one kind at most, for `count` coefficients among the `width` entries
+    """The barrier of a penalty of at most one piece, for the first `count` of the `width` entries
     of w.
 
-    Its products weigh `unit` together, whatever the strength. The way from a lonely bound to a
-    model has no scale of its own: `lengths` are steps on the model's, and 0 for coefficients that
-    do not matter.
+    The weighted sum of its products on the path is `unit`, in units of μ. A coefficient with one
+    bound may go infinitely far from it: `lengths` are the scales of its steps. A length of 0 marks
+    a coefficient that does not matter.
     """
     match pieces.kinds:
         case []:
@@ -43,12 +43,13 @@ def barrier_of(pieces: Pieces, width: int, count: int, unit: float, lengths: Flo
         case ["l1"]:
             return Intervals(width, count, pieces.threshold, unit)
         case ["bounds"]:
-            lower, upper = (
-                np.broadcast_to(side, count).astype(float) for side in (pieces.lower, pieces.upper)
-            )
-            return Bounds(width, lower, upper, lengths, unit / max(2 * count, 1))
+            lower = np.broadcast_to(pieces.lower, count).astype(float)
+            upper = np.broadcast_to(pieces.upper, count).astype(float)
+            beta = unit / max(2 * count, 1)
+            return Bounds(width, lower, upper, lengths, beta)
         case ["groups"] if pieces.groups is not None and pieces.strengths is not None:
             return Norms(width, pieces.groups, pieces.strengths, unit)
         case ["ball"]:
-            return Ball(width, count, pieces.radius, unit / (2 * count + 1))
+            beta = unit / (2 * count + 1)
+            return Ball(width, count, pieces.radius, beta)
     raise NotImplementedError(f"several barriers at once: {pieces.kinds}")

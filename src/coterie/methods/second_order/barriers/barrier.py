@@ -1,4 +1,4 @@
-"""What all barriers can do, their numbers, and arithmetic that they share."""
+"""The base class of barriers, their constants, and arithmetic that they share."""
 
 from __future__ import annotations
 
@@ -17,30 +17,24 @@ from coterie.numerics.tuning import Tuning, tuned
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     least_room: float = tuned(
-        1e-14, "Room of duals when the path is reached.", "rounding: what float64 sees"
+        1e-14,
+        "Distance of dual variables to their bounds when the path is reached.",
+        "rounding: what float64 sees",
     )
     depth: float = tuned(
         0.25,
-        (
-            "Bounds are kept off by this share of their distance at the start, or by the length "
-            "that "
-            "is given."
-        ),
+        "The start keeps this share of their distance from bounds, or the given length.",
         "measured: digits and diabetes in boxes",
         below=0.5,
     )
     far: float = tuned(
         100.0,
-        (
-            "How far from a lonely bound a model may go for nothing, in units of the lengths that "
-            "are "
-            "given."
-        ),
+        "How far from a single bound the logarithms alone may push a model, in given lengths.",
         "measured: digits and diabetes with one-sided bounds",
     )
     least_product: float = tuned(
         0.1,
-        "What the product of a bound is at least after a step, in units of β μ.",
+        "The least product of a bound after a step, in units of β μ.",
         "paper: Gondzio 1996",
         below=1,
     )
@@ -53,13 +47,14 @@ class _Tuning(Tuning):
 
 TUNING = _Tuning()
 LONGEST = 2.0
-"""Steps are at most that long: one that ends at 1 is a full step."""
-EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
-"""What touches its bound by rounding is a hair's breadth away from it."""
+"""The longest step size. A step that meets no bound before 1 is a full step."""
+EPS = float(np.finfo(float).eps)
+TINY = float(np.finfo(float).tiny)
+"""A coefficient that touches its bound by rounding counts as EPS of the bound, plus TINY, away."""
 
 
 class Step(NamedTuple):
-    """A direction of the model and the barrier's variables."""
+    """A direction of the model and of the barrier's variables."""
 
     dw: FloatArray
     dx: FloatArray
@@ -69,29 +64,29 @@ class Barrier:
     """No penalty: no variables, no force."""
 
     weight: float = 0.0
-    """What the weighted sum of products is on the central path, in units of μ."""
+    """The weighted sum of the products on the central path, in units of μ."""
     beta: float = 1.0
-    """What each product is there, in units of μ."""
+    """Each product on the central path, in units of μ."""
 
     def __init__(self, width: int):
         self.width = width
         self.stuck = np.zeros(width, bool)
-        """Which entries of w cannot move, or need not."""
+        """The entries of w that cannot move, or need not."""
         self.tilt: FloatArray = np.zeros(width)
-        """A force on w in units of μ, which goes to 0: where g has no growth, logarithms alone have
-        no minimum.
+        """A force on w in units of μ, which goes to 0 with μ. Where g does not grow, logarithms
+        alone have no minimum.
         """
 
     def inside(self, w: FloatArray) -> FloatArray:
-        """A point near w at which the barrier is finite."""
+        """Return a point near w at which the barrier is finite."""
         return w
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
-        """x on the central path."""
+        """Return x on the central path."""
         return np.empty(0)
 
     def value(self, w: FloatArray, mu: float) -> float:
-        """The smoothed g, up to a constant; +∞ outside."""
+        """Return the smoothed g, up to a constant; +∞ outside."""
         return 0.0
 
     def force(self, x: FloatArray) -> FloatArray:
@@ -101,8 +96,8 @@ class Barrier:
         pass
 
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
-        """What to aim at for that μ; corrected for the second-order term of a last direction
-        (Mehrotra).
+        """Return the products to aim at for that μ, corrected for the second-order term of the
+        last direction (Mehrotra).
         """
         return np.empty(0)
 
@@ -116,14 +111,15 @@ class Barrier:
         least: float,
         most: float,
     ) -> FloatArray:
-        """Aims that bring products after that share of a step to between `least` and `most` times μ
-        (Gondzio).
+        """Return aims that bring the products after that share of a step to between `least` and
+        `most` times μ (Gondzio).
         """
         after = self.products(w + share * step.dw, x + share * step.dx)
         least = self.beta * least
         most = self.beta * most
+        correction = np.clip(after, least, most) - after
         aims = aims.copy()
-        aims[len(aims) - len(after) :] += np.maximum(np.clip(after, least, most) - after, -most)
+        aims[len(aims) - len(after) :] += np.maximum(correction, -most)
         return aims
 
     def direction(
@@ -132,16 +128,17 @@ class Barrier:
         return np.empty(0)
 
     def shift(self, w: FloatArray, x: FloatArray, aims: FloatArray) -> FloatArray:
-        """By how much the force changes where w stays."""
-        return self.force(self.direction(w, x, np.zeros(self.width), aims))
+        """Return the change of the force where w stays."""
+        direction = self.direction(w, x, np.zeros(self.width), aims)
+        return self.force(direction)
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
-        """The longest step that stays inside, at most 2: one that ends before is a full step."""
+        """Return the longest step size that stays inside, at most 2."""
         return LONGEST
 
     def kept(self, w: FloatArray, x: FloatArray, mu: float) -> FloatArray:
-        """x, or what it has to be for no product to be far below β μ: what vanishes early no longer
-        holds w.
+        """Return x, raised so that no product is far below β μ. A product that vanishes early no
+        longer holds w.
         """
         return x
 
@@ -149,19 +146,19 @@ class Barrier:
         return np.empty(0)
 
     def complementarity(self, w: FloatArray, x: FloatArray) -> float:
-        """The weighted sum of the products."""
+        """Return the weighted sum of the products."""
         return float(self.products(w, x).sum())
 
 
 def padded(values: FloatArray, width: int) -> FloatArray:
-    """Those values and then zeros: an intercept feels nothing."""
+    """Append zeros for the intercept, which has no penalty."""
     full = np.zeros(width)
     full[: len(values)] = values
     return full
 
 
 def sums(places: npt.NDArray[np.intp], values: FloatArray, count: int) -> FloatArray:
-    """What is said for every place, added up; 0 where nothing is."""
+    """Add up the values of every place; 0 where a place has none."""
     sums: FloatArray = np.bincount(places, values, count).astype(float)
     return sums
 
@@ -172,13 +169,14 @@ def diagonal(H: FloatArray) -> FloatArray:
 
 
 def logarithms(mu: float, rooms: FloatArray) -> float:
+    """Return −μ Σ log(room), +∞ where a room is not positive."""
     if (rooms > 0).all():
         return -mu * float(np.log(rooms).sum())
     return math.inf
 
 
 def longest(*pairs: tuple[FloatArray, FloatArray]) -> float:
-    """The largest α ≤ 2 for which x + α Δx ≥ 0 in all of those pairs."""
+    """Return the largest α ≤ 2 for which x + α Δx ≥ 0 in all of these pairs."""
     share = LONGEST
     shorten = kernel.longest
     for x, change in pairs:

@@ -1,5 +1,5 @@
-"""Barriers of norms: g grows in every direction, and x holds the dual inside the ball of the dual
-norm.
+"""Barriers of norms, which grow in every direction. x holds dual variables inside the ball of the
+dual norm.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from coterie.numerics.kernels import barrier as kernel
 
 
 class Intervals(Barrier):
-    """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j:  w = s − t,  s (1 − u) = t (1 + u) = β μ;  x = (u,
-    s, t).
+    """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j, with x = (u, s, t):
+
+    w = s − t,   s (1 − u) = t (1 + u) = β μ.
     """
 
     def __init__(self, width: int, count: int, threshold: float, unit: float):
@@ -48,24 +49,22 @@ class Intervals(Barrier):
         centre: Any = kernel.centre
         mu = self.beta * mu
         centre(w, mu, -one, one, u, theta)
-        u = np.clip(u, barrier.TUNING.least_room - 1, 1 - barrier.TUNING.least_room)
-        return np.concatenate([u, mu / (1 - u), mu / (1 + u)])
+        room = barrier.TUNING.least_room
+        u = np.clip(u, room - 1, 1 - room)
+        s = mu / (1 - u)
+        t = mu / (1 + u)
+        return np.concatenate([u, s, t])
 
     def value(self, w: FloatArray, mu: float) -> float:
         w = w[: self.count]
-        values = np.zeros(1)
+        unchanged = np.zeros(self.count)
         one = np.ones(self.count)
+        weights = self.threshold * one
+        step_sizes = np.ones(1)
+        values = np.zeros(1)
+        mu = self.beta * mu
         smoothed: Any = kernel.smoothed
-        smoothed(
-            w,
-            np.zeros(self.count),
-            self.beta * mu,
-            -one,
-            one,
-            self.threshold * one,
-            np.ones(1),
-            values,
-        )
+        smoothed(w, unchanged, mu, -one, one, weights, step_sizes, values)
         return float(values[0])
 
     def force(self, x: FloatArray) -> FloatArray:
@@ -73,38 +72,49 @@ class Intervals(Barrier):
 
     def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
         u, s, t = self._split(x)
-        p, q = self._rooms(u)
-        diagonal(H)[: self.count] += self.threshold / (s / p + t / q)
+        p, q = self._distances(u)
+        both = s / p + t / q
+        diagonal(H)[: self.count] += self.threshold / both
 
-    def _rooms(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return np.maximum(1 - u, EPS), np.maximum(1 + u, EPS)
+    def _distances(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return 1 − u and 1 + u, however small."""
+        p = np.maximum(1 - u, EPS)
+        q = np.maximum(1 + u, EPS)
+        return p, q
 
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
+        product = self.beta * mu
         if last is None:
-            return np.full(2 * self.count, self.beta * mu)
+            return np.full(2 * self.count, product)
         du, ds, dt = self._split(last.dx)
-        return np.concatenate([self.beta * mu + ds * du, self.beta * mu - dt * du])
+        of_s = product + ds * du
+        of_t = product - dt * du
+        return np.concatenate([of_s, of_t])
 
     def shift(self, w: FloatArray, x: FloatArray, aims: FloatArray) -> FloatArray:
         u, s, t = self._split(x)
         c, e = aims.reshape(2, self.count)
-        p, q = self._rooms(u)
-        return padded(
-            self.threshold * (w[: self.count] - c / p + e / q) / (s / p + t / q), self.width
-        )
+        p, q = self._distances(u)
+        both = s / p + t / q
+        left = w[: self.count] - c / p + e / q
+        change = self.threshold * left / both
+        return padded(change, self.width)
 
     def direction(
         self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray
     ) -> FloatArray:
         u, s, t = self._split(x)
         c, e = aims.reshape(2, self.count)
-        p, q = self._rooms(u)
+        p, q = self._distances(u)
         a = s / p
         b = t / q
         c = c / p
         e = e / q
-        du = ((w + dw)[: self.count] - c + e) / (a + b)
-        return np.concatenate([du, c - s + a * du, e - t - b * du])
+        after = (w + dw)[: self.count]
+        du = (after - c + e) / (a + b)
+        ds = c - s + a * du
+        dt = e - t - b * du
+        return np.concatenate([du, ds, dt])
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
         u, s, t = self._split(x)
@@ -120,8 +130,9 @@ class Intervals(Barrier):
 
 
 class Norms(Barrier):
-    """λ_G ‖w_G‖ = max over ‖u_G‖ ≤ 1 of λ_G ⟨u, w_G⟩:  w = s_G u,  s_G π_G = β μ,  π = (1 −
-    ‖u_G‖²)/2;  x = (u, s).
+    """λ_G ‖w_G‖ = max over ‖u_G‖ ≤ 1 of λ_G ⟨u, w_G⟩, with x = (u, s):
+
+    w = s_G u,   s_G π_G = β μ,   π = (1 − ‖u_G‖²)/2.
     """
 
     def __init__(
@@ -134,51 +145,59 @@ class Norms(Barrier):
         self.weight = unit
         self.count = len(groups)
         self.members = [np.flatnonzero(groups == group) for group in range(len(strengths))]
+        self.strength_of_entry = strengths[groups]
 
     def _split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         return x[: self.count], x[self.count :]
 
     def _sums(self, values: FloatArray) -> FloatArray:
-        """Σ over the coefficients of every group."""
+        """Add up the values of the coefficients of every group."""
         return sums(self.groups, values, len(self.strengths))
 
     def _multiplier(self, w: FloatArray, mu: float) -> FloatArray:
         # s ‖u‖ = ‖w‖ and s (1 − ‖u‖²) = 2μ
         mu = self.beta * mu
-        multiplier: FloatArray = mu + np.sqrt(mu**2 + self._sums(w[: self.count] ** 2))
+        squares = self._sums(w[: self.count] ** 2)
+        multiplier: FloatArray = mu + np.sqrt(mu**2 + squares)
         return multiplier
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
         s = self._multiplier(w, mu)
-        return np.append(w[: self.count] / s[self.groups], s)
+        u = w[: self.count] / s[self.groups]
+        return np.append(u, s)
 
     def value(self, w: FloatArray, mu: float) -> float:
         s = self._multiplier(w, mu)
         m = self.beta * mu
-        return float(
-            self.strengths @ (self._sums(w[: self.count] ** 2) / s + m * np.log(2 * m / s))
-        )
+        squares = self._sums(w[: self.count] ** 2)
+        values = squares / s + m * np.log(2 * m / s)
+        return float(self.strengths @ values)
 
     def force(self, x: FloatArray) -> FloatArray:
-        return padded(self.strengths[self.groups] * x[: self.count], self.width)
+        u = x[: self.count]
+        return padded(self.strength_of_entry * u, self.width)
 
     def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
         # C = λ/s (I − u uᵀ / (π + ‖u‖²)) in every group
         u, s = self._split(x)
         scale = self.strengths / s
         for group, at in enumerate(self.members):
-            direction = u[at] / math.sqrt(0.5 * (1 + u[at] @ u[at]))
+            own = u[at]
+            direction = own / math.sqrt(0.5 * (1 + own @ own))
             H[np.ix_(at, at)] -= scale[group] * np.outer(direction, direction)
         diagonal(H)[: self.count] += scale[self.groups]
 
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
-        """What s u shall be less than w, and s π."""
+        """Return by how much s u shall be less than w, and s π."""
         u, s = self._split(x)
-        du, ds = self._split(last.dx if last else np.zeros(len(x)))
-        return np.append(
-            ds[self.groups] * du,
-            self.beta * mu + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du),
-        )
+        if last:
+            dx = last.dx
+        else:
+            dx = np.zeros(len(x))
+        du, ds = self._split(dx)
+        less = ds[self.groups] * du
+        product = self.beta * mu + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du)
+        return np.append(less, product)
 
     def direction(
         self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray
@@ -188,13 +207,18 @@ class Norms(Barrier):
         pi = self._pi(u)
         # Δs − s uᵀΔu / π = k and s Δu + u Δs = w + Δw − s u − less
         k = product / pi - s
-        b = (w + dw)[: self.count] - (s + k)[self.groups] * u - less
-        along = self._sums(u * b) / (0.5 * (1 + self._sums(u * u)))
-        return np.append((b - along[self.groups] * u) / s[self.groups], k + along)
+        after = (w + dw)[: self.count]
+        b = after - (s + k)[self.groups] * u - less
+        scale = 0.5 * (1 + self._sums(u * u))
+        along = self._sums(u * b) / scale
+        du = (b - along[self.groups] * u) / s[self.groups]
+        ds = k + along
+        return np.append(du, ds)
 
     def _pi(self, u: FloatArray) -> FloatArray:
-        room: FloatArray = np.maximum(0.5 * (1 - self._sums(u * u)), EPS)
-        return room
+        squares = self._sums(u * u)
+        pi: FloatArray = np.maximum(0.5 * (1 - squares), EPS)
+        return pi
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
         u, s = self._split(x)
@@ -205,8 +229,10 @@ class Norms(Barrier):
         c = 2 * self._pi(u)
         root = np.sqrt(b * b + a * c)
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(b > 0, c / (b + root), (root - b) / a)
-        return min(longest((s, ds)), float(np.nanmin(share, initial=LONGEST)))
+            shares = np.where(b > 0, c / (b + root), (root - b) / a)
+        longest_of_norms = float(np.nanmin(shares, initial=LONGEST))
+        longest_of_multipliers = longest((s, ds))
+        return min(longest_of_multipliers, longest_of_norms)
 
     def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
         u, s = self._split(x)
