@@ -14,21 +14,19 @@ __all__ = ["METHODS", "Disclosure", "Method", "method"]
 
 
 class Methods(Catalogue[Method]):
-    """Those of the files here, and those that only one kind of problem has."""
+    """The methods of this folder, and those of single kinds of problems."""
 
     @cached_property
     def _own(self) -> dict[str, type[Method]]:
-        return {
-            **super()._own,
-            **{one.name: one for kind in KINDS.built_in() for one in kind.methods},
-        }
+        of_kinds = {one.name: one for kind in KINDS.built_in() for one in kind.methods}
+        return {**super()._own, **of_kinds}
 
 
 METHODS = Methods("coterie.methods", Method, "method", split=("features", "samples", "users"))
 
 
 def method(name: str | Method[Any, Any], **parameters: Any) -> Method[Any, Any]:
-    """The method of that name with its parameters; a `Method` is returned as it is."""
+    """Return the method of that name with these parameters; a `Method` is returned unchanged."""
     if isinstance(name, Method):
         return name
     return METHODS[name](**parameters)

@@ -1,8 +1,8 @@
-"""What every method can do: start, take a round, and show its point.
+"""The base class of methods: start, take a round, and return a point.
 
-A method is a frozen dataclass of parameters; what changes lives in a State, a frozen dataclass of
-arrays and numbers. All of `start`, `warm`, `round` and `tune` are conversations: they may compute,
-or yield a word and be sent the reply.
+A method is a frozen dataclass of parameters. All that changes is in a State, a frozen dataclass of
+arrays and numbers. `start`, `warm`, `round` and `tune` are protocols: they compute, or yield a
+collective and receive the reply.
 """
 
 from __future__ import annotations
@@ -27,81 +27,76 @@ from coterie.run.steps import Coordinate, S, Stateful, Steps
 NO_INTERCEPT = (
     "fits no intercept, which has no penalty. Use intercept=False, or method='proximal-1'."
 )
-"""What a method says that needs a penalty on everything."""
-
+"""The end of an error message of methods that need a penalty on all coefficients."""
 
 Rows: TypeAlias = Problem[Loss]
-"""What methods for linear models solve."""
+"""The problems of methods for linear models."""
 
 
 @dataclass(frozen=True)
 class Method(Stateful[S], ABC, Generic[S, Q]):
-    """A map State → State, as one agent sees it."""
+    """A map State → State, as one agent computes it."""
 
     name: ClassVar[str]
     state: ClassVar[type[Any]]
-    """The State's class, which `Method[State]` names: a frozen dataclass of arrays, numbers,
-    strings or None.
+    """The class of the State, from `Method[State]`: a frozen dataclass of arrays, numbers, strings
+    or None.
     """
     split: ClassVar[str]
     """"samples", "features" or "users"."""
     summary: ClassVar[str]
     """One line for tables and `--help`."""
     disclosure: ClassVar[Disclosure]
-    """What its messages tell."""
+    """The disclosure by its messages."""
     tells_labels: ClassVar[bool]
     """Whether parties without labels can compute them from its messages, or from its certificates.
     """
 
     family: ClassVar[str] = "linear"
-    """Which problems it solves, the name of their kind."""
+    """The name of the kind of problem that it solves."""
     first_look: ClassVar[int] = 2
-    """After which round the first certificate is worth its messages."""
+    """The first round after which a certificate is worth its messages."""
 
     @property
     def asynchronous(self) -> bool:
-        """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all,
-        and it only asks.
+        """Whether agents wake up one by one. Then a `round` is a wake-up that only asks, and t
+        counts the wake-ups of all agents.
         """
         return False
 
     @property
     def settles_after(self) -> int:
-        """The round before which certificates speak of a problem that still changes: they end no
-        run.
-        """
+        """The round from which on the problem does not change. Earlier certificates end no run."""
         return 0
 
     moves_columns: ClassVar[bool] = False
-    """Whether parties send their columns, in whatever form: a party's policy has to allow that by
+    """Whether parties send their columns in any form. The policy of a party has to allow that by
     name.
     """
     one_speaker: ClassVar[bool] = False
-    """Whether in some rounds one agent speaks alone, so that a sum is its message."""
+    """Whether in some rounds only one agent sends, so that a sum is its message."""
     keeps_sums: ClassVar[bool] = False
-    """Whether other penalties on the same data cost no further rounds: the points of a path after
-    the first.
-    """
+    """Whether other penalties on the same data need no further rounds, as on a path."""
     tensors: ClassVar[bool] = False
-    """Whether it asks data for nothing but products and moments, so that dense rows may be torch
-    tensors on a GPU.
+    """Whether it uses data only for products and moments, so that dense rows may be torch tensors
+    on a GPU.
     """
     uses_network: ClassVar[bool] = True
-    """Whether it matters who is connected to whom."""
+    """Whether the edges of the network matter."""
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, arguments):
-            """`Method[State]` is a method for linear problems: type variables have no defaults
-            before Python 3.13.
+            """Read `Method[State]` as a method for linear problems: type variables have no
+            defaults before Python 3.13.
             """
             if cls is Method and not isinstance(arguments, tuple):
                 arguments = (arguments, Rows)
             return super().__class_getitem__(arguments)
 
     def adapted(self, problem: Q) -> tuple[Method[S, Q], Q]:
-        """This method as it suits that problem, and the problem as it suits a method that is a
-        baseline.
+        """Return this method, adapted to that problem, and the problem, adapted to a method that is
+        a baseline.
         """
         return self, problem
 
@@ -109,115 +104,111 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
     def score(
         cls, problem: Any, network: Network, sizes: Sizes | None = None
     ) -> tuple[float, str] | None:
-        """How well this method fits, for `method="auto"`, and why ("chosen because ..."); None:
-        only by name.
+        """Return a score for `method="auto"`, and the reason ("chosen because ..."); None if only
+        users choose the method, by name.
         """
         if sizes is None:
-            outlook = None
-        else:
-            outlook = cls.outlook(problem, sizes)
-        if sizes is None or outlook is None:
+            return None
+        outlook = cls.outlook(problem, sizes)
+        if outlook is None:
             return None
         return worth(problem, network, sizes, outlook)
 
     @classmethod
     def outlook(cls, problem: Any, sizes: Sizes) -> Outlook | None:
-        """What it is expected to take; None: as a first-order method, or it cannot solve that
-        problem.
+        """Return the expected rounds, messages and work; None for those of a first-order method, or
+        if the method cannot solve that problem.
         """
         return None
 
     @classmethod
     def rescues(cls, problem: Q, sizes: Sizes) -> bool:
-        """Whether a run of "auto" that stalls may go on with it, from the model that it came to."""
+        """Return whether a stalled run of "auto" may continue with this method, from its model."""
         return True
 
     def check(self, problem: Q, network: Network) -> None:
-        """Raise InvalidProblem, naming an alternative, if this method cannot solve that problem."""
+        """Raise InvalidProblem, with an alternative, if this method cannot solve that problem."""
 
     @property
     def states(self) -> tuple[type, ...]:
-        """The State's class, alone."""
+        """The class of the State, alone."""
         return (self.state,)
 
     @abstractmethod
     def start(self, agent: Agent[Q]) -> Protocol[S]:
-        """The first State."""
+        """Return the first State."""
 
     def warmed(self, agent: Agent[Q], state: S, point: Point) -> S:
-        """The first State moved to a point that another run came to; a method that cannot starts
-        where it starts.
-        """
+        """Return the first State, moved to the point of another run if the method can do that."""
         return state
 
     def warm(self, agent: Agent[Q], state: S, point: Point) -> Protocol[S]:
-        """`warmed`, for a method that must ask the others for something on the way."""
+        """Return `warmed`, for a method that needs messages for it."""
         yield from ()
         return self.warmed(agent, state, point)
 
     @abstractmethod
     def round(self, agent: Agent[Q], state: S, t: int) -> Protocol[S]:
-        """The State after round t = 1, 2, ..."""
+        """Return the State after round t = 1, 2, ..."""
 
     @abstractmethod
     def point(self, agent: Agent[Q], state: S) -> Point:
-        """The model and the dual that the State stands for."""
+        """Return the model and the dual variables of the State."""
 
     def expected_gap(self, agent: Agent[Q], state: S) -> float | None:
-        """The gap that a certificate would show, as far as all agents know it without a word; None:
-        they do not.
+        """Return the gap that a certificate would show, if all agents know it without messages.
 
-        While it is too large, a run spends no messages on certificates.
+        While it is too large, a run makes no certificate.
         """
         return None
 
     def together(self, agent: Agent[Q]) -> tuple[str, ...] | None:
-        """If agents that are alike may take rounds as one, which fields of a State they do not
-        share; see `crowd`.
+        """Return the fields of a State that differ between agents, if a batch of equal agents can
+        take its rounds together; else None.
 
-        A round then says sums only, and is written for the last axes of arrays: an agent in front
-        is an axis more.
+        Then a round consists of sums only, and uses the last axes of arrays: the first axis is the
+        agent.
         """
         return None
 
     def tunes_after(self, t: int) -> bool:
-        """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to
-        the rest.
+        """Return whether to `tune` after round t: finitely often, so that proofs for fixed steps
+        apply to the rest.
         """
         return False
 
     def tune(self, agent: Agent[Q], state: S, t: int) -> Protocol[S]:
-        """The same State with better parameters."""
+        """Return the State with better parameters."""
         raise NotImplementedError
 
     def publish(self, agent: Agent[Q], state: S) -> FloatArray | Publication | None:
-        """What others may `Ask` for until the next round ends; nothing, unless a method says
-        otherwise.
-        """
+        """Return the numbers that others may `Ask` for until the next round ends; None for none."""
         return None
 
     def receive(self, agent: Agent[Q], state: S, sender: int, note: tuple[float, ...]) -> S:
-        """The State after a note of another agent's `Publication` arrived."""
+        """Return the State after a note of another agent's `Publication` arrived."""
         return state
 
     @property
     def can_be_accelerated(self) -> bool:
-        """Whether `coordinates` says something."""
+        """Whether the method defines `coordinates`."""
         return type(self).coordinates is not Method.coordinates
 
     def coordinates(self, agent: Agent[Q], state: S) -> tuple[Coordinate, ...]:
-        """The arrays of the State on which the map acts: shared first, uncounted last; none: no
-        acceleration.
+        """Return the arrays of the State on which the map acts, shared ones first, uncounted ones
+        last; an empty tuple if the method cannot be accelerated.
         """
         return ()
 
     def accelerated(self, problem: Q) -> Steps[Any]:
-        """This method in the acceleration that suits it on that problem; as it is, if none does."""
+        """Return this method with the acceleration that suits it on that problem, if any."""
         return self
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters as plain values."""
-        plain = {
-            name: x.item() if isinstance(x, np.generic) else x for name, x in asdict(self).items()
-        }
-        return {"name": self.name, **plain}
+        """Return name and parameters as plain values."""
+        plain: dict[str, Any] = {"name": self.name}
+        for name, value in asdict(self).items():
+            if isinstance(value, np.generic):
+                value = value.item()
+            plain[name] = value
+        return plain

@@ -260,9 +260,7 @@ def test_bad_offsets_name_party_and_row():
             (X, np.arange(N) % 3),
             offset=OFFSET,
         )
-    with pytest.raises(
-        InvalidProblem, match="pvrd2 needs a squared or huber loss beside an offset"
-    ):
+    with pytest.raises(InvalidProblem, match="pvrd2 needs a squared or huber loss with an offset"):
         co.solve(
             co.Problem("logistic", "l2", 0.1, intercept=False),
             (X, labels("logistic")),

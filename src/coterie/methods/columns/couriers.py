@@ -1,16 +1,14 @@
-"""How the scores of all columns come to the agent with the labels, and the slopes back: over rows,
-or over columns.
+"""Sums that bring the scores of all columns to the label agent, and the gradients back.
 
-| courier  | the scores X p                                  | the slopes Xᵀ(s∘v)
-           |
-|----------|-------------------------------------------------|--------------------------------------------------|
-| `Sums`   | a `Sum` of everybody's X_j p_j, n numbers       | one of s∘v, n numbers: each makes its
-           own slopes |
-| `Blocks` | one of everybody's R_jᵀp_j, a number per column | one of R_jᵀX_jᵀ(s∘v), a number per
-column        |
+| class    | the scores X p                           | the gradients Xᵀ(s∘v)                |
+|----------|------------------------------------------|--------------------------------------|
+| `Sums`   | a `Sum` of the X_j p_j of all agents:    | a `Sum` of s∘v: n numbers. Each      |
+|          | n numbers                                | agent multiplies by its own X_jᵀ     |
+| `Blocks` | a `Sum` of all R_jᵀp_j: a number per     | a `Sum` of R_jᵀX_jᵀ(s∘v): a number   |
+|          | column                                   | per column                           |
 
-`Blocks` is for an agent with the labels that holds everybody's X_jR_j, R_j a rotation that is known
-to agent j alone.
+`Blocks` is for a label agent that has the X_jR_j of all agents. Only agent j knows its rotation
+R_j.
 """
 
 from __future__ import annotations
@@ -23,62 +21,65 @@ from coterie.run.collectives import Protocol, Sum
 
 
 class Sums:
-    """A number per row each way."""
+    """One number per row in each direction."""
 
     def scores(
         self, agent: Agent, p: FloatArray, more: tuple[float, ...] = ()
     ) -> Protocol[tuple[FloatArray, FloatArray]]:
-        """X p, and the sums of some more numbers."""
+        """Return X p, and the sums of some more numbers."""
         rows = agent.design.shape[0]
-        received = (yield Sum(_message(agent, agent.design.forward(p), more))).astype(float)
+        own = agent.design.forward(p)
+        received = yield Sum(_message(agent, own, more))
+        received = received.astype(float)
         return received[:rows], received[rows:]
 
     def gradients(
         self, agent: Agent, v: FloatArray, more: tuple[float, ...]
     ) -> Protocol[tuple[FloatArray, FloatArray]]:
-        """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels
-        tells them.
-        """
+        """Return Xᵀ(s∘v) of this agent's columns, and some more numbers of the label agent."""
         rows = agent.design.shape[0]
         if agent.data.y is not None:
             message = _message(agent, agent.weighted(v), more)
         else:
             message = _message(agent, np.zeros(rows), np.zeros(len(more)))
-        received = (yield Sum(message)).astype(float)
-        return agent.design.adjoint(received[:rows]), received[rows:]
+        received = yield Sum(message)
+        received = received.astype(float)
+        own = agent.design.adjoint(received[:rows])
+        return own, received[rows:]
 
 
 class Blocks:
-    """A number per column each way; the columns of the agent with the labels need not travel."""
+    """One number per column in each direction; the columns of the label agent do not travel."""
 
     def __init__(self, rotation: FloatArray, place: int, columns: FloatArray):
         self.rotation = rotation
+        """R_j."""
         self.place = place
+        """The place of the agent's columns among those of all agents without labels."""
         self.columns = columns
-        """R_j; where its columns begin among those of all who have no labels; and at the labels
-        these, rotated.
-        """
+        """These columns, rotated, at the label agent."""
 
     @property
     def rotated(self) -> bool:
-        """Whether its columns were, so that rounding of one is rounding of all."""
+        """Whether the columns are rotated, so that rounding one changes all."""
         return not np.array_equal(self.rotation, np.eye(len(self.rotation)))
 
     @property
-    def _mine(self) -> slice:
+    def _own(self) -> slice:
         return slice(self.place, self.place + len(self.rotation))
 
     def scores(
         self, agent: Agent, p: FloatArray, more: tuple[float, ...] = ()
     ) -> Protocol[tuple[FloatArray, FloatArray]]:
-        """X p, at the labels only, and the sums of some more numbers."""
+        """Return X p, at the label agent only, and the sums of some more numbers."""
         width = self.columns.shape[1]
-        local = agent.data.y is not None
-        said = np.zeros(width)
-        if not local:
-            said[self._mine] = self.rotation.T @ p
-        received = (yield Sum(np.append(said, more))).astype(float)
-        if not local:
+        has_labels = agent.data.y is not None
+        own = np.zeros(width)
+        if not has_labels:
+            own[self._own] = self.rotation.T @ p
+        received = yield Sum(np.append(own, more))
+        received = received.astype(float)
+        if not has_labels:
             return np.empty(0), received[width:]
         scores: FloatArray = agent.design.forward(p) + self.columns @ received[:width]
         return scores, received[width:]
@@ -86,28 +87,18 @@ class Blocks:
     def gradients(
         self, agent: Agent, v: FloatArray, more: tuple[float, ...]
     ) -> Protocol[tuple[FloatArray, FloatArray]]:
-        """Xᵀ(s∘v) of this agent's columns, and some more numbers, as the agent with the labels
-        tells them.
-        """
+        """Return Xᵀ(s∘v) of this agent's columns, and some more numbers of the label agent."""
         width = self.columns.shape[1]
-        local = agent.data.y is not None
-        if local:
-            weighted = agent.weighted(v)
-        else:
-            weighted = v
-        if local:
-            said = np.append(self.columns.T @ weighted, more)
-        else:
-            said = np.zeros(width + len(more))
-        received = yield Sum(said)
-        if local:
-            own = agent.design.adjoint(weighted)
-        else:
-            own = self.rotation @ received[self._mine]
-        return own, received[width:]
+        if agent.data.y is None:
+            received = yield Sum(np.zeros(width + len(more)))
+            return self.rotation @ received[self._own], received[width:]
+        weighted = agent.weighted(v)
+        of_others = self.columns.T @ weighted
+        received = yield Sum(np.append(of_others, more))
+        return agent.design.adjoint(weighted), received[width:]
 
 
 def _message(agent: Agent, numbers: FloatArray, more: tuple[float, ...] | FloatArray) -> FloatArray:
-    """Numbers, and some more, in the precision of the data."""
-    said: FloatArray = np.append(numbers, more).astype(agent.design.dtype, copy=False)
-    return said
+    """Append some more numbers, in the precision of the data."""
+    message: FloatArray = np.append(numbers, more).astype(agent.design.dtype, copy=False)
+    return message

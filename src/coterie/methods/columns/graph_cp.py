@@ -2,57 +2,47 @@
 Optimization for Generalized Linear Models"): columns split over the agents of any connected graph,
 labels at one of them.
 
-| paper        | code              | meaning
-               |
-|--------------|-------------------|--------------------------------------------------------------------------|
-| X_j          | `agent.design`    | its own columns; the agent with the labels also has the
-               intercept's      |
-| θ_j          | `theta`           | its own block of the model
-               |
-| λ_j          | `lam`             | its own copy of the dual, a number per sample; all agree at the
-               end      |
-| v_j          | `V`               | its own multiplier of the constraint L λ = 0
-               |
-| L            | `"laplacian"`     | the weighted Laplacian of the network
-               |
-| τ/n, σ/n     | `a`, `s`          | the primal and the dual step; prox_{τr} is prox_{n a r}
-               |
-| R, χ, δ, D   | `R`, `chi`, ...   | ‖θ̂‖ ≤ R, ‖X‖ ≤ χ, ‖L†‖ ≤ 1/δ, ‖L‖ ≤ D
-               |
-| ρ            | `steepness(loss)` | |ℓ'| ≤ ρ, or |ℓ'| ≤ ρ√ℓ for a loss that is not Lipschitz
-               |
-| ℓ_i, r_j     | `agent.problem`   | loss and penalty
-               |
+| paper        | code              | meaning                                                       |
+|--------------|-------------------|---------------------------------------------------------------|
+| X_j          | `agent.design`    | the columns of agent j; the label agent also has that of the  |
+|              |                   | intercept                                                     |
+| θ_j          | `theta`           | its block of the model                                        |
+| λ_j          | `lam`             | its copy of the dual variables, one per row; all copies agree |
+|              |                   | at the end                                                    |
+| v_j          | `V`               | its multiplier of the constraint L λ = 0                      |
+| L            | `"laplacian"`     | the weighted Laplacian of the network                         |
+| τ/n, σ/n     | `a`, `s`          | the primal and the dual step; prox_{τr} is prox_{n a r}       |
+| R, χ, δ, D   | `R`, `chi`, ...   | ‖θ̂‖ ≤ R, ‖X‖ ≤ χ, ‖L†‖ ≤ 1/δ, ‖L‖ ≤ D                         |
+| ρ            | `steepness(loss)` | |ℓ'| ≤ ρ, or |ℓ'| ≤ ρ√ℓ for a loss that is not Lipschitz      |
+| ℓ_i, r_j     | `agent.problem`   | loss and penalty                                              |
 
 `variant="paper"` is in `graph_cp_paper.py`: equations (9)–(13) with the steps of Theorem 1, two
-exchanges an iteration.
+exchanges per iteration.
 
-The default needs one. With P = L V only L² appears in the paper's iteration; with L in its place it
-is Chambolle–Pock on the incidence matrix of the graph, which has the same saddle points and cond(L)
-where the paper has cond(L)². Only u_j = X_jθ_j + P_j is kept:
+The default needs one exchange. With P = L V, only L² appears in the paper's iteration. With L in
+place of L², it is Chambolle–Pock on the incidence matrix of the graph. That has the same saddle
+points, and cond(L) where the paper has cond(L)². A State keeps only u_j = X_jθ_j + P_j:
 
-    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ_j)                                     a_j = c / (s_j
-    N_j)
-    u_j⁺ = u_j + X_j(θ_j⁺ − θ_j) − b (L Λ)_j                                       b = (1 − c) / (2
-    s)
-    λ_j⁺ = λ_j + s_j(2u_j⁺ − u_j), at the labels prox_{s_j ℓ*} of that             s_j = s / deg_j
+    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ_j)                     a_j = c / (s_j N_j)
+    u_j⁺ = u_j + X_j(θ_j⁺ − θ_j) − b (L Λ)_j                       b = (1 − c) / (2 s)
+    λ_j⁺ = λ_j + s_j(2u_j⁺ − u_j)                                  s_j = s / deg_j
+           at the label agent prox_{s_j ℓ*} of that
 
-N_j holds a number per column, its squared length times what makes ‖X_j N_j^{-1/2}‖ = 1, so the
-units of a column do not matter, or is a matrix (whitening, see `chambolle_pock.py`). Since
-‖D^{-1/2} L D^{-1/2}‖ ≤ 2, these steps fit every graph and every block, and no agent needs a
-constant from elsewhere. The map T: z = (θ, u, Λ) ↦ z⁺ is firmly non-expansive in the metric M of
-its steps, and is iterated in reflected Halpern form with restarts, as the successors
-of PDLP do it:
+N_j has a number per column: its squared length, times a factor with ‖X_j N_j^{-1/2}‖ = 1. So the
+unit of a column does not matter. For whitened blocks N_j is a matrix (see `chambolle_pock.py`).
+Since ‖D^{-1/2} L D^{-1/2}‖ ≤ 2, these steps fit every graph and every block, and no agent needs a
+constant of the others. The map T: z = (θ, u, Λ) ↦ z⁺ is firmly non-expansive in the metric M of
+its steps. It is iterated in reflected Halpern form with restarts, as in the successors of PDLP:
 
     z_{k+1} = (k+1)/(k+2) (2 T z_k − z_k) + 1/(k+2) z_0
 
 A new epoch starts, with z_0 = z_k, when ‖z − T z‖_M has fallen enough or the epoch has become long.
-It takes with it an s and a c nearer to those at which duals, blocks and edges weigh the same in M.
-All of this rests on one `Sum` of five numbers every ten rounds; a single agent needs none, and
-looks in every round.
+Its s and c are nearer to those at which dual variables, blocks and edges have the same weight in M.
+All agents decide this from one `Sum` of five numbers every ten rounds. A single agent needs no
+message, and decides in every round.
 
-With sample weights, a sample of weight 2 is two samples: at the labels λ = weights ∘ v, v the dual
-of one sample.
+With sample weights, a sample of weight 2 equals two samples: at the label agent λ = weights ∘ v,
+where v is the dual variable of one sample.
 """
 
 from __future__ import annotations
@@ -74,8 +64,8 @@ from coterie.methods.columns.chambolle_pock import (
     own_weight,
     point_at,
     rebalanced,
-    told,
     traffic,
+    values_at,
 )
 from coterie.methods.method import Method, Rows
 from coterie.methods.published.graph_cp_paper import PaperState, paper_round, paper_start, steepness
@@ -92,7 +82,7 @@ from coterie.run.disclosure import SAME, Disclosure
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    look_every: int = tuned(10, "Rounds from one look at ‖z − T z‖_M, a `Sum`, to the next.")
+    look_every: int = tuned(10, "Rounds from one `Sum` for ‖z − T z‖_M to the next.")
     first_share: float = tuned(
         0.5, "The first c.", "theorem: blocks and edges have equal shares", below=1
     )
@@ -115,7 +105,7 @@ class State:
     w: FloatArray
     """The last θ⁺: unlike θ, it lies in the penalty's domain."""
     v: FloatArray
-    """The last λ⁺, at the labels only: it lies in the domain of ℓ*."""
+    """The last λ⁺, at the label agent only: it lies in the domain of ℓ*."""
     norms: FloatArray
     """One number per column: ‖X_j diag(norms)^{-1/2}‖ ≤ 1."""
     degree: float
@@ -124,11 +114,11 @@ class State:
     k: int
     """Rounds since the epoch began."""
     shares: FloatArray
-    """Its own shares of the last measured residual, see `residual_shares`."""
+    """The agent's shares of the last measured residual, see `residual_shares`."""
     first: float
-    """Its own share of ‖z − T z‖²_M in the epoch's first round."""
+    """The agent's share of ‖z − T z‖²_M in the first round of the epoch."""
     before: float | None
-    """Everybody's ‖z − T z‖²_M at the last look of this epoch."""
+    """‖z − T z‖²_M of all agents when it was last measured in this epoch."""
 
 
 @dataclass(frozen=True)
@@ -143,19 +133,17 @@ class GraphCP(Method[State | PaperState, Rows]):
         "primal-dual over the edges of any graph, every loss, labels at one agent"
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="your copy of the dual, one number per row, as it is, to your neighbours",
+        sent="your copy of the dual variables, one number per row, unmasked, to your neighbours",
         learned=(
-            "the labels: the dual's signs are those of the labels, eight hops away after ten "
-            "rounds. And how your "
-            "scores move: after as many rounds as you have columns, your columns up to a rotation "
-            "(which rows "
-            "resemble each other, to 2e-9)"
+            "the labels: dual variables have the signs of the labels, eight hops away after ten "
+            "rounds. And the changes of your scores: after as many rounds as you have columns, "
+            "your columns up to a rotation (which rows resemble each other, to 2e-9)"
         ),
         secure=SAME,
         setup=(
             "before the first round the number of your neighbours; about every tenth round five "
-            "sums of squares, as "
-            "part of a sum; in the paper's variant also what tree sends before the first round"
+            "sums of squares, as part of a sum; in the paper's variant also the messages that tree "
+            "sends before the first round"
         ),
         most=lambda case: (1, case.rows),
         sometimes=lambda case: (1, 5),
@@ -165,42 +153,27 @@ class GraphCP(Method[State | PaperState, Rows]):
 
     variant: Literal["improved", "paper"] = "improved"
     iterate: Literal["last", "average"] = "last"
-    """What the paper's variant returns: its last iterate, or the mean of all that Theorem 1 speaks
-    of.
-    """
+    """The result of the paper's variant: its last iterate, or the mean of all, as in Theorem 1."""
     R: float | None = None
-    """‖θ̂‖ ≤ R; by default twice the `reach` on which the agents agreed, a guess on the scale of
-    the model.
+    """‖θ̂‖ ≤ R; by default twice the `reach` of the introduction, an estimate of the size of the
+    model.
     """
     chi: float | None = None
-    """‖X‖ ≤ χ; by default estimated by the agents, as are `delta` and `D`."""
+    """‖X‖ ≤ χ; by default the agents estimate it, and `delta` and `D`."""
     delta: float | Literal["diameter"] | None = None
-    """‖L†‖ ≤ 1/δ; "diameter" is the paper's 4/(m diam), on the safe side and cheaper to find."""
+    """‖L†‖ ≤ 1/δ; "diameter" is the paper's 4/(m diam), a safe bound that is cheaper to find."""
     D: float | Literal["degree"] | None = None
     """‖L‖ ≤ D; "degree" is the paper's 2Δ, twice the largest degree."""
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("variant", self.variant, ("improved", "paper")),
-            ("iterate", self.iterate, ("last", "average")),
-        ):
-            if value not in known:
-                raise InvalidProblem(
-                    f"graph-cp: {name} is {' or '.join(map(repr, known))}, not {value!r}."
-                )
-        constants = {"R": self.R, "chi": self.chi, "delta": self.delta, "D": self.D}
-        words = {"delta": "diameter", "D": "degree"}
-        for name, constant in constants.items():
-            number = isinstance(constant, (int, float)) and 0 < constant < math.inf
-            if constant not in (None, words.get(name)) and not number:
-                if name in words:
-                    collective = f" or {words[name]!r}"
-                else:
-                    collective = ""
-                raise InvalidProblem(
-                    f"graph-cp: {name} must be a positive number{collective}, not {constant!r}."
-                )
-        if self.variant == "improved" and (self.iterate != "last" or any(constants.values())):
+        _check_choice("variant", self.variant, ("improved", "paper"))
+        _check_choice("iterate", self.iterate, ("last", "average"))
+        _check_constant("R", self.R)
+        _check_constant("chi", self.chi)
+        _check_constant("delta", self.delta, "diameter")
+        _check_constant("D", self.D, "degree")
+        has_constants = any((self.R, self.chi, self.delta, self.D))
+        if self.variant == "improved" and (self.iterate != "last" or has_constants):
             raise InvalidProblem(
                 "graph-cp: R, chi, delta, D and iterate belong to variant='paper'; the default "
                 "needs none of them."
@@ -213,49 +186,46 @@ class GraphCP(Method[State | PaperState, Rows]):
         if network.server:
             return None
         mine, trees, words = traffic(network)
-        return 1.0 + (
-            trees / (mine + trees) if network.n_edges else 0.5
-        ), f"it is expected to send less: {words}"
+        share = 0.5
+        if network.n_edges:
+            share = trees / (mine + trees)
+        return 1.0 + share, f"it is expected to send less: {words}"
 
     def check(self, problem: Problem, network: Network) -> None:
         if network.server:
             raise InvalidProblem(
-                "graph-cp talks along the edges of a graph, but these agents talk to a server "
-                "only. "
-                "Use method='tree', or a network with edges: star(agents) with agent 0 as hub, "
-                "ring, ..."
+                "graph-cp sends along the edges of a graph, but these agents are connected to a "
+                "server only. Use method='tree', or a network with edges: star(agents) with agent "
+                "0 as hub, ring, ..."
             )
         if self.variant == "paper" and not math.isfinite(steepness(problem.loss)):
             raise InvalidProblem(
-                "graph-cp: the step sizes of variant='paper' need a loss whose slope is bounded "
-                "by the loss, and that "
-                f"of {problem.loss.name} is not. Use variant='improved', which needs no bound."
+                "graph-cp: the step sizes of variant='paper' need a loss whose gradient is bounded "
+                f"by the loss, and that of {problem.loss.name} is not. Use variant='improved', "
+                "which needs no bound."
             )
 
     @property
     def states(self) -> tuple[type, ...]:
-        return (PaperState if self.variant == "paper" else State,)
+        if self.variant == "paper":
+            return (PaperState,)
+        return (State,)
 
     def start(self, agent: Agent) -> Protocol[State | PaperState]:
-        return (
-            yield from (
-                paper_start(agent, self.R, self.chi, self.delta, self.D)
-                if self.variant == "paper"
-                else self._start(agent)
-            )
-        )
+        if self.variant == "paper":
+            return (yield from paper_start(agent, self.R, self.chi, self.delta, self.D))
+        return (yield from self._start(agent))
 
     def warm(
         self, agent: Agent, state: State | PaperState, point: Point
     ) -> Protocol[State | PaperState]:
-        """There, with every edge as the optimality conditions want it; the paper's form starts at
-        0, as published.
+        """Start at that point, with the edges that fulfil the optimality conditions. The paper's
+        variant starts at 0, as published.
         """
         if isinstance(state, PaperState):
             return state
-        theta, scores, lam = yield from told(agent, point)
-        local = agent.data.y is not None
-        if local:
+        theta, scores, lam = yield from values_at(agent, point)
+        if agent.data.y is not None:
             u = scores
             v = lam
         else:
@@ -283,11 +253,16 @@ class GraphCP(Method[State | PaperState, Rows]):
         rows = agent.design.shape[0]
         dtype = agent.design.dtype
         degree = 1.0
+        c = 1.0
         if agent.count > 1:
-            degree = float((yield Mix(agent.one_hot(1.0).astype(dtype), "laplacian"))[agent.index])
-        mean_degree = float((yield Sum(np.array([degree])))[0]) / agent.count
-        # The copies of λ together weigh like one with the step s/(m deg), the edges ask for s/deg:
-        # between the two.
+            own = agent.one_hot(1.0).astype(dtype)
+            laplacian_row = yield Mix(own, "laplacian")
+            degree = float(laplacian_row[agent.index])
+            c = TUNING.first_share
+        degrees = yield Sum(np.array([degree]))
+        mean_degree = float(degrees[0]) / agent.count
+        # The copies of λ together have the weight of one with the step s/(m deg); the edges need
+        # s/deg. The first s is between the two.
         s = first_dual_step(agent) * mean_degree * math.sqrt(agent.count) / 4
         theta = agent.first_model()
         u = agent.design.forward(theta)
@@ -296,28 +271,23 @@ class GraphCP(Method[State | PaperState, Rows]):
             v = zeros
         else:
             v = np.empty(0, dtype)
-        norms = own_norms(agent)
-        if agent.count > 1:
-            c = TUNING.first_share
-        else:
-            c = 1.0
         return State(
-            theta,
-            zeros,
-            u,
-            theta,
-            zeros,
-            u,
-            theta,
-            v,
-            norms,
-            degree,
-            s,
-            c,
-            0,
-            np.zeros(4),
-            0.0,
-            None,
+            theta=theta,
+            lam=zeros,
+            u=u,
+            theta_0=theta,
+            lam_0=zeros,
+            u_0=u,
+            w=theta,
+            v=v,
+            norms=own_norms(agent),
+            degree=degree,
+            s=s,
+            c=c,
+            k=0,
+            shares=np.zeros(4),
+            first=0.0,
+            before=None,
         )
 
     def _round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
@@ -328,69 +298,53 @@ class GraphCP(Method[State | PaperState, Rows]):
         if t % look_every == 0:
             state = yield from self._look(state, t)
         lam = state.lam
-        u = state.u
         k = state.k
-        s = state.s
-        c = state.c
-        s_j = s / state.degree
-        b = (1.0 - c) / (2.0 * s)
         if agent.count > 1:
             mixed = yield Mix(lam, "laplacian")
         else:
             mixed = np.zeros_like(lam)
 
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
-        theta = own_step(agent, state.theta, lam, c / s_j / state.norms)
+        s_j = state.s / state.degree
+        a = state.c / s_j / state.norms
+        theta = own_step(agent, state.theta, lam, a)
         theta_change = theta - state.theta
-        # ũ = 2u⁺ − u = u + 2X(θ⁺ − θ) − 2b Lλ,  λ⁺ = λ + s ũ, at the labels prox_{s ℓ*} of that
+        # ũ = 2u⁺ − u = u + 2X(θ⁺ − θ) − 2b Lλ,  λ⁺ = λ + s ũ, or prox_{s ℓ*} of that (labels)
         # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
-        u_ahead = agent.design.forward(2.0 * theta_change)
-        lam_next = np.empty_like(lam)
+        b = (1.0 - state.c) / (2.0 * state.s)
         old = 1.0 / (k + 2)
         new = (k + 1) / (k + 2)
+        u_ahead = agent.design.forward(2.0 * theta_change)
+        lam_next = np.empty_like(lam)
         local = agent.data.y is not None
-        looks = k == 0 or (t + 1) % look_every == 0
-        v = state.v
-        first = state.first
-        shares = state.shares
-        if local or looks:
-            blend(u_ahead, 1.0, u_ahead, 1.0, u, -2.0 * b, mixed)
+        measures = k == 0 or (t + 1) % look_every == 0
+        if local or measures:
+            blend(u_ahead, 1.0, u_ahead, 1.0, state.u, -2.0 * b, mixed)
             blend(lam_next, 1.0, lam, s_j, u_ahead, 0.0, lam)
             lam_after = lam_next
             if local:
                 lam_after = dual_step(agent, lam_next, s_j)
-                v = lam_after
-            if looks:
+                state = replace(state, v=lam_after)
+            if measures:
                 weight = own_weight(agent, state.norms, theta_change)
-                shares = residual_shares(state, weight, lam_after, u_ahead, mixed)
-                if k == 0:
-                    first = float(shares[-1])
-                else:
-                    first = first
+                state = _measured(state, weight, lam_after, u_ahead, mixed)
             blend(lam_next, 2.0 * new, lam_after, -new, lam, old, state.lam_0)
             blend(u_ahead, new, u_ahead, old, state.u_0, 0.0, u_ahead)
         else:
-            advance(
-                u_ahead, lam_next, u, mixed, lam, state.u_0, state.lam_0, -2.0 * b, s_j, new, old
-            )
-        return replace(
-            state,
-            theta=new * (state.theta + 2.0 * theta_change) + old * state.theta_0,
-            lam=lam_next,
-            u=u_ahead,
-            w=theta,
-            v=v,
-            k=k + 1,
-            first=first,
-            shares=shares,
-        )
+            u_0 = state.u_0
+            lam_0 = state.lam_0
+            advance(u_ahead, lam_next, state.u, mixed, lam, u_0, lam_0, -2.0 * b, s_j, new, old)
+        theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
+        return replace(state, theta=theta_next, lam=lam_next, u=u_ahead, w=theta, k=k + 1)
 
     def _look(self, state: State, t: int) -> Protocol[State]:
-        """Begin a new epoch here, with better weights, if it is time to."""
-        duals, blocks, edges, now, first = map(
-            float, (yield Sum(np.append(state.shares, state.first)))
-        )
-        if not restarts(now, first, math.inf if state.before is None else state.before, state.k, t):
+        """Begin a new epoch here, with better weights, if the residual asks for one."""
+        sums = yield Sum(np.append(state.shares, state.first))
+        duals, blocks, edges, now, first = map(float, sums)
+        before = state.before
+        if before is None:
+            before = math.inf
+        if not restarts(now, first, before, state.k, t):
             return replace(state, before=now)
         s, c = rebalanced(state.s, state.c, duals, blocks, edges)
         return replace(
@@ -398,13 +352,32 @@ class GraphCP(Method[State | PaperState, Rows]):
         )
 
 
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse a parameter that is none of these words."""
+    if value not in known:
+        words = " or ".join(map(repr, known))
+        raise InvalidProblem(f"graph-cp: {name} is {words}, not {value!r}.")
+
+
+def _check_constant(name: str, value: float | str | None, word: str | None = None) -> None:
+    """Refuse a constant that is neither a positive number nor that word."""
+    if value is None or value == word:
+        return
+    if isinstance(value, (int, float)) and 0 < value < math.inf:
+        return
+    also = ""
+    if word is not None:
+        also = f" or {word!r}"
+    raise InvalidProblem(f"graph-cp: {name} must be a positive number{also}, not {value!r}.")
+
+
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def blend(
     out: FloatArray, a: float, x: FloatArray, b: float, y: FloatArray, c: float, z: FloatArray
 ) -> None:
     """out = a x + b y + c z in one pass, also in the memory of x, y or z."""
-    # numpy would need five passes and two temporary arrays, which at 16384 × 2048 is felt beside
-    # the matrix products.
+    # numpy would need five passes and two temporary arrays. At 16384 × 2048 that takes a visible
+    # share of the time of the matrix products.
     for i in range(out.size):
         out[i] = a * x[i] + b * y[i] + c * z[i]
 
@@ -423,9 +396,7 @@ def advance(
     new: float,
     old: float,
 ) -> None:
-    """All of a round that follows 2X(θ⁺ − θ), which lies in u_next, in one pass: away from the
-    labels.
-    """
+    """Finish a round at an agent without labels in one pass. At the start u_next has 2X(θ⁺ − θ)."""
     for i in range(u.size):
         ahead = u_next[i] + u[i] + b * mixed[i]
         lam_next[i] = new * lam[i] + 2.0 * new * s * ahead + old * lam_0[i]
@@ -436,7 +407,7 @@ def advance(
 def moved(
     lam_after: FloatArray, lam: FloatArray, u_ahead: FloatArray, u: FloatArray
 ) -> tuple[float, float]:
-    """‖λ⁺ − λ‖² and ⟨λ⁺ − λ, ũ − u⟩, without an array for the differences."""
+    """Return ‖λ⁺ − λ‖² and ⟨λ⁺ − λ, ũ − u⟩, without an array for the differences."""
     square = 0.0
     product = 0.0
     for i in range(lam.size):
@@ -446,21 +417,36 @@ def moved(
     return square, product
 
 
+def _measured(
+    state: State, weight: float, lam_after: FloatArray, u_ahead: FloatArray, mixed: FloatArray
+) -> State:
+    """Return the State with the agent's shares of the residual in this round."""
+    shares = residual_shares(state, weight, lam_after, u_ahead, mixed)
+    if state.k == 0:
+        return replace(state, shares=shares, first=float(shares[-1]))
+    return replace(state, shares=shares)
+
+
 def residual_shares(
     state: State, weight: float, lam_after: FloatArray, u_ahead: FloatArray, mixed: FloatArray
 ) -> FloatArray:
-    """Its own share of what duals, blocks and edges moved in this round, and of
+    """Return the agent's share of the moves of dual variables, blocks and edges in this round, and
+    of their weighted sum
 
-    ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖N_j^½Δθ_j‖²/(c deg_j) + 2s‖ΔE_j‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩,
-    all of it. The weight is ‖N_j^½Δθ_j‖².
+    ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖N_j^½Δθ_j‖²/(c deg_j) + 2s‖ΔE_j‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩.
 
-    E, one vector per edge, exists only in the proof: Σ_j ‖ΔE_j‖² = b²⟨Λ, LΛ⟩. ũ − u is 2Δu.
+    `weight` is ‖N_j^½Δθ_j‖². E, one vector per edge, exists only in the proof:
+    Σ_j ‖ΔE_j‖² = b²⟨Λ, LΛ⟩. ũ − u is 2Δu.
     """
     s = state.s
     c = state.c
     square, product = moved(lam_after, state.lam, u_ahead, state.u)
     duals = state.degree * square
     blocks = weight / state.degree
-    edges = 2.0 * ((1.0 - c) / (2.0 * s)) ** 2 * float(np.vdot(state.lam, mixed))
-    whole = duals / s + s * (blocks / c + (edges / (1.0 - c) if c < 1.0 else 0.0))
+    b = (1.0 - c) / (2.0 * s)
+    edges = 2.0 * b**2 * float(np.vdot(state.lam, mixed))
+    weighted_edges = 0.0
+    if c < 1.0:
+        weighted_edges = edges / (1.0 - c)
+    whole = duals / s + s * (blocks / c + weighted_edges)
     return np.array([duals, blocks, edges, whole - product])

@@ -1,14 +1,15 @@
-"""The whole problem at one agent, which holds everybody's columns: solved there by a method for
-rows, without a word.
+"""The whole problem at one agent, which has the columns of all agents: a method for rows solves it
+there, without messages.
 
 | loss          | method           |
 |---------------|------------------|
 | quadratic     | `gram`           |
 | smooth        | `newton`         |
-| with kinks    | `interior-point` |
+| non-smooth    | `interior-point` |
 
-The end is a gap of rounding, proven there, because nobody at this agent knows the tolerance of the
-run. Where that method ends far from it, a careful agent goes on: see `careful.py`.
+The method ends at a gap of the size of rounding, which the agent proves, because methods do not
+know the tolerance of the run. If it ends far from that gap, a careful agent continues: see
+`careful.py`.
 """
 
 from __future__ import annotations
@@ -40,13 +41,17 @@ class _Tuning(Tuning):
     )
     patience: int = tuned(
         3,
-        "Rounds without a smaller gap after which it ends, ...",
+        "Near the optimum, the method ends after these rounds without a smaller gap.",
         "rounding: gaps of rounding jump",
     )
     close: float = tuned(
-        1e-7, "... if the relative gap is at most this; else ...", "measured: 1,000 seeded problems"
+        1e-7, "The largest relative gap near the optimum.", "measured: 1,000 seeded problems"
     )
-    long_patience: int = tuned(25, "... after so many.", "measured: 1,000 seeded problems")
+    long_patience: int = tuned(
+        25,
+        "Elsewhere, the method ends after these rounds without a smaller gap.",
+        "measured: 1,000 seeded problems",
+    )
     rounds: int = tuned(200, "Maximum number of rounds.", "measured: 5 to 40 suffice")
 
 
@@ -54,15 +59,15 @@ TUNING = _Tuning()
 
 
 def fits(columns: int) -> bool:
-    """Whether so many columns are few enough."""
+    """Return whether one agent can solve a problem with that number of columns."""
     return columns < WIDEST
 
 
 def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The model, its own columns first, then everybody's, then the intercept; and a dual that
-    proves it.
+    """Return the model (the agent's own columns first, then the others, then the intercept), and
+    dual variables that prove it.
 
-    `groups` are those of everybody's columns, where the penalty has groups.
+    `groups` are those of the columns of the other agents, if the penalty has groups.
     """
     own = agent.design.dense(slice(None))[:, : agent.data.d].astype(columns.dtype)
     offset = agent.offset
@@ -73,24 +78,21 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
     if agent.careful:
         whole = whole.made_careful()
     best, bound = _descended(whole, None)
-    if (
-        not whole.careful
-        and bound.gap > TUNING.close * whole.known.gap_unit
-        and not agent.should_stop()
-    ):
+    is_far = bound.gap > TUNING.close * whole.known.gap_unit
+    if is_far and not whole.careful and not agent.should_stop():
         whole = whole.made_careful()
         again, closer = _descended(whole, best)
         if closer.gap < bound.gap:
             best = again
-    if best.v is None:
-        v = whole.at(best.w.astype(float)).gradients
-    else:
-        v = best.v
-    return whole.raised(best.w.astype(float)), v
+    w = best.w.astype(float)
+    v = best.v
+    if v is None:
+        v = whole.at(w).gradients
+    return whole.raised(w), v
 
 
 def _descended(whole: Agent, start: Point | None) -> tuple[Point, Bound]:
-    """The best point on the way of the method for its problem, and what is proven of it."""
+    """Return the best point of the method for this problem, and its proof."""
     method = _method_for(whole)
     unit = whole.known.gap_unit
     state = alone(method.start(whole))
@@ -104,12 +106,11 @@ def _descended(whole: Agent, start: Point | None) -> tuple[Point, Bound]:
         point = method.point(whole, state)
         bound = alone(certify(whole, point))
         if bound.gap < proven.gap:
-            waited = 0
-        else:
-            waited = waited + 1
-        if bound.gap < proven.gap:
             best = point
             proven = bound
+            waited = 0
+        else:
+            waited += 1
         if proven.gap <= TUNING.close * unit:
             patience = TUNING.patience
         else:
@@ -120,12 +121,13 @@ def _descended(whole: Agent, start: Point | None) -> tuple[Point, Bound]:
 
 
 def _joined(problem: Problem, groups: FloatArray) -> Problem:
-    """The problem of all columns, of an agent that knows its own part of the penalty."""
+    """Return the problem of all columns; the agent's own problem has its part of the penalty."""
     if not groups.size or not isinstance(problem.penalty, Group):
         return problem
     labels = np.concatenate([np.array(problem.penalty.pieces.groups, float), groups])
-    joined = tuple(np.unique(labels, return_inverse=True)[1].tolist())
-    return problem.changed(penalty=Group(problem.penalty.strength, joined))
+    _, numbers = np.unique(labels, return_inverse=True)
+    joined = Group(problem.penalty.strength, tuple(numbers.tolist()))
+    return problem.changed(penalty=joined)
 
 
 def _method_for(agent: Agent) -> Method[Any]:

@@ -1,23 +1,19 @@
-"""Chambolle–Pock with exact sums over a spanning tree, or through a server: columns split over
-agents, labels at one.
+"""Chambolle–Pock with exact sums over a spanning tree, or through a server, for columns split over
+agents and labels at one.
 
-`graph-cp` gives every agent its own copy of the dual λ and lets neighbours bring the copies
-together. Where a `Sum`
-over all agents is possible there is only one λ, and the iteration is that of a single agent with
-all the columns:
+In `graph-cp` every agent has its own copy of the dual variables λ, and neighbours bring the copies
+together. With a `Sum` over all agents one λ is enough, and the iteration equals that of a single
+agent with all columns:
 
-    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ)                                        a_j = 1 / (s κ
-    N_j)
-    u⁺   = u + Σ_j X_j(θ_j⁺ − θ_j)                                                  a `Sum` of n
-         numbers
-    λ⁺   = prox_{s ℓ*}(λ + s(2u⁺ − u))                                              told by the
-         label agent: another
+    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ)          a_j = 1 / (s κ N_j)
+    u⁺   = u + Σ_j X_j(θ_j⁺ − θ_j)                    a `Sum` of n numbers
+    λ⁺   = prox_{s ℓ*}(λ + s(2u⁺ − u))                the label agent sends it: another `Sum`
 
-κ = ‖[X_1 N_1^{-1/2} ... X_m N_m^{-1/2}]‖², between 1 and m, is estimated by the agents beforehand.
-Blocks of nearly dependent columns are whitened, unless κ says that all blocks are much the same.
-Halpern's form, the restarts and the balance of the steps are those of `graph-cp` with no edges to
-weigh; the label agent alone decides them, and tells the others in the second `Sum`: to look at the
-residual in every round takes no message of its own.
+κ = ‖[X_1 N_1^{-1/2} ... X_m N_m^{-1/2}]‖² is between 1 and m; the agents estimate it before the
+first round. Blocks of nearly dependent columns are whitened, unless κ shows that all blocks have
+about the same directions. Halpern's form, the restarts and the balance of the steps are those of
+`graph-cp` without edges. The label agent alone decides on them, and sends its decision in the
+second `Sum`. So measuring the residual in every round needs no further message.
 """
 
 from __future__ import annotations
@@ -41,8 +37,8 @@ from coterie.methods.columns.chambolle_pock import (
     pooled_norm,
     products,
     rebalanced,
-    told,
     traffic,
+    values_at,
 )
 from coterie.methods.method import Method, Rows
 from coterie.networks import Network
@@ -57,32 +53,32 @@ from coterie.run.disclosure import SCORES_OF_BRANCHES, SCORES_OF_OTHERS, Case, C
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where one agent stands between two rounds. What only the label agent needs is empty
-    elsewhere.
+    """Where one agent stands between two rounds. Fields for the label agent are empty at the
+    others.
     """
 
     theta: FloatArray
     theta_0: FloatArray
-    """z_0 of this epoch: θ, and at the labels λ and u."""
+    """z_0 of this epoch: θ and, at the label agent, λ and u."""
     lam: FloatArray
     """λ, the same at all agents."""
     lam_0: FloatArray
     u: FloatArray
-    """Xθ over all columns, at the labels only."""
+    """Xθ over all columns, at the label agent only."""
     u_0: FloatArray
     w: FloatArray
     """The last θ⁺: unlike θ, it lies in the penalty's domain."""
     v: FloatArray
-    """The last λ⁺, at the labels only: it lies in the domain of ℓ*."""
+    """The last λ⁺, at the label agent only: it lies in the domain of ℓ*."""
     norms: FloatArray
     """One number per column: κ N_j."""
     s: float
     k: int
     """Rounds since the epoch began."""
     first: float
-    """‖z − T z‖²_M when the epoch began, at the labels only."""
+    """‖z − T z‖²_M when the epoch began, at the label agent only."""
     before: float | None
-    """‖z − T z‖²_M a round ago, if this epoch had begun, at the labels only."""
+    """‖z − T z‖²_M a round ago, if this epoch had begun, at the label agent only."""
     whiten: bool = False
     """Whether blocks of nearly dependent columns are whitened."""
 
@@ -97,15 +93,16 @@ class Tree(Method[State, Rows]):
         "primal-dual with exact sums over a spanning tree or a server, every loss"
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the change of your partial scores, one number per row, as part of a sum along the "
-        "tree; the dual comes "
-        "back",
-        learned=f"the labels, from the dual; and {SCORES_OF_BRANCHES}",
-        secure=f"the labels, from the dual; and {SCORES_OF_OTHERS}",
+        sent=(
+            "the change of your partial scores, one number per row, as part of a sum along the "
+            "tree; the dual variables come back"
+        ),
+        learned=f"the labels, from the dual variables; and {SCORES_OF_BRANCHES}",
+        secure=f"the labels, from the dual variables; and {SCORES_OF_OTHERS}",
         setup=(
             "before the first round a few products of your columns with secret random vectors, "
-            "one number per row, "
-            "as part of a sum: of a single column this is the column up to its length"
+            "one number per row, as part of a sum: of a single column this is the column up to its "
+            "length"
         ),
         most=lambda case: (2, 2 * case.rows + 3),
         before=lambda case: _most_before(case),
@@ -119,12 +116,15 @@ class Tree(Method[State, Rows]):
         if network.server:
             return 1.5, "the server gives exact sums"
         graphs, mine, words = traffic(network)
-        return 1.0 + (
-            graphs / (graphs + mine) if network.n_edges else 0.5
-        ), f"it is expected to send less: {words}"
+        share = 0.5
+        if network.n_edges:
+            share = graphs / (graphs + mine)
+        return 1.0 + share, f"it is expected to send less: {words}"
 
     def start(self, agent: Agent) -> Protocol[State]:
-        whiten = bool((yield Sum(np.array([float(products(agent) is not None)])))[0])
+        has_metric = products(agent) is not None
+        dependent = yield Sum(np.array([float(has_metric)]))
+        whiten = bool(dependent[0])
         norms = own_norms(agent, whiten)
         kappa = yield from pooled_norm(agent, norms**-0.5, whiten)
         if whiten and kappa > chambolle_pock.TUNING.alike * agent.count:
@@ -139,24 +139,24 @@ class Tree(Method[State, Rows]):
         if agent.data.y is None:
             u = dual = np.empty(0, lam.dtype)
         return State(
-            theta,
-            theta,
-            lam,
-            dual,
-            u,
-            u,
-            theta,
-            dual,
-            norms,
-            first_dual_step(agent),
-            0,
-            0.0,
-            None,
-            whiten,
+            theta=theta,
+            theta_0=theta,
+            lam=lam,
+            lam_0=dual,
+            u=u,
+            u_0=u,
+            w=theta,
+            v=dual,
+            norms=norms,
+            s=first_dual_step(agent),
+            k=0,
+            first=0.0,
+            before=None,
+            whiten=whiten,
         )
 
     def warm(self, agent: Agent, state: State, point: Point) -> Protocol[State]:
-        theta, u, lam = yield from told(agent, point)
+        theta, u, lam = yield from values_at(agent, point)
         dual = lam
         if agent.data.y is None:
             u = dual = state.u
@@ -173,78 +173,82 @@ class Tree(Method[State, Rows]):
         new = (k + 1) / (k + 2)
 
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
-        theta = own_step(agent, state.theta, lam, 1.0 / s / state.norms, state.whiten)
+        a = 1.0 / s / state.norms
+        theta = own_step(agent, state.theta, lam, a, state.whiten)
         theta_change = theta - state.theta
-        # u⁺ − u = Σ_j X_j(θ_j⁺ − θ_j), and κ Σ_j ‖N_j^½Δθ_j‖²
-        received = yield Sum(
-            _with(
-                agent.design.forward(theta_change),
-                own_weight(agent, state.norms, theta_change, state.whiten),
-            )
-        )
-        v = state.v
-        u = state.u
-        first = state.first
-        before = state.before
-        if local:
-            u_change = received[:-1]
-            blocks = float(received[-1])
-            # λ⁺ = prox_{s ℓ*}(λ + s(2u⁺ − u))
-            v = dual_step(agent, lam + s * (u + 2.0 * u_change), s)
-            lam_change = v - lam
-            # ‖z − z⁺‖²_M = ‖Δλ‖²/s + s κ Σ_j ‖N_j^½Δθ_j‖² − 2⟨Δλ, Δu⟩
-            duals = float(lam_change @ lam_change)
-            now = duals / s + s * blocks - 2.0 * float(lam_change @ u_change)
-            if k == 0:
-                first = now
-            # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
-            told = new * (lam + 2.0 * lam_change) + old * state.lam_0
-            u = new * (u + 2.0 * u_change) + old * state.u_0
-            ends = restarts(now, first, math.inf if before is None else before, k + 1, t + 1)
-            before = now
-            if ends:
-                s = rebalanced(s, 1.0, duals, blocks, 0.0)[0]
-            else:
-                s = s
-            received = yield Sum(_with(told, float(ends), s))
-        else:
-            received = yield Sum(
-                shared_result(received, lambda: np.zeros(received.size + 1, received.dtype))
-            )
         theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
+        # u⁺ − u = Σ_j X_j(θ_j⁺ − θ_j), and κ Σ_j ‖N_j^½Δθ_j‖²
+        weight = own_weight(agent, state.norms, theta_change, state.whiten)
+        received = yield Sum(_with(agent.design.forward(theta_change), weight))
+        after = replace(state, theta=theta_next, w=theta, k=k + 1)
+        if local:
+            after, message = _dual_side(agent, after, received, t)
+        else:
+            message = shared_result(received, _no_message, received)
+        received = yield Sum(message)
         lam = received[:-2]
         ends = bool(received[-2])
-        s = float(received[-1])
-        after = replace(
-            state,
-            theta=theta_next,
-            lam=lam,
-            u=u,
-            w=theta,
-            v=v,
-            s=s,
-            k=k + 1,
-            first=first,
-            before=before,
-        )
+        after = replace(after, lam=lam, s=float(received[-1]))
         if not ends:
             return after
-        return replace(
-            after, theta_0=theta_next, lam_0=lam if local else state.lam_0, u_0=u, k=0, before=None
-        )
+        if local:
+            after = replace(after, lam_0=lam)
+        return replace(after, theta_0=theta_next, u_0=after.u, k=0, before=None)
 
     def point(self, agent: Agent, state: State) -> Point:
         return point_at(agent, state.w, state.v)
 
 
+def _dual_side(
+    agent: Agent, state: State, received: FloatArray, t: int
+) -> tuple[State, FloatArray]:
+    """Move λ and u at the label agent. Return the State and the message to the other agents: λ,
+    whether the epoch ends, and s.
+
+    `state` has the k after this round, and the λ, u and s before it.
+    """
+    k = state.k - 1
+    s = state.s
+    lam = state.lam
+    old = 1.0 / (k + 2)
+    new = (k + 1) / (k + 2)
+    u_change = received[:-1]
+    blocks = float(received[-1])
+    # λ⁺ = prox_{s ℓ*}(λ + s(2u⁺ − u))
+    v = dual_step(agent, lam + s * (state.u + 2.0 * u_change), s)
+    lam_change = v - lam
+    # ‖z − z⁺‖²_M = ‖Δλ‖²/s + s κ Σ_j ‖N_j^½Δθ_j‖² − 2⟨Δλ, Δu⟩
+    duals = float(lam_change @ lam_change)
+    now = duals / s + s * blocks - 2.0 * float(lam_change @ u_change)
+    first = state.first
+    if k == 0:
+        first = now
+    before = state.before
+    if before is None:
+        before = math.inf
+    # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
+    lam_next = new * (lam + 2.0 * lam_change) + old * state.lam_0
+    u = new * (state.u + 2.0 * u_change) + old * state.u_0
+    ends = restarts(now, first, before, k + 1, t + 1)
+    if ends:
+        s = rebalanced(s, 1.0, duals, blocks, 0.0)[0]
+    after = replace(state, u=u, v=v, first=first, before=now)
+    return after, _with(lam_next, float(ends), s)
+
+
+def _no_message(received: FloatArray) -> FloatArray:
+    """Return the part of the other agents in the sum of `_dual_side`."""
+    return np.zeros(received.size + 1, received.dtype)
+
+
 def _most_before(case: Case) -> Counts:
-    """The largest counts before the first round: two estimates of κ, the scores, and what a point
-    needs.
+    """Return the largest counts before the first round: two estimates of κ, the scores, and the
+    sums that a point needs.
     """
     collectives, numbers = most_of_pooled_norm(case)
     return 2 * collectives + 4, 2 * numbers + 1 + 3 * case.rows
 
 
 def _with(numbers: FloatArray, *more: float) -> FloatArray:
-    """The same numbers, and some more."""
+    """Append numbers in the precision of the others."""
     return np.append(numbers, np.array(more, numbers.dtype))

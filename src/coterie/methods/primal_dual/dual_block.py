@@ -2,22 +2,26 @@
 
     v⁺ = argmin over v of  Σ_i s_i ℓ*(v_i) + (c/2) ‖X̃ᵀ(s∘(v − v⁰))‖² − ⟨s∘v, X̃ w⟩
 
-together with X̃ᵀ(s∘v⁺), which is what an agent says next, and which coordinate ascent has at hand.
+together with X̃ᵀ(s∘v⁺), the next message of the agent, which coordinate ascent computes anyway.
 
-By a cached factorisation where the loss is quadratic and the block small, else by compiled
-coordinate ascent, else, for a loss that the compiled code does not know, by accelerated proximal
-gradient steps. Where columns are correlated and the loss is smooth, sweeps go on and on: Newton's
-steps then take over, on the same problem in z = w − c X̃ᵀ(s∘(v − v⁰)),
+| loss                                   | algorithm                               |
+|----------------------------------------|-----------------------------------------|
+| quadratic, and the block is small      | a cached factorisation                  |
+| the compiled code has its conjugate    | coordinate ascent, then Newton's method |
+| any other                              | accelerated proximal gradients          |
+
+Where columns are correlated and the loss is smooth, coordinate ascent needs very many sweeps. Then
+Newton's method takes over, on the same problem in z = w − c X̃ᵀ(s∘(v − v⁰)),
 
     z⁺ = argmin Σ_i s_i ℓ(x̃_iᵀz) + ‖z − w − c X̃ᵀ(s∘v⁰)‖² / 2c,      v⁺ = ℓ'(X̃z⁺).
 
-Without them, answers stay so inexact that a run comes to rest before the tolerance.
+Without it, answers would be so inexact that a run stalls before the tolerance.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,30 +38,27 @@ from coterie.stats.moments import second_moment
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    small: int = tuned(1000, "Factorise min(rows, columns) up to this size.")
+    small: int = tuned(1000, "The largest min(rows, columns) that is factorised.")
     resting: int = tuned(
-        4, "While the tolerance is rough, rows at a bound are looked at every so many rounds."
+        4, "While the tolerance is rough, a row at a bound is visited once in these rounds."
     )
     run: int = tuned(64, "Rows that are read one after the other, in a random order of such runs.")
     exactness: float = tuned(
-        0.1, "The share of the tolerance at which gradient steps, and Newton's, stop.", below=1
+        0.1, "The share of the tolerance at which gradient and Newton steps stop.", below=1
     )
-    first: int = tuned(4, "Sweeps before them.")
-    many: float = tuned(
-        20.0,
-        "A Newton step may cost so many sweeps: dense products are that much faster than these.",
-    )
+    first: int = tuned(4, "Sweeps before Newton steps.")
+    many: float = tuned(20.0, "By this factor, dense products are faster than sweeps.")
 
 
 TUNING = _Tuning()
 MOST_STEPS = 20
-"""Newton's steps, and halvings of one, at most: far more than it takes."""
+"""The largest number of Newton steps, and of halvings of one: far more than needed."""
 ROUNDING = 1e-12
-"""Steps that promise less than this share of the losses are not looked at twice."""
+"""Steps that promise less than this share of the losses are not halved."""
 
 
 def knows(loss: Loss) -> bool:
-    """Whether the compiled solver knows that loss."""
+    """Return whether the compiled code has the conjugate of that loss."""
     return loss.conjugate_curvature is not None or loss.conjugate_entropy
 
 
@@ -71,10 +72,9 @@ def solve_block(
     max_epochs: int,
     t: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """v⁺ and X̃ᵀ(s∘v⁺), from v and X̃ᵀ(s∘v).
+    """Return v⁺ and X̃ᵀ(s∘v⁺), from v and X̃ᵀ(s∘v).
 
-    v⁺ is as exact as the tolerance says: relative to the first sweep's progress, so that 0.1 is a
-    rough answer.
+    The tolerance is relative to the progress of the first sweep: 0.1 gives a rough answer.
     """
     if not len(v):
         return v, Xv
@@ -88,7 +88,9 @@ def solve_block(
             few = min(max_epochs, TUNING.first)
         new, moved, settled = _by_coordinates(agent, v, w, c, tolerance, few, t)
         if not settled and few < max_epochs:
-            new = _by_newton(agent, w + c * Xv, w + moved, c, tolerance).astype(v.dtype, copy=False)
+            centre = w + c * Xv
+            start = w + moved
+            new = _by_newton(agent, centre, start, c, tolerance).astype(v.dtype, copy=False)
         elif v.dtype == float:  # in single precision, sums of changes would drift away from v
             return new, Xv + moved / -c
     else:
@@ -97,29 +99,31 @@ def solve_block(
 
 
 def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArray:
-    """(I + c A Aᵀ) p = √s∘(X̃w − y − v⁰) for A = √s X̃, p = √s∘(v − v⁰), from eigenvectors of the
-    smaller Gram matrix.
+    """Solve (I + c A Aᵀ) p = √s∘(X̃w − y − v⁰) for A = √s X̃, p = √s∘(v − v⁰), with eigenvectors of
+    the smaller Gram matrix.
     """
     design = agent.centred
-    tall = agent.design.shape[0] > agent.design.shape[1]
-    if agent.data.weights is None:
-        root = None
-    else:
-        root = np.sqrt(agent.data.weights)
     values, vectors = _eigenvectors(agent)
     r = design.forward(w) - agent.labels - v
-    if tall:
+    if _is_tall(agent):
         # (I + c A Aᵀ)⁻¹ = I − A (I/c + AᵀA)⁻¹ Aᵀ
-        inner = vectors @ ((vectors.T @ design.adjoint(agent.weighted(r))) / (1.0 / c + values))
+        adjoint = design.adjoint(agent.weighted(r))
+        inner = vectors @ ((vectors.T @ adjoint) / (1.0 / c + values))
         change: FloatArray = r - design.forward(inner)
+    elif agent.data.weights is None:
+        change = vectors @ ((vectors.T @ r) / (1.0 + c * values))
     else:
-        p = vectors @ ((vectors.T @ (r if root is None else root * r)) / (1.0 + c * values))
-        if root is None:
-            change = p
-        else:
-            change = p / root
+        root = np.sqrt(agent.data.weights)
+        p = vectors @ ((vectors.T @ (root * r)) / (1.0 + c * values))
+        change = p / root
     result: FloatArray = v + change.astype(v.dtype)
     return result
+
+
+def _is_tall(agent: Agent) -> bool:
+    """Return whether there are more rows than columns."""
+    rows, columns = agent.design.shape
+    return rows > columns
 
 
 @remembered
@@ -129,36 +133,45 @@ def _eigenvectors(agent: Agent) -> tuple[FloatArray, FloatArray]:
 
 
 def _gram(agent: Agent) -> FloatArray:
-    """AᵀA or A Aᵀ for A = √s X̃, whichever is smaller; a sparse X is not made dense for it."""
+    """Return AᵀA or A Aᵀ for A = √s X̃, whichever is smaller; a sparse X stays sparse."""
     design = agent.centred
-    n, width = agent.design.shape
-    tall = agent.design.shape[0] > agent.design.shape[1]
-    d = design.X.shape[1]
     weights = agent.data.weights
     if weights is None:
-        root: FloatArray = np.ones(n)
+        root: FloatArray = np.ones(agent.design.shape[0])
     else:
         root = np.sqrt(weights).astype(float)
+    if is_sparse(design.X):
+        return _sparse_gram(agent, root)
     centre, unit = _centre(design)
-    if not is_sparse(design.X):
-        A = np.full((n, width), unit)
-        np.subtract(design.X, centre, out=A[:, :d])
-        A *= root[:, None]
-        if tall:
-            gram: FloatArray = A.T @ A
-        else:
-            gram = A @ A.T
-        return gram
+    A = np.full(agent.design.shape, unit)
+    np.subtract(design.X, centre, out=A[:, : design.X.shape[1]])
+    A *= root[:, None]
+    if _is_tall(agent):
+        gram: FloatArray = A.T @ A
+    else:
+        gram = A @ A.T
+    return gram
+
+
+def _sparse_gram(agent: Agent, root: FloatArray) -> FloatArray:
+    design = agent.centred
+    centre, unit = _centre(design)
+    is_tall = _is_tall(agent)
     A = sp.csr_array(design.X.astype(float)).multiply(root[:, None]).tocsr()
-    product: FloatArray = (A.T @ A if tall else A @ A.T).toarray()
+    if is_tall:
+        product: FloatArray = (A.T @ A).toarray()
+    else:
+        product = (A @ A.T).toarray()
     if not design.intercept:
         return product
-    if not tall:
+    if not is_tall:
         means = np.outer(A @ centre, root)
-        return product - means - means.T + (centre @ centre + unit**2) * np.outer(root, root)
+        squares = (centre @ centre + unit**2) * np.outer(root, root)
+        return product - means - means.T + squares
     border = (A.T @ root)[:, None]
-    moment = np.block([[product, border], [border.T, np.array([[root @ root]])]])
-    into = np.eye(width)  # [X, 1] into = X̃
+    corner = np.array([[root @ root]])
+    moment = np.block([[product, border], [border.T, corner]])
+    into = np.eye(agent.design.shape[1])  # [X, 1] into = X̃
     into[-1] = np.append(-centre, unit)
     return np.asarray(into.T @ moment @ into)
 
@@ -172,10 +185,11 @@ def _centre(design: Design) -> tuple[FloatArray, float]:
 def _by_coordinates(
     agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
 ) -> tuple[FloatArray, FloatArray, bool]:
-    """v⁺, −c X̃ᵀ(s∘(v⁺ − v)), and whether v⁺ is as exact as the tolerance says."""
+    """Return v⁺, −c X̃ᵀ(s∘(v⁺ − v)), and whether v⁺ is within the tolerance."""
     order = shuffled(len(v), agent.random(t))
     if tolerance >= ROUGH and t > TUNING.resting:
-        order = order[~at_rest(agent, v, t)[order]]
+        resting = at_rest(agent, v, t)
+        order = order[~resting[order]]
     return improve(agent, v, w, c, order, tolerance, max_epochs)
 
 
@@ -188,13 +202,16 @@ def improve(
     tolerance: float,
     max_epochs: int,
 ) -> tuple[FloatArray, FloatArray, bool]:
-    """v after coordinate steps on those rows in that order, which is left otherwise; −c X̃ᵀ(s∘(v⁺ −
-    v)); if settled.
+    """Take coordinate steps on these rows in this order, an array that the steps change.
+
+    Return v⁺, −c X̃ᵀ(s∘(v⁺ − v)), and whether the steps settled.
     """
     design = agent.centred
-    X = agent.design.X
+    rows = _rows(agent)
+    columns = agent.design.X.shape[1]
+    start = w[:columns]
     improved = v.astype(float)
-    z = w[: X.shape[1]].astype(float)
+    z = start.astype(float)
     ascend: Any = dual_ascent
     settled = False
     beta = design.offset(w)
@@ -202,105 +219,152 @@ def improve(
     first = 0.0
     left = max_epochs
     while not settled and left > 0 and not (first and agent.should_stop()):
-        rest = tolerance, min(left, ALL_EVERY), tau, first
-        settled, beta, tau, first = ascend(*_rows(agent), c, z, beta, improved, order, *rest)
+        epochs = min(left, ALL_EVERY)
+        settled, beta, tau, first = ascend(
+            *rows, c, z, beta, improved, order, tolerance, epochs, tau, first
+        )
         left -= ALL_EVERY
-    z -= w[: X.shape[1]]
+    z -= start
     if design.intercept:
         centre, unit = _centre(design)
         z = np.append(z + tau * centre, -tau * unit)
     return improved.astype(v.dtype, copy=False), z, bool(settled)
 
 
+class _Rows(NamedTuple):
+    """An agent's own rows: the first arguments of `dual_ascent`, in its order."""
+
+    dense: Any
+    data: Any
+    indices: Any
+    indptr: Any
+    is_dense: bool
+    tilts: FloatArray
+    constant: float
+    labels: FloatArray
+    offsets: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    curvature: float
+    logistic: bool
+    weights: FloatArray
+    norms: FloatArray
+
+
 @remembered
-def _rows(agent: Agent) -> tuple[Any, ...]:
-    """What the compiled code wants to know of its own rows: its first arguments."""
-    design = agent.centred
+def _rows(agent: Agent) -> _Rows:
+    """Return the agent's own rows for the compiled code."""
     X = agent.design.X
-    labels = agent.exact_labels
     loss = agent.problem.loss
-    sparse = is_sparse(X)
-    centre, unit = _centre(design)
-    length: Any = squared_norms
-    if sparse:
-        squares = length(X.data, X.indptr)
+    labels = agent.exact_labels
+    lower, upper = loss.domain(labels)
+    weights = agent.data.weights
+    if weights is None:
+        weights = np.ones(len(labels))
+    offsets = agent.offset
+    if offsets is None:
+        offsets = np.empty(0)
+    tilts, constant, norms = _norms(agent)
+    if is_sparse(X):
+        dense = np.empty((0, 0), X.dtype)
+        data = X.data
+        indices = X.indices
+        indptr = X.indptr
     else:
-        squares = np.einsum("ij,ij->i", X, X, dtype=float)
-    if design.intercept:
-        tilts = X @ centre
-        constant = float(centre @ centre) + unit**2
-    else:
-        tilts = np.empty(0)
-        constant = 0.0
-    # ‖(x − c, u)‖² = ‖x‖² − 2xᵀc + ‖c‖² + u²
-    if design.intercept:
-        norms = np.maximum(squares - 2 * tilts + constant, unit**2)
-    else:
-        norms = squares
-    empty = np.empty(0, X.dtype)
-    return (
-        np.empty((0, 0), X.dtype) if sparse else np.ascontiguousarray(X),
-        X.data if sparse else empty,
-        X.indices if sparse else np.empty(0, np.int32),
-        X.indptr if sparse else np.empty(0, np.int32),
-        not sparse,
-        tilts,
-        constant,
-        labels,
-        np.empty(0) if agent.offset is None else agent.offset,
-        *(bound.astype(float, copy=False) for bound in loss.domain(labels)),
-        loss.conjugate_curvature or 0.0,
-        loss.conjugate_entropy,
-        np.ones(len(labels))
-        if agent.data.weights is None
-        else agent.data.weights.astype(float, copy=False),
-        norms,
+        dense = np.ascontiguousarray(X)
+        data = np.empty(0, X.dtype)
+        indices = np.empty(0, np.int32)
+        indptr = np.empty(0, np.int32)
+    return _Rows(
+        dense=dense,
+        data=data,
+        indices=indices,
+        indptr=indptr,
+        is_dense=not is_sparse(X),
+        tilts=tilts,
+        constant=constant,
+        labels=labels,
+        offsets=offsets,
+        lower=lower.astype(float, copy=False),
+        upper=upper.astype(float, copy=False),
+        curvature=loss.conjugate_curvature or 0.0,
+        logistic=loss.conjugate_entropy,
+        weights=weights.astype(float, copy=False),
+        norms=norms,
     )
 
 
-def at_rest(agent: Agent, v: FloatArray, t: int, every: int | None = None) -> npt.NDArray[np.bool_]:
-    """Which rows are at a bound and need not be looked at this time; in `every` so many times, each
-    of them is.
+def _norms(agent: Agent) -> tuple[FloatArray, float, FloatArray]:
+    """Return Xm, ‖m‖² + u² and the squared norms of the rows (x − m, u); without an intercept an
+    empty array, 0 and the squared norms of x.
     """
-    lower, upper = _rows(agent)[9:11]
-    resting: npt.NDArray[np.bool_] = v == lower
-    resting |= v == upper
+    design = agent.centred
+    X = agent.design.X
+    length: Any = squared_norms
+    if is_sparse(X):
+        squares = length(X.data, X.indptr)
+    else:
+        squares = np.einsum("ij,ij->i", X, X, dtype=float)
+    if not design.intercept:
+        return np.empty(0), 0.0, squares
+    centre, unit = _centre(design)
+    tilts = X @ centre
+    constant = float(centre @ centre) + unit**2
+    # ‖(x − m, u)‖² = ‖x‖² − 2xᵀm + ‖m‖² + u²
+    norms = np.maximum(squares - 2 * tilts + constant, unit**2)
+    return tilts, constant, norms
+
+
+def at_rest(agent: Agent, v: FloatArray, t: int, every: int | None = None) -> npt.NDArray[np.bool_]:
+    """Return which rows are at a bound and rest in round t; each of them is visited once in `every`
+    rounds.
+    """
+    rows = _rows(agent)
+    resting: npt.NDArray[np.bool_] = v == rows.lower
+    resting |= v == rows.upper
     every = every or TUNING.resting
     resting[t % every :: every] = False
     return resting
 
 
 def shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
-    """The rows in a random order of short runs: what is consecutive in memory is read several times
+    """Return the rows in a random order of short runs: consecutive memory is read several times
     faster.
     """
     run = min(TUNING.run, 1 + rows // 100)
-    starts = run * random.permutation(-(-rows // run))
+    runs = -(-rows // run)
+    starts = run * random.permutation(runs)
     order: npt.NDArray[np.intp] = (starts[:, None] + np.arange(run)).ravel()
     return order[order < rows]
 
 
 @remembered
 def _sweeps_for_newton(agent: Agent) -> float:
-    """What a Newton step costs, in sweeps of coordinate ascent; infinite where it is not for the
-    loss, or too large.
+    """Return the cost of a Newton step, in sweeps of coordinate ascent; infinite where the loss has
+    no second derivative, or the equations are too large.
     """
     n, width = agent.design.shape
+    smaller = min(n, width)
     X = agent.design.X
     loss = agent.problem.loss
-    if not loss.smooth or type(loss).curvature is Loss.curvature or min(n, width) > TUNING.small:
+    if not loss.smooth or type(loss).curvature is Loss.curvature or smaller > TUNING.small:
         return np.inf
-    numbers = max(X.nnz if is_sparse(X) else X.size, 1)
-    if n > width:
-        products = numbers * (numbers / n / 2 if is_sparse(X) else width / TUNING.many)
+    if is_sparse(X):
+        numbers = max(X.nnz, 1)
+        cost_of_number = numbers / n / 2
     else:
-        products = 0.0
-    return float((products + min(n, width) ** 3 / TUNING.many) / numbers)
+        numbers = max(X.size, 1)
+        cost_of_number = width / TUNING.many
+    products = 0.0
+    if n > width:
+        products = numbers * cost_of_number
+    equations = smaller**3 / TUNING.many
+    return float((products + equations) / numbers)
 
 
 def _solved(A: FloatArray, b: FloatArray) -> FloatArray:
-    """A⁻¹b for the positive definite matrix with that upper triangle; where rounding spoils it, for
-    its diagonal.
+    """Return A⁻¹b for the positive definite matrix with that upper triangle. If rounding prevents
+    that, A is replaced by its diagonal.
     """
     _, x, failed = scipy.linalg.lapack.dposv(A, b)
     if failed:
@@ -313,56 +377,88 @@ def _solved(A: FloatArray, b: FloatArray) -> FloatArray:
 def _by_newton(
     agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolerance: float
 ) -> FloatArray:
-    """ℓ'(X̃z) at the least Σ s ℓ(X̃z) + ‖z − centre‖²/2c, by damped Newton steps from that z."""
+    """Return ℓ'(X̃z) at the minimum of Σ s ℓ(X̃z) + ‖z − centre‖²/2c, by damped Newton steps from
+    that z.
+    """
     design = agent.centred
     loss = agent.loss
     y = agent.exact_labels
-    weights = agent.data.weights
-    tall = agent.design.shape[0] > agent.design.shape[1]
     centre = centre.astype(float)
     z = z.astype(float)
     scores = design.forward(z).astype(float)
     first = 0.0
     gradients = loss.gradient(scores, y)
     for _ in range(MOST_STEPS):
-        slope = design.adjoint(agent.weighted(gradients)) + (z - centre) / c
-        size = float(np.linalg.norm(slope))
+        away = z - centre
+        gradient = design.adjoint(agent.weighted(gradients)) + away / c
+        size = float(np.linalg.norm(gradient))
         first = first or size
         if size <= TUNING.exactness * tolerance * first or agent.should_stop():
             break
         curvatures = loss.curvature(scores, y)
-        if tall:
-            H = second_moment(design, agent.weighted(curvatures))
-            H[np.diag_indices_from(H)] += 1.0 / c
-            step = -_solved(H, slope)
+        if _is_tall(agent):
+            step = _primal_newton_step(agent, curvatures, gradient, c)
         else:
-            # (I/c + AᵀA)⁻¹ = c I − c² Aᵀ(I + c AAᵀ)⁻¹A for A = √(s∘ℓ'') X̃
-            root = np.sqrt(curvatures)
-            K = c * root[:, None] * _products(agent) * root
-            K[np.diag_indices_from(K)] += 1.0
-            if weights is None:
-                weigh = root
-            else:
-                weigh = root * np.sqrt(weights)
-            inner = _solved(K, weigh * design.forward(slope))
-            step = c * (c * design.adjoint(weigh * inner) - slope)
-        # P falls by half of what its slope promises at least, or the step is halved. Far from
-        # rounding the whole fits.
+            step = _dual_newton_step(agent, curvatures, gradient, c)
         ahead = design.forward(step).astype(float)
-        length = 1.0
-        promised = float(slope @ step)
-        before = loss.value(scores, y, weights)
-        away = z - centre
-        for _ in range(MOST_STEPS):
-            rise = loss.value(scores + length * ahead, y, weights) - before
-            rise += (length * float(away @ step) + 0.5 * length**2 * float(step @ step)) / c
-            if rise <= 0.25 * length * promised or -length * promised <= ROUNDING * abs(before):
-                break
-            length *= 0.5
+        length = _damped_length(agent, scores, ahead, away, step, float(gradient @ step), c)
         z = z + length * step
         scores = scores + length * ahead
         gradients = loss.gradient(scores, y)
     return gradients
+
+
+def _primal_newton_step(
+    agent: Agent, curvatures: FloatArray, gradient: FloatArray, c: float
+) -> FloatArray:
+    """Return the step from equations of the size of the columns."""
+    H = second_moment(agent.centred, agent.weighted(curvatures))
+    H[np.diag_indices_from(H)] += 1.0 / c
+    return -_solved(H, gradient)
+
+
+def _dual_newton_step(
+    agent: Agent, curvatures: FloatArray, gradient: FloatArray, c: float
+) -> FloatArray:
+    """Return the step from equations of the size of the rows."""
+    design = agent.centred
+    # (I/c + AᵀA)⁻¹ = c I − c² Aᵀ(I + c AAᵀ)⁻¹A for A = √(s∘ℓ'') X̃
+    root = np.sqrt(curvatures)
+    K = c * root[:, None] * _products(agent) * root
+    K[np.diag_indices_from(K)] += 1.0
+    if agent.data.weights is not None:
+        root = root * np.sqrt(agent.data.weights)
+    inner = _solved(K, root * design.forward(gradient))
+    return c * (c * design.adjoint(root * inner) - gradient)
+
+
+def _damped_length(
+    agent: Agent,
+    scores: FloatArray,
+    ahead: FloatArray,
+    away: FloatArray,
+    step: FloatArray,
+    promised: float,
+    c: float,
+) -> float:
+    """Return the length of a Newton step: it is halved until the value falls by half of what the
+    gradient promises. Far from rounding, the whole step suffices.
+    """
+    loss = agent.loss
+    y = agent.exact_labels
+    weights = agent.data.weights
+    before = loss.value(scores, y, weights)
+    along = float(away @ step)
+    square = float(step @ step)
+    negligible = ROUNDING * abs(before)
+    length = 1.0
+    for _ in range(MOST_STEPS):
+        rise = loss.value(scores + length * ahead, y, weights) - before
+        rise += (length * along + 0.5 * length**2 * square) / c
+        if rise <= 0.25 * length * promised or -length * promised <= negligible:
+            break
+        length *= 0.5
+    return length
 
 
 @remembered
@@ -373,7 +469,9 @@ def _products(agent: Agent) -> FloatArray:
 def _by_gradients(
     agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int
 ) -> FloatArray:
-    """FISTA with restarts in the metric s: any loss with a `dual_prox`."""
+    """Take accelerated proximal gradient steps with restarts (FISTA) in the metric s, for any loss
+    with a `dual_prox`.
+    """
     step = 1.0 / (c * agent.squared_norm)
     point = v
     lead = v
@@ -382,7 +480,8 @@ def _by_gradients(
     design = agent.centred
     scores = agent.centred.forward(w)
     for _ in range(50 * max_epochs):
-        pull = scores - c * design.forward(design.adjoint(agent.weighted(lead - v)))
+        adjoint = design.adjoint(agent.weighted(lead - v))
+        pull = scores - c * design.forward(adjoint)
         new = agent.loss.dual_prox(lead + step * pull, agent.labels, step)
         moved = float(np.linalg.norm(new - lead))
         first = first or moved

@@ -1,20 +1,19 @@
-"""Dual coordinate ascent in turns: agents that hand the model on, instead of working side by side.
+"""Dual coordinate ascent in turns: one agent after the other moves the model.
 
     v_[k] ← a sweep over some rows of agent k, for the dual problem of all rows with all other v
-    fixed
-    w     ← w − X_[k](v_[k]⁺ − v_[k]) / (nλ)                           so that w = −Xv/(nλ) =
-    ∇g*(−Xv/n) all the time
+            fixed
+    w     ← w − X_[k](v_[k]⁺ − v_[k]) / (nλ)          so that always w = −Xv/(nλ) = ∇g*(−Xv/n)
 
-In every round one agent speaks and everybody hears by how much it has moved w: one `Sum`. Rules
-that let all agents work at once, such as `cocoa`, must shorten their steps by the number of agents
-(σ' = K); an agent on its turn need not, so there is no parameter, and a lap, in which everybody has
-swept all own rows once, does what a pass over undivided data does. Such a lap is K `parts` rounds:
-the method is for agents near to each other, where a round costs nothing beside a sweep, and for
-problems with so many columns that second-order methods are out of reach.
+In every round one agent sends the change of w to all others: one `Sum`. Rules in which all agents
+work at once, such as `cocoa`, must shorten their steps by the number of agents (σ' = K). Here only
+one agent moves at a time, so steps have full length and no parameter is needed. A lap, in which
+every agent has swept all of its rows once, achieves as much as a pass over undivided data. A lap
+takes K `parts` rounds. So the method is for agents with a fast link, where a round costs less than
+a sweep, and for problems with too many columns for second-order methods.
 
-Who speaks is drawn again for each lap, from the random stream that all agents share, because always
-in the same order is up to ten times slower; and an agent speaks `parts` times in it, because parts
-of blocks, mixed, are nearly as good as rows, mixed.
+Each lap draws a new order of agents, from the random stream that all agents share: a fixed order is
+up to ten times slower. Every agent has `parts` turns in a lap, because mixed parts of blocks are
+nearly as good as mixed rows.
 
 For K = 1 it is the method of C.-J. Hsieh and others, "A dual coordinate descent method for
 large-scale linear SVM" (2008), and of S. Shalev-Shwartz and T. Zhang, "Stochastic dual coordinate
@@ -47,10 +46,10 @@ from coterie.run.disclosure import Disclosure, a_number_per_column
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    parts: int = tuned(2, "How often an agent speaks in a lap.", costs=2.0)
-    resting: int = tuned(16, "Rows at a bound of their dual are looked at every so many laps.")
-    settled: int = tuned(4, "Laps after which it makes sense to say that a row rests.")
-    expected_laps: int = tuned(40, "Laps to a relative gap of 1e-6, for choosing.")
+    parts: int = tuned(2, "The number of turns of each agent in a lap.", costs=2.0)
+    resting: int = tuned(16, "A row at a bound of its dual variable is visited once in these laps.")
+    settled: int = tuned(4, "The number of laps that visit all rows.")
+    expected_laps: int = tuned(40, 'Laps to a relative gap of 1e-6, that "auto" assumes.')
     wide: int = tuned(1500, 'Columns from which "auto" may choose it.')
 
 
@@ -80,8 +79,8 @@ class Relay(Method[State, Rows]):
     one_speaker: ClassVar[bool] = True
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
-            "how much your rows move the model, one number per column; it is not added to that of "
-            "others"
+            "the change of the model by your rows, one number per column; it is not added to that "
+            "of others"
         ),
         learned="a weighted sum of your rows alone, another one each round, at every party",
         secure=(
@@ -96,58 +95,51 @@ class Relay(Method[State, Rows]):
     def score(
         cls, problem: Problem, network: Network, sizes: Sizes | None = None
     ) -> tuple[float, str] | None:
-        if (
-            sizes is None
-            or _why_not(problem)
-            or problem.loss.smooth
-            or sizes.columns <= TUNING.wide
-        ):
+        if sizes is None or _why_not(problem) or problem.loss.smooth:
+            return None
+        if sizes.columns <= TUNING.wide:
             return None
         rounds = TUNING.expected_laps * sizes.agents * TUNING.parts
         work = sizes.rows_work / TUNING.parts
         if sizes.link.latency > work / costs.TUNING.speed:
-            return None  # all would wait for messages most of the time
-        return worth(
-            problem,
-            network,
-            sizes,
-            Outlook(rounds, 1, sizes.columns, 0.0, "turns are fast here", work),
-        )
+            return None  # agents would wait for messages most of the time
+        outlook = Outlook(rounds, 1, sizes.columns, 0.0, "turns are fast here", work)
+        return worth(problem, network, sizes, outlook)
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):
             raise InvalidProblem(reason)
 
     def start(self, agent: Agent) -> Protocol[State]:
-        yield from ()  # there is nothing to ask
-        return State(agent.first_model().astype(float), np.zeros(agent.design.shape[0]))
+        yield from ()  # sends nothing
+        v = np.zeros(agent.design.shape[0])
+        return State(agent.first_model().astype(float), v)
 
     def warm(self, agent: Agent, state: State, point: Point) -> Protocol[State]:
         if point.v is None:
             v = state.v
         else:
             v = point.v.astype(float)
-        total = yield Sum(agent.design.adjoint(agent.weighted(v)).astype(float))
-        return State(
-            agent.problem.penalty.conjugate_gradient(
-                agent.problem.negative_gradient(total, agent.total)
-            ),
-            v,
-        )
+        own = agent.design.adjoint(agent.weighted(v))
+        total = yield Sum(own.astype(float))
+        negative = agent.problem.negative_gradient(total, agent.total)
+        return State(agent.problem.penalty.conjugate_gradient(negative), v)
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         lap, turn = divmod(t - 1, agent.count * TUNING.parts)
-        speaker, part = _turns(agent, lap)[turn]
+        sender, part = _turns(agent, lap)[turn]
         v = state.v
-        moved = _silence(agent)
-        if speaker == agent.index and len(v):
+        moved = _no_change(agent)
+        if sender == agent.index and len(v):
             rows = _rows(agent, lap)[part :: TUNING.parts]
             if lap >= TUNING.settled:
-                rows = rows[~at_rest(agent, v, lap, TUNING.resting)[rows]]
+                resting = at_rest(agent, v, lap, TUNING.resting)
+                rows = rows[~resting[rows]]
             c = 1 / (agent.problem.penalty.strong_convexity * agent.total)
             v, moved, _ = improve(agent, v, state.w, c, rows, 1.0, 1)
-        said = yield Sum(moved)
-        return State(shared_result(said, lambda: state.w + said), v)
+        change = yield Sum(moved)
+        w = shared_result(change, lambda: state.w + change)
+        return State(w, v)
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(rounded(agent, state.w), state.v)
@@ -155,39 +147,39 @@ class Relay(Method[State, Rows]):
 
 @remembered
 def _turns(agent: Agent, lap: int) -> list[tuple[int, int]]:
-    """Who speaks in each round of that lap, and how many times it has spoken in this lap."""
+    """Return the sender of each round of that lap, and which of its parts it sweeps."""
     parts = TUNING.parts
-    return [
-        divmod(int(number), parts)
-        for number in agent.common_random(lap).permutation(agent.count * parts)
-    ]
+    order = agent.common_random(lap).permutation(agent.count * parts)
+    return [divmod(int(number), parts) for number in order]
 
 
 @remembered
 def _rows(agent: Agent, lap: int) -> npt.NDArray[np.intp]:
-    """Its own rows in the order of that lap."""
+    """Return the agent's own rows in the order of that lap."""
     return shuffled(agent.design.shape[0], agent.random(lap))
 
 
 @remembered
-def _silence(agent: Agent) -> FloatArray:
+def _no_change(agent: Agent) -> FloatArray:
+    """Return the message of all agents but the sender."""
     return sealed(np.zeros(agent.design.shape[1]))
 
 
 def _why_not(problem: Problem) -> str | None:
-    """What the method would need and the problem does not have, if anything, and what to do."""
+    """Return a requirement that the problem does not fulfil, and an alternative; None if all are
+    fulfilled.
+    """
     if not problem.penalty.quadratic:
         return (
             f"relay needs an l2 penalty (quadratic), not {problem.penalty.name!r}. Use "
-            "penalty='l2' and "
-            "intercept=False, or method='proximal-1'."
+            "penalty='l2' and intercept=False, or method='proximal-1'."
         )
     if problem.intercept:
         return f"relay {NO_INTERCEPT}"
     if not knows(problem.loss):
         return (
-            "relay needs a loss whose conjugate its compiled sweeps know (conjugate_curvature or "
-            "conjugate_entropy); "
-            f"{problem.loss.name!r} says neither. Use method='proximal-1', which takes every loss."
+            "relay needs a loss that declares its conjugate for compiled sweeps "
+            f"(conjugate_curvature or conjugate_entropy); {problem.loss.name!r} declares neither. "
+            "Use method='proximal-1', which takes every loss."
         )
     return None

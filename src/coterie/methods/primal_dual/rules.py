@@ -1,31 +1,24 @@
-"""The primal-dual family of "CoCoA Is ADMM" (Wu, Liu, Wang, Wang): samples split over agents around
-a server.
+"""The primal-dual family of "CoCoA Is ADMM" (Wu, Liu, Wang, Wang), for samples split over agents
+around a server.
 
-| paper            | code             | meaning
-                   |
-|------------------|------------------|-------------------------------------------------------------------------------|
-| w                | `w`              | the model, the same at every agent
-                   |
-| v_[k]            | `v`              | the dual, one number per own sample
-                   |
-| X_[k] v_[k]      | `Xv`             | what the agent says of it
-                   |
-| X_[k] (d × n_k)  | `agent.centred`  | its own data (rows are samples here), with the intercept's
-                   column             |
-| ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ
-                   |
-| η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by
-                   default               |
-| τ                | `tau`            | max over k of λmax(X_[k]ᵀ X_[k])
-                   |
-| σ', γ            | `sigma`, `gamma` | CoCoA's subproblem and aggregation parameters; K and 1 by
-                   default             |
+| paper            | code             | meaning                                                  |
+|------------------|------------------|----------------------------------------------------------|
+| w                | `w`              | the model, the same at every agent                       |
+| v_[k]            | `v`              | dual variables, one per row of agent k                   |
+| X_[k] v_[k]      | `Xv`             | the message of agent k                                   |
+| X_[k] (d × n_k)  | `agent.centred`  | the data of agent k (here rows are samples), with a      |
+|                  |                  | column for the intercept                                 |
+| ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ      |
+| η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by  |
+|                  |                  | default                                                  |
+| τ                | `tau`            | max over k of λmax(X_[k]ᵀ X_[k])                         |
+| σ', γ            | `sigma`, `gamma` | CoCoA's subproblem and aggregation parameters; K and 1   |
+|                  |                  | by default                                               |
 
 All rules move w by prox_{ρg}(w − (ρ/n) X·) and v by a proximal step with the metric (ρη/n²) M. They
-differ in two
-lines:
+differ in the order of these steps, and in M:
 
-|                 | who moves first, and who is looked ahead            | M                 |
+|                 | the order, and the extrapolated point               | M                 |
 |-----------------|-----------------------------------------------------|-------------------|
 | `consensus`     | v, then w at 2v⁺ − v                            (1) | X_[k]ᵀ X_[k]      |
 | `lin-consensus` | v, then w at 2v⁺ − v                            (2) | τ I               |
@@ -33,8 +26,8 @@ lines:
 | `proximal-2`    | w, then v at 2w⁺ − w                            (4) | τ I               |
 | `cocoa`         | w = ∇g*(−Xv/n), then v at w                     (5) | X_[k]ᵀ X_[k]      |
 
-With sample weights s, a sample of weight 2 is two samples: X_[k] v is a weighted sum and τ the norm
-of √s X.
+With sample weights s, a sample of weight 2 equals two samples: X_[k] v is a weighted sum, and τ is
+the squared norm of √s X.
 """
 
 from __future__ import annotations
@@ -69,49 +62,55 @@ Auto = float | Literal["auto"]
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     smooth_first: int = tuned(
-        4, "The first round after which ρ may change by itself, ...", costs=2.5
+        4, "The first round after which ρ may change by itself, for smooth losses.", costs=2.5
     )
     smooth_share: float = tuned(
-        0.5, "... and how far late changes go to the balanced one, in logarithms.", below=1
+        0.5, "The share of the way to the balanced ρ that late changes go, in logarithms.", below=1
     )
-    kinks_pace: float = tuned(
-        1.0, "By what factor later than 3, 6, 10, ... it may with kinks, ...", costs=2.0
+    nonsmooth_pace: float = tuned(
+        1.0, "Non-smooth losses: ρ may change after rounds 3, 6, 10, ... times this.", costs=2.0
     )
-    kinks_share: float = tuned(0.25, "... and how far late changes go there.", below=1)
+    nonsmooth_share: float = tuned(
+        0.25, "Non-smooth losses: the share of the way that late changes go.", below=1
+    )
     whole_way: int = tuned(
-        80, "With kinks, the way is measured from the start until this round, then in stretches."
+        80, "Non-smooth losses: from this round on, distances are measured in stretches."
     )
     worth_a_change: float = tuned(
-        1.15, "Closer than by this factor, ρ stays as it is.", above=1, costs=2.5
+        1.15, "ρ stays as it is if it would change by less than this factor.", above=1, costs=2.5
     )
     least_way: float = tuned(
-        0.3, "Of one agent's first guess of the way, at least this share counts as gone.", below=1
+        0.3, "With one agent: the least distance of v, as a share of its first estimate.", below=1
     )
-    roughest: float = tuned(0.1, "How exactly local problems are solved at first.", below=1)
-    exact_from: float = tuned(10.0, "The round from which they are solved better.")
+    roughest: float = tuned(0.1, "The tolerance of local problems in the first rounds.", below=1)
+    exact_from: float = tuned(10.0, "The round from which that tolerance decreases.")
     decay: float = tuned(
         1.1,
-        "The power of the round by which errors fall.",
+        "The power of the round by which the tolerance decreases.",
         "theorem: errors above 1 are summable",
         above=1,
     )
 
     @cached_property
     def smooth(self) -> dict[int, float]:
-        """After which rounds ρ may change, and how far. Finitely many, so proofs for a fixed ρ
-        apply to the rest.
+        """The rounds after which ρ may change, and the share of the way that it goes.
+
+        They are finitely many, so proofs for a fixed ρ apply to the rest.
         """
         first = self.smooth_first
-        late = self.smooth_share
-        return {first: 1.0, 3 * first: 0.75, 6 * first: 0.75} | {
-            12 * first * 2**j: late for j in range(10)
-        }
+        early = {first: 1.0, 3 * first: 0.75, 6 * first: 0.75}
+        late = {12 * first * 2**j: self.smooth_share for j in range(10)}
+        return early | late
 
     @cached_property
-    def kinks(self) -> dict[int, float]:
-        """With kinks, Anderson's memory, which a change of ρ empties, is of little use at first."""
-        early = {int(t * self.kinks_pace): 1.0 for t in (3, 6, 10, 16, 25, 40, 80)}
-        return early | {int(80 * 1.5**j * self.kinks_pace): self.kinks_share for j in range(1, 14)}
+    def nonsmooth(self) -> dict[int, float]:
+        """The same for non-smooth losses. There, Anderson's memory, which a change of ρ empties,
+        gains little at first.
+        """
+        pace = self.nonsmooth_pace
+        early = {int(t * pace): 1.0 for t in (3, 6, 10, 16, 25, 40, 80)}
+        late = {int(80 * 1.5**j * pace): self.nonsmooth_share for j in range(1, 14)}
+        return early | late
 
 
 TUNING = _Tuning()
@@ -128,16 +127,16 @@ class State:
     eta: float
     """η₁, or η₂ = ητ for the linearised rules."""
     w_tuned: FloatArray
-    """w from which travelled distances are measured: when ρ was last changed; with kinks, see
-    `whole_way`.
+    """The w from which distances are measured: that of the last change of ρ. For non-smooth losses,
+    see `whole_way`.
     """
     dual_tuned: FloatArray
-    """The dual from which they are, as it is measured: Xv, or v for the linearised rules."""
+    """The dual variables from which distances are measured: Xv, or v for the linearised rules."""
 
 
 @dataclass(frozen=True)
 class PrimalDual(Method[State, Rows]):
-    """What the five rules share."""
+    """The common part of the five rules."""
 
     split: ClassVar[str] = "samples"
     linearised: ClassVar[bool] = False
@@ -147,15 +146,16 @@ class PrimalDual(Method[State, Rows]):
     tells_labels: ClassVar[bool] = False
 
     inner_tolerance: Auto = "auto"
-    """How exactly local problems are solved; "auto" is rough at first and summable over the rounds
+    """The tolerance of local problems; "auto" is rough at first and summable over the rounds
     (Theorem 2).
     """
     inner_epochs: int = 50
-    """Sweeps over its own samples in one round at most."""
+    """The largest number of sweeps over the agent's own samples in one round."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value != "auto" and not (isinstance(value, Real) and 0 < float(value) < math.inf):
+            is_positive = isinstance(value, Real) and 0 < float(value) < math.inf
+            if value != "auto" and not is_positive:
                 raise InvalidProblem(
                     f"{self.name}: {name} must be a positive number or 'auto', not {value!r}."
                 )
@@ -167,60 +167,72 @@ class PrimalDual(Method[State, Rows]):
             v = state.v
         else:
             v = point.v.astype(state.v.dtype)
-        return self.from_here(replace(state, w=w, v=v, Xv=agent.centred.adjoint(agent.weighted(v))))
+        Xv = agent.centred.adjoint(agent.weighted(v))
+        return self.from_here(replace(state, w=w, v=v, Xv=Xv))
+
+    def measured(self, state: State) -> FloatArray:
+        """Return the dual variables whose distances are measured: Xv, or v for linearised rules."""
+        if self.linearised:
+            return state.v
+        return state.Xv
 
     def from_here(self, state: State) -> State:
-        """The State that measures distances from where it is."""
-        return replace(state, w_tuned=state.w, dual_tuned=state.v if self.linearised else state.Xv)
+        """Return the State that measures distances from its own model and dual variables."""
+        return replace(state, w_tuned=state.w, dual_tuned=self.measured(state))
 
     def dual_step(
         self, agent: Agent, state: State, w: FloatArray, t: int
     ) -> tuple[FloatArray, FloatArray]:
-        """v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n, for M = X_[k]ᵀX_[k] or τI (τ
-        is in `eta`); Xv⁺.
+        """Return v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n and Xv⁺.
+
+        M is X_[k]ᵀX_[k], or τI, where τ is in `eta`.
         """
         n = agent.total
-        rho = state.rho
-        eta = state.eta
         v = state.v
         if not self.linearised:
-            return solve_block(
-                agent, v, state.Xv, w, rho * eta / n, self.tolerance(t), self.inner_epochs, t
-            )
-        step = n / (rho * eta)
-        v = agent.loss.dual_prox(v + step * agent.centred.forward(w), agent.labels, step)
+            c = state.rho * state.eta / n
+            tolerance = self.tolerance(t)
+            return solve_block(agent, v, state.Xv, w, c, tolerance, self.inner_epochs, t)
+        step = n / (state.rho * state.eta)
+        scores = agent.centred.forward(w)
+        v = agent.loss.dual_prox(v + step * scores, agent.labels, step)
         return v, agent.centred.adjoint(agent.weighted(v))
 
     def tolerance(self, t: int) -> float:
-        """Errors relative to bounded moves, so a summable sequence makes them summable."""
+        """Return the tolerance of local problems in round t.
+
+        Errors are relative to bounded moves, so a summable sequence makes them summable.
+        """
         if self.inner_tolerance != "auto":
             return float(self.inner_tolerance)
-        return float(min(TUNING.roughest, (TUNING.exact_from / t) ** TUNING.decay))
+        late = (TUNING.exact_from / t) ** TUNING.decay
+        return float(min(TUNING.roughest, late))
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(agent.centred.plain(state.w), state.v)
 
     def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
-        """w and v in the metric of Lemma 2, where v is measured by M: as Xv, or as it is."""
-        metric = math.sqrt(state.rho * state.eta) / agent.total
+        """Return w and v in the metric of Lemma 2, where M measures v: as Xv, or as v itself."""
         if self.linearised:
             measured = "v"
             other = "Xv"
         else:
             measured = "Xv"
             other = "v"
+        scale_of_w = 1 / math.sqrt(state.rho)
+        scale_of_v = math.sqrt(state.rho * state.eta) / agent.total
         return (
-            Coordinate("w", 1 / math.sqrt(state.rho), shared=True),
-            Coordinate(measured, metric, shared=False),
+            Coordinate("w", scale_of_w, shared=True),
+            Coordinate(measured, scale_of_v, shared=False),
             Coordinate(other, 1.0, shared=False, counts=False),
         )
 
     def accelerated(self, problem: Problem) -> Steps:
-        """Anderson's; where the loss has kinks, only once the map has become nearly affine, and
-        relaxed until then.
+        """Return this rule in Anderson's acceleration. For non-smooth losses, steps are relaxed
+        until the map is nearly affine.
 
-        Where nothing is strongly convex either, relaxed steps circle around the solution: an anchor
-        stops that.
+        Where the penalty is not strongly convex either, relaxed steps circle around the solution,
+        and Halpern's anchor prevents that.
         """
         if problem.loss.smooth:
             return Anderson(self)
@@ -247,7 +259,9 @@ class Admm(PrimalDual):
         if self.linearised and self.eta == "auto":
             # τ = max_k λmax(X_[k]ᵀ X_[k])
             # Lemma 1
-            tau = (yield from largest(agent, agent.centred.squared_norm(agent.data.weights))) or 1.0
+            own = agent.centred.squared_norm(agent.data.weights)
+            tau = yield from largest(agent, own)
+            tau = tau or 1.0
         if self.eta == "auto":
             eta = eta * tau
         else:
@@ -258,14 +272,14 @@ class Admm(PrimalDual):
         return self.from_here(State(w, v, np.zeros_like(w), rho, eta, w, v))
 
     def given_rho(self, agents: int) -> float | None:
-        """ρ if the caller gave it."""
+        """Return ρ if the caller gave it."""
         if self.rho == "auto":
             return None
         return float(self.rho)
 
     def first_rho(self, agent: Agent, eta: float) -> float:
-        """`balance` at w = 0, as if w had to travel `reach` and v to ∇ℓ(0), where Xᵀv = n∇P(0) in K
-        equal parts.
+        """Return the ρ of `balance` at w = 0 for estimated distances: `reach` for w, and the
+        distance to ∇ℓ(0) for v, where Xᵀv = n∇P(0) in K equal parts.
         """
         assert agent.statistics is not None
         statistics = agent.statistics
@@ -277,70 +291,94 @@ class Admm(PrimalDual):
         rho = statistics.reach**2 / statistics.primal_at_start
         if agent.problem.loss.smooth or not ridge:
             return rho
-        # With kinks w travels farther, but not beyond (λ/2)‖w‖² ≤ P(0): half-way, on a log scale.
+        # For non-smooth losses w moves farther, but not beyond (λ/2)‖w‖² ≤ P(0): half-way, on a
+        # log scale.
         farthest = math.sqrt(2 * statistics.primal_at_start / ridge)
-        return rho * math.sqrt(max(1.0, farthest / statistics.reach))
+        factor = max(1.0, farthest / statistics.reach)
+        return rho * math.sqrt(factor)
 
     def first_way(self, agent: Agent, eta: float) -> float:
-        """How far `first_rho` takes the Xv of all agents to travel."""
+        """Return the distance that `first_rho` estimates for the Xv of all agents."""
         assert agent.statistics is not None
         statistics = agent.statistics
-        if statistics.reach > 0:
-            return (
-                statistics.total * statistics.primal_at_start / (statistics.reach * math.sqrt(eta))
-            )
-        return 0.0
+        if not statistics.reach > 0:
+            return 0.0
+        scale = statistics.reach * math.sqrt(eta)
+        return statistics.total * statistics.primal_at_start / scale
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         if self.dual_first:
             v, Xv = self.dual_step(agent, state, state.w, t)
             # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) X(2v⁽ᵗ⁾ − v⁽ᵗ⁻¹⁾)),  ρ = 1/(βK)
             # (1), (2)
-            w, _ = self.primal_step(agent, state, (yield Sum(2 * Xv - state.Xv)))
+            total = yield Sum(2 * Xv - state.Xv)
+            w, _ = self.primal_step(agent, state, total)
         else:
             # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) Xv⁽ᵗ⁾)
             # (3), (4)
-            w, ahead = self.primal_step(agent, state, (yield Sum(state.Xv)))
+            total = yield Sum(state.Xv)
+            w, ahead = self.primal_step(agent, state, total)
             v, Xv = self.dual_step(agent, state, ahead, t)
         return replace(state, w=w, v=v, Xv=Xv)
 
     def primal_step(
         self, agent: Agent, state: State, total: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """w⁺ and 2w⁺ − w, which follow from what everybody heard."""
+        """Return w⁺ and 2w⁺ − w, which all agents compute from the same sum."""
 
         def compute() -> tuple[FloatArray, FloatArray]:
-            w = agent.problem.prox(state.w - (state.rho / agent.total) * total, state.rho)
+            moved = state.w - (state.rho / agent.total) * total
+            w = agent.problem.prox(moved, state.rho)
             return w, 2 * w - state.w
 
         return shared_result(total, compute)
 
     def tunes_after(self, t: int) -> bool:
-        return self.given_rho(1) is None and (t in TUNING.smooth or t in TUNING.kinks)
+        may_change = t in TUNING.smooth or t in TUNING.nonsmooth
+        return may_change and self.given_rho(1) is None
 
     def tune(self, agent: Agent, state: State, t: int) -> Protocol[State]:
+        """Move ρ towards the value that balances the distances of w and v."""
         smooth = agent.problem.loss.smooth
-        share = (TUNING.smooth if smooth else TUNING.kinks).get(t)
+        share = _share_of_change(smooth, t)
         if share is None:
             return state
-        change = (state.v if self.linearised else state.Xv) - state.dual_tuned
-        moved = change @ (agent.weighted(change) if self.linearised else change)
-        dual = math.sqrt((yield Sum(np.array([moved], float)))[0])
-        if agent.count == 1 and not smooth and not self.linearised:
-            # One agent's Xv ends near where it began, at −n∇g(w): that tells no length.
-            dual = max(dual, TUNING.least_way * self.first_way(agent, state.eta))
+        squares = yield Sum(np.array([self._squared_way(agent, state)], float))
         primal = float(np.linalg.norm(state.w - state.w_tuned))
+        dual = self._dual_way(agent, state, float(squares[0]))
         if not (primal > 0 and dual > 0):
             return state
-        factor = (balance(primal, dual, agent.total, state.eta) / state.rho) ** share
+        balanced = balance(primal, dual, agent.total, state.eta)
+        factor = (balanced / state.rho) ** share
         if max(factor, 1 / factor) >= TUNING.worth_a_change:
             state = replace(state, rho=state.rho * factor)
         elif smooth:
             return state
-        stretches = smooth or (t >= TUNING.whole_way and agent.count > 1)
-        if stretches:
+        if smooth or (t >= TUNING.whole_way and agent.count > 1):
             return self.from_here(state)
         return state
+
+    def _squared_way(self, agent: Agent, state: State) -> float:
+        """Return the squared distance of the agent's own v, or Xv."""
+        change = self.measured(state) - state.dual_tuned
+        if self.linearised:
+            return float(change @ agent.weighted(change))
+        return float(change @ change)
+
+    def _dual_way(self, agent: Agent, state: State, square: float) -> float:
+        """Return the distance of the dual variables of all agents."""
+        way = math.sqrt(square)
+        if agent.count > 1 or agent.problem.loss.smooth or self.linearised:
+            return way
+        # With one agent, Xv ends near its start, at −n∇g(w), so its distance determines no scale.
+        return max(way, TUNING.least_way * self.first_way(agent, state.eta))
+
+
+def _share_of_change(smooth: bool, t: int) -> float | None:
+    """Return how far ρ goes after round t; None if it does not change."""
+    if smooth:
+        return TUNING.smooth.get(t)
+    return TUNING.nonsmooth.get(t)
 
 
 @dataclass(frozen=True)
@@ -403,8 +441,9 @@ class Proximal2(Proximal1):
 
 
 def balance(primal: float, dual: float, n: float, eta: float) -> float:
-    """The ρ for which both distances weigh the same in the metric of Lemma 2: ‖Δw‖²/ρ =
-    ρη‖Δv‖²_M/n².
+    """Return the ρ for which both distances have the same weight in the metric of Lemma 2:
+
+    ‖Δw‖²/ρ = ρη‖Δv‖²_M/n².
     """
     if primal > 0 and dual > 0 and eta > 0:
         return n * primal / (math.sqrt(eta) * dual)

@@ -1,5 +1,5 @@
-"""CoCoA, equation (5) of "CoCoA Is ADMM": the fifth rule of `primal_dual.py`, whose table explains
-the symbols.
+"""CoCoA, equation (5) of "CoCoA Is ADMM": the fifth rule of the family in `primal_dual/rules.py`,
+whose table explains the symbols.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from coterie.run.steps import Coordinate, Steps
 
 @dataclass(frozen=True)
 class Cocoa(PrimalDual):
-    """CoCoA, equation (5): for strongly convex penalties, ρ = 1/λ and η = σ' without a choice."""
+    """CoCoA, equation (5): for strongly convex penalties, with ρ = 1/λ and η = σ'."""
 
     name: ClassVar[str] = "cocoa"
     summary: ClassVar[str] = (
@@ -42,42 +42,40 @@ class Cocoa(PrimalDual):
         if problem.penalty.strong_convexity <= 0:
             raise InvalidProblem(
                 f"cocoa needs an l2 part in the penalty; {problem.penalty.name!r} has none. Use "
-                "penalty='elasticnet' "
-                "and intercept=False, or method='proximal-1'."
+                "penalty='elasticnet' and intercept=False, or method='proximal-1'."
             )
         if problem.intercept:
             raise InvalidProblem(f"cocoa {NO_INTERCEPT}")
 
     def start(self, agent: Agent) -> Protocol[State]:
+        yield from ()  # sends nothing
         w = agent.first_model()
         v = np.zeros(agent.design.shape[0], agent.design.dtype)
-        sigma = float(agent.count if self.sigma == "auto" else self.sigma)
-        yield from ()  # there is nothing to ask
-        return State(
-            w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, w
-        )
+        Xv = np.zeros_like(w)
+        if self.sigma == "auto":
+            sigma = float(agent.count)
+        else:
+            sigma = float(self.sigma)
+        rho = 1.0 / agent.problem.penalty.strong_convexity
+        return State(w, v, Xv, rho, sigma, w_tuned=w, dual_tuned=w)
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         total = yield Sum(state.Xv)
         # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2
         # (5)
-        w = agent.problem.penalty.conjugate_gradient(
-            agent.problem.negative_gradient(total, agent.total)
-        )
+        negative = agent.problem.negative_gradient(total, agent.total)
+        w = agent.problem.penalty.conjugate_gradient(negative)
         v, Xv = self.dual_step(agent, state, w, t)
-        return replace(
-            state,
-            w=w,
-            v=state.v + self.gamma * (v - state.v),
-            Xv=state.Xv + self.gamma * (Xv - state.Xv),
-        )
+        v = state.v + self.gamma * (v - state.v)
+        Xv = state.Xv + self.gamma * (Xv - state.Xv)
+        return replace(state, w=w, v=v, Xv=Xv)
 
     def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
-        """v alone: w follows from it."""
+        """Return v alone: w follows from it."""
         return super().coordinates(agent, state)[1:]
 
     def accelerated(self, problem: Problem) -> Steps:
-        """Without over-relaxation, for which CoCoA has no theory."""
+        """Return Anderson's acceleration without over-relaxation, for which CoCoA has no theory."""
         if problem.loss.smooth:
             return Anderson(self, alpha=1.0)
         return self

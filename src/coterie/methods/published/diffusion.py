@@ -1,59 +1,55 @@
 """Diffusion learning of "An Exponentially Convergent Algorithm for Learning under Distributed
-Features" (Ying, Yuan, Sayed): columns split over the agents of any connected graph, every iteration
-one `Mix` among neighbours.
+Features" (Ying, Yuan, Sayed): columns split over the agents of any connected graph, with one `Mix`
+among neighbours per iteration.
 
-| paper                | code                  | meaning
-                       |
-|----------------------|-----------------------|-----------------------------------------------------------------------|
-| N, K                 | `n`, `agent.count`    | samples, agents
-                       |
-| h_{n,k}, w_k         | `agent.design`, `w`   | its own columns of sample n, and their coefficients
-                       |
-| γ_n, Q(·; γ_n)       | label, `problem.loss` | the label, known to all, and the loss, smooth, Q'
-                       its derivative      |
-| A = [a_ℓk]           | `mixing`              | symmetric, doubly stochastic
-                       |
-| μ                    | `step`                | the step size
-                       |
-| J                    | `pipeline`            | slots of the pipeline: how often a score is mixed
-                       before it is used   |
-| u_{n,k}, v_{n,k}     | `memory`              | the score of n that k used last, and K h_{n,k}ᵀ w_k
-                       at that time      |
-| (1/N) Σ Q'(u_n) h_n  | `average`             | the average gradient of the memory, SAGA's
-                       |
-| z_{n,k}              | the messages          | on their way from K h_{n,k}ᵀ w_k to the score Σ_k
-                       h_{n,k}ᵀ w_k        |
+| paper                | code                  | meaning                                          |
+|----------------------|-----------------------|--------------------------------------------------|
+| N, K                 | `n`, `agent.count`    | samples, agents                                  |
+| h_{n,k}, w_k         | `agent.design`, `w`   | the columns of agent k of sample n, and their    |
+|                      |                       | coefficients                                     |
+| γ_n, Q(·; γ_n)       | label, `problem.loss` | the label, which all agents know, and the smooth |
+|                      |                       | loss; Q' is its derivative                       |
+| A = [a_ℓk]           | `mixing`              | symmetric, doubly stochastic                     |
+| μ                    | `step`                | the step size                                    |
+| J                    | `pipeline`            | slots of the pipeline: the number of mixings of  |
+|                      |                       | a score before it is used                        |
+| u_{n,k}, v_{n,k}     | `memory`              | the score of n that k used last, and             |
+|                      |                       | K h_{n,k}ᵀ w_k at that time                      |
+| (1/N) Σ Q'(u_n) h_n  | `average`             | the average gradient of the memory, as in SAGA   |
+| z_{n,k}              | the messages          | from K h_{n,k}ᵀ w_k on their way to the score    |
+|                      |                       | Σ_k h_{n,k}ᵀ w_k                                 |
 
-Everybody's gradient needs everybody's label: **choosing one of these methods tells the labels (and
-the weights) to all agents**, once, in the set-up. From the messages of `graph-cp` and `tree` they
-can be computed, too.
+The gradient of every agent needs all labels: **these methods send the labels (and the weights) to
+all agents**, once, before the first round. From the messages of `graph-cp` and `tree`, agents can
+compute the labels, too.
 
-All agents draw the same samples from the run's seed, without a message. The objective has an l2
-penalty ρ > 0, so the gradient has a further term ρ w_k; the intercept, held by the agent with the
-labels, has none. (Without strong convexity in the intercept's direction Theorem 1 does not apply;
-with both classes or with any quadratic loss the objective still has one minimiser, and the methods
-find it.) A sample of weight s has the loss (N s / Σ s) Q.
+All agents draw the same samples from the seed of the run, without a message. The objective has an
+l2 penalty ρ > 0, so the gradient has a further term ρ w_k. The intercept, at the label agent, has
+no such term. (The objective is then not strongly convex in the direction of the intercept, and
+Theorem 1 does not apply. With both classes or with any quadratic loss the objective still has one
+minimiser, and the methods find it.) A sample of weight s has the loss (N s / Σ s) Q.
 
-Beyond the paper: **columns in one unit**. Unless a step is given, and where it promises fewer
-epochs, all of this is done with columns c_j h_j whose part of the curvature is the same, c_j² (mean
-of h_j² + ρ/β) = 1.
+Two additions are not in the paper.
 
-And **the pipeline's filter**. J mixings multiply the disagreement of a score among the agents by a
-polynomial p(A), A^J in the paper. `chebyshev` takes, with the same messages, the polynomial of
+**Columns in one unit.** Where this promises fewer epochs, and no step is given, the methods use
+columns c_j h_j with equal parts of the curvature: c_j² (mean of h_j² + ρ/β) = 1.
+
+**The filter of the pipeline.** J mixings multiply the disagreement of a score among the agents by a
+polynomial p(A), in the paper A^J. With the same messages, `chebyshev` takes the polynomial of
 degree J that is least on the spectrum of A among those that are nowhere negative there,
 
     p = (1 + T_J(x̂)) / (1 + T_J(x̂(1))),      x̂ maps [λ_min, λ₂] of A to [−1, 1].
 
-Not negative matters. Let a = K h_kᵀ w_k differ between the agents in a mode of which the pipeline
-leaves p, and let y = u + a − v be what is pushed of it. With the curvature h of the objective along
-that mode, and κ = K ∇²_k, each iteration moves them on average by
+It must not be negative. Let a = K h_kᵀ w_k differ between the agents in a mode of which the
+pipeline leaves p, and let y = u + a − v be the number that the agents push into it. With the
+curvature h of the objective along that mode, and κ = K ∇²_k, an iteration moves them on average by
 
-    a' = −μ h a − μ κ p y,      y' = −((1 − p) / N) y + a',      stable exactly if  μ κ p + μ h + (1
-                                − p) / N > 0:
+    a' = −μ h a − μ κ p y,      y' = −((1 − p) / N) y + a'
 
-for every step if p ≥ 0, but only for steps of the order 1/N if p < 0. So an indefinite A
-(Metropolis weights on a ring) wants a small step with J = 1, and T_J(x̂) / T_J(x̂(1)) itself, half
-as large as p, diverges on correlated columns.
+This is stable if and only if μ κ p + μ h + (1 − p) / N > 0: for every step size if p ≥ 0, but only
+for step sizes of the order 1/N if p < 0. So an indefinite A (Metropolis weights on a ring) needs a
+small step size with J = 1. T_J(x̂) / T_J(x̂(1)) itself is half as large as p, and diverges on
+correlated columns.
 """
 
 from __future__ import annotations
@@ -61,7 +57,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +68,7 @@ from coterie.methods.published.diffusion_rows import (
     by_rows,
     column_scale,
     gain,
-    least_bend,
+    least_curvature,
     row_squares,
 )
 from coterie.methods.published.mixing_filter import mixing_filter, response, safe_step, spectrum_of
@@ -91,13 +87,13 @@ from coterie.run.collectives import Mix, Protocol, Sum
 from coterie.run.disclosure import LABELS_FIRST, SAME, Case, Counts, Disclosure
 from coterie.run.steps import S
 
-SLOPES: dict[type[Loss], int] = {Squared: 0, Huber: 1, SquaredHinge: 2, Logistic: 3}
-"""The losses whose slope `numerics/kernels/pipeline.py` has, and its number there."""
+DERIVATIVES: dict[type[Loss], int] = {Squared: 0, Huber: 1, SquaredHinge: 2, Logistic: 3}
+"""The losses with a compiled derivative, and its number in `numerics/kernels/pipeline.py`."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where one agent stands between two rounds, with all that is in the pipeline."""
+    """Where one agent stands between two rounds, with the contents of the pipeline."""
 
     w: FloatArray
     average: FloatArray
@@ -134,11 +130,21 @@ class FullState:
     """c_j of every column; w is in the columns' own units."""
 
 
+class _Shared(NamedTuple):
+    """Facts about all samples that all agents know after the first messages."""
+
+    labels: FloatArray
+    weights: FloatArray
+    """With mean 1."""
+    squares: FloatArray
+    """‖h_n‖², in the units of `scale`."""
+    scale: FloatArray
+    """c_j of the agent's own columns."""
+
+
 @dataclass(frozen=True)
 class _Family(Method[S, Rows]):
-    """What the family shares: the problems it solves, the mixing matrix, and what the agents tell
-    each other first.
-    """
+    """The common part of the family: its problems, the mixing matrix, and the first messages."""
 
     split: ClassVar[str] = "features"
     disclosure: ClassVar[Disclosure] = Disclosure(
@@ -154,9 +160,7 @@ class _Family(Method[S, Rows]):
     tells_labels: ClassVar[bool] = True
 
     step: float | Literal["auto"] = "auto"
-    """μ; "auto" is a safe one, from the norms of the rows and of the blocks of columns, brought to
-    one unit.
-    """
+    """μ; "auto" is a safe step size, from the norms of the rows and of the blocks of columns."""
     mixing: str | Matrix = "metropolis"
     """A: "metropolis", "laplacian-mixing", or a symmetric doubly stochastic matrix on the edges of
     the network.
@@ -183,72 +187,78 @@ class _Family(Method[S, Rows]):
 
     @cached_property
     def rule(self) -> str | FloatArray:
-        """A as a `Mix` takes it: the same object each time."""
+        """Return A as a `Mix` takes it: the same object each time."""
         if isinstance(self.mixing, str):
             return self.mixing
         return np.array(self.mixing, float)
 
     def check(self, problem: Problem, network: Network) -> None:
-        able = [loss for loss in SLOPES if loss.moves_with_labels or not problem.offset]
+        able = [loss for loss in DERIVATIVES if loss.moves_with_labels or not problem.offset]
         if type(problem.loss) not in able:
-            what = (
-                f"{' or '.join(loss.name for loss in able)} "
-                f"loss{' beside an offset' * problem.offset}"
+            names = " or ".join(loss.name for loss in able)
+            with_offset = " with an offset" * problem.offset
+            raise InvalidProblem(
+                f"{self.name} needs a {names} loss{with_offset}, whose derivative is compiled; "
+                f"this problem has {problem.loss.name!r}. Use graph-cp, which takes every loss."
             )
-            said = (
-                f"{self.name} needs a {what}, whose slope is compiled; this problem has "
-                f"{problem.loss.name!r}."
-            )
-            raise InvalidProblem(f"{said} Use graph-cp, which takes every loss.")
         if not problem.penalty.quadratic:
             raise InvalidProblem(
                 f"{self.name} needs an l2 penalty (quadratic); this problem has "
-                f"{problem.penalty.name!r}. "
-                "Use graph-cp, which takes every penalty, or penalty='l2'."
+                f"{problem.penalty.name!r}. Use graph-cp, which takes every penalty, or "
+                "penalty='l2'."
             )
         network.mixing(self.rule)
 
-    def _share(
-        self, agent: Agent
-    ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray, FloatArray]]:
-        """Labels, weights (with mean 1) and ‖h_n‖² of all samples: from here on every agent knows
-        them; and its c_j.
-        """
+    def _share(self, agent: Agent) -> Protocol[_Shared]:
+        """Send labels, weights and ‖h_n‖² of all samples to all agents."""
         measures = self.step == "auto"
         scale = column_scale(agent)
-        told = np.zeros((3 + measures, agent.design.shape[0]), agent.design.dtype)
+        own = np.zeros((3 + measures, agent.design.shape[0]), agent.design.dtype)
         if agent.data.y is not None:
-            told[0] = agent.labels
+            own[0] = agent.labels
             if agent.data.weights is None:
-                told[1] = 1.0
+                own[1] = 1.0
             else:
-                told[1] = agent.data.weights
-        told[2] = row_squares(agent.design)
+                own[1] = agent.data.weights
+        own[2] = row_squares(agent.design)
         if measures:
-            told[3] = row_squares(agent.design, scale)
-        labels, weights, squares, *scaled = yield Sum(told)
-        weights = weights * (len(weights) / agent.total)
+            own[3] = row_squares(agent.design, scale)
+        received = yield Sum(own)
+        labels = received[0]
+        weights = received[1] * (len(received[1]) / agent.total)
+        squares = received[2]
         if measures:
-            # One unit for all columns shortens the step where some are mostly 0: does it make good
-            # for it?
-            least = yield Sum(agent.one_hot(least_bend(agent)))
-            beta = agent.problem.loss.smoothness
-            rows = [float((weights * one).max()) for one in (squares, *scaled)]
-            if rows[1] + 1.0 < gain() * (beta * rows[0] + self._ridge(agent)) / float(
-                least[least > 0].min()
-            ):
-                return labels, weights, scaled[0], scale
-        return labels, weights, squares, np.ones(len(scale))
+            scaled_squares = received[3]
+            least = yield Sum(agent.one_hot(least_curvature(agent)))
+            least_of_all = float(least[least > 0].min())
+            if self._gains_by_scaling(agent, weights, squares, scaled_squares, least_of_all):
+                return _Shared(labels, weights, scaled_squares, scale)
+        return _Shared(labels, weights, squares, np.ones(len(scale)))
+
+    def _gains_by_scaling(
+        self,
+        agent: Agent,
+        weights: FloatArray,
+        squares: FloatArray,
+        scaled_squares: FloatArray,
+        least: float,
+    ) -> bool:
+        """Return whether one unit for all columns promises fewer epochs. It shortens the step where
+        some columns are mostly 0, and improves the condition number.
+        """
+        beta = agent.problem.loss.smoothness
+        largest = float((weights * squares).max())
+        largest_scaled = float((weights * scaled_squares).max())
+        curvature = beta * largest + self._ridge(agent)
+        return largest_scaled + 1.0 < gain() * curvature / least
 
     def _blocks(self, agent: Agent, weights: FloatArray, scale: FloatArray) -> Protocol[FloatArray]:
-        """A bound on the curvature of the losses in the columns of each agent: λmax of β X_kᵀ
-        diag(weights) X_k / N.
+        """Return a bound on the curvature of the losses in the columns of each agent: λmax of
+        β X_kᵀ diag(weights) X_k / N.
         """
         n = agent.design.shape[0]
-        weights = weights.astype(float)
-        squared_norms: FloatArray = yield Sum(
-            agent.one_hot(agent.design.squared_norm(weights, columns=scale))
-        )
+        own = agent.design.squared_norm(weights.astype(float), columns=scale)
+        squared_norms: FloatArray = yield Sum(agent.one_hot(own))
         return squared_norms * (agent.problem.loss.smoothness / n)
 
     def _ridge(self, agent: Agent) -> float:
@@ -256,54 +266,52 @@ class _Family(Method[S, Rows]):
 
 
 def _most_before(case: Case) -> Counts:
-    """The largest counts before the first round: labels, weights and lengths of rows; curvatures;
-    the network.
+    """Return the largest counts before the first round: labels, weights and lengths of rows;
+    curvatures; the network.
     """
     return 5, 4 * case.rows + 3 * case.parties + case.parties**2
 
 
 @dataclass(frozen=True)
 class _Stochastic(_Family[State]):
-    """One sample (or batch) an iteration, the same at every agent."""
+    """One sample (or batch) per iteration, the same at every agent."""
 
     remembers: ClassVar[bool] = True
-    """Whether u, v and their average gradient correct what one mixing and one sample get wrong."""
+    """Whether u, v and their average gradient correct the errors of one mixing and one sample."""
 
     batch: int = 1
     """Samples per iteration."""
     iterations_per_round: int | None = None
-    """By default as many as make one pass over the data."""
+    """By default the number that makes one pass over the data."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in (
-            ("batch", self.batch),
-            ("iterations_per_round", self.iterations_per_round),
-        ):
-            if not (value is None and name != "batch"):
-                whole_number(f"{self.name}: {name}", value)
+        whole_number(f"{self.name}: batch", self.batch)
+        if self.iterations_per_round is not None:
+            whole_number(f"{self.name}: iterations_per_round", self.iterations_per_round)
 
     def _wishes(self) -> tuple[int | Literal["auto"], bool | Literal["auto"]]:
-        """The pipeline's length, and whether its filter is Chebyshev's."""
+        """Return the length of the pipeline, and whether its filter is Chebyshev's."""
         return 1, False
 
     def start(self, agent: Agent) -> Protocol[State]:
-        labels, weights, squares, scale = yield from self._share(agent)
+        shared = yield from self._share(agent)
+        labels = shared.labels
+        scale = shared.scale
         length, chebyshev = self._wishes()
         spectrum: FloatArray = np.zeros(0)
-        if self.step == "auto" or length == "auto" or chebyshev == "auto" or chebyshev:
+        if "auto" in (self.step, length) or chebyshev:
             spectrum = yield from spectrum_of(agent, self.rule)
         filters, tau = mixing_filter(spectrum, length, chebyshev)
+        J = filters.shape[1]
         if self.step == "auto":
-            blocks = yield from self._blocks(agent, weights, scale)
+            blocks = yield from self._blocks(agent, shared.weights, scale)
+            least = 0.0
             if self.remembers:
                 least = float(response(filters, tau, spectrum).min(initial=0.0))
-            else:
-                least = 0.0
-            row = agent.problem.loss.smoothness * float((weights * squares).max()) + self._ridge(
-                agent
-            )
-            step = safe_step(row, blocks, len(labels), self.batch, filters.shape[1], least)
+            largest = float((shared.weights * shared.squares).max())
+            row = agent.problem.loss.smoothness * largest + self._ridge(agent)
+            step = safe_step(row, blocks, len(labels), self.batch, J, least)
         else:
             step = self.step
 
@@ -311,41 +319,36 @@ class _Stochastic(_Family[State]):
         columns = agent.design.shape[1]
         dtype = agent.design.dtype
         memory = np.zeros((n, 4), dtype)
-        memory[:, LABEL], memory[:, WEIGHT] = labels, weights
-        # avg_k starts at (1/N) Σ_n Q'(0; γ_n) h_{n,k}: u = 0 is what the memory holds
-        gradients = weights * agent.problem.loss.gradient(np.zeros(n, dtype), labels)
+        memory[:, LABEL] = labels
+        memory[:, WEIGHT] = shared.weights
+        # avg_k starts at (1/N) Σ_n Q'(0; γ_n) h_{n,k}, because the memory holds u = 0
+        gradients = shared.weights * agent.problem.loss.gradient(np.zeros(n, dtype), labels)
         if self.remembers:
             average = scale * agent.design.adjoint(gradients.astype(float)) / n
         else:
             average = np.zeros(columns)
-        J = filters.shape[1]
-        pipe = np.zeros((4, J * self.batch), dtype)
-        sequence = np.full((J, self.batch), -1, np.intp)
         return State(
-            np.zeros(columns, dtype), average, memory, pipe, sequence, step, filters, tau, scale
+            w=np.zeros(columns, dtype),
+            average=average,
+            memory=memory,
+            pipe=np.zeros((4, J * self.batch), dtype),
+            sequence=np.full((J, self.batch), -1, np.intp),
+            step=step,
+            filters=filters,
+            tau=tau,
+            scale=scale,
         )
 
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         n = len(state.memory)
         J, B = state.sequence.shape
         iterations = self.iterations_per_round or -(-n // B)
-        loss = agent.problem.loss
-        if isinstance(loss, Huber):
-            threshold = loss.threshold
-        else:
-            threshold = 0.0
-        constants = numbers(
-            SLOPES[type(loss)],
-            threshold,
-            agent.count,
-            state.step,
-            state.tau,
-            agent.design.intercept,
-            self.remembers,
-        )
-        rows = by_rows(agent, bool((state.scale != 1.0).any()))
+        constants = self._constants(agent, state)
+        is_scaled = bool((state.scale != 1.0).any())
+        rows = by_rows(agent, is_scaled)
         filters = state.filters
-        shrink = 1.0 - state.step * (self._ridge(agent) * state.scale**2)
+        ridge = self._ridge(agent) * state.scale**2
+        shrink = 1.0 - state.step * ridge
         w = state.w.copy()
         average = state.average.copy()
         memory = state.memory.copy()
@@ -361,23 +364,42 @@ class _Stochastic(_Family[State]):
             # [z⁽¹⁾, ..., z⁽ᴶ⁾]_k = Σ_ℓ a_ℓk [z⁽⁰⁾, ..., z⁽ᴶ⁻¹⁾]_ℓ
             # (37)
             reply = yield collective
-            # w_k ← w_k − μ {[Q'(z⁽ᴶ⁾) − Q'(u_n')] h_{n',k} + avg_k + ρ w_k};  u_n' ← z⁽ᴶ⁾;  v_n' ←
-            # v⁽⁰⁾      (33)–(35)
+            # w_k ← w_k − μ {[Q'(z⁽ᴶ⁾) − Q'(u_n')] h_{n',k} + avg_k + ρ w_k};  u_n' ← z⁽ᴶ⁾;
+            # v_n' ← v⁽⁰⁾
+            # (33)–(35)
             advance(reply, i, *rows, w, average, memory, pipe, sequence, filters, constants, shrink)
-        oldest_first = np.roll(pipe.reshape(4, J, B), -(iterations % J), axis=1).reshape(4, J * B)
+        slots = pipe.reshape(4, J, B)
+        oldest_first = np.roll(slots, -(iterations % J), axis=1).reshape(4, J * B)
         in_flight = sequence[iterations:].copy()
         return replace(
             state, w=w, average=average, memory=memory, pipe=oldest_first, sequence=in_flight
         )
 
+    def _constants(self, agent: Agent, state: State) -> FloatArray:
+        """Return the constants of the compiled pipeline."""
+        loss = agent.problem.loss
+        threshold = 0.0
+        if isinstance(loss, Huber):
+            threshold = loss.threshold
+        return numbers(
+            DERIVATIVES[type(loss)],
+            threshold,
+            agent.count,
+            state.step,
+            state.tau,
+            agent.design.intercept,
+            self.remembers,
+        )
+
     def point(self, agent: Agent, state: State) -> Point:
-        return Point((state.scale * state.w).astype(state.w.dtype, copy=False))
+        model = state.scale * state.w
+        return Point(model.astype(state.w.dtype, copy=False))
 
 
 @dataclass(frozen=True)
 class Diffusion(_Stochastic):
-    """Algorithm 1, the naïve one: a score is mixed once and used. Biased unless A averages at
-    once.
+    """Algorithm 1, the naïve one: a score is mixed once and used. It is biased unless one mixing
+    gives the average.
     """
 
     name: ClassVar[str] = "diffusion"
@@ -401,22 +423,20 @@ class VRD2(_Stochastic):
 
 @dataclass(frozen=True)
 class PVRD2(_Stochastic):
-    """Algorithm 3, VRD² with a pipeline: every score is mixed J times before it is used, without
-    waiting for it.
+    """Algorithm 3, VRD² with a pipeline: every score is mixed J times before it is used, and agents
+    do not wait for it.
     """
 
     name: ClassVar[str] = "pvrd2"
     disclosure: ClassVar[Disclosure] = replace(_Family.disclosure, most=None)
-    """How long its messages are depends on the network."""
+    """The length of its messages depends on the network."""
     summary: ClassVar[str] = "pipelined VRD²: exact, scores are mixed J times on their way"
 
     pipeline: int | Literal["auto"] = "auto"
-    """J; "auto" is the shortest that leaves little of the agents' disagreement, from the spectrum
-    of A.
-    """
+    """J; "auto" is the least J that leaves little of the disagreement, from the spectrum of A."""
     chebyshev: bool | Literal["auto"] = "auto"
     """Filter by a non-negative Chebyshev polynomial of A in place of A^J, with the same messages;
-    "auto": if better.
+    "auto": if it is better.
     """
 
     def __post_init__(self) -> None:
@@ -434,8 +454,8 @@ class PVRD2(_Stochastic):
 
 @dataclass(frozen=True)
 class DynamicDiffusion(_Family[FullState]):
-    """The deterministic comparison, (18)–(19) for all samples at once: full gradients of scores
-    that are tracked.
+    """The deterministic baseline, (18)–(19) for all samples at once: full gradients of tracked
+    scores.
     """
 
     name: ClassVar[str] = "dynamic-diffusion"
@@ -452,12 +472,14 @@ class DynamicDiffusion(_Family[FullState]):
         labels, weights, _, scale = yield from self._share(agent)
         if self.step == "auto":
             blocks = yield from self._blocks(agent, weights, scale)
-            step = 1.0 / (agent.count * float(blocks.max()) + self._ridge(agent))
+            curvature = agent.count * float(blocks.max()) + self._ridge(agent)
+            step = 1.0 / curvature
         else:
             step = self.step
-        zeros = np.zeros(len(labels), agent.design.dtype)
-        w = np.zeros(agent.design.shape[1], agent.design.dtype)
-        return FullState(w, zeros, zeros, labels, weights, step, scale.astype(w.dtype))
+        dtype = agent.design.dtype
+        zeros = np.zeros(len(labels), dtype)
+        w = np.zeros(agent.design.shape[1], dtype)
+        return FullState(w, zeros, zeros, labels, weights, step, scale.astype(dtype))
 
     def round(self, agent: Agent, state: FullState, t: int) -> Protocol[FullState]:
         # z_{n,k} ← Σ_ℓ a_ℓk (z_{n,ℓ} + K h_{n,ℓ}ᵀ w_ℓ − K h_{n,ℓ}ᵀ w_ℓ'), w' one iteration ago
@@ -466,12 +488,11 @@ class DynamicDiffusion(_Family[FullState]):
         z = yield Mix(state.z + scores - state.before, self.rule)
         # w_k ← w_k − μ c² {(1/N) Σ_n Q'(z_{n,k}) h_{n,k} + ρ w_k}
         gradients = state.weights * agent.problem.loss.gradient(z, state.labels)
-        pull = self._ridge(agent) * state.w
+        ridge = self._ridge(agent) * state.w
         if agent.design.intercept:
-            pull[-1] = 0.0
-        w = state.w - state.step * state.scale**2 * (
-            agent.design.adjoint(gradients) / len(gradients) + pull
-        )
+            ridge[-1] = 0.0
+        gradient = agent.design.adjoint(gradients) / len(gradients) + ridge
+        w = state.w - state.step * state.scale**2 * gradient
         return replace(state, w=w, z=z, before=scores)
 
     def point(self, agent: Agent, state: FullState) -> Point:

@@ -17,10 +17,7 @@ from coterie.run.agent import Agent, remembered
 class _Tuning(Tuning):
     gain: float = tuned(
         0.5,
-        (
-            "Columns are brought to one unit where that leaves at most this share of the condition "
-            "number."
-        ),
+        "Columns get one unit if that leaves at most this share of the condition number.",
         below=1,
     )
 
@@ -29,22 +26,25 @@ TUNING = _Tuning()
 
 
 def gain() -> float:
-    """The share of the condition number that one unit for all columns may leave at most."""
+    """Return the largest share of the condition number that one unit for all columns may leave."""
     return TUNING.gain
 
 
 @remembered
 def by_rows(agent: Agent, scaled: bool) -> Rows:
-    """The data by rows: blocks of columns are stored by columns, and one sample would touch them
-    all.
+    """Return the data stored by rows. Blocks of columns are stored by columns, so that one sample
+    would be spread over all of them.
     """
     X = _centred(agent.design)
-    return rows_of(_times(X, column_scale(agent)[: X.shape[1]]) if scaled else X)
+    if scaled:
+        scale = column_scale(agent)[: X.shape[1]]
+        X = _times(X, scale)
+    return rows_of(X)
 
 
 @remembered
 def column_scale(agent: Agent) -> FloatArray:
-    """c_j with c_j² (mean of h_j² + ρ/β) = 1, and 1 for the intercept and for columns of zeros."""
+    """Return c_j with c_j² (mean of h_j² + ρ/β) = 1; 1 for intercept and columns of zeros."""
     design = agent.design
     problem = agent.problem
     squares = design.squared_lengths().astype(float) / max(design.shape[0], 1)
@@ -56,8 +56,8 @@ def column_scale(agent: Agent) -> FloatArray:
     return scale
 
 
-def least_bend(agent: Agent) -> float:
-    """The least β (mean of h_j²) + ρ of its columns, and 0 if it has none."""
+def least_curvature(agent: Agent) -> float:
+    """Return the least β (mean of h_j²) + ρ of the agent's columns, and 0 if it has none."""
     design = agent.design
     problem = agent.problem
     squares = design.squared_lengths().astype(float) / max(design.shape[0], 1)
@@ -68,7 +68,7 @@ def least_bend(agent: Agent) -> float:
 
 
 def row_squares(design: Design, scale: FloatArray | None = None) -> FloatArray:
-    """‖h_n‖² of every row, in that scale."""
+    """Return ‖h_n‖² of every row, in that scale."""
     X = _centred(design)
     if scale is not None:
         X = _times(X, scale[: X.shape[1]])
@@ -88,7 +88,7 @@ def _centred(design: Design) -> Matrix:
 
 
 def _times(X: Matrix, scale: FloatArray) -> Matrix:
-    """Every column times its number, in the precision of the data."""
+    """Multiply every column by its number, in the precision of the data."""
     scale = scale.astype(X.dtype)
     if is_sparse(X):
         return X @ sp.diags_array(scale)

@@ -1,7 +1,7 @@
-"""`graph-cp` as it was published: equations (9) to (14) with the steps of Theorem 1, two exchanges
-an iteration.
+"""`graph-cp` as published: equations (9) to (14) with the steps of Theorem 1, two exchanges per
+iteration.
 
-The table of `graph_cp.py` says what the symbols mean.
+The table of `columns/graph_cp.py` explains the symbols.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PaperState:
     theta_mean: FloatArray
     """θ̄, the mean over all rounds so far."""
     lam_mean: FloatArray
-    """λ̄, at the labels only."""
+    """λ̄, at the label agent only."""
     a: float
     s: float
 
@@ -47,38 +47,17 @@ def paper_start(
     delta: float | str | None,
     D: float | str | None,
 ) -> Protocol[PaperState]:
-    """At 0, with the steps of Theorem 1; what is not given of its constants is estimated."""
-    assert agent.statistics is not None
-    if 0 < agent.statistics.reach < math.inf:
-        reach = agent.statistics.reach
-    else:
-        reach = 0.5
-    R = R or 2.0 * reach
+    """Start at 0 with the steps of Theorem 1; the agents estimate the constants that are None."""
+    R = R or _estimated_R(agent)
     if chi is None:
-        chi = (
-            math.sqrt(
-                (yield from pooled_norm(agent, np.ones(agent.design.shape[1], agent.design.dtype)))
-            )
-            or 1.0
-        )
+        chi = yield from _estimated_chi(agent)
     rho = steepness(agent.problem.loss)
-    spread = 1.0
     if agent.count > 1:
-        if delta == "diameter":
-            delta = yield from smallest_by_diameter(agent)
-        if D == "degree":
-            # ‖L‖ ≤ 2Δ(G)
-            # Section 3
-            D = 2.0 * (yield from largest(agent, (yield from own_degree(agent))))
-        if delta is None or D is None:
-            low, high = yield from laplacian_ends(agent)
-            delta = delta or low
-            D = D or high
-        assert not isinstance(delta, str)
-        assert not isinstance(D, str)
+        delta, D = yield from _ends(agent, delta, D)
         spread = math.sqrt(1.0 + 2.0 * chi**2 / delta**2)
     else:
         D = 0.0
+        spread = 1.0
     # σ = m^{1/2} n^{3/2} ρ / ((χ + D) R √(1 + 2χ²/δ²)),  τ = n² / ((χ + D)² σ)
     # Theorem 1
     s = math.sqrt(agent.count * agent.total) * rho / ((chi + D) * R * spread)
@@ -92,6 +71,41 @@ def paper_start(
     else:
         lam_mean = np.empty(0, dtype)
     return PaperState(theta, zeros, zeros, theta, lam_mean, a, s)
+
+
+def _estimated_R(agent: Agent) -> float:
+    assert agent.statistics is not None
+    reach = agent.statistics.reach
+    if not 0 < reach < math.inf:
+        reach = 0.5
+    return 2.0 * reach
+
+
+def _estimated_chi(agent: Agent) -> Protocol[float]:
+    ones = np.ones(agent.design.shape[1], agent.design.dtype)
+    square = yield from pooled_norm(agent, ones)
+    return math.sqrt(square) or 1.0
+
+
+def _ends(
+    agent: Agent, delta: float | str | None, D: float | str | None
+) -> Protocol[tuple[float, float]]:
+    """Return δ and D, bounds of the eigenvalues of L, and estimate those that are not given."""
+    if delta == "diameter":
+        delta = yield from smallest_by_diameter(agent)
+    if D == "degree":
+        # ‖L‖ ≤ 2Δ(G)
+        # Section 3
+        degree = yield from own_degree(agent)
+        largest_degree = yield from largest(agent, degree)
+        D = 2.0 * largest_degree
+    if delta is None or D is None:
+        low, high = yield from laplacian_ends(agent)
+        delta = delta or low
+        D = D or high
+    assert not isinstance(delta, str)
+    assert not isinstance(D, str)
+    return delta, D
 
 
 def paper_round(agent: Agent, state: PaperState, t: int) -> Protocol[PaperState]:
@@ -108,13 +122,17 @@ def paper_round(agent: Agent, state: PaperState, t: int) -> Protocol[PaperState]
     if agent.count > 1:
         # v_{t+1} = v_t − (τ/n) Σ_{j'} (λ_t − λ_{j',t})
         # (10)
-        V = V - a * (yield Mix(state.lam, "laplacian"))
-        # λ_{t+½} = λ_t + (σ/n) X(2θ_{t+1} − θ_t) + (σ/n) Σ_{j'} 2(v − v_{j'})_{t+1} − (v −
-        # v_{j'})_t   (11), (13)
-        lam += s * (yield Mix(2.0 * V - state.V, "laplacian"))
+        mixed = yield Mix(state.lam, "laplacian")
+        V = V - a * mixed
+        # λ_{t+½} = λ_t + (σ/n) X(2θ_{t+1} − θ_t)
+        #         + (σ/n) Σ_{j'} 2(v − v_{j'})_{t+1} − (v − v_{j'})_t
+        # (11), (13)
+        mixed = yield Mix(2.0 * V - state.V, "laplacian")
+        lam += s * mixed
     if local:
-        # λ_{t+1} = prox_{(σ/n) Σℓ*}(λ_{t+½}): equal to argmin (1/n) Σ ℓ_i((n/σ)(λ_{t+½} − λ)_i) +
-        # ‖λ‖²/2σ      (12)
+        # λ_{t+1} = prox_{(σ/n) Σℓ*}(λ_{t+½})
+        #         = argmin (1/n) Σ ℓ_i((n/σ)(λ_{t+½} − λ)_i) + ‖λ‖²/2σ
+        # (12)
         lam = dual_step(agent, lam, s)
     # θ̄ = (1/T) Σ_{t=1}^T θ_t
     # (14)
@@ -126,40 +144,48 @@ def paper_round(agent: Agent, state: PaperState, t: int) -> Protocol[PaperState]
 
 
 def own_degree(agent: Agent) -> Protocol[float]:
-    """The weights of its own edges together: L has them on its diagonal."""
-    return float(
-        (yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), "laplacian"))[agent.index]
-    )
+    """Return the sum of the weights of the agent's edges, from the diagonal of L."""
+    own = agent.one_hot(1.0).astype(agent.design.dtype)
+    row = yield Mix(own, "laplacian")
+    return float(row[agent.index])
 
 
 def smallest_by_diameter(agent: Agent) -> Protocol[float]:
-    """δ = 4/(m diam(G)), at most λ₂ of a connected graph of weight 1 (Mohar 1991, Theorem 4.2).
+    """Return δ = 4/(m diam(G)), at most λ₂ of a connected graph of weight 1 (Mohar 1991, Theorem
+    4.2).
 
-    Everybody tells its neighbours whom it has heard of until all have heard of all: diam(G) times m
-    numbers an edge.
+    Each agent sends its neighbours the set of agents that it has reached, until all have reached
+    all: diam(G) times m numbers per edge.
     """
-    received = agent.one_hot(1.0).astype(agent.design.dtype)
-    around = -(yield Mix(received, "laplacian"))
+    dtype = agent.design.dtype
+    reached = agent.one_hot(1.0).astype(dtype)
+    row = yield Mix(reached, "laplacian")
+    around = -row
     around[agent.index] = 0.0
     # Lighter edges make λ₂ smaller in proportion, at most.
-    lightest = 1.0 / (yield from largest(agent, 1.0 / float(around[around > 0].min())))
+    own_lightest = float(around[around > 0].min())
+    largest_inverse = yield from largest(agent, 1.0 / own_lightest)
+    lightest = 1.0 / largest_inverse
     degree = float(around.sum())
     diameter = 0
-    while (yield Sum(np.array([float(np.count_nonzero(received == 0))])))[0] > 0:
-        theirs = degree * received - (yield Mix(received, "laplacian"))
-        # Rounding leaves less than an edge's weight where nobody has heard.
-        received = np.where((received > 0) | (theirs > 0.5 * lightest), 1.0, 0.0).astype(
-            agent.design.dtype
-        )
+    while True:
+        missing = yield Sum(np.array([float(np.count_nonzero(reached == 0))]))
+        if not missing[0] > 0:
+            break
+        mixed = yield Mix(reached, "laplacian")
+        of_neighbours = degree * reached - mixed
+        # By rounding, this is less than an edge's weight where no neighbour has reached an agent.
+        is_reached = (reached > 0) | (of_neighbours > 0.5 * lightest)
+        reached = np.where(is_reached, 1.0, 0.0).astype(dtype)
         diameter += 1
     return 4.0 * lightest / (agent.count * max(diameter, 1))
 
 
 def laplacian_ends(agent: Agent) -> Protocol[tuple[float, float]]:
-    """(λ₂, ‖L‖), rounded down and up a little, by Lanczos with full orthogonalisation: one number
-    per edge and step.
+    """Return (λ₂, ‖L‖), rounded down and up a little, by Lanczos's method with full
+    orthogonalisation: one number per edge and step.
 
-    It is exact for up to a hundred agents, and is near that for graphs whose λ₂ is not tiny.
+    It is exact for up to a hundred agents, and nearly exact for graphs whose λ₂ is not tiny.
     """
     dtype = agent.design.dtype
     basis = np.array([1.0 / math.sqrt(agent.count)])
@@ -167,30 +193,33 @@ def laplacian_ends(agent: Agent) -> Protocol[tuple[float, float]]:
     diagonal: list[float] = []
     off: list[float] = []
     for _ in range(min(agent.count - 1, chambolle_pock.TUNING.lanczos_steps)):
-        # Its own entries of all basis vectors so far; the constant one, L's kernel, is the first.
+        # `basis` has the agent's entries of all basis vectors so far. The first is the constant
+        # vector, the kernel of L.
         along = yield Sum(entry * basis)
         entry -= float(along @ basis)
         again = yield Sum(np.append(entry * basis, entry**2))
-        entry -= float(again[:-1] @ basis)
-        beta = math.sqrt(max(float(again[-1] - again[:-1] @ again[:-1]), 0.0))
+        corrections = again[:-1]
+        entry -= float(corrections @ basis)
+        square = float(again[-1] - corrections @ corrections)
+        beta = math.sqrt(max(square, 0.0))
         if len(basis) > 1:
-            diagonal.append(float(along[-1] + again[-2]))
+            diagonal.append(float(along[-1] + corrections[-1]))
             if beta <= 1e-5 * max(diagonal):
                 break
             off.append(beta)
         basis = np.append(basis, entry / beta)
-        entry = float((yield Mix(np.array([basis[-1]], dtype), "laplacian"))[0])
+        mixed = yield Mix(np.array([basis[-1]], dtype), "laplacian")
+        entry = float(mixed[0])
     else:
         along = yield Sum(np.array([entry * basis[-1]]))
         diagonal.append(float(along[0]))
     low, high = extreme_eigenvalues(diagonal, off)
-    return low * (1.0 - chambolle_pock.TUNING.norm_tolerance), high * (
-        1.0 + chambolle_pock.TUNING.norm_tolerance
-    )
+    tolerance = chambolle_pock.TUNING.norm_tolerance
+    return low * (1.0 - tolerance), high * (1.0 + tolerance)
 
 
 def steepness(loss: Loss) -> float:
-    """ρ: |ℓ'| ≤ ρ for a Lipschitz loss, |ℓ'| ≤ ρ √ℓ for one that is not: √2 for ½(u − y)²."""
+    """Return ρ: |ℓ'| ≤ ρ for a Lipschitz loss, |ℓ'| ≤ ρ √ℓ for any other: √2 for ½(u − y)²."""
     if math.isfinite(loss.lipschitz):
         return loss.lipschitz
     return math.sqrt(2.0 * loss.smoothness)

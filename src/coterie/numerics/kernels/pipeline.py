@@ -72,7 +72,7 @@ def numbers(
 
 @compiled
 def _derivative(constants: FloatArray, z: float, y: float) -> Any:
-    # 0 squared, 1 huber, 2 squared_hinge, 3 logistic: `SLOPES` of `methods/published/diffusion.py`
+    # 0 squared, 1 huber, 2 squared_hinge, 3 logistic, as in `methods/published/diffusion.py`
     # has these numbers.
     kind = constants[KIND]
     threshold = constants[THRESHOLD]
