@@ -204,7 +204,7 @@ def test_who_passes_columns_on_cannot_read_or_change_them():
     ):
         with pytest.raises(ProtocolError):
             blocks._unpacked(bad, np.array([0, 2]), 7, key)
-    with pytest.raises(ProtocolError, match="not everybody"):
+    with pytest.raises(ProtocolError, match="did not arrive"):
         blocks._unpacked(np.empty(0), np.array([0, 2]), 7, key)
 
 

@@ -1,7 +1,7 @@
-"""Arrays as the rest of the house sees them: dense or sparse, never copied to become the other.
+"""Arrays of the whole package: dense or sparse, never copied to become the other.
 
-A `Design` is a party's data as a linear map w ↦ X w (+ b): the only thing methods and certificates
-do with data.
+A `Design` is a party's data as a linear map w ↦ X w (+ b). Methods and certificates use data only
+through it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ common type to name).
 
 
 def is_sparse(X: object) -> bool:
-    """Whether X is a scipy.sparse matrix or array."""
+    """Return whether X is a scipy.sparse matrix or array."""
     return type(X) is not np.ndarray and bool(sp.issparse(X))
 
 
 def is_tensor(x: object) -> bool:
-    """Whether x is a torch tensor; never imports torch."""
+    """Return whether x is a torch tensor; never imports torch."""
     if type(x) is np.ndarray:
         torch = None
     else:
@@ -57,7 +57,7 @@ def is_tensor(x: object) -> bool:
 
 
 def precision_of(X: Matrix) -> np.dtype[Any]:
-    """The precision of a model of these rows."""
+    """Return the precision of a model of these rows."""
     if is_tensor(X):
         return tensors.dtype_of(X)
     precision: np.dtype[Any] = X.dtype
@@ -65,10 +65,10 @@ def precision_of(X: Matrix) -> np.dtype[Any]:
 
 
 def stored(coefficients: FloatArray, precision: np.dtype[Any]) -> FloatArray:
-    """Coefficients as a model keeps them: in the precision of the data, unless they have digits
-    beyond it.
+    """Return coefficients in the precision of the data, unless they have digits beyond it.
 
-    A model is what was certified: a run that needed double precision is not rounded afterwards.
+    A certificate is about the stored model, so a run that needed double precision is not rounded
+    afterwards.
     """
     kept: FloatArray = coefficients.astype(precision)
     if np.array_equal(kept, coefficients, equal_nan=True):
@@ -77,32 +77,34 @@ def stored(coefficients: FloatArray, precision: np.dtype[Any]) -> FloatArray:
 
 
 def namespace(x: object) -> Any:
-    """numpy, or torch for a tensor: formulas of what both have work where the numbers lie."""
+    """Return numpy, or torch for a tensor, so that a formula works on the device of the numbers."""
     if is_tensor(x):
         return sys.modules["torch"]
     return np
 
 
 def host(x: Any) -> Any:
-    """A tensor as a numpy array, half precision as float32; anything else as it is."""
+    """Return a tensor as a numpy array, half precision as float32; anything else unchanged."""
     if not is_tensor(x):
         return x
     if x.is_meta:
         raise InvalidData(
-            "a tensor on torch's meta device has a shape and no numbers: load these, and give them."
+            "a tensor on torch's meta device has a shape and no numbers. Load the numbers first."
         )
     x = x.detach().cpu()
-    return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
+    if x.is_floating_point() and x.element_size() < 4:
+        x = x.float()
+    return x.numpy()
 
 
 def sealed(x: FloatArray) -> FloatArray:
-    """The same array, made read-only: a message, not a blackboard."""
+    """Make an array read-only and return it: messages do not change."""
     x.flags.writeable = False
     return x
 
 
 class _Shared:
-    """What one function made of one message; whoever holds the lock computes it."""
+    """The result of one function for one message; the thread that holds the lock computes it."""
 
     def __init__(self, code: CodeType, message: weakref.ref[FloatArray], key: object):
         self.code = code
@@ -113,26 +115,26 @@ class _Shared:
 
 
 _shared: dict[int, _Shared] = {}
-"""By the identity of the function's code, which its entry keeps alive: to hash code takes as long
-as many a result.
+"""Results by the identity of the function's code, which the entry keeps alive. Hashing code would
+take as long as some results.
 """
-_door = RLock()
-"""Held for looking up and storing, never for computing; reentrant, because garbage collection
-forgets messages.
+_shared_lock = RLock()
+"""A thread holds it to look up and to store, never to compute. Reentrant, because garbage
+collection may call `_forget`.
 """
 
 
 def shared_result(
     message: FloatArray, function: Callable[[*Ts], T], *arguments: *Ts, key: object = None
 ) -> T:
-    """function(*arguments), computed once for all agents of this process that were sent this very
-    message.
+    """Return function(*arguments), computed once for all agents of this process that received this
+    array.
 
-    In process, everybody's reply to a `Sum` is one read-only array; what all agents compute from it
-    is the same too. The function as it is written, lambda or not, says which result is meant: what
-    goes in must follow from the message, and from the `key` where a message may be read again for
-    another question. Threads that ask for the same result wait for the first of them; nothing else
-    waits, so a function may ask for other results.
+    In one process, the reply to a `Sum` is one read-only array for all agents, and so is a result
+    that they compute from it. The code of the function identifies the result. The arguments must
+    follow from the message, and from the `key` if the same message serves different results.
+    Threads that need the same result wait for the first of them, and no other thread waits. So a
+    function may ask for other results.
     """
     if message.flags.writeable:
         return function(*arguments)
@@ -140,12 +142,11 @@ def shared_result(
     place = id(code)
     known = _shared.get(place)
     if known is None or known.message() is not message or known.key != key or not known.results:
-        with _door:
+        with _shared_lock:
             known = _shared.get(place)
             if known is None or known.message() is not message or known.key != key:
-                known = _shared[place] = _Shared(
-                    code, weakref.ref(message, partial(_forget, place)), key
-                )
+                reference = weakref.ref(message, partial(_forget, place))
+                known = _shared[place] = _Shared(code, reference, key)
         with known.lock:
             if not known.results:
                 known.results.append(function(*arguments))
@@ -154,22 +155,22 @@ def shared_result(
 
 
 def _forget(place: int, message: weakref.ref[FloatArray]) -> None:
-    """Drop what was computed from a message that nobody holds any more."""
-    with _door:
+    """Drop the result for a message that no longer exists."""
+    with _shared_lock:
         if place in _shared and _shared[place].message is message:
             del _shared[place]
 
 
 def as_number(value: object) -> float:
-    """The value as a float, and NaN, which passes no comparison, for what is not a number."""
+    """Return the value as a float; NaN, which passes no comparison, if it is not a number."""
     if isinstance(value, Real):
         return float(value)
     return math.nan
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
-    """A count as an int, or an `InvalidProblem` that names it; neither 2.5 nor inf is one, nor is
-    True.
+    """Return a count as an int, or raise an `InvalidProblem` that names it. 2.5, inf and True are
+    no counts.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InvalidProblem(f"{name} must be a whole number from {least}, not {value!r}.")
@@ -177,42 +178,49 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
 
 
 def digest(*things: object) -> str:
-    """SHA-256 over arrays, sparse matrices, strings and None, with types and shapes, independent of
-    memory layout.
+    """Return the SHA-256 of arrays, sparse matrices, strings and None, with types and shapes,
+    independent of memory layout.
     """
     h = hashlib.sha256()
     for thing in things:
-        if thing is None or isinstance(thing, str):
-            if thing is None:
-                text = b"none"
-            else:
-                text = b"text:" + thing.encode()
-            h.update(len(text).to_bytes(8, "little") + text)
+        if thing is None:
+            _add_text(h, b"none")
+        elif isinstance(thing, str):
+            _add_text(h, b"text:" + thing.encode())
         elif is_sparse(thing):
-            if isinstance(thing, sp.csr_array):
-                csr = thing
-            else:
-                csr = sp.csr_array(thing)
-            if not csr.has_canonical_format:
-                csr = csr.copy()
-                csr.sum_duplicates()
-            indptr = csr.indptr.astype("<i8")
-            indices = csr.indices.astype("<i8")
-            h.update(bytes.fromhex(digest("sparse", str(csr.shape), indptr, indices, csr.data)))
+            h.update(bytes.fromhex(_sparse_digest(thing)))
         else:
             array = np.ascontiguousarray(host(thing))
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
             h.update(f"array:{array.dtype.str}:{array.shape}:".encode())
-            h.update(array.data if array.size else b"")
+            if array.size:
+                h.update(array.data)
     return h.hexdigest()
 
 
-def product(matrix: Matrix, vector: FloatArray) -> FloatArray:
-    """matrix @ vector, without a warning that is about neither.
+def _add_text(h: Any, text: bytes) -> None:
+    h.update(len(text).to_bytes(8, "little") + text)
 
-    For single precision and few columns OpenBLAS also multiplies what happens to lie behind its
-    copy of the vector, and drops the result: now and then that is no number, and numpy reports it
-    as an invalid value.
+
+def _sparse_digest(matrix: Matrix) -> str:
+    if isinstance(matrix, sp.csr_array):
+        csr = matrix
+    else:
+        csr = sp.csr_array(matrix)
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    indptr = csr.indptr.astype("<i8")
+    indices = csr.indices.astype("<i8")
+    return digest("sparse", str(csr.shape), indptr, indices, csr.data)
+
+
+def product(matrix: Matrix, vector: FloatArray) -> FloatArray:
+    """Return matrix @ vector, without a warning about numbers outside both.
+
+    For single precision and few columns, OpenBLAS also multiplies the memory behind its copy of the
+    vector, and drops the result. Sometimes that memory holds no number, and numpy reports an
+    invalid value.
     """
     result: FloatArray
     if matrix.dtype != np.float32:
@@ -224,21 +232,22 @@ def product(matrix: Matrix, vector: FloatArray) -> FloatArray:
 
 
 WIDENED_ROWS = 4096
+"""Rows of single precision that are converted to double precision at a time."""
 SUMMED_ROWS = 2048
-"""Dense rows are added up in blocks of so many, so that the rounding of a sum grows with the
-blocks, not the rows.
+"""Dense rows are added up in blocks of this size, so that the rounding of a sum grows with the
+number of blocks, not of rows.
 """
-PIECE, PIECES = 1 << 20, 16
-"""Numbers from which on dense rows are worked on in pieces, by several threads, and how many pieces
-at most.
-"""
+PIECE = 1 << 20
+"""The least size of a piece of dense rows for one thread."""
+PIECES = 16
+"""The largest number of pieces."""
 ROUNDING = 1e-10
-"""A column whose squares about its mean are below this share of those of the mean is taken to be
-constant.
+"""A column counts as constant if its squares about the mean are below this share of those of the
+mean.
 """
 FAR = 1e3
-"""Columns are far from 0 if a mean is so many times the spread of its column and that of an average
-one.
+"""Columns are far from 0 if a mean is more than this multiple of the spread of its column and of an
+average column.
 """
 
 
@@ -261,14 +270,15 @@ class Design:
         self._cuts: list[slice] | None = None
 
     def forward(self, w: FloatArray) -> FloatArray:
-        """X̃ w: one score per row, in the finer of the two precisions."""
-        scores = self._product(w[:-1] if self.intercept else w)
-        if self.intercept:
-            scores += w[-1]
+        """Return X̃ w: one score per row, in the finer of the two precisions."""
+        if not self.intercept:
+            return self._product(w)
+        scores = self._product(w[:-1])
+        scores += w[-1]
         return scores
 
-    def scores_beside(self, w: FloatArray) -> Any:
-        """`forward` where X is a tensor: the scores stay beside it."""
+    def scores_on_device(self, w: FloatArray) -> Any:
+        """Return `forward` for a tensor X; the scores stay on the device of X."""
         plain = self.plain(w)
         scores = tensors.product(self.X, plain[: self.X.shape[1]])
         if self.intercept:
@@ -276,10 +286,10 @@ class Design:
         return scores
 
     def _product(self, w: FloatArray) -> FloatArray:
-        """X w."""
+        """Return X w."""
         if self._tensor:
             return cast(FloatArray, host(tensors.product(self.X, w)))
-        if not w.any():  # where every method starts
+        if not w.any():  # every method starts at 0
             return np.zeros(self.shape[0], np.result_type(self.dtype, w.dtype))
         if not self._dense:
             return self._sparse_product(w, self.X.shape[0], self._by_rows)
@@ -303,29 +313,31 @@ class Design:
         return scores
 
     def _pieces(self) -> list[slice]:
-        """Dense rows that several threads may work on at the same time; which ones depends on
-        nothing but the data.
-        """
+        """Return slices of dense rows for several threads; they depend on the data alone."""
         if self._cuts is None:
             n = self.shape[0]
             count = min(self.X.size // PIECE, PIECES)
             rows = max(n, 1)
             if count > 1 and self.X.flags.c_contiguous:
-                rows = -(-n // (count * SUMMED_ROWS)) * SUMMED_ROWS
-            self._cuts = [slice(start, min(start + rows, n)) for start in range(0, max(n, 1), rows)]
+                blocks = -(-n // (count * SUMMED_ROWS))
+                rows = blocks * SUMMED_ROWS
+            starts = range(0, max(n, 1), rows)
+            self._cuts = [slice(start, min(start + rows, n)) for start in starts]
         return self._cuts
 
     def _sparse_product(self, vector: FloatArray, length: int, by_rows: bool) -> FloatArray:
-        """X or Xᵀ times that vector, without what scipy does before it begins: a short product
-        takes less than that.
+        """Return X or Xᵀ times that vector. scipy's own checks would take longer than a short
+        product.
         """
         if self._parts is None:
             data = self.X.data
-            self._parts = data[:0] if (data == 1).all() else data, self.X.indices, self.X.indptr
-        same = vector.dtype is self.dtype
-        result: FloatArray = np.zeros(
-            length, self.dtype if same else np.result_type(self.dtype, vector.dtype)
-        )
+            if (data == 1).all():
+                data = data[:0]
+            self._parts = data, self.X.indices, self.X.indptr
+        dtype = self.dtype
+        if vector.dtype is not dtype:
+            dtype = np.result_type(dtype, vector.dtype)
+        result: FloatArray = np.zeros(length, dtype)
         add: Any
         if by_rows:
             add = add_by_rows
@@ -335,7 +347,7 @@ class Design:
         return result
 
     def adjoint(self, v: FloatArray) -> FloatArray:
-        """X̃ᵀ v: one number per column, in the finer of the two precisions."""
+        """Return X̃ᵀ v: one number per column, in the finer of the two precisions."""
         if not self.intercept:
             return self._summed(v)
         result: FloatArray = np.empty(self.shape[1], np.result_type(self.dtype, precision_of(v)))
@@ -344,7 +356,7 @@ class Design:
         return result
 
     def _summed(self, v: FloatArray) -> FloatArray:
-        """Xᵀ v, of dense rows block by block."""
+        """Return Xᵀ v, of dense rows block by block."""
         if self._tensor:
             return tensors.adjoint(self.X, v)
         if not self._dense:
@@ -352,24 +364,25 @@ class Design:
         pieces = self._pieces()
         if len(pieces) == 1:
             return self._sum_of(self.X, v)
-        first, *others = spread(
-            lambda rows: self._sum_of(self.X[rows], v[rows]), pieces, self.X.size / len(pieces)
-        )
+
+        def sum_of_piece(rows: slice) -> FloatArray:
+            return self._sum_of(self.X[rows], v[rows])
+
+        first, *others = spread(sum_of_piece, pieces, self.X.size / len(pieces))
         for other in others:
             first += other
         return first
 
     def _sum_of(self, X: FloatArray, v: FloatArray) -> FloatArray:
-        """Xᵀ v for some of the rows, which rows in single precision may be widened for."""
+        """Return Xᵀ v for some of the rows, converted to double precision if v has it."""
         if self._differs(v):
             result: FloatArray = np.zeros(X.shape[1])
             if X.flags.c_contiguous:
                 add: Any = widened_columns
                 add(X, np.ascontiguousarray(v), WIDENED_ROWS, result)
                 return result
-            for start, block in zip(
-                range(0, len(X), WIDENED_ROWS), self._widened_blocks(v), strict=True
-            ):
+            starts = range(0, len(X), WIDENED_ROWS)
+            for start, block in zip(starts, self._widened_blocks(v), strict=True):
                 result += product(block.T, v[start : start + len(block)])
             return result
         blocks = len(X) // SUMMED_ROWS
@@ -377,58 +390,64 @@ class Design:
             return product(X.T, v)
         whole = blocks * SUMMED_ROWS
         stacked = X[:whole].reshape(blocks, SUMMED_ROWS, -1)
-        total: FloatArray = (v[:whole].reshape(blocks, 1, SUMMED_ROWS) @ stacked).sum(axis=(0, 1))
+        sums = v[:whole].reshape(blocks, 1, SUMMED_ROWS) @ stacked
+        total: FloatArray = sums.sum(axis=(0, 1))
         return total + product(X[whole:].T, v[whole:])
 
     def _differs(self, vector: FloatArray) -> bool:
         return self._dense and self.dtype.itemsize < vector.dtype.itemsize and self.shape[0] > 0
 
     def _widened_blocks(self, vector: FloatArray) -> Iterator[FloatArray]:
-        """Float32 data in float64, a few rows at a time: certificates are exact without a second
-        copy of the data.
+        """Yield float32 data in float64, a few rows at a time: certificates are exact without a
+        second copy of the data.
         """
         for start in range(0, self.shape[0], WIDENED_ROWS):
             yield self.X[start : start + WIDENED_ROWS].astype(vector.dtype)
 
     @property
     def roundings(self) -> tuple[int, int]:
-        """How many roundings a score and an entry of the adjoint go through at most, in double
+        """The largest number of roundings of a score and of an entry of the adjoint, in double
         precision.
         """
         if self._roundings is None:
-            n, d = self.shape
             if self._dense:
-                blocks = SUMMED_ROWS + n // SUMMED_ROWS + PIECES
-                by_blocks = self._tensor or self.dtype != np.float64 or self.X.flags.c_contiguous
-                self._roundings = d + 2, (min(n, WIDENED_ROWS + blocks) if by_blocks else n) + 2
+                self._roundings = self._dense_roundings()
             else:
-                counts = [
-                    np.bincount(self.X.indices, minlength=1).max(),
-                    np.diff(self.X.indptr).max(initial=0),
-                ]
-                if self.X.format == "csr":
-                    rows, columns = counts[::-1]
-                else:
-                    rows, columns = counts
-                self._roundings = int(rows) + 2, int(columns) + 2
+                self._roundings = self._sparse_roundings()
         return self._roundings
 
+    def _dense_roundings(self) -> tuple[int, int]:
+        n, d = self.shape
+        by_blocks = self._tensor or self.dtype != np.float64 or self.X.flags.c_contiguous
+        additions = n
+        if by_blocks:
+            blocks = SUMMED_ROWS + n // SUMMED_ROWS + PIECES
+            additions = min(n, WIDENED_ROWS + blocks)
+        return d + 2, additions + 2
+
+    def _sparse_roundings(self) -> tuple[int, int]:
+        across = int(np.bincount(self.X.indices, minlength=1).max())
+        along = int(np.diff(self.X.indptr).max(initial=0))
+        if self.X.format == "csr":
+            return along + 2, across + 2
+        return across + 2, along + 2
+
     def offset(self, w: FloatArray) -> float:
-        """What w adds to every score beside X w: the intercept, as people know it."""
+        """Return the number that w adds to every entry of X w: the intercept of the model."""
         if self.intercept:
             return float(w[-1])
         return 0.0
 
     def plain(self, w: FloatArray) -> FloatArray:
-        """The same model in the coordinates that people know."""
+        """Return the model in the coordinates of the data."""
         return w
 
     def inner(self, w: FloatArray) -> FloatArray:
-        """The inverse of `plain`."""
+        """Return the inverse of `plain`."""
         return w
 
     def dense(self, rows: slice) -> FloatArray:
-        """Some rows of X̃ as they are, in double precision."""
+        """Return some rows of X̃, in double precision."""
         if is_sparse(self.X):
             X = self.X[rows].toarray()
         else:
@@ -438,7 +457,7 @@ class Design:
         return stored
 
     def squares(self, weights: FloatArray | None = None) -> FloatArray:
-        """Σ_i s_i x_ij² of every column as it is stored, without the intercept's."""
+        """Return Σ_i s_i x_ij² of every stored column, without the intercept's."""
         result: FloatArray
         if self._tensor:
             result = tensors.squares(self.X, weights)
@@ -461,7 +480,7 @@ class Design:
         return result
 
     def _places(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Row and column of every stored number of a sparse matrix."""
+        """Return row and column of every stored number of a sparse matrix."""
         along = np.repeat(np.arange(len(self.X.indptr) - 1), np.diff(self.X.indptr))
         across = self.X.indices
         if self.X.format == "csr":
@@ -469,7 +488,7 @@ class Design:
         return across, along
 
     def squared_lengths(self) -> FloatArray:
-        """‖x_j‖² of every column."""
+        """Return ‖x_j‖² of every column."""
         lengths = np.full(self.shape[1], float(self.shape[0]))
         lengths[: self.X.shape[1]] = self.squares()
         return lengths.astype(self.dtype, copy=False)
@@ -480,8 +499,8 @@ class Design:
         tolerance: float = 1e-4,
         columns: FloatArray | float = 1.0,
     ) -> float:
-        """‖diag(scale)^½ X̃ diag(columns)‖² by Lanczos, rounded up by the tolerance so that it can
-        serve as a bound.
+        """Return ‖diag(scale)^½ X̃ diag(columns)‖² by Lanczos's method, rounded up by the tolerance
+        to a bound.
         """
         n, d = self.shape
         if n == 0 or d == 0:
@@ -501,38 +520,33 @@ class Design:
         # Lanczos on C X̃ᵀ S X̃ C: the largest Ritz value grows to λmax, in far fewer products than
         # power iteration.
         for step in range(min(d, 100)):
-            image = (
-                columns * self.adjoint(weight * self.forward(columns * vector)).astype(float)
-                - beta * previous
-            )
-            alpha = float(image @ vector)
-            image -= alpha * vector
+            scores = weight * self.forward(columns * vector)
+            residual = columns * self.adjoint(scores).astype(float) - beta * previous
+            alpha = float(residual @ vector)
+            residual -= alpha * vector
             diagonal.append(alpha)
-            top = float(
-                np.linalg.eigvalsh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))[-1]
-            )
-            beta = float(np.linalg.norm(image))
-            if beta <= 1e-12 * max(top, 1e-300) or (
-                step >= 3 and top - estimate <= 0.1 * tolerance * top
-            ):
-                estimate = top
-                break
+            tridiagonal = np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1)
+            top = float(np.linalg.eigvalsh(tridiagonal)[-1])
+            beta = float(np.linalg.norm(residual))
+            has_settled = step >= 3 and top - estimate <= 0.1 * tolerance * top
             estimate = top
+            if beta <= 1e-12 * max(top, 1e-300) or has_settled:
+                break
             off.append(beta)
             previous = vector
-            vector = image / beta
+            vector = residual / beta
         return estimate * (1 + tolerance)
 
 
 class CentredDesign(Design):
-    """[X − 1cᵀ, u·1] in place of [X, 1], never stored: beside an intercept it reaches the same
+    """[X − 1cᵀ, u·1] in place of [X, 1], never stored. With an intercept, both have the same
     scores.
 
-    Columns far from mean 0 are nearly parallel to the column of ones, and ones on another scale
-    than X are as bad: first-order methods then crawl. With c the mean of the columns and u their
-    spread, neither matters. `offset` and `plain` lead back: a model (w, β) here is (w, uβ − c·w)
-    there. Without an intercept of its own, as at parties that hold only some of the columns, c·w is
-    a debt to somebody else's.
+    Columns with a mean far from 0 are nearly parallel to the column of ones, and a column of ones
+    in another unit than X is as bad: first-order methods are then slow. With c the mean of the
+    columns and u their spread, neither matters. `offset` and `plain` convert back: a model (w, β)
+    of this design is (w, uβ − c·w) of the data. Parties that hold only some of the columns have no
+    intercept of their own; then c·w belongs to the intercept of another party.
     """
 
     def __init__(self, X: Matrix, intercept: bool, centre: FloatArray, unit: float = 1.0):
@@ -555,9 +569,8 @@ class CentredDesign(Design):
         return result
 
     def forward(self, w: FloatArray) -> FloatArray:
-        return self._stored.forward(
-            np.append(w[: self.centre.size], np.asarray(self.offset(w), w.dtype))
-        )
+        offset = np.asarray(self.offset(w), w.dtype)
+        return self._stored.forward(np.append(w[: self.centre.size], offset))
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         stored = self._stored.adjoint(v)
@@ -585,11 +598,11 @@ class CentredDesign(Design):
 
 
 class FarDesign(CentredDesign):
-    """The same for columns whose means are far larger than their spread: X − 1cᵀ is stored, in
-    double precision.
+    """A centred design for columns whose means are far larger than their spread: X − 1cᵀ is stored,
+    in double precision.
 
-    X w less c·w has no digits left there: beside a mean of 1e6, rounding takes 1e-10 of the spread
-    for each column.
+    There X w − c·w has no digits left: with a mean of 1e6, rounding takes 1e-10 of the spread for
+    each column.
     """
 
     def __init__(self, X: Matrix, intercept: bool, centre: FloatArray, unit: float = 1.0):
@@ -630,13 +643,13 @@ class FarDesign(CentredDesign):
 
 
 def _exact_sum(a: float, b: float, v: FloatArray, w: FloatArray) -> float:
-    """a b + v·w, rounded once: these nearly cancel where columns are far from 0."""
+    """Return a b + v·w, rounded once: these nearly cancel where columns are far from 0."""
     if not (math.isfinite(a) and np.isfinite(v).all()):
         return a * b + float(v @ w)
-    pairs = zip(v.tolist(), w.tolist(), strict=True)
-    return float(
-        sum((Fraction(one) * Fraction(other) for one, other in pairs), Fraction(a) * Fraction(b))
-    )
+    total = Fraction(a) * Fraction(b)
+    for one, other in zip(v.tolist(), w.tolist(), strict=True):
+        total += Fraction(one) * Fraction(other)
+    return float(total)
 
 
 def about_means(
@@ -647,15 +660,19 @@ def about_means(
     total: float,
     unit: float = 1.0,
 ) -> CentredDesign:
-    """The design about these means, of columns whose weighted squares have these sums."""
-    far = far_from_zero(centre, squares, total) and not is_tensor(X)
-    return (FarDesign if far else CentredDesign)(X, intercept, centre, unit)
+    """Return the design about these means, of columns whose weighted squares have these sums."""
+    if far_from_zero(centre, squares, total) and not is_tensor(X):
+        return FarDesign(X, intercept, centre, unit)
+    return CentredDesign(X, intercept, centre, unit)
 
 
 def far_from_zero(centre: FloatArray, squares: FloatArray, total: float) -> bool:
-    """Whether a mean is so large that a product with its column keeps too few digits of the
+    """Return whether a mean is so large that a product with its column keeps too few digits of the
     spread.
     """
+    if not centre.size:
+        return False
     means = total * centre**2
     spread = np.maximum(squares - means, 0.0)
-    return bool(centre.size) and bool((means > FAR**2 * np.maximum(spread, spread.mean())).any())
+    largest_near = FAR**2 * np.maximum(spread, spread.mean())
+    return bool((means > largest_near).any())

@@ -1,10 +1,10 @@
-"""Where the numbers of a low-rank task live: numpy arrays (and scipy.sparse), or torch tensors on a
-CPU or a GPU.
+"""Arithmetic of low-rank tasks on numpy arrays (and scipy.sparse), or on torch tensors on a CPU or
+a GPU.
 
-`backend(X)` is chosen by the data. Tasks keep their large arrays there; what enters and leaves
-(vectors, small blocks, messages) is numpy, so methods, words and checkpoints never see a tensor.
-Data in half precision (bfloat16, float16) is stored as it is, and every sum over it is taken in
-float32. torch is imported here only, and only if a tensor was given.
+The data determine `backend(X)`. Tasks keep their large arrays there. Vectors, small blocks and
+messages that enter and leave are numpy arrays, so methods, collectives and checkpoints contain no
+tensor. Data in half precision (bfloat16, float16) keeps its precision, and every sum over it is
+taken in float32. Only this file imports torch, and only if a tensor was given.
 
 | operation             | meaning                                                               |
 |-----------------------|-----------------------------------------------------------------------|
@@ -25,16 +25,15 @@ import scipy.linalg
 from coterie.numerics.arrays import FloatArray, is_sparse, is_tensor, product
 
 BLOCK = 1 << 16
-"""How many numbers are worked on at a time: what several passes over one block find in the cache.
-"""
+"""Numbers of a block, so that several passes over it find them in the cache."""
 SQUARINGS = 24
-"""How often a Gram matrix is squared: singular values a millionth apart are then told apart."""
+"""Squarings of a Gram matrix, which separate singular values a millionth apart."""
 DEVICE_BLOCK = 1 << 26
-"""The same for tensors: as much as keeps a GPU busy, and takes little of its memory."""
+"""Numbers of a block of tensors: enough to keep a GPU busy, and little of its memory."""
 
 
 def backend(X: Any) -> NumpyBackend | TorchBackend:
-    """Who computes with arrays like X."""
+    """Return the backend for arrays like X."""
     if is_tensor(X):
         return TorchBackend(X)
     return NumpyBackend(X)
@@ -44,93 +43,97 @@ class NumpyBackend:
     """numpy and scipy.sparse."""
 
     fast = False
-    """Whether it is a GPU, for which a few rows are too few."""
+    """Whether it is a GPU, which is slow on few rows."""
 
     def __init__(self, X: Any):
         self.dtype: np.dtype[Any] = X.dtype
 
     def here(self, v: FloatArray) -> Any:
-        """v as the large arrays are."""
+        """Return v in the precision of the large arrays."""
         return np.asarray(v, self.dtype)
 
     def to_numpy(self, x: Any) -> FloatArray:
-        """x as a numpy array that can travel."""
+        """Return x as a numpy array for messages."""
         return np.asarray(x)
 
     def labels(self, y: Any) -> Any:
-        """Class numbers as indices."""
+        """Return class numbers as indices."""
         return np.asarray(y).astype(np.intp)
 
     def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
-        """A large array of zeros; `stored` in the precision of the data instead of that of sums."""
+        """Return a large array of zeros in the precision of sums; `stored`: in that of the data."""
         return np.zeros((rows, columns), self.dtype)
 
     def ones(self, rows: int) -> Any:
-        """A vector of ones in the precision of sums."""
+        """Return a vector of ones in the precision of sums."""
         return np.ones(rows, self.dtype)
 
     def widened(self, X: Any) -> Any:
-        """X in float64."""
+        """Return X in float64."""
         return X.astype(np.float64, copy=False)
 
-    def beside(self, one: Any, other: Any) -> Any:
-        """The columns of both."""
+    def joined(self, one: Any, other: Any) -> Any:
+        """Return the columns of both."""
         return np.hstack([one, other])
 
     def gram(self, X: Any, Y: Any) -> Any:
-        """Xᵀ Y as a dense array."""
+        """Return Xᵀ Y as a dense array."""
         product = X.T @ Y
         if is_sparse(product):
             return product.toarray()
         return product
 
     def gram_square(self, X: Any, R: Any) -> float:
-        """‖Xᵀ R‖²_F = ⟨X Xᵀ, R Rᵀ⟩, by the smaller of the two matrices."""
+        """Return ‖Xᵀ R‖²_F = ⟨X Xᵀ, R Rᵀ⟩, from the smaller of the two matrices."""
         n, d = X.shape
         if n * n > d * R.shape[1]:
             return float(np.linalg.norm(self.gram(X, R))) ** 2
         kernel = X @ X.T
-        return float(np.vdot(kernel.toarray() if is_sparse(kernel) else kernel, R @ R.T))
+        if is_sparse(kernel):
+            kernel = kernel.toarray()
+        return float(np.vdot(kernel, R @ R.T))
 
     def largest_eigenvalue(self, M: FloatArray) -> float:
-        """λmax(MᵀM) of an array in float64."""
+        """Return λmax(MᵀM) of an array in float64."""
         last = M.shape[1] - 1
-        return float(
-            scipy.linalg.eigvalsh(M.T @ M, subset_by_index=(last, last), check_finite=False)[0]
-        )
+        gram = M.T @ M
+        largest = scipy.linalg.eigvalsh(gram, subset_by_index=(last, last), check_finite=False)
+        return float(largest[0])
 
     def scaled_rows(self, X: Any, factors: Any) -> Any:
-        """diag(factors) X."""
+        """Return diag(factors) X."""
         if is_sparse(X):
             scaled = X.copy()
-            scaled.data = X.data * np.repeat(factors, np.diff(X.indptr)).astype(X.dtype)
+            factor_of_number = np.repeat(factors, np.diff(X.indptr))
+            scaled.data = X.data * factor_of_number.astype(X.dtype)
             return scaled
         return X * factors.reshape(-1, *(1,) * (X.ndim - 1))
 
     def product(self, M: Any, v: Any) -> Any:
-        """M v."""
+        """Return M v."""
         return product(M, v)
 
     def adjoint(self, M: Any, z: Any) -> Any:
-        """Mᵀ z."""
+        """Return Mᵀ z."""
         return product(M.T, z)
 
     def count(self, labels: Any, z: Any, classes: int) -> Any:
-        """Hᵀ z for the indicator matrix H of the labels."""
+        """Return Hᵀ z for the indicator matrix H of the labels."""
         if z.ndim == 1:
-            return np.bincount(labels, z, classes).astype(self.dtype, copy=False)
-        return np.stack([np.bincount(labels, column, classes) for column in z.T], 1).astype(
-            self.dtype, copy=False
-        )
+            counts = np.bincount(labels, z, classes)
+        else:
+            columns = [np.bincount(labels, column, classes) for column in z.T]
+            counts = np.stack(columns, 1)
+        return counts.astype(self.dtype, copy=False)
 
     def less_one(self, P: Any, labels: Any) -> Any:
-        """P − H in the precision of sums."""
+        """Return P − H in the precision of sums."""
         residual = np.array(P)
         residual[np.arange(len(labels)), labels] -= 1.0
         return residual
 
     def total(self, x: Any, y: Any) -> float:
-        """⟨x, y⟩."""
+        """Return ⟨x, y⟩."""
         return float(np.vdot(x, y))
 
     def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
@@ -163,12 +166,12 @@ class NumpyBackend:
             _softmax(_raised(A[rows], b), P[rows])
 
     def cross_entropy(self, A: Any, labels: Any, weights: Any, b: Any = None) -> float:
-        """Σ_i s_i (log Σ_l exp(A_il + b_l) − A_i,y − b_y)."""
+        """Return Σ_i s_i (log Σ_l exp(A_il + b_l) − A_i,y − b_y)."""
         total = 0.0
         for rows in _row_blocks(*A.shape):
-            total += float(
-                np.dot(weights[rows], _cross_entropies(_raised(A[rows], b), labels[rows]))
-            )
+            scores = _raised(A[rows], b)
+            losses = _cross_entropies(scores, labels[rows])
+            total += float(np.dot(weights[rows], losses))
         return total
 
     def softmax_gradients(
@@ -182,19 +185,21 @@ class NumpyBackend:
         v: Any,
         b: Any = None,
     ) -> FloatArray:
-        """First and second derivative, at γ, of the cross entropy along A + γ D + 1bᵀ with D =
-        scale·x vᵀ − A.
+        """Return the first and the second derivative, at γ, of the cross entropy along
+        A + γ D + 1bᵀ with D = scale·x vᵀ − A.
         """
-        slope = curvature = 0.0
+        gradient = 0.0
+        curvature = 0.0
         for rows in _row_blocks(*A.shape):
             D = np.multiply.outer(scale * x[rows], v) - A[rows]
             P = _raised(A[rows] + gamma * D, b)
             _softmax(P, P)
             mean = np.einsum("ij,ij->i", P, D)
             square = np.einsum("ij,ij,ij->i", P, D, D) - mean * mean
-            slope += float(np.dot(weights[rows], mean - _picked(D, labels[rows])))
+            change = mean - _picked(D, labels[rows])
+            gradient += float(np.dot(weights[rows], change))
             curvature += float(np.dot(weights[rows], square))
-        return np.array([slope, curvature])
+        return np.array([gradient, curvature])
 
 
 def _row_blocks(n: int, m: int, *, numbers: int = BLOCK) -> list[slice]:
@@ -215,7 +220,7 @@ def _softmax(A: FloatArray, out: FloatArray) -> None:
 
 
 def _cross_entropies(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
-    """log Σ_l exp(A_il) − A_i,y of every row: what all scores of a row have in common costs no
+    """Return log Σ_l exp(A_il) − A_i,y of every row; a common part of all scores of a row costs no
     digits.
     """
     top = A.argmax(axis=1)
@@ -231,8 +236,8 @@ def _picked(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
 
 
 class TorchBackend:
-    """The same for torch tensors, on the device of the data. On a GPU, what half precision is read
-    for is compiled.
+    """The arithmetic of `NumpyBackend` for torch tensors, on the device of the data. On a GPU,
+    products with half precision are compiled.
     """
 
     def __init__(self, X: Any):
@@ -246,22 +251,23 @@ class TorchBackend:
             self.summed = torch.float32
         else:
             self.summed = X.dtype
-        self.dtype: np.dtype[Any] = np.dtype(
-            np.float64 if self.summed == torch.float64 else np.float32
-        )
+        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+        if self.summed == torch.float64:
+            self.dtype = np.dtype(np.float64)
         self.fast = X.device.type == "cuda"
         self._sorted: tuple[Any, Any, Any] | None = None
 
     def here(self, v: Any) -> Any:
-        """v as the large arrays are, in the precision of sums."""
+        """Return v on the device of the large arrays, in the precision of sums."""
         if not is_tensor(v):
             v = self.torch.from_numpy(np.array(v))
         return v.to(self.device, self.summed)
 
     def to_numpy(self, x: Any) -> FloatArray:
-        array: FloatArray = x.to(
-            "cpu", self.torch.float64 if self.dtype == np.float64 else self.torch.float32
-        ).numpy()
+        kind = self.torch.float32
+        if self.dtype == np.float64:
+            kind = self.torch.float64
+        array: FloatArray = x.to("cpu", kind).numpy()
         return array
 
     def labels(self, y: Any) -> Any:
@@ -284,7 +290,7 @@ class TorchBackend:
     def widened(self, X: Any) -> Any:
         return X.to(self.torch.float64)
 
-    def beside(self, one: Any, other: Any) -> Any:
+    def joined(self, one: Any, other: Any) -> Any:
         return self.torch.hstack([one, other])
 
     def gram(self, X: Any, Y: Any) -> Any:
@@ -297,7 +303,7 @@ class TorchBackend:
         return total
 
     def gram_square(self, X: Any, R: Any) -> float:
-        """‖Xᵀ R‖²_F."""
+        """Return ‖Xᵀ R‖²_F."""
         return float(self.torch.linalg.norm(self.gram(X, R))) ** 2
 
     def largest_eigenvalue(self, M: FloatArray) -> float:
@@ -305,35 +311,36 @@ class TorchBackend:
         return float(self.torch.linalg.eigvalsh(there.T @ there)[-1])
 
     def leading_pair(self, M: Any) -> tuple[FloatArray, FloatArray]:
-        """Unit vectors u, v with uᵀ M v = σ_max(M): MᵀM squared so often that one singular value is
-        left of it.
+        """Return unit vectors u, v with uᵀ M v = σ_max(M). MᵀM is squared until only one singular
+        value is left of it.
 
         A GPU multiplies matrices in the time in which one vector goes to the host and back.
         """
+        tiny = self.torch.finfo(M.dtype).tiny
         wide = M.shape[1] > M.shape[0]
-        tall = (M.T if wide else M) / M.abs().max().clamp_min(self.torch.finfo(M.dtype).tiny)
+        tall = M.T if wide else M
+        tall = tall / M.abs().max().clamp_min(tiny)
         G = tall.T @ tall
         for _ in range(SQUARINGS):
-            G = G @ G / (G * G).sum().sqrt().clamp_min(self.torch.finfo(M.dtype).tiny)
-        v = G[:, G.diagonal().argmax()]
-        if bool(v.any()):
-            v = v / v.norm()
-        else:
-            v = self.torch.eye(1, len(v), dtype=v.dtype, device=self.device)[0]
-        u = tall @ v
-        if bool(u.any()):
-            u = u / u.norm()
-        else:
-            u = self.torch.eye(1, len(u), dtype=u.dtype, device=self.device)[0]
+            size = (G * G).sum().sqrt()
+            G = G @ G / size.clamp_min(tiny)
+        v = self._unit(G[:, G.diagonal().argmax()])
+        u = self._unit(tall @ v)
         if wide:
             return self.to_numpy(v), self.to_numpy(u)
         return self.to_numpy(u), self.to_numpy(v)
+
+    def _unit(self, v: Any) -> Any:
+        """Return v with length 1; the first unit vector if v is 0."""
+        if bool(v.any()):
+            return v / v.norm()
+        return self.torch.eye(1, len(v), dtype=v.dtype, device=self.device)[0]
 
     def scaled_rows(self, X: Any, factors: Any) -> Any:
         return X * factors.to(X.dtype).reshape(-1, *(1,) * (X.ndim - 1))
 
     def product(self, M: Any, v: Any) -> Any:
-        """M v, summed in float32 where M is stored in half precision."""
+        """Return M v, summed in float32 where M is in half precision."""
         if M.dtype == v.dtype:
             return M @ v
         if v.ndim == 1:
@@ -343,7 +350,7 @@ class TorchBackend:
         return self.torch.cat([block.to(v.dtype) @ v for block in M.split(BLOCK)])
 
     def adjoint(self, M: Any, z: Any) -> Any:
-        """Mᵀ z, summed in float32 where M is stored in half precision."""
+        """Return Mᵀ z, summed in float32 where M is in half precision."""
         if M.dtype == z.dtype:
             return M.T @ z
         if z.ndim == 1:
@@ -353,8 +360,7 @@ class TorchBackend:
         return self.gram(M, z)
 
     def count(self, labels: Any, z: Any, classes: int) -> Any:
-        # Rows class by class: a GPU that added as they come would do so in another order every
-        # time.
+        # Class by class: otherwise a GPU would add the rows in another order every time.
         if self._sorted is None or self._sorted[0] is not labels:
             lengths = self.torch.bincount(labels, minlength=classes)
             self._sorted = labels, labels.argsort(stable=True), lengths
@@ -416,7 +422,8 @@ class TorchBackend:
             P *= D
             mean = P.sum(1)
             square = P.mul_(D).sum(1) - mean * mean
-            sums += self.torch.stack([mean - picked, square]).double() @ weights[rows].double()
+            derivatives = self.torch.stack([mean - picked, square]).double()
+            sums += derivatives @ weights[rows].double()
         return np.array(sums.tolist())
 
     @staticmethod

@@ -1,10 +1,10 @@
 """Matrices of low rank as factors: W = left rightᵀ, never multiplied out.
 
-Messages hold a model as one array: `stacked` puts left (d × k) above right (m × k), `apart`
-separates them. An intercept is one more column at the end: 0 (for a completed matrix, the numbers
-to add to rows) above the numbers to add to columns. A stored model is W = U diag(s) Vᵀ: `written`
-puts U above V above s, so that a proof about the array is a proof about the model, to the last bit.
-`factors_of` reads both forms.
+A message contains a model as one array: `stacked` puts left (d × k) above right (m × k), and
+`apart` separates them. An intercept is a further column at the end: 0 (for a completed matrix, the
+numbers to add to rows) above the numbers to add to columns. A stored model is W = U diag(s) Vᵀ:
+`written` puts U above V above s, so that a proof about the array is a proof about the model, to the
+last bit. `factors_of` reads both forms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEGLIGIBLE = 1e-12
 
 
 def stacked(left: FloatArray, right: FloatArray, free: FloatArray | None = None) -> FloatArray:
-    """Both factors as one array, with the intercept as its last column."""
+    """Return both factors as one array, with the intercept as its last column."""
     both = np.vstack([left, right])
     if free is None:
         return both
@@ -26,14 +26,14 @@ def stacked(left: FloatArray, right: FloatArray, free: FloatArray | None = None)
 
 
 def apart(w: FloatArray, rows: int) -> tuple[FloatArray, FloatArray]:
-    """The factors of a matrix with that many rows."""
+    """Return the factors of a matrix with that number of rows."""
     return w[:rows], w[rows:]
 
 
 def written(
     U: FloatArray, s: FloatArray, V: FloatArray, free: FloatArray | None = None
 ) -> FloatArray:
-    """A model as one array to store; the intercept has a 0 in the row of s."""
+    """Return a model as one array to store; the intercept has a 0 in the row of s."""
     whole = np.vstack([U, V, s])
     if free is None:
         return whole
@@ -41,7 +41,7 @@ def written(
 
 
 def factors_of(w: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, FloatArray]:
-    """left and right of an array that `stacked` made, or `written`, without its intercept."""
+    """Return left and right of an array of `stacked` or `written`, without its intercept."""
     left, right = apart(w, shape[0])
     if len(right) == shape[1]:
         return left, right
@@ -51,7 +51,7 @@ def factors_of(w: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, Float
 def decomposed(
     left: FloatArray, right: FloatArray, tolerance: float = 0.0
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """U, s, V with left rightᵀ = U diag(s) Vᵀ, by two thin QR and one small SVD; values ≤
+    """Return U, s, V with left rightᵀ = U diag(s) Vᵀ, by two thin QR and one small SVD; values ≤
     tolerance·max are dropped.
     """
     if left.shape[1] == 0:
@@ -64,13 +64,13 @@ def decomposed(
 
 
 def trace_norm(left: FloatArray, right: FloatArray) -> float:
-    """‖left rightᵀ‖_*."""
+    """Return ‖left rightᵀ‖_*."""
     return float(decomposed(left, right)[1].sum())
 
 
 def within(left: FloatArray, right: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
-    """Both factors in float64, scaled down if rounding put their product outside the trace-norm
-    ball.
+    """Return both factors in float64, scaled down if rounding puts their product outside the
+    trace-norm ball.
     """
     left = left.astype(np.float64)
     right = right.astype(np.float64)
@@ -80,8 +80,9 @@ def within(left: FloatArray, right: FloatArray, radius: float) -> tuple[FloatArr
     return (left, right)
 
 
-def orthonormal(block: FloatArray, beside: FloatArray | None = None) -> FloatArray:
-    """An orthonormal basis of the block's columns, orthogonal to the orthonormal `beside`.
+def orthonormal(block: FloatArray, others: FloatArray | None = None) -> FloatArray:
+    """Return an orthonormal basis of the columns of the block, orthogonal to the orthonormal
+    `others`.
 
     The most important directions come first; those that may be rounding are dropped.
     """
@@ -92,15 +93,16 @@ def orthonormal(block: FloatArray, beside: FloatArray | None = None) -> FloatArr
     if not size > 0:
         return block[:, :0].astype(dtype)
     block = block / size
-    if beside is None:
+    if others is None:
         others = np.zeros((len(block), 0))
-    else:
-        others = beside.astype(np.float64)
+    others = others.astype(np.float64)
     block = block - others @ (others.T @ block)
     q, s, _ = np.linalg.svd(block, full_matrices=False)
     most = len(block) - others.shape[1]
-    q = q[:, (s > tolerance) & (np.arange(len(s)) < most)]
+    is_kept = (s > tolerance) & (np.arange(len(s)) < most)
+    q = q[:, is_kept]
     if others.shape[1] and q.shape[1]:
-        # Once more, to remove what rounding left.
-        q, _ = np.linalg.qr(q - others @ (others.T @ q))
+        # Once more, to remove the rest that rounding left.
+        rest = others @ (others.T @ q)
+        q, _ = np.linalg.qr(q - rest)
     return q.astype(dtype)

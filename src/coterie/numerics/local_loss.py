@@ -1,9 +1,9 @@
-"""The loss at one model, as an agent sees it on its own rows; many small agents look together.
+"""Local losses: the loss of an agent's own rows at one model, alone or for a batch of agents.
 
-What an agent would compute of its own rows at a model that all agents share, a `Batch` computes for
-all of them at once, with the same operations in the same order: stacked matrices are multiplied one
-by one, and sums run along each agent's own rows. So the bits are those of agents that are alone, in
-a tenth of the time: to call numpy takes longer than the product of a few rows.
+At a model that all agents share, a `Batch` computes the local losses of all its agents at once,
+with the same operations in the same order: stacked matrices are multiplied one by one, and sums run
+along each agent's own rows. So the bits equal those of single agents. It takes a tenth of the time,
+because calling numpy takes longer than the product of a few rows.
 """
 
 from __future__ import annotations
@@ -22,37 +22,38 @@ from coterie.numerics.losses import Loss
 from coterie.numerics.losses.loss import Step
 
 LEAST = 16
-"""Least number of agents in a batch: fewer agents gain nothing."""
+"""The least number of agents in a batch: fewer agents gain nothing."""
 SMALL = 1 << 12
-"""Most numbers that an agent of a batch holds: with more, the products themselves take the time."""
+"""The largest size of the data of an agent in a batch: with more, products take most of the time.
+"""
 ALL = 1 << 24
-"""Numbers that they may hold together, because they are copied."""
+"""The largest size of the data of all agents of a batch, which is copied."""
 
 
 def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
-    """√(Σ s x²), along the last axis; infinite, without a warning, where squares are too large."""
+    """Return √(Σ s x²) along the last axis; infinite, without a warning, where squares overflow."""
     if weights is None:
         other = values
     else:
         other = values * weights
     if values.ndim == 1:
-        return math.sqrt(
-            values.dot(other) if is_tensor(values) else np.vdot(values, other)
-        )  # vdot never warns
+        if is_tensor(values):
+            return math.sqrt(values.dot(other))
+        return math.sqrt(np.vdot(values, other))  # vdot never warns
     with np.errstate(over="ignore"):
         return np.sqrt(np.vecdot(values, other))
 
 
 def side_by_side(numbers: Sequence[Any], of_several: bool) -> FloatArray:
-    """The numbers of one agent, or a row of them for each of several."""
+    """Return the numbers of one agent as an array, or an array with a row for each of several."""
     if of_several:
         return np.stack(np.broadcast_arrays(*numbers), axis=-1)
     return np.array(numbers, float)
 
 
 class LocalLoss:
-    """The loss at one model, as an agent sees it on its own rows: each part is computed once, when
-    it is asked for.
+    """The loss of an agent's own rows at one model. Each part is computed once, at its
+    first use.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class LocalLoss:
     ):
         self.w = w
         self.y = y
-        self._scores = design.forward(w) if scores is None else scores
+        if scores is None:
+            scores = design.forward(w)
+        self._scores = scores
         self._design = design
         self._loss = loss
         self._weights = weights
@@ -106,9 +109,10 @@ class LocalLoss:
     def adjoint(self) -> FloatArray:
         """X̃ᵀ(s∘ℓ')."""
         if self._adjoint is None:
-            self._adjoint = self._design.adjoint(
-                self.gradients if self._weights is None else self.gradients * self._weights
-            )
+            weighted = self.gradients
+            if self._weights is not None:
+                weighted = weighted * self._weights
+            self._adjoint = self._design.adjoint(weighted)
         return self._adjoint
 
     @property
@@ -120,78 +124,81 @@ class LocalLoss:
 
     @property
     def curvature_scale(self) -> Step:
-        """What ℓ'' is large or small beside."""
+        """The scale of ℓ''."""
         return self._loss.curvature_scale(self.scores, self.y)
 
     def moved(self, image: FloatArray) -> LocalLoss:
-        """The loss where the scores have changed by that."""
-        return LocalLoss(
-            self.w, self._design, self._loss, self.y, self._weights, self.scores + image
-        )
+        """Return the local loss after the scores have changed by `image`."""
+        scores = self.scores + image
+        return LocalLoss(self.w, self._design, self._loss, self.y, self._weights, scores)
 
     def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
-        """Σ s ℓ where the scores have changed by these multiples of that."""
+        """Return Σ s ℓ after the scores have changed by these multiples of `image`."""
         return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
 
     def losses_at(self, scores: FloatArray) -> float:
-        """Σ s ℓ at other scores."""
+        """Return Σ s ℓ at other scores."""
         return self._loss.value(scores, self.y, self._weights)
 
 
 class TensorLocalLoss(LocalLoss):
-    """The same where rows are a tensor: their numbers stay beside it, and come to the host when
-    they are asked for.
+    """The local loss of rows in a tensor. Its numbers stay on the device of the tensor, and are
+    copied to the host at their first use.
     """
 
-    def __init__(self, y: FloatArray, beside: LocalLoss):
-        self.w = beside.w
+    def __init__(self, y: FloatArray, on_device: LocalLoss):
+        self.w = on_device.w
         self.y = y
-        self._beside = beside
+        self._on_device = on_device
 
     @cached_property
     def scores(self) -> FloatArray:
-        scores: FloatArray = host(self._beside.scores)
+        scores: FloatArray = host(self._on_device.scores)
         return scores
 
     @property
     def losses(self) -> float:
-        return self._beside.losses
+        return self._on_device.losses
 
     @cached_property
     def gradients(self) -> FloatArray:
-        gradients: FloatArray = host(self._beside.gradients)
+        gradients: FloatArray = host(self._on_device.gradients)
         return gradients
 
     @property
     def gradients_norm(self) -> float:
-        return self._beside.gradients_norm
+        return self._on_device.gradients_norm
 
     @property
     def adjoint(self) -> FloatArray:
-        return self._beside.adjoint
+        return self._on_device.adjoint
 
     @cached_property
     def curvature(self) -> FloatArray:
-        curvature: FloatArray = host(self._beside.curvature)
+        curvature: FloatArray = host(self._on_device.curvature)
         return curvature
 
     @property
     def curvature_scale(self) -> Step:
-        scale: Step = host(self._beside.curvature_scale)
+        scale: Step = host(self._on_device.curvature_scale)
         return scale
 
     def moved(self, image: FloatArray) -> LocalLoss:
-        return TensorLocalLoss(self.y, self._beside.moved(to_device_of(self._beside.scores, image)))
+        there = to_device_of(self._on_device.scores, image)
+        return TensorLocalLoss(self.y, self._on_device.moved(there))
 
     def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
-        return self._beside.losses_along(to_device_of(self._beside.scores, image), steps)
+        there = to_device_of(self._on_device.scores, image)
+        return self._on_device.losses_along(there, steps)
 
 
 class BatchDesign(Design):
-    """The designs of all agents of a cohort, as one: scores and duals have a row for each agent."""
+    """The designs of all agents of a batch as one: scores and dual variables have a row per
+    agent.
+    """
 
     def __init__(self, stack: FloatArray, base: Design):
-        """`base`: the design of one of them, in whose coordinates models are."""
+        """`base` is the design of one of the agents; models are in its coordinates."""
         super().__init__(base.X, base.intercept)
         self.stack = stack
         self.base = base
@@ -200,7 +207,7 @@ class BatchDesign(Design):
         d = self.stack.shape[2]
         scores: FloatArray
         if w.ndim == 2:
-            # A model for each of them, in the coordinates that people know.
+            # A model for each agent, in the coordinates of the data.
             scores = (self.stack @ w[:, :d, None])[:, :, 0]
             if self.intercept:
                 return scores + w[:, d:]
@@ -236,7 +243,7 @@ class BatchDesign(Design):
         return adjoints
 
     def dense(self, rows: slice) -> FloatArray:
-        """Some rows of every agent as they are."""
+        """Return some rows of every agent."""
         X = self.stack[:, rows]
         d = X.shape[2]
         stored = np.ones((*X.shape[:2], self.shape[1]))
@@ -247,12 +254,16 @@ class BatchDesign(Design):
         return stored
 
     def member(self, place: int) -> Design:
-        """The design of one of them."""
+        """Return the design of the agent at that place."""
+        X = self.stack[place]
         if isinstance(self.base, CentredDesign):
-            return CentredDesign(
-                self.stack[place], self.intercept, self.base.centre, self.base.unit
-            )
-        return Design(self.stack[place], self.intercept)
+            return CentredDesign(X, self.intercept, self.base.centre, self.base.unit)
+        return Design(X, self.intercept)
+
+
+def _is_exact(X: Any) -> bool:
+    """Return whether X is a dense array in double precision."""
+    return type(X) is np.ndarray and X.dtype == np.float64
 
 
 class Batch:
@@ -279,20 +290,18 @@ class Batch:
 
     @staticmethod
     def fits(X: Sequence[Any], most: int = SMALL) -> bool:
-        """Whether agents with such data are alike, small, and enough for a batch."""
+        """Return whether these agents have equal shapes, are small, and are enough for a batch."""
         shape = X[0].shape
-        size = math.prod(X[0].shape)
-        if not (len(X) >= LEAST and 0 < size <= most and len(X) * size <= ALL):
+        size = math.prod(shape)
+        if len(X) < LEAST or not 0 < size <= most or len(X) * size > ALL:
             return False
-        return all(
-            type(one) is np.ndarray and one.dtype == np.float64 and one.shape == shape for one in X
-        )
+        return all(_is_exact(one) and one.shape == shape for one in X)
 
     def member(self, place: int, w: FloatArray, design: Design) -> LocalLoss | None:
-        """What the agent at that place sees at w, in the coordinates of its design; None for the
-        first who asks.
+        """Return the local loss at w of the agent at that place, in the coordinates of its design;
+        None for the first agent.
 
-        It looks alone, because nobody knows yet whether others stand at this very w.
+        The first agent computes alone, because other agents may not have the same w.
         """
         centred = isinstance(design, CentredDesign)
         known = self._known.get(centred)
@@ -308,9 +317,7 @@ class Batch:
 
 
 class Together:
-    """What all agents of a cohort see at one model: as `LocalLoss`, with a row, or a number, for
-    each.
-    """
+    """The local losses of all agents of a batch at one model, with a row or a number per agent."""
 
     def __init__(
         self, batch: Batch, w: FloatArray, design: BatchDesign, scores: FloatArray | None = None
@@ -318,7 +325,9 @@ class Together:
         self.w = w
         self.y = batch.y
         self.batch = batch
-        self.scores = design.forward(w) if scores is None else scores
+        if scores is None:
+            scores = design.forward(w)
+        self.scores = scores
         self._design = design
 
     @cached_property
@@ -362,37 +371,44 @@ class Together:
 
     @property
     def curvature_scale(self) -> Step:
-        """What ℓ'' is large or small beside."""
+        """The scale of ℓ''."""
         return self.batch.loss.curvature_scale(self.scores, self.y)
 
     def moved(self, image: FloatArray) -> Together:
-        """The loss where the scores have changed by that."""
+        """Return the local losses after the scores have changed by `image`."""
         return Together(self.batch, self.w, self._design, self.scores + image)
 
     def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
-        """Σ ℓ where the scores have changed by these multiples of that, a row for each."""
+        """Return Σ ℓ after the scores have changed by these multiples of `image`, a row per
+        agent.
+        """
         return np.array([self.losses_at(self.scores + float(t) * image) for t in steps]).T
 
     def _of_rows(self, formula: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
-        return formula(self.scores.reshape(-1), self.y.reshape(-1)).reshape(self.y.shape)
+        values = formula(self.scores.reshape(-1), self.y.reshape(-1))
+        return values.reshape(self.y.shape)
 
     @cached_property
     def of_each(self) -> tuple[list[FloatArray], list[float], list[FloatArray], list[FloatArray]]:
-        """Scores, losses, slopes and adjoints as every agent has them."""
-        return list(self.scores), self.losses.tolist(), list(self.gradients), list(self.adjoint)
+        """Scores, losses, gradients and adjoints of each agent."""
+        losses = self.losses.tolist()
+        return list(self.scores), losses, list(self.gradients), list(self.adjoint)
 
     @cached_property
     def curvature_of_each(self) -> list[FloatArray]:
-        """The same of ℓ''."""
+        """ℓ'' of each agent."""
         return list(self.curvature)
 
 
 class _Member(LocalLoss):
-    """What one of them sees."""
+    """The local loss of one agent of a batch."""
 
     def __init__(self, together: Together, place: int, design: Design):
-        batch, (scores, losses, gradients, adjoints) = together.batch, together.of_each
-        weights = None if batch.weights is None else batch.weights[place]
+        batch = together.batch
+        scores, losses, gradients, adjoints = together.of_each
+        weights = batch.weights
+        if weights is not None:
+            weights = weights[place]
         super().__init__(together.w, design, batch.loss, batch.y[place], weights, scores[place])
         self._losses = losses[place]
         self._gradients = gradients[place]

@@ -1,10 +1,9 @@
-"""All cores of this machine, and the same bits: `spread` lets threads share a list of pieces of
-work.
+"""All cores of this machine, with equal bits: threads share the pieces of a computation.
 
-Where pieces begin and end follows from the data alone, and their results are put together in the
-order of the pieces. So does whether linear algebra is held to one thread: within a piece, and from
-the first `spread` on that is worth threads until the end of `cores`. The number of threads changes
-how long it takes, and nothing else.
+The data alone determine where pieces begin and end, and results are put together in the order of
+the pieces. The data also determine whether linear algebra is held to one thread: within a piece,
+and from the first `spread` that is worth threads until the end of `cores`. The number of threads
+changes the time, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -26,13 +25,13 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 WORTH = 1 << 17
-"""Numbers that a piece has to work through at least: to hand less to another thread takes longer
-than to do it.
+"""The least count of numbers of a piece: handing less work to another thread takes longer than the
+work itself.
 """
 
 
 class _Crew:
-    """The threads of one `cores`: they are started when there is work for them."""
+    """The threads of one `cores`, which start when there is work for them."""
 
     def __init__(self, count: int):
         self.count = count
@@ -40,7 +39,7 @@ class _Crew:
         self.things = ExitStack()
         self.pool: ThreadPoolExecutor | None = None
         self.working = 1
-        """Threads that are at work, the one that began included."""
+        """The number of threads at work, with the one that began."""
         self.pinned = False
 
     def settle_down(self) -> None:
@@ -51,7 +50,7 @@ class _Crew:
                 self.pinned = True
 
     def helpers(self, pieces: int) -> int:
-        """How many threads are free to help with so many pieces; they are at work from now on."""
+        """Reserve the threads that are free to help with these pieces, and return their number."""
         with self.lock:
             free = min(self.count - self.working, pieces - 1)
             self.working += free
@@ -60,16 +59,63 @@ class _Crew:
         return free
 
     def dismiss(self, helpers: int) -> None:
-        """That many threads are free again."""
+        """Set that number of threads free again."""
         with self.lock:
             self.working -= helpers
+
+    def share(self, task: _Task[Any, Any], helpers: int) -> None:
+        """Let this thread and the helpers work on a task until it is done."""
+        assert self.pool is not None
+        # Each thread works in a copy of this thread's context: numpy's errstate, and this crew.
+        helping = [self.pool.submit(copy_context().run, task.work) for _ in range(helpers)]
+        try:
+            task.work()
+        finally:
+            task.waiting.clear()
+            for helper in helping:
+                if not helper.cancel():
+                    helper.result()
+            self.dismiss(helpers)
+
+
+class _Task(Generic[S, T]):
+    """The pieces of one `spread`, and their results so far."""
+
+    def __init__(self, function: Callable[[S], T], pieces: Sequence[S]):
+        self.function = function
+        self.count = len(pieces)
+        self.waiting = deque(enumerate(pieces))
+        self._results: dict[int, T] = {}
+        self._failures: dict[int, BaseException] = {}
+
+    def work(self) -> None:
+        """Compute pieces until none is left, or one has failed."""
+        # Pieces begin in order: when one fails, all before it have begun, and those after it are
+        # not needed.
+        while not self._failures:
+            try:
+                place, piece = self.waiting.popleft()
+            except IndexError:
+                return
+            try:
+                self._results[place] = self.function(piece)
+            except BaseException as error:
+                self._failures[place] = error
+
+    def results(self) -> list[T]:
+        """Return the results in the order of the pieces, or raise the failure of the first piece
+        that failed.
+        """
+        if self._failures:
+            raise self._failures[min(self._failures)]
+        return [self._results[place] for place in range(self.count)]
 
 
 _crew: ContextVar[_Crew | None] = ContextVar("crew", default=None)
 
 
 def all_cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -77,13 +123,15 @@ def all_cores() -> int:
 
 @contextmanager
 def cores(count: int | None) -> Iterator[None]:
-    """Let `spread` use so many threads, or one for each core; inside of another `cores`, as many as
-    that one said.
+    """Let `spread` use that number of threads, or one for each core. Inside another `cores`, the
+    number of the outer one holds.
     """
     if _crew.get() is not None:
         yield
         return
-    crew = _Crew(all_cores() if count is None else count)
+    if count is None:
+        count = all_cores()
+    crew = _Crew(count)
     token = _crew.set(crew)
     try:
         with crew.things:
@@ -93,11 +141,11 @@ def cores(count: int | None) -> Iterator[None]:
 
 
 def spread(function: Callable[[S], T], pieces: Sequence[S], numbers: float) -> list[T]:
-    """The values of the function for all pieces, in their order. `numbers` is the amount of numbers
-    per piece.
+    """Return the values of the function for all pieces, in their order. `numbers` is the count of
+    numbers per piece.
 
     If several pieces fail, the first one raises, as in a loop. A piece may itself call `spread`:
-    threads that wait for others work on pieces, so that there is no deadlock.
+    threads that wait for others work on pieces, so there is no deadlock.
     """
     crew = _crew.get()
     if crew is None or numbers < WORTH:
@@ -108,70 +156,42 @@ def spread(function: Callable[[S], T], pieces: Sequence[S], numbers: float) -> l
         helpers = crew.helpers(len(pieces))
     if not helpers:
         return [function(piece) for piece in pieces]
-    assert crew.pool is not None
-    waiting = deque(enumerate(pieces))
-    results: dict[int, T] = {}
-    failures: dict[int, BaseException] = {}
-
-    def work() -> None:
-        # Pieces begin in order: when one fails, all before it have begun, and those after it are
-        # not needed.
-        while not failures:
-            try:
-                place, piece = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                results[place] = function(piece)
-            except BaseException as error:
-                failures[place] = error
-
-    # Each works in a copy of this thread's context: numpy's errstate, and which crew this is.
-    helping = [crew.pool.submit(copy_context().run, work) for _ in range(helpers)]
-    try:
-        work()
-    finally:
-        waiting.clear()
-        for task in helping:
-            if not task.cancel():
-                task.result()
-        crew.dismiss(helpers)
-    if failures:
-        raise failures[min(failures)]
-    return [results[place] for place in range(len(pieces))]
+    task = _Task(function, pieces)
+    crew.share(task, helpers)
+    return task.results()
 
 
 _limits: list[Any] = []
-"""The limit that is set while anybody wants one, once for each who does."""
-_door = Lock()
+"""The limit that is set, once for each thread that needs one."""
+_limits_lock = Lock()
 
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
-    """The libraries of linear algebra in this process: to look for them takes as long as a small
-    fit.
+    """Find the libraries of linear algebra in this process, which takes as long as a small fit.
 
-    They come with imports, so they are looked for again once more modules are there than before.
+    They come with imports, so the search is repeated when the number of modules has changed.
     """
     return ThreadpoolController()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Hold linear algebra to one thread: with several, the digits of a product depend on how many
-    there are.
+    """Hold linear algebra to one thread: with several, the digits of a product depend on their
+    number.
 
-    The limit is the process's: the first who asks for it sets it, and the last who needs it lifts
-    it.
+    The limit holds for the process: the first call sets it, and the end of the last one lifts it.
     """
-    with _door:
-        _limits.append(
-            _limits[0] if _limits else _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
-        )
+    with _limits_lock:
+        if _limits:
+            limit = _limits[0]
+        else:
+            limit = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+        _limits.append(limit)
     try:
         yield
     finally:
-        with _door:
+        with _limits_lock:
             limit = _limits.pop()
             if not _limits:
                 limit.restore_original_limits()

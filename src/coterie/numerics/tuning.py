@@ -1,16 +1,13 @@
-"""Constants that steer a method: one frozen `Tuning` in each file that has some, and for each where
-it comes from.
+"""Constants that steer a method, with their origins: at most one frozen `Tuning` in each file.
 
     @dataclass(frozen=True)
     class _Tuning(Tuning):
-        look_every: int = tuned(10, "Rounds from one look at the residual to the next.", "measured:
-        ...")
+        look_every: int = tuned(10, "Rounds from one residual to the next.", "measured: ...")
 
     TUNING = _Tuning()
 
-They are no parameters: users do not set them, and no result names them.
-`tests/numerics/test_tuning.py` halves and doubles each on problems that it was not chosen on, and
-bounds what that costs.
+Users do not set these constants, and no result contains them. `tests/numerics/test_tuning.py`
+halves and doubles each of them on problems that did not serve its choice, and bounds the costs.
 """
 
 from __future__ import annotations
@@ -22,27 +19,25 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 N = TypeVar("N", int, float)
 SOURCES = ("theorem", "paper", "measured", "rounding")
-"""How the origin of a constant begins: what proves it, who published it, what was measured, or how
-numbers round.
+"""The first word of an origin: a proof, a publication, a measurement, or the rounding of numbers.
 """
 
-
 SWEPT = "measured: only by tests/numerics/test_tuning.py, which halves and doubles it"
-"""The origin of a constant of which nothing else is on record."""
+"""The origin of a constant without any other record."""
 
 
 class Origin(NamedTuple):
-    """What is known of a constant beside its value."""
+    """The meaning of a constant, its source and its limits."""
 
     meaning: str
     source: str
     above: float
-    """A factor of growth must stay above 1, ..."""
+    """The constant must stay above this, for example a factor of growth above 1."""
     below: float
-    """... and a share of something below it."""
+    """The constant must stay below this, for example a share below 1."""
     costs: float
-    """By what factor halving or doubling it may raise the bits of a run, on problems that it was
-    not chosen on.
+    """The factor by which halving or doubling it may raise the bits of a run, on problems that did
+    not serve its choice.
     """
 
 
@@ -52,12 +47,12 @@ class Tuning:
 
     @classmethod
     def origins(cls) -> dict[str, Origin]:
-        """What is known of each constant, by name."""
+        """Return the origin of each constant, by name."""
         return {entry.name: entry.metadata["origin"] for entry in fields(cls)}
 
     def changed(self) -> Iterator[tuple[str, Self]]:
-        """Each constant halved, then doubled; where that is too much, half of the way to what it
-        must stay within.
+        """Yield each constant halved, then doubled; if that exceeds its limits, half-way to the
+        limit.
         """
         for name, origin in self.origins().items():
             value = getattr(self, name)
@@ -71,9 +66,9 @@ class Tuning:
                 double = 2 * value
             else:
                 double = (value + origin.below) / 2
-            for word, new in (("halved", half), ("doubled", double)):
+            for change, new in (("halved", half), ("doubled", double)):
                 if new != value:
-                    yield f"{name} {word}", replace(self, **{name: new})
+                    yield f"{name} {change}", replace(self, **{name: new})
 
 
 def tuned(
@@ -85,9 +80,8 @@ def tuned(
     below: float = math.inf,
     costs: float = 1.5,
 ) -> N:
-    """A constant with its meaning and where it comes from, see `SOURCES`; a field of a `Tuning`."""
-    constant: Any = field(
-        default=value, metadata={"origin": Origin(meaning, source, above, below, costs)}
-    )
+    """Return a field of a `Tuning`: a constant with its meaning and its source, see `SOURCES`."""
+    origin = Origin(meaning, source, above, below, costs)
+    constant: Any = field(default=value, metadata={"origin": origin})
     result: N = constant
     return result

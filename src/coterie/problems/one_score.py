@@ -74,7 +74,7 @@ class OneScoreLocal(RowLocal[S], Generic[S]):
     def view(self, agent: Agent[S], w: FloatArray, design: Design) -> LocalLoss:
         if is_tensor(agent.data.X) and agent.problem.loss.tensors:
             loss, y, weights = agent.on_device
-            scores = design.scores_beside(w)
+            scores = design.scores_on_device(w)
             on_device = LocalLoss(w, design, loss, y, weights, scores)
             return TensorLocalLoss(agent.exact_labels, on_device)
         return LocalLoss(w, design, agent.loss, agent.exact_labels, agent.data.weights)

@@ -5,9 +5,9 @@
 A `Sum` takes two hops to a server and back, or twice the depth of the tree. On a link every agent
 has a machine of its own. In memory one machine does the work of all agents, and messages cost
 almost nothing. The rounds of a first-order method depend on κ, the curvature of the loss over that
-of the penalty. All numbers are calibrated on the twenty problems of `benchmarks/auto_problems.py` that are
-for this purpose. docs/auto.md reports how well they do on twenty others. The numbers only serve the
-choice of a method: certificates and bills do not depend on them.
+of the penalty. All numbers are calibrated on the twenty problems of `benchmarks/auto_problems.py`
+that are for this purpose. docs/auto.md reports how well they do on twenty others. The numbers only
+serve the choice of a method: certificates and bills do not depend on them.
 """
 
 from __future__ import annotations

@@ -65,13 +65,13 @@ def dual_ascent(
     first: float,
 ) -> tuple[bool, float, float, float]:
     """Improve v and a in place, in epochs of the given order, until an epoch moves v little (in the
-    metric κ): by less than `relative_tolerance` times the first epoch. Returns whether that
+    metric κ): by less than `relative_tolerance` times the first epoch. Return whether that
     happened, β, τ, and the move of the first epoch.
 
     `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept `tilts` is empty and β is
     0. `offsets` (may be empty) are added to the scores: ℓ*(v_i) − o_i v_i. To continue after
-       `ALL_EVERY` epochs, pass the returned β, τ
-    and move of the first epoch; `first` is 0 before the first epoch.
+    `ALL_EVERY` epochs, pass the returned β, τ and move of the first epoch; `first` is 0 before the
+    first epoch.
     """
     columns = a.size
     intercept = tilts.size > 0
@@ -101,7 +101,7 @@ def dual_ascent(
             else:
                 new = _best_quadratic(old, score, y[i], kappa, curvature, lower[i], upper[i])
             change = new - old
-            if change == 0.0 and (new == lower[i] or new == upper[i]):
+            if _rests(new, change, lower[i], upper[i]):
                 continue
             order[kept] = i
             kept += 1
@@ -137,7 +137,7 @@ def dual_ascent(
 
 @inlined
 def _add_product(data: Any, indices: Any, indptr: Any, i: int, a: Any, score: float) -> float:
-    """score + x_iᵀa for CSR rows."""
+    """Return score + x_iᵀa for CSR rows."""
     for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
         score += data[p] * a[np.uint64(indices[p])]
     return score
@@ -151,8 +151,14 @@ def _subtract_row(data: Any, indices: Any, indptr: Any, i: int, step: float, a: 
 
 
 @inlined
+def _rests(new: float, change: float, lower: float, upper: float) -> bool:
+    """Return whether v_i stays at a bound."""
+    return change == 0.0 and not lower < new < upper
+
+
+@inlined
 def _best_logistic(old: float, score: float, y: float, kappa: float) -> float:
-    """The best v_i for the logistic entropy."""
+    """Return the best v_i for the logistic entropy."""
     if kappa > 0.0:
         root = scalar_root(-y * (kappa * old + score), 1.0, kappa)
     else:
@@ -172,7 +178,7 @@ def _copy(source: Any, target: Any) -> None:
 def _best_quadratic(
     old: float, score: float, y: float, kappa: float, curvature: float, lower: float, upper: float
 ) -> float:
-    """argmin over v of (a/2) v² + y v + (κ/2)(v − old)² − score·v on [lower, upper]."""
+    """Return argmin over v of (a/2) v² + y v + (κ/2)(v − old)² − score·v on [lower, upper]."""
     target = kappa * old + score - y
     total_curvature = curvature + kappa
     if total_curvature > 0.0:
@@ -188,7 +194,7 @@ def _best_quadratic(
 
 @compiled
 def squared_norms(data: Any, indptr: Any) -> Any:
-    """‖x_i‖² of CSR rows."""
+    """Return ‖x_i‖² of CSR rows."""
     norms = np.zeros(indptr.size - 1)
     for i in range(norms.size):
         for p in range(indptr[i], indptr[i + 1]):

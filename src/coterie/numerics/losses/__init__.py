@@ -20,8 +20,8 @@ LOSSES: Catalogue[Loss] = Catalogue(
 
 
 def loss(name: str | Loss, **parameters: float) -> Loss:
-    """The loss of that name with its parameters, e.g. `loss("quantile", level=0.9)`; a `Loss` is
-    returned as it is.
+    """Return the loss of that name with these parameters, e.g. `loss("quantile", level=0.9)`; a
+    `Loss` is returned unchanged.
     """
     if isinstance(name, Loss):
         return name

@@ -1,6 +1,4 @@
-"""What stands where a loss does: what every kind of problem asks of it. It may be a sum over rows,
-or not.
-"""
+"""The base class of losses of all kinds of problems. A loss may be a sum over rows, or not."""
 
 from __future__ import annotations
 
@@ -13,17 +11,17 @@ from coterie.numerics.arrays import FloatArray
 
 @dataclass(frozen=True)
 class Fit(ABC):
-    """How scores are compared with labels: of one score a row (`Loss`), of several, or of all rows
+    """A comparison of scores with labels: of one score per row (`Loss`), of several, or of all rows
     at once.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str]
-    """What labels are, e.g. "regression" or "classification"."""
+    """The kind of labels, e.g. "regression" or "classification"."""
     quadratic: ClassVar[bool] = False
     dispersion: ClassVar[bool | None] = None
-    """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None:
-    it is none.
+    """Whether the loss is a negative log-likelihood up to a dispersion that is estimated; None if
+    it is no log-likelihood.
     """
     moves_with_labels: ClassVar[bool] = False
     steep: ClassVar[bool] = False
@@ -31,18 +29,18 @@ class Fit(ABC):
 
     @property
     def outputs(self) -> int:
-        """How many scores a row has."""
+        """The number of scores of a row."""
         return 1
 
     @property
     def smooth(self) -> bool:
-        """Whether there is no kink."""
+        """Whether the loss has a derivative everywhere."""
         return True
 
     def response(self, u: FloatArray) -> FloatArray:
-        """What is predicted where the score is u."""
+        """Return the prediction for the score u."""
         return u
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters as plain values."""
+        """Return name and parameters as plain values."""
         return {"name": self.name, **asdict(self)}

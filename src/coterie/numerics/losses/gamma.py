@@ -23,8 +23,8 @@ from coterie.numerics.losses.loss import Step
 
 @dataclass(frozen=True)
 class Gamma(LogLink):
-    """Positive amounts whose spread grows with their mean eᵘ, as costs and times do: ℓ(u; y) = y
-    e⁻ᵘ + u.
+    """For positive amounts whose spread grows with their mean eᵘ, such as costs and times:
+    ℓ(u; y) = y e⁻ᵘ + u.
     """
 
     name: ClassVar[str] = "gamma"
@@ -36,7 +36,8 @@ class Gamma(LogLink):
 
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         value, beyond = exponential(-u)
-        result: FloatArray = y * value * (1 + beyond) + u
+        mean = y * value * (1 + beyond)
+        result: FloatArray = mean + u
         return result
 
     def sizes(self, u: FloatArray, y: FloatArray) -> FloatArray:
@@ -66,7 +67,8 @@ class Gamma(LogLink):
         result: FloatArray = np.empty(np.broadcast(u, v).shape)
         compute: Any = divergences
         logs = np.log(y.astype(float)) - u
-        compute(np.asarray(1 - v.astype(float)).ravel(), logs.ravel(), result.reshape(-1))
+        a = np.asarray(1 - v.astype(float))
+        compute(a.ravel(), logs.ravel(), result.reshape(-1))
         return result.astype(u.dtype, copy=False)
 
     def constant(self, mean: float) -> float:
@@ -80,7 +82,8 @@ class Gamma(LogLink):
         log_a = np.log(np.maximum(a, TINY))
         change = step * (log_a - np.log(y))
         error = np.abs(u) + np.abs(change) + step
-        result = np.minimum(more_exact(1 - a, u + change, 1 + a, error), 1)
+        exact = more_exact(1 - a, u + change, 1 + a, error)
+        result = np.minimum(exact, 1)
         return result.astype(np.result_type(u, y), copy=False)
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:

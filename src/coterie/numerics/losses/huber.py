@@ -17,8 +17,8 @@ from coterie.numerics.losses.loss import Loss, Step, towards_zero
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """Least squares that lets go of outliers: quadratic up to a residual of `threshold`, linear
-    beyond.
+    """Least squares with a limited influence of outliers: quadratic up to a residual of
+    `threshold`, linear beyond.
     """
 
     name: ClassVar[str] = "huber"
@@ -26,7 +26,7 @@ class Huber(Loss):
     moves_with_labels: ClassVar[bool] = True
     tensors: ClassVar[bool] = True
     threshold: float = 1.35
-    """Residual at which the loss turns linear, in the unit of the labels."""
+    """The residual from which on the loss is linear, in the unit of the labels."""
 
     def __post_init__(self) -> None:
         if not 0 < as_number(self.threshold) < math.inf:
@@ -57,8 +57,8 @@ class Huber(Loss):
         return self._clipped(u - y, y)
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        hessian_product: FloatArray = namespace(u).ones_like(u) * (abs(u - y) <= self.threshold)
-        return hessian_product
+        curvature: FloatArray = namespace(u).ones_like(u) * (abs(u - y) <= self.threshold)
+        return curvature
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         inside = self._clipped(v, y)
@@ -85,7 +85,7 @@ class Huber(Loss):
         return np.clip((u - step * y) / (1 + step), *self.domain(y))
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
-        # s (x − y) + x − u = 0 where that leaves |x − y| ≤ h; beyond, u moves by s h
+        # s (x − y) + x − u = 0 where |x − y| ≤ h there; beyond, u moves by s h
         gradient = (u - y) / (1 + step)
         inside = np.clip(gradient, *self.domain(y))
         return np.where(inside == gradient, (u + step * y) / (1 + step), u - step * inside)

@@ -1,4 +1,4 @@
-"""What absolute, quantile and hinge have in common: ℓ*(v; y) = y v on an interval [a, b] around 0.
+"""The common part of absolute, quantile and hinge: ℓ*(v; y) = y v on an interval [a, b] around 0.
 
     ℓ(u; y) = max(a (u − y), b (u − y))
     prox_{sℓ*}(u) = clip(u − s y, [a, b])
@@ -25,7 +25,7 @@ class PiecewiseLinear(Loss):
 
     @abstractmethod
     def ends(self, y: FloatArray) -> tuple[Step, Step]:
-        """a and b, for every label or for all of them, in the labels' precision."""
+        """Return a and b, for every label or for all of them, in the precision of the labels."""
 
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         lower, upper = self.ends(y)
@@ -56,7 +56,8 @@ class PiecewiseLinear(Loss):
         # |r| times the distance of v from the gradient on that side, r = u − y
         r = u - y
         lower, upper = self.ends(y)
-        terms: FloatArray = r * (np.where(r > 0, upper, lower) - v)
+        gradient = np.where(r > 0, upper, lower)
+        terms: FloatArray = r * (gradient - v)
         inside = (lower <= v) & (v <= upper)
         if inside.all():
             return terms

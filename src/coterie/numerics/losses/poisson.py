@@ -59,7 +59,9 @@ class Poisson(LogLink):
         # kl(a, eᵘ)
         result: FloatArray = np.empty(np.broadcast(u, v).shape)
         compute: Any = divergences
-        compute(np.asarray(v + y, float).ravel(), np.asarray(u, float).ravel(), result.reshape(-1))
+        a = np.asarray(v + y, float)
+        logs = np.asarray(u, float)
+        compute(a.ravel(), logs.ravel(), result.reshape(-1))
         return result.astype(u.dtype, copy=False)
 
     def constant(self, mean: float) -> float:
@@ -74,7 +76,8 @@ class Poisson(LogLink):
         a = root(u + y, step)
         way = step * np.log(np.maximum(a, TINY))
         error = np.abs(u) + np.abs(way) + step
-        result = np.maximum(more_exact(a - y, u - way, a + y, error), -y)
+        exact = more_exact(a - y, u - way, a + y, error)
+        result = np.maximum(exact, -y)
         return result.astype(np.result_type(u, y), copy=False)
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
@@ -83,4 +86,4 @@ class Poisson(LogLink):
 
 TINY = np.finfo(float).tiny
 LEAST = -30.0
-"""The score of the best constant where all counts are 0, which is −∞."""
+"""The score in place of −∞, the best one where all counts are 0."""

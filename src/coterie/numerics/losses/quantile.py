@@ -15,7 +15,7 @@ from coterie.numerics.losses.piecewise_linear import PiecewiseLinear
 
 @dataclass(frozen=True)
 class Quantile(PiecewiseLinear):
-    """The pinball loss, least where a share `level` of the labels lies below the score."""
+    """The pinball loss, whose minimum has a share `level` of the labels below the score."""
 
     name: ClassVar[str] = "quantile"
     kind: ClassVar[str] = "regression"
@@ -36,6 +36,6 @@ class Quantile(PiecewiseLinear):
 
     def ends(self, y: FloatArray) -> tuple[Any, Any]:
         kind = y.dtype.type
-        return kind(towards_zero(-self.level, y.dtype)), kind(
-            towards_zero(1.0 - self.level, y.dtype)
-        )
+        lower = towards_zero(-self.level, y.dtype)
+        upper = towards_zero(1.0 - self.level, y.dtype)
+        return kind(lower), kind(upper)

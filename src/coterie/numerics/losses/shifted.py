@@ -25,8 +25,8 @@ class Shifted(Loss):
 
     base: Loss
     offset: FloatArray
-    """In double precision; rounded to the precision of the scores, as labels are. For scores in a
-    tensor, a tensor.
+    """In double precision; like labels, it is rounded to the precision of the scores. For scores in
+    a tensor it is a tensor.
     """
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Shifted(Loss):
         return shifted
 
     def _rounded(self, dtype: Any) -> FloatArray:
-        """The offset in the precision of scores or dual variables."""
+        """Return the offset in the precision of scores or dual variables."""
         return self.offset.astype(dtype, copy=False)
 
     def accepts(self, y: FloatArray) -> npt.NDArray[np.bool_]:

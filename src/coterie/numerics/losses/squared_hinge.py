@@ -40,8 +40,8 @@ class SquaredHinge(Loss):
         return gradients
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        hessian_product: FloatArray = 2.0 * (namespace(u).ones_like(u) * (y * u < 1))
-        return hessian_product
+        curvature: FloatArray = 2.0 * (namespace(u).ones_like(u) * (y * u < 1))
+        return curvature
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         inside = np.clip(v, *self.domain(y))

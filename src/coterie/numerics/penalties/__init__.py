@@ -19,7 +19,7 @@ PENALTIES: Catalogue[Penalty] = Catalogue("coterie.numerics.penalties", Penalty,
 
 
 def penalty(name: str | Penalty, **parameters: Any) -> Penalty:
-    """The penalty of that name with its parameters; a `Penalty` is returned as it is."""
+    """Return the penalty of that name with these parameters; a `Penalty` is returned unchanged."""
     if isinstance(name, Penalty):
         return name
     return PENALTIES[name](**parameters)

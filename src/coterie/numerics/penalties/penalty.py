@@ -1,25 +1,24 @@
-"""What every penalty can do.
+"""The base class of penalties.
 
-A penalty is a convex g(w) that contains its own strength. It need not be finite everywhere (bounds,
-balls).
+A penalty is a convex g(w) that contains its own strength. It may be infinite (bounds, balls).
 
     g*(u) = sup_w ⟨u, w⟩ − g(w)                            conjugate, +∞ outside its domain
     prox_{s g}(w) = argmin_x  s g(x) + ½ ‖x − w‖²
 
-A duality gap needs a dual point inside the domain of g*. Two ways lead there: `scale_into_domain`
-shrinks a point towards 0 (all that l1 and groups need), and `bounded_conjugate` restricts the claim
-to models of norm at most `radius` (all that is possible where g has no growth, as for `none`); the
-certificate says which of the two its number rests on.
+A duality gap needs a dual point inside the domain of g*. There are two ways. `scale_into_domain`
+shrinks a point towards 0, which is enough for l1 and groups. `bounded_conjugate` restricts the
+proof to models up to a norm bound, `radius`, which is the only way where g does not grow, as for
+`none`. The certificate names the way that it uses.
 
-`fenchel_young` is g(w) + g*(u) − ⟨u, w⟩ ≥ 0, a penalty's part of a gap, as a sum of terms that are
-not negative, so that large numbers do not cancel. A computed u = −Xᵀ(s∘v)/n is known up to its
-rounding only: both it and `scale_into_domain` take the most that every entry can be off, and stay
-on the safe side.
+`fenchel_young` is g(w) + g*(u) − ⟨u, w⟩ ≥ 0, the part of a penalty in a gap. It is a sum of terms
+that are not negative, so large numbers do not cancel. A computed u = −Xᵀ(s∘v)/n has rounding
+errors. So `fenchel_young` and `scale_into_domain` take a bound on the error of every entry, and
+return bounds.
 
-`prox` also takes a step per column; `tied` makes those equal that must be.
+`prox` also takes a step per column; `tied` makes the steps of a group equal.
 
-Values and conjugates are summed in double precision; `prox` keeps the precision of its argument and
-never changes it.
+Values and conjugates are summed in double precision. `prox` keeps the precision of its argument and
+never changes the argument.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ Step = float | FloatArray
 """One number, or one per column."""
 
 ROUNDING = 16 * 2.0**-53
-"""What a handful of operations can lose, relatively."""
+"""The relative error of a few operations."""
 
 DOMAIN_TOLERANCE = 1e-12
-"""A dual point this far (relatively) outside the domain of g* was put there by rounding and counts
-as inside.
+"""A dual point that is outside the domain of g* by at most this share, by rounding, counts as
+inside.
 """
 
 FEASIBILITY_TOLERANCE = 1e-9
-"""Coefficients this far (relatively) outside a ball or a bound were put there by rounding and count
-as inside.
+"""Coefficients that are outside a ball or a bound by at most this share, by rounding, count as
+inside.
 """
 
 
@@ -76,27 +75,27 @@ class Penalty(ABC):
 
     @property
     def coercive(self) -> bool:
-        """Whether g grows in every direction, so that `scale_into_domain` never has to go down to
-        0.
-        """
+        """Whether g grows in every direction, so that `scale_into_domain` is never 0."""
         return True
 
     @property
     def pieces(self) -> Pieces | None:
-        """What g is made of, for second-order methods; None if it is made of anything else."""
+        """The pieces of g, for second-order methods; None if g has other pieces."""
         return None
 
     @abstractmethod
     def value(self, w: FloatArray) -> float:
-        """g(w), +∞ where it is not allowed."""
+        """Return g(w), +∞ outside its domain."""
 
     @abstractmethod
     def prox(self, w: FloatArray, step: Step) -> FloatArray:
-        """prox_{step g}(w). With a step per column: argmin_x g(x) + ½ Σ_i (x_i − w_i)² / step_i."""
+        """Return prox_{step g}(w); with a step per column argmin_x g(x) + ½ Σ_i (x_i − w_i)² /
+        step_i.
+        """
 
     def tied(self, steps: FloatArray) -> FloatArray:
-        """Those steps, lowered to the least of all columns that the penalty ties together, as
-        `prox` needs them.
+        """Return the steps, lowered to the least step of each group of columns, as `prox` needs
+        them.
         """
         if self.separable:
             return steps
@@ -104,11 +103,11 @@ class Penalty(ABC):
 
     @abstractmethod
     def conjugate(self, u: FloatArray) -> float:
-        """g*(u), +∞ outside its domain."""
+        """Return g*(u), +∞ outside its domain."""
 
     def conjugate_gradient(self, u: FloatArray) -> FloatArray:
-        """∇g*(u) = argmax ⟨u, w⟩ − g(w): the model that belongs to a dual point; for strongly
-        convex penalties only.
+        """Return ∇g*(u) = argmax ⟨u, w⟩ − g(w), the model of a dual point; for strongly convex
+        penalties only.
         """
         raise InvalidProblem(
             f"the {self.name} penalty is not strongly convex; use l2 or elasticnet."
@@ -116,52 +115,51 @@ class Penalty(ABC):
 
     @abstractmethod
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
-        """g(w) + g*(u) − ⟨u, w⟩ ≥ 0, or the most it can be if every entry of u may be off by that
-        error.
+        """Return g(w) + g*(u) − ⟨u, w⟩ ≥ 0, or its maximum over all u with errors of at most
+        `error`.
         """
 
     @abstractmethod
     def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
-        """The largest c ≤ 1 for which c·u, up to c·error, lies in the domain of g* (0 where only
-        the origin does).
+        """Return the largest c ≤ 1 for which c·u, up to c·error, is in the domain of g* (0 if only
+        the origin is).
         """
 
     @abstractmethod
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
-        """sup over ‖w‖₂ ≤ radius of ⟨u, w⟩ − g(w), or an upper bound on it: finite for every u."""
+        """Return sup over ‖w‖₂ ≤ radius of ⟨u, w⟩ − g(w), or an upper bound on it: always
+        finite.
+        """
 
     def bounded_fenchel_young(
         self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0
     ) -> float:
-        """The same as `fenchel_young` with the bounded conjugate, for ‖w‖ ≤ radius/10: nothing
-        cancels then.
+        """Return `fenchel_young` with the bounded conjugate, for ‖w‖ ≤ radius/10: then no terms
+        cancel.
         """
-        sure = self.value(w) + self.bounded_conjugate(u, radius) - float(np.dot(u, w))
-        return (
-            max(sure, 0.0)
-            + (radius + norm(w)) * float(spread(error, w))
-            + ROUNDING * radius * norm(u)
-        )
+        exact = self.value(w) + self.bounded_conjugate(u, radius) - float(np.dot(u, w))
+        of_error = (radius + norm(w)) * float(spread(error, w))
+        return max(exact, 0.0) + of_error + ROUNDING * radius * norm(u)
 
     def repeated(self, columns: int, times: int) -> Penalty:
-        """This penalty for `columns` columns with `times` coefficients each, one column after the
-        other.
+        """Return this penalty for `columns` columns with `times` coefficients each, one column
+        after the other.
         """
         return self
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
-        """The part of this penalty that acts on those columns (for data split by features)."""
+        """Return the part of this penalty on these columns, for data split by features."""
         return self
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters as plain values: what `penalty(**settings)` needs to make this
-        penalty again.
+        """Return name and parameters as plain values; `penalty(**settings)` makes the penalty
+        again.
         """
         return {"name": self.name, **asdict(self)}
 
 
 def positive(value: object, what: str, advice: str) -> float:
-    """The value as a float; refused, with the advice, unless it is a positive and finite number."""
+    """Return the value as a float; refuse it, with the advice, unless it is positive and finite."""
     number = as_number(value)
     if not 0 < number < math.inf:
         raise InvalidProblem(f"the {what} must be a positive number, not {value!r}; {advice}.")
@@ -169,26 +167,28 @@ def positive(value: object, what: str, advice: str) -> float:
 
 
 def spread(error: Step, w: FloatArray) -> Any:
-    """‖error‖₂, one number standing for all entries; of vectors that stand in rows, of each."""
+    """Return ‖error‖₂, where one number is the error of all entries; for rows of vectors,
+    of each.
+    """
     if isinstance(error, np.ndarray):
         return lengths(error)
     return float(error) * math.sqrt(w.shape[-1])
 
 
 def lengths(w: FloatArray) -> Any:
-    """‖w‖₂ in double precision; of vectors that stand in rows, of each."""
+    """Return ‖w‖₂ in double precision; for rows of vectors, of each."""
     exact = w.astype(np.float64, copy=False)
     return np.sqrt(np.vecdot(exact, exact))
 
 
 def norm(w: FloatArray) -> float:
-    """‖w‖₂ of all entries, in double precision."""
+    """Return ‖w‖₂ of all entries, in double precision."""
     return float(np.linalg.norm(w.astype(np.float64, copy=False).ravel()))
 
 
 def ball_supremum(gradient: float, curvature: float, radius: float) -> float:
-    """max over 0 ≤ ρ ≤ radius of ρ gradient − ½ curvature ρ²: a conjugate on its best ray, within
-    the ball.
+    """Return max over 0 ≤ ρ ≤ radius of ρ gradient − ½ curvature ρ²: a conjugate on its best ray,
+    within the ball.
     """
     best = radius
     if gradient < radius * curvature:
@@ -197,7 +197,7 @@ def ball_supremum(gradient: float, curvature: float, radius: float) -> float:
 
 
 def shrink_factor(excess: float, dtype: np.dtype[Any]) -> float:
-    """The largest c ≤ 1 for which c·excess ≤ 1 still holds after c·u was rounded to that
+    """Return the largest c ≤ 1 for which c·excess ≤ 1 holds after c·u is rounded to that
     precision.
     """
     if excess <= 1.0:
@@ -206,7 +206,7 @@ def shrink_factor(excess: float, dtype: np.dtype[Any]) -> float:
 
 
 def inside(excess: float) -> bool:
-    """Whether a dual point whose largest share of what is allowed is that counts as inside the
-    domain.
+    """Return whether a dual point counts as inside the domain, from its largest entry as a share
+    of the bound.
     """
     return excess <= 1.0 + DOMAIN_TOLERANCE

@@ -262,7 +262,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
         Qv = shared_result(right, lambda: orthonormal(right, state.V))
         basis = np.hstack([state.U, Qu])
         grown_right = np.hstack([state.V, Qv])
-        grown = backend(scores).beside(scores, information.forward(Qu))
+        grown = backend(scores).joined(scores, information.forward(Qu))
         sums, M, at = yield from _enlarged(information, state, basis, grown, grown_right)
         if agent.problem.loss.exact:
             # F is its own quadratic model: one small problem is enough, and the new gradient
