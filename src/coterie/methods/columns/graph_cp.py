@@ -51,7 +51,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import numba
 import numpy as np
 
 from coterie.errors import InvalidProblem
@@ -72,6 +71,7 @@ from coterie.methods.published.graph_cp_paper import PaperState, paper_round, pa
 from coterie.networks import Network
 from coterie.numerics.acceleration.halpern import restarts
 from coterie.numerics.arrays import FloatArray
+from coterie.numerics.kernels.graph_steps import advance, blend, moved
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
@@ -369,52 +369,6 @@ def _check_constant(name: str, value: float | str | None, word: str | None = Non
     if word is not None:
         also = f" or {word!r}"
     raise InvalidProblem(f"graph-cp: {name} must be a positive number{also}, not {value!r}.")
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def blend(
-    out: FloatArray, a: float, x: FloatArray, b: float, y: FloatArray, c: float, z: FloatArray
-) -> None:
-    """out = a x + b y + c z in one pass, also in the memory of x, y or z."""
-    # numpy would need five passes and two temporary arrays. At 16384 × 2048 that takes a visible
-    # share of the time of the matrix products.
-    for i in range(out.size):
-        out[i] = a * x[i] + b * y[i] + c * z[i]
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def advance(
-    u_next: FloatArray,
-    lam_next: FloatArray,
-    u: FloatArray,
-    mixed: FloatArray,
-    lam: FloatArray,
-    u_0: FloatArray,
-    lam_0: FloatArray,
-    b: float,
-    s: float,
-    new: float,
-    old: float,
-) -> None:
-    """Finish a round at an agent without labels in one pass. At the start u_next has 2X(θ⁺ − θ)."""
-    for i in range(u.size):
-        ahead = u_next[i] + u[i] + b * mixed[i]
-        lam_next[i] = new * lam[i] + 2.0 * new * s * ahead + old * lam_0[i]
-        u_next[i] = new * ahead + old * u_0[i]
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def moved(
-    lam_after: FloatArray, lam: FloatArray, u_ahead: FloatArray, u: FloatArray
-) -> tuple[float, float]:
-    """Return ‖λ⁺ − λ‖² and ⟨λ⁺ − λ, ũ − u⟩, without an array for the differences."""
-    square = 0.0
-    product = 0.0
-    for i in range(lam.size):
-        change = lam_after[i] - lam[i]
-        square += change * change
-        product += change * (u_ahead[i] - u[i])
-    return square, product
 
 
 def _measured(
