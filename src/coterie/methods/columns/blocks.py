@@ -7,7 +7,7 @@ few columns.
                    penalty: none, l2, groups (each group is rotated by itself). The label agent
                    has solved the whole problem: `pooled.py`
     rounds         for l1 and elasticnet the rounds of `lbfgs`, with messages of a number per
-                   column: `couriers.py`
+                   column: `score_sums.py`
 
 Agents of one owner do not rotate, so they need no rounds for l1 either.
 No message and no certificate contains the gradient of the loss at single rows, so parties without
@@ -30,8 +30,9 @@ import numpy.typing as npt
 
 from coterie.errors import InvalidProblem, MissingExtra, ProtocolError
 from coterie.methods.auto.costs import Sizes
-from coterie.methods.columns import couriers, pooled
+from coterie.methods.columns import pooled
 from coterie.methods.columns.column_costs import cheaper, moves, numbers_sent, per_row, seconds
+from coterie.methods.columns.score_sums import ColumnSums, RowSums
 from coterie.methods.quasi_newton.lbfgs import SCORE, ColumnsState, Lbfgs
 from coterie.methods.quasi_newton.pairs import Memory, most_of_products
 from coterie.methods.quasi_newton.rounds import NOTHING, has_threshold, nothing
@@ -181,8 +182,8 @@ class Blocks(Lbfgs):
                 v = dual
             plain = ColumnsState(w, NOTHING, Memory.empty(0, 0), NOTHING, v=v, cost=0.0)
         else:
-            courier = couriers.Blocks(rotation, sent.place, sent.columns)
-            plain = yield from self._started(agent, w, dual, courier)
+            sums = ColumnSums(rotation, sent.place, sent.columns)
+            plain = yield from self._started(agent, w, dual, sums)
         known: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
         return State(**known, rotation=rotation, **sent._asdict())
 
@@ -204,13 +205,13 @@ class Blocks(Lbfgs):
         yield Sum(w[of_others])
         return replace(state, w=np.delete(w, of_others), v=v)
 
-    def courier(self, agent: Agent, state: ColumnsState) -> couriers.Sums | couriers.Blocks:
+    def score_sums(self, agent: Agent, state: ColumnsState) -> RowSums | ColumnSums:
         assert isinstance(state, State)
-        return couriers.Blocks(state.rotation, state.place, state.columns)
+        return ColumnSums(state.rotation, state.place, state.columns)
 
     def point(self, agent: Agent, state: ColumnsState) -> Point:
         # Proofs of this run use the same sums: no message has gradients at single rows.
-        agent.scratch["courier"] = self.courier(agent, state)
+        agent.scratch["score sums"] = self.score_sums(agent, state)
         if state.v.size:
             return super().point(agent, state)
         return Point(state.w.astype(agent.design.dtype))

@@ -68,7 +68,7 @@ def gradients(agent: Agent, scores: FloatArray, centre: FloatArray, width: float
     return loss.gradient(scores, y)
 
 
-def bend_of(agent: Agent, scores: FloatArray, v: FloatArray, width: float) -> float:
+def mean_curvature(agent: Agent, scores: FloatArray, v: FloatArray, width: float) -> float:
     """Estimate the mean of ℓ''."""
     loss = agent.loss
     y = agent.exact_labels

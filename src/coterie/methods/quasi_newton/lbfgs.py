@@ -21,8 +21,14 @@ import numpy as np
 from coterie.methods.auto.costs import Sizes
 from coterie.methods.columns.chambolle_pock import first_dual_step
 from coterie.methods.columns.column_costs import cheaper, numbers_sent, per_row, seconds
-from coterie.methods.columns.couriers import Blocks, Sums
-from coterie.methods.columns.envelope import bend_of, gradients, is_smooth, next_width, step_along
+from coterie.methods.columns.envelope import (
+    gradients,
+    is_smooth,
+    mean_curvature,
+    next_width,
+    step_along,
+)
+from coterie.methods.columns.score_sums import ColumnSums, RowSums
 from coterie.methods.quasi_newton.metrics import Diagonal, Metric, block_of
 from coterie.methods.quasi_newton.pairs import Memory, most_of_products
 from coterie.methods.quasi_newton.rounds import (
@@ -134,17 +140,17 @@ class Lbfgs(QuasiNewton[ColumnsState]):
         )
 
     def start(self, agent: Agent) -> Protocol[ColumnsState]:
-        return (yield from self._started(agent, agent.first_model().astype(float), None, Sums()))
+        return (yield from self._started(agent, agent.first_model().astype(float), None, RowSums()))
 
     def warm(self, agent: Agent, state: ColumnsState, point: Point) -> Protocol[ColumnsState]:
-        return (yield from self._started(agent, point.w.astype(float), point.v, Sums()))
+        return (yield from self._started(agent, point.w.astype(float), point.v, RowSums()))
 
-    def courier(self, agent: Agent, state: ColumnsState) -> Sums | Blocks:
+    def score_sums(self, agent: Agent, state: ColumnsState) -> RowSums | ColumnSums:
         """How scores and derivatives travel."""
-        return Sums()
+        return RowSums()
 
     def form(self, agent: Agent, state: ColumnsState) -> Form:
-        return OfColumns(self.courier(agent, state), self._pairs(agent))
+        return OfColumns(self.score_sums(agent, state), self._pairs(agent))
 
     def _pairs(self, agent: Agent) -> int:
         """How many pairs to remember."""
@@ -154,10 +160,10 @@ class Lbfgs(QuasiNewton[ColumnsState]):
         return min(self.memory, max(TUNING.fewest_pairs, most))
 
     def _started(
-        self, agent: Agent, w: FloatArray, dual: FloatArray | None, courier: Sums | Blocks
+        self, agent: Agent, w: FloatArray, dual: FloatArray | None, sums: RowSums | ColumnSums
     ) -> Protocol[ColumnsState]:
         """At w; without derivatives of the loss, around that dual."""
-        scores, _ = yield from courier.scores(agent, w)
+        scores, _ = yield from sums.scores(agent, w)
         has_labels = agent.data.y is not None
         smooth = is_smooth(agent)
         v = NOTHING
@@ -171,8 +177,8 @@ class Lbfgs(QuasiNewton[ColumnsState]):
             if not smooth:
                 width = 1.0 / first_dual_step(agent)
             v = gradients(agent, scores, centre, width)
-            bend = bend_of(agent, scores, v, width)
-        adjoint, (bend,) = yield from courier.gradients(agent, v, (bend,))
+            bend = mean_curvature(agent, scores, v, width)
+        adjoint, (bend,) = yield from sums.gradients(agent, v, (bend,))
         bend = float(bend) / agent.total
         ridge = ridge_of(agent)
         lengths = agent.design.squared_lengths().astype(float)
@@ -202,21 +208,21 @@ class OfColumns(Form):
     it.
     """
 
-    def __init__(self, courier: Sums | Blocks, most: int):
+    def __init__(self, sums: RowSums | ColumnSums, most: int):
         """`most`: how many pairs to remember."""
-        self._courier = courier
+        self._sums = sums
         self._most = most
 
     def way(self, agent: Agent, state: ColumnsState, t: int) -> Protocol[Way]:
         return (yield from way_of_pairs(agent, state, _metrics(agent, state), t, _summed))
 
     def search(self, agent: Agent, state: ColumnsState, way: Way) -> Protocol[Found]:
-        image, numbers = yield from self._courier.scores(agent, way.p, way[2:])
+        image, numbers = yield from self._sums.scores(agent, way.p, way[2:])
         after = state
         decided = (0.0, 0.0, 0.0)
         if state.v.size:
             after, decided = _decided(agent, state, image, numbers)
-        adjoint, told = yield from self._courier.gradients(agent, after.v, decided)
+        adjoint, told = yield from self._sums.gradients(agent, after.v, decided)
         step_size, keeps, stretch = map(float, told)
         return Found(after, adjoint, step_size, adjoint, keeps=keeps, stretch=stretch)
 

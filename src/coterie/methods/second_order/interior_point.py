@@ -99,7 +99,7 @@ class _Tuning(Tuning):
     rounding: float = tuned(
         1e-15, "A smaller μ, in units of P(0), is 0.", "rounding: what float64 sees"
     )
-    least_room: float = tuned(
+    least_margin: float = tuned(
         1e-14,
         "Distance of dual variables to their bounds when the path is reached, in intervals.",
         "rounding: what float64 sees",
@@ -291,9 +291,9 @@ class InteriorPoint(Method[State, Rows]):
         if promised > TUNING.near * mu and share:
             return replace(state, w=w)
         rows = terms.rows
-        room = TUNING.least_room * (rows.upper - rows.lower)
+        margin = TUNING.least_margin * (rows.upper - rows.lower)
         v = on_path(agent, w, mu)[0]
-        v = np.clip(v, rows.lower + room, rows.upper - room)
+        v = np.clip(v, rows.lower + margin, rows.upper - margin)
         s = mu / (rows.upper - v)
         t = mu / (v - rows.lower)
         x = shared_result(losses, terms.barrier.centred, w, mu)
@@ -423,9 +423,9 @@ class InteriorPoint(Method[State, Rows]):
         v = state.v
         assert design is not None
         rows = terms.rows
-        room = TUNING.least_room * (rows.upper - rows.lower)
-        lowest = rows.lower + room
-        highest = rows.upper - room
+        margin = TUNING.least_margin * (rows.upper - rows.lower)
+        lowest = rows.lower + margin
+        highest = rows.upper - margin
         force = terms.barrier.force(state.x) + terms.ridge * state.w
         for _ in range(careful.PASSES):
             message = yield Sum(design.adjoint(agent.weighted(v)))

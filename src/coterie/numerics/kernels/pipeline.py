@@ -56,7 +56,7 @@ def rows_of(X: Matrix) -> Rows:
 
 
 def numbers(
-    slope: int,
+    derivative: int,
     threshold: float,
     agents: int,
     step: float,
@@ -67,7 +67,7 @@ def numbers(
     """The constants of a round in one array, because calls of a compiled function take longer with
     more arguments.
     """
-    return np.array([slope, threshold, agents, step, tau, intercept, remembers], float)
+    return np.array([derivative, threshold, agents, step, tau, intercept, remembers], float)
 
 
 @compiled

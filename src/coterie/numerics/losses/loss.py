@@ -50,13 +50,12 @@ class Loss(Fit):
     moves_with_labels: ClassVar[bool] = False
     """Whether ℓ(u + c; y + c) = ℓ(u; y): then, with an intercept, labels far from 0 are lowered."""
     steep: ClassVar[bool] = False
-    """Whether the loss is smooth but ℓ'' is unbounded: methods then start from the best constant.
-    """
+    """Whether the loss is smooth but ℓ'' is unbounded: methods then start from the null model."""
     counts: ClassVar[bool] = False
     """Whether labels are numbers of events, so that their sum is one."""
     dispersion: ClassVar[bool | None] = None
-    """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None:
-    it is none.
+    """Whether the loss is a negative log-likelihood up to a dispersion that is estimated; None if
+    it is no log-likelihood.
     """
     tensors: ClassVar[bool] = False
     """Whether `each`, `gradient`, `curvature` and `value` also take torch tensors, and compute on
@@ -152,7 +151,7 @@ class Loss(Fit):
         return total
 
     def constant(self, mean: float) -> float | None:
-        """The best constant score, if it follows from the mean label; None if it does not."""
+        """The score of the null model, if it follows from the mean label; None if it does not."""
         return None
 
     @abstractmethod

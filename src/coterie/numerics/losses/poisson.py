@@ -86,4 +86,4 @@ class Poisson(LogLink):
 
 TINY = np.finfo(float).tiny
 LEAST = -30.0
-"""The score in place of −∞, the best one where all counts are 0."""
+"""The score of the null model where all counts are 0, in place of −∞."""

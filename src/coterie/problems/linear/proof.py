@@ -301,12 +301,12 @@ def _by_features(
 
 def _common_scores(agent: Agent, w: FloatArray) -> Protocol[FloatArray]:
     """The scores of the whole model, from the columns of all agents."""
-    courier = agent.scratch.get("courier")
+    sums = agent.scratch.get("score sums")
     scores: FloatArray
-    if courier is None:
+    if sums is None:
         scores = yield Sum(agent.design.forward(w))
     else:
-        scores, _ = yield from courier.scores(agent, w)
+        scores, _ = yield from sums.scores(agent, w)
     return scores
 
 
@@ -327,10 +327,10 @@ def _common_adjoint(
     agent: Agent, v: FloatArray, scores: FloatArray
 ) -> Protocol[tuple[FloatArray, float]]:
     """X̃ᵀ(s∘v) of the agent's own columns, and ‖s∘v‖."""
-    courier = agent.scratch.get("courier")
-    if courier is not None:
+    sums = agent.scratch.get("score sums")
+    if sums is not None:
         own_size = float(np.linalg.norm(agent.weighted(v)))
-        gradients, (size,) = yield from courier.gradients(agent, v, (own_size,))
+        gradients, (size,) = yield from sums.gradients(agent, v, (own_size,))
         return gradients, size
     if agent.data.y is not None:
         own = agent.weighted(v)
@@ -342,12 +342,12 @@ def _common_adjoint(
 
 
 def _rotated_norms(agent: Agent) -> tuple[FloatArray, int]:
-    """Bounds of the norms of the columns as a courier may have rotated them, and the roundings of
-    the rotation.
+    """Bounds of the norms of the columns as `ColumnSums` may have rotated them, and the roundings
+    of the rotation.
     """
-    courier = agent.scratch.get("courier")
+    sums = agent.scratch.get("score sums")
     norms: FloatArray = agent.column_norms
-    if courier is None or not courier.rotated:
+    if sums is None or not sums.rotated:
         return norms, 0
     bounds = np.full(len(norms), np.linalg.norm(norms))
     return bounds, 2 * (agent.data.d + 2)

@@ -16,7 +16,7 @@ from coterie.numerics.tuning import Tuning, tuned
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    least_room: float = tuned(
+    least_margin: float = tuned(
         1e-14,
         "Distance of dual variables to their bounds when the path is reached.",
         "rounding: what float64 sees",
@@ -168,10 +168,10 @@ def diagonal(H: FloatArray) -> FloatArray:
     return view
 
 
-def logarithms(mu: float, rooms: FloatArray) -> float:
-    """Return −μ Σ log(room), +∞ where a room is not positive."""
-    if (rooms > 0).all():
-        return -mu * float(np.log(rooms).sum())
+def logarithms(mu: float, distances: FloatArray) -> float:
+    """Return −μ Σ log(distance), +∞ where a distance is not positive."""
+    if (distances > 0).all():
+        return -mu * float(np.log(distances).sum())
     return math.inf
 
 

@@ -50,9 +50,9 @@ class Bounds(Barrier):
         has_two = bounds_of_entry[self.at] != 1
         self.tilt[self.at[has_two]] = 0.0
         depth = barrier.TUNING.depth * (upper - lower)
-        room = np.minimum(depth, lengths)
-        self.lowest_start = lower + room
-        self.highest_start = upper - room
+        margin = np.minimum(depth, lengths)
+        self.lowest_start = lower + margin
+        self.highest_start = upper - margin
 
     def inside(self, w: FloatArray) -> FloatArray:
         d = len(self.lowest_start)
@@ -63,8 +63,8 @@ class Bounds(Barrier):
         """Return p, without its sign, however small."""
         distance = self.sign * (self.bound - w[self.at])
         least = EPS * np.abs(self.bound) + TINY
-        room: FloatArray = np.maximum(distance, least)
-        return room
+        positive: FloatArray = np.maximum(distance, least)
+        return positive
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
         return self.beta * mu / self._distance(w)

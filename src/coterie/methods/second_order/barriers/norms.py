@@ -49,8 +49,8 @@ class Intervals(Barrier):
         centre: Any = kernel.centre
         mu = self.beta * mu
         centre(w, mu, -one, one, u, theta)
-        room = barrier.TUNING.least_room
-        u = np.clip(u, room - 1, 1 - room)
+        margin = barrier.TUNING.least_margin
+        u = np.clip(u, margin - 1, 1 - margin)
         s = mu / (1 - u)
         t = mu / (1 + u)
         return np.concatenate([u, s, t])

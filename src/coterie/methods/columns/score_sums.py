@@ -1,13 +1,13 @@
 """Sums that bring the scores of all columns to the label agent, and the gradients back.
 
-| class    | the scores X p                           | the gradients Xᵀ(s∘v)                |
-|----------|------------------------------------------|--------------------------------------|
-| `Sums`   | a `Sum` of the X_j p_j of all agents:    | a `Sum` of s∘v: n numbers. Each      |
-|          | n numbers                                | agent multiplies by its own X_jᵀ     |
-| `Blocks` | a `Sum` of all R_jᵀp_j: a number per     | a `Sum` of R_jᵀX_jᵀ(s∘v): a number   |
-|          | column                                   | per column                           |
+| class        | the scores X p                         | the gradients Xᵀ(s∘v)              |
+|--------------|----------------------------------------|------------------------------------|
+| `RowSums`    | a `Sum` of the X_j p_j of all agents:  | a `Sum` of s∘v: n numbers. Each    |
+|              | n numbers                              | agent multiplies by its own X_jᵀ   |
+| `ColumnSums` | a `Sum` of all R_jᵀp_j: a number per   | a `Sum` of R_jᵀX_jᵀ(s∘v): a number |
+|              | column                                 | per column                         |
 
-`Blocks` is for a label agent that has the X_jR_j of all agents. Only agent j knows its rotation
+`ColumnSums` is for a label agent that has the X_jR_j of all agents. Only agent j knows its rotation
 R_j.
 """
 
@@ -20,7 +20,7 @@ from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol, Sum
 
 
-class Sums:
+class RowSums:
     """One number per row in each direction."""
 
     def scores(
@@ -48,7 +48,7 @@ class Sums:
         return own, received[rows:]
 
 
-class Blocks:
+class ColumnSums:
     """One number per column in each direction; the columns of the label agent do not travel."""
 
     def __init__(self, rotation: FloatArray, place: int, columns: FloatArray):
