@@ -18,8 +18,9 @@ import coterie as co
 from coterie.data.keys import LEAST_ROWS, noted
 from coterie.engines.local import Local
 from coterie.errors import DataWarning, InvalidData, InvalidInput
-from coterie.run.remote import remote_tables
-from coterie.run.tables import gather, prepare_tables
+from coterie.run.settings import Settings
+from coterie.run.tables import gather
+from coterie.stats.reading import remote_tables
 from coterie.study.study import load_study
 
 N = 60
@@ -156,18 +157,18 @@ def test_paths_plans_and_preparations_refuse_the_same():
 
 
 def test_tables_at_workers_are_refused_from_what_is_known_of_them():
-    prepare = partial(prepare_tables, problem=RIDGE, split="features")
     sources = [
         lambda: co.read(ALONE[0], target="y", name="bank"),
         lambda: co.read(ALONE[1], name="shop"),
     ]
     with pytest.raises(InvalidData, match=r"'bank' and of party 'shop'.*same_order=True"):
-        remote_tables(sources, Local(), prepare, "features", RIDGE)
-    tables, _ = remote_tables(sources, Local(), prepare, "features", RIDGE, same_order=True)
-    assert tables[1].fetch().n == N
+        remote_tables(sources, Local(), RIDGE, Settings.of(split="features"))
+    settings = Settings.of(split="features", same_order=True)
+    found = remote_tables(sources, Local(), RIDGE, settings)
+    assert found.tables[1].fetch().n == N
     twice = [sources[0], lambda: co.read(ALONE[0][["a"]], name="shop")]
     with pytest.raises(InvalidData, match="column 'a' is at party 'bank' and at party 'shop'"):
-        remote_tables(twice, Local(), prepare, "features", RIDGE, same_order=True)
+        remote_tables(twice, Local(), RIDGE, settings)
 
 
 def test_the_shell_asks_for_an_id_or_for_the_order(run):
@@ -346,15 +347,14 @@ def test_the_shell_prints_the_warning_and_has_it_in_json(run):
 
 
 def test_a_party_at_a_worker_is_warned_of_its_own_columns():
-    prepare = partial(prepare_tables, problem=RIDGE, split="samples")
     sources = [
         lambda: (np.column_stack([X[:30], IDS[:30]]), Y[:30]),
         lambda: (np.column_stack([X, X[:, 0]]), Y),
     ]
     with pytest.warns(DataWarning, match="party 'party 0': column 4") as warned:
-        tables, _ = remote_tables(sources, Local(), prepare, "samples", RIDGE)
+        found = remote_tables(sources, Local(), RIDGE, Settings())
     assert len(warned) == 1
-    assert len(tables[0].notes) == 1
+    assert len(found.tables[0].notes) == 1
 
 
 def test_of_many_parties_only_some_are_named():

@@ -15,8 +15,9 @@ from coterie.data.remote import table_of
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.run.remote import remote_tables, summary_of
-from coterie.run.tables import prepare_tables
+from coterie.run.settings import Settings
+from coterie.run.site import Site
+from coterie.stats.reading import known_of_table, remote_tables
 
 BATCH = pa.table(
     {
@@ -86,17 +87,21 @@ def made(y):
 def test_all_classes_are_known_everywhere_however_many():
     parts = [partial(made, np.arange(0, 1500)), partial(made, np.arange(1200, 2600))]
     problem = co.Problem("multinomial", "traceball", radius=1.0)
-    prepare = partial(prepare_tables, problem=problem, split="samples")
-    tables, classes = remote_tables(parts, Elsewhere(), prepare, "samples", problem)
-    np.testing.assert_array_equal(classes, np.arange(2600))
-    np.testing.assert_array_equal(tables[1].fetch().y, np.arange(1200, 2600))
+    found = remote_tables(parts, Elsewhere(), problem, Settings())
+    np.testing.assert_array_equal(found.classes, np.arange(2600))
+    np.testing.assert_array_equal(found.tables[1].fetch().y, np.arange(1200, 2600))
 
 
 def test_numbers_that_are_not_classes_are_not_told():
     secret = np.array([0.123, 4.567, 8.9])
-    form = summary_of(partial(made, secret), 0, "samples", False)
-    assert not np.isin(form.labels, secret).any()
-    assert np.isin(secret, summary_of(partial(made, secret), 0, "samples", True).labels).all()
+    site = Site(0, 1, co.Table(*made(secret)))
+    cards = [TableSummary.of(site.data)]
+    labels = {}
+    for loss in ("squared", "multinomial"):
+        known = known_of_table(co.Problem(loss, "none"), cards, "samples", site)
+        labels[loss] = known.labels[0]
+    assert not labels["squared"].size
+    assert np.isin(secret, labels["multinomial"]).all()
 
 
 def wide(seed):
@@ -106,10 +111,8 @@ def wide(seed):
 
 def test_a_table_elsewhere_is_as_large_as_it_is_there():
     problem = co.Problem("squared", "l2", 1e-2, intercept=False)
-    prepare = partial(prepare_tables, problem=problem, split="samples")
-    tables, _ = remote_tables(
-        [partial(wide, 0), partial(wide, 1)], Elsewhere(), prepare, "samples", problem
-    )
+    sources = [partial(wide, 0), partial(wide, 1)]
+    tables = remote_tables(sources, Elsewhere(), problem, Settings()).tables
     there, here = (
         [TableSummary.of(one, independence=True) for one in them]
         for them in (tables, [one.fetch() for one in tables])

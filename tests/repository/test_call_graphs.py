@@ -23,7 +23,10 @@ by_way = pytest.mark.parametrize("name", WAYS)
 
 ENTERED_AGAIN = {
     "co.solve": {},
-    "Spark from a data frame": {},
+    "Spark from a data frame": {
+        "run/network": "the parties meet to read their tables, and then to fit",
+        "run/parties": "the parties, when they have met, are asked for the rounds",
+    },
     "coterie agent": {
         "run/setup": "the page of what is sent needs the problem with its offset",
         "study/among": "the parties, when they have met, are asked for the rounds",

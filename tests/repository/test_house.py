@@ -60,7 +60,6 @@ LAYERS = [
         "run/groups",
         "run/method_choice",
         "run/parties",
-        "run/remote",
         "run/setup",
         "run/tables",
     }

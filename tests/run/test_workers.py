@@ -163,15 +163,14 @@ class Keeping(Workers):
         return keeping()
 
 
-def test_a_path_at_workers_reads_no_table_for_each_fit_and_fold():
+def test_a_path_at_workers_reads_each_table_once():
     case = Case("linear", "logistic", noisy=True)
     READINGS.clear()
     tables = [replace(table, name=f"party {k}") for k, table in enumerate(case.tables())]
     found = followed(case, [functools.partial(counted, table) for table in tables], Keeping())
     expected = followed(case, tables, "local")
     np.testing.assert_array_equal(found.scores, expected.scores)
-    # Once to know its form, and once to prepare it.
-    assert len(READINGS) == 2 * len(tables)
+    assert len(READINGS) == len(tables)
 
 
 def test_a_path_of_columns_at_workers_starts_from_the_model_before():

@@ -37,13 +37,13 @@ from coterie.run.certificate import participants
 from coterie.run.method_choice import AUTO
 from coterie.run.network import around_a_server, make_network, wants_secure_sums
 from coterie.run.parties import Hosted
-from coterie.run.remote import remote_tables
 from coterie.run.settings import Algorithm, Limits, Placement, Settings
 from coterie.run.site import NO_RULES, Site
 from coterie.run.stopping import checked_limits
 from coterie.run.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
 from coterie.stats.fitting import Fit, Fitting, Ready
-from coterie.stats.preparing import Preparing, check_problem, prepare_here, prepare_remotely
+from coterie.stats.preparing import Preparing, check_problem, prepare_here
+from coterie.stats.reading import remote_tables
 
 T = TypeVar("T")
 
@@ -272,7 +272,7 @@ def _checked(problem: AnyProblem, settings: Settings) -> Settings:
 class _Tables:
     """The prepared tables of the parties, in this process or on workers."""
 
-    held: list[Table]
+    held: Sequence[Table]
     classes: Classes
     engine: Engine
     prepared: Preparing[Any] | None
@@ -282,7 +282,8 @@ def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Eng
     placement = settings.placement
     if settings.prepare is not None:
         ready = prepare_here(data, problem, settings, engine)
-        tables, classes = prepare_tables(ready.held, problem, placement.split)
+        held = [site.data for site in ready.parties.sites]
+        tables, classes = prepare_tables(held, problem, placement.split)
         return _Tables(tables, classes, engine, ready)
     with stage_watch(settings.progress):
         tables, classes = split_and_prepare(
@@ -300,16 +301,8 @@ def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Eng
 def _tables_elsewhere(
     problem: AnyProblem, sources: list[Source], settings: Settings, engine: Engine
 ) -> _Tables:
-    placement = settings.placement
-    ready = None
-    if settings.prepare is not None:
-        ready = prepare_remotely(sources, settings, engine)
-        sources = ready.held
-    check = partial(prepare_tables, problem=problem, split=placement.split)
-    tables, classes = remote_tables(
-        sources, engine, check, placement.split, problem, placement.same_order
-    )
-    return _Tables(tables, classes, engine, ready)
+    found = remote_tables(sources, engine, problem, settings)
+    return _Tables(found.tables, found.classes, engine, found.prepared)
 
 
 def ready_here(problem: AnyProblem, tables: Sequence[Table], settings: Settings) -> Ready[Hosted]:

@@ -18,7 +18,3 @@ class Labels:
     def made(self, values: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
         """Make the labels of these columns, given by role."""
         return values.get("target")
-
-    def placeholder(self, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Make up valid labels of that shape, for a table that is on a worker."""
-        return y

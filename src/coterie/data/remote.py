@@ -183,6 +183,16 @@ class Elsewhere:
     __hash__ = object.__hash__
 
 
+@dataclass(frozen=True)
+class NoSource:
+    """What the form of a table has in place of the table. It travels as data, and is no
+    function.
+    """
+
+    def __call__(self) -> Table:
+        raise NotHere("a table")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RemoteTable(Table):
     """A table that lives elsewhere: names, shapes and precision are right, and numbers are
@@ -200,7 +210,7 @@ class RemoteTable(Table):
     known_independence: float | None = None
 
     @staticmethod
-    def of(table: Table, fetch: Callable[[], Table], **known: Any) -> RemoteTable:
+    def of(table: Table, fetch: Callable[[], Table] = NoSource(), **known: Any) -> RemoteTable:
         """What stands for a table of that form; no number of that one is kept."""
         held = {
             field: _elsewhere(getattr(table, field)) for field in ("y", "ids", *BESIDE.values())

@@ -30,7 +30,7 @@ from coterie.data.pairing import refuse_unpaired
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.read import read_party
-from coterie.data.remote import Elsewhere, NotHere, RemoteTable, Rows, Source
+from coterie.data.remote import Elsewhere, RemoteTable, Rows, Source
 from coterie.data.summary import TableSummary, check_together
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
@@ -345,13 +345,6 @@ class Hosted(Parties):
         sites = tuple(replace(site, scratch={}) for site in self.sites)
         return replace(self, operation=operation, bill=Bill(self.network), sites=sites)
 
-    def held(self) -> list[Any]:
-        """The tables, or where they are elsewhere, sources of them."""
-        return [
-            site.data.fetch if isinstance(site.data, RemoteTable) else site.data
-            for site in self.sites
-        ]
-
 
 @dataclass(frozen=True)
 class Meeting:
@@ -523,11 +516,7 @@ def _card(site: Site) -> TableSummary:
 
 def _form(site: Site) -> RemoteTable:
     """The names, shapes and types of a table, without its numbers."""
-    return RemoteTable.of(site.data, _nothing)
-
-
-def _nothing() -> Table:
-    raise NotHere("a table")
+    return RemoteTable.of(site.data)
 
 
 def _fields_of_form(form: RemoteTable, name: str) -> dict[str, Any]:

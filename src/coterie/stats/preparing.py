@@ -15,7 +15,6 @@ import numpy as np
 from coterie.data import Table
 from coterie.data.preparation.prepared import Cells, Prepared, cells_of, column_names, pooled
 from coterie.data.preparation.recipes import Preparation
-from coterie.data.remote import Source
 from coterie.data.summary import TableSummary
 from coterie.data.table import Indices, columns_in_turn, in_order, party_error
 from coterie.engines import Engine
@@ -29,7 +28,6 @@ from coterie.run.parties import (
     Operation,
     Parties,
     hosted,
-    meet_elsewhere,
     meet_here,
 )
 from coterie.run.settings import Settings
@@ -50,12 +48,6 @@ class Preparing(Generic[P]):
 
     prepared: Prepared
     parties: P
-
-    @property
-    def held(self) -> list[Any]:
-        """Prepared tables, or sources of them."""
-        assert isinstance(self.parties, Hosted)
-        return self.parties.held()
 
     @property
     def sent(self) -> dict[str, Any]:
@@ -135,15 +127,6 @@ def prepare_here(
     meeting = Meeting.of(settings, problem.kind.data.pieces)
     parties = meet_here(asked, engine, data, meeting)
     return asked.together(replace(parties, engine=find_engine("local")))
-
-
-def prepare_remotely(
-    sources: Sequence[Source], settings: Settings, engine: Engine
-) -> Preparing[Hosted]:
-    """Prepare tables that stay where they are, at the workers of that engine."""
-    asked = Prepare(settings.prepare, settings.placement.split)
-    parties = meet_elsewhere(asked, engine, sources, Meeting.of(settings))
-    return asked.together(parties)
 
 
 def follows_from(

@@ -24,8 +24,9 @@ from coterie.data.remote import table_of
 from coterie.engines.local import Local
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.problems.survival.likelihood import concordance_counts
-from coterie.run.remote import remote_tables
+from coterie.run.settings import Settings
 from coterie.run.tables import prepare_tables
+from coterie.stats.reading import remote_tables
 from coterie.study.party import read_own
 from coterie.study.study import load_party
 from tests.harness.parties import write_study
@@ -127,22 +128,12 @@ def test_a_party_of_a_study_names_its_columns(tmp_path):
         read_own(*load_party(file))
 
 
-class LocalLoss:
-    """A cluster whose workers are this process."""
-
-    def ask(self, questions):
-        return [question() for question in questions]
-
-
 def test_rows_of_a_cluster_stay_there():
-    """What stands in for a table elsewhere passes the checks of survival labels, entries
-    included.
-    """
     problem = co.Problem("cox")
     prepare = partial(prepare_tables, problem=problem, split="samples")
     sources = [partial(getattr, table, "__self__", table) for table in TABLES]
-    tables, _ = remote_tables(sources, LocalLoss(), prepare, "samples", problem)
-    for stand_in, table in zip(tables, TABLES, strict=True):
+    found = remote_tables(sources, Local(), problem, Settings())
+    for stand_in, table in zip(found.tables, TABLES, strict=True):
         assert stand_in.known_digest == prepare([table])[0][0].digest()
         np.testing.assert_array_equal(stand_in.fetch().y, table.y)
     batch = pa.Table.from_pandas(FRAMES[0][["age", "dose", "days", "died"]], preserve_index=False)

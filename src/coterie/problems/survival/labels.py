@@ -27,12 +27,6 @@ class SurvivalLabels(Labels):
     def made(self, values: Mapping[str, npt.NDArray[Any]]) -> FloatArray:
         return survival_labels(**{role: values.get(role) for role in ROLES})
 
-    def placeholder(self, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A time after its entry."""
-        if y.ndim == 2 and y.dtype.kind == "f":
-            y[:, TIME] += 1
-        return y
-
 
 def survival_labels(time: Any, event: Any, entry: Any = None, strata: Any = None) -> FloatArray:
     """Labels of survival data, one row per row: the y of `solve` with the loss "cox".
