@@ -240,6 +240,7 @@ class CrossTabulate(Operation[Crosstab]):
 
     name: ClassVar[str] = "crosstab"
     file: ClassVar[str] = "crosstab"
+    tabulates: ClassVar[bool] = True
     splits: ClassVar[tuple[str, ...]] = ("samples",)
     matches: ClassVar[bool] = False
     discloses: ClassVar = (two_way,)

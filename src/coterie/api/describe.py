@@ -186,6 +186,7 @@ class Describe(Operation[Description]):
 
     name: ClassVar[str] = "describe"
     file: ClassVar[str] = "description"
+    tabulates: ClassVar[bool] = True
     matches: ClassVar[bool] = False
     discloses: ClassVar = (described_together, described_alone)
 

@@ -241,6 +241,7 @@ class Evaluate(Operation[Evaluation | None]):
 
     name: ClassVar[str] = "evaluate"
     file: ClassVar[str] = "evaluation"
+    tabulates: ClassVar[bool] = True
     splits: ClassVar[tuple[str, ...]] = ("samples", "features")
     needs_rows: ClassVar[bool] = False
     discloses: ClassVar = (

@@ -32,6 +32,8 @@ class Sum(msgspec.Struct, frozen=True, gc=False):
 
     x: FloatArray
     to: int | None = None
+    released: bool = False
+    """Whether `run.groups.released` made it: no part of it is about few rows of this agent."""
 
 
 class Mix(msgspec.Struct, frozen=True, gc=False):
@@ -125,6 +127,7 @@ def combined(protocols: Sequence[Protocol[T]]) -> Protocol[list[T]]:
     replies: dict[int, FloatArray | None] = dict.fromkeys(range(len(protocols)))
     while True:
         messages: dict[int, FloatArray] = {}
+        released = True
         for k, reply in replies.items():
             try:
                 collective = protocols[k].send(reply)
@@ -133,9 +136,11 @@ def combined(protocols: Sequence[Protocol[T]]) -> Protocol[list[T]]:
                 continue
             assert isinstance(collective, Sum), "only sums can be combined"
             messages[k] = collective.x
+            released &= collective.released
         if not messages:
             return [results[k] for k in range(len(protocols))]
-        total = yield Sum(np.concatenate([message.ravel() for message in messages.values()]))
+        together = np.concatenate([message.ravel() for message in messages.values()])
+        total = yield Sum(together, released=released)
         replies = {}
         start = 0
         for k, message in messages.items():

@@ -292,10 +292,13 @@ class Guard:
         protocols: Iterable[Callable[..., Any]],
         methods: Iterable[type] = (),
         labels: Iterable[str] = (),
+        *,
+        tabulates: bool = False,
     ):
         """With the labels of declared messages outside of sums; those of queries are their
-        names.
+        names. If the operation `tabulates`, all its sums come from `run.groups.released`.
         """
+        self._tabulates = tabulates
         protocols = list(protocols)
         self.operation = operation
         self._labels = {*labels, *(_code(one).co_name for one in protocols)}
@@ -327,6 +330,11 @@ class Guard:
                 "generator, and list it: the proof of a kind in `introduces` or `proves`, an "
                 "operation in "
                 "`discloses`."
+            )
+        if self._tabulates and not getattr(collective, "released", False):
+            raise Undeclared(
+                f"{self.operation}: {chain[-1].__qualname__} sends a {type(collective).__name__} "
+                "that does not come from groups.released, which refuses small cells."
             )
         self.count(name, size_of(collective))
         self._checked = type(collective).__name__

@@ -15,6 +15,10 @@ whoever knows the rest of the total. Every table, bin, category and cluster come
     missing values                 `without_few`: a party leaves a few values out, so that no count
                                    of them is small
 
+All of these messages are made by one function, `released`. It is told how many rows each cell of a
+message is about, and refuses a small one, whichever rule has failed. Descriptions, evaluations and
+two-way tables send no other sums: between organisations, the guard refuses them.
+
 A partition without small groups has none after some of its groups are pooled, so edges to which
 each party agrees alone can be used by all. Parties say only to which groupings and edges they
 object, added up. Where the minimum is 1, nothing is small and nothing is said.
@@ -24,6 +28,7 @@ from __future__ import annotations
 
 from bisect import bisect, insort
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +45,59 @@ def small(counts: npt.ArrayLike, minimum: float) -> Bools:
     return (found > 0) & (found < minimum)
 
 
+class SmallCell(AssertionError):
+    """A message about a few rows: a rule about small groups has failed."""
+
+
+class Part(NamedTuple):
+    """Numbers of a message, and the rows of this party that they are about."""
+
+    numbers: npt.ArrayLike
+    rows: npt.ArrayLike
+    """Of each number, or of each group that the numbers tell apart."""
+
+
+def released(minimum: float, whole: int, *cells: Part) -> Sum:
+    """The sum of these numbers over all parties; refuses a small cell before it leaves this party.
+
+    Parameters
+    ----------
+    minimum : float
+        Least rows of a cell, if it has any.
+    whole : int
+        Rows of this party. How many they are is on its card, and `minimum-rows` is about them: all
+        rows together are no cell.
+    *cells : Part
+        The parts of the message.
+    """
+    for _, rows in cells:
+        counts = np.ravel(np.asarray(rows))
+        few = counts[small(counts, minimum) & (counts != whole)]
+        if len(few):
+            raise SmallCell(
+                f"a message is about {int(few.min())} rows of this party, fewer than the minimum "
+                f"of {minimum:g}. Nothing of it was sent."
+            )
+    numbers = [np.ravel(np.asarray(numbers, float)) for numbers, _ in cells]
+    return Sum(np.concatenate([np.empty(0), *numbers]), released=True)
+
+
+def objections(flags: npt.ArrayLike) -> Sum:
+    """The sum of flags: whether a party objects to a group. They say nothing about its rows but
+    that.
+    """
+    return Sum(np.asarray(flags, float), released=True)
+
+
 def allowed(groupings: Sequence[npt.ArrayLike], minimum: float) -> Protocol[list[bool]]:
     """Which groupings leave no small group at any party; each is given by its counts of rows
     here.
     """
     if minimum <= 1 or not groupings:
         return [True] * len(groupings)
-    objections = yield Sum(np.array([float(small(counts, minimum).any()) for counts in groupings]))
-    return [not objected for objected in objections.tolist()]
+    own = [float(small(counts, minimum).any()) for counts in groupings]
+    objected = yield objections(own)
+    return [not parties for parties in objected.tolist()]
 
 
 def agree_on_edges(
@@ -68,8 +118,8 @@ def agree_on_edges(
     kept = [
         keepable(own, minimum, halving(len(own) - 1) if order is None else order) for own in counts
     ]
-    objections = yield Sum(np.concatenate([1.0 - one for one in kept]))
-    agreed = np.split(objections == 0, np.cumsum([len(one) for one in kept])[:-1])
+    objected = yield objections(np.concatenate([1.0 - one for one in kept]))
+    agreed = np.split(objected == 0, np.cumsum([len(one) for one in kept])[:-1])
     return [
         np.concatenate([e[:1], e[1:-1][yes], e[-1:]])
         for e, yes in zip(proposed, agreed, strict=True)

@@ -71,6 +71,10 @@ class Operation(ABC, Generic[T]):
     """Whether the parties' policies have a say: a party that asks for new rows of its own tells
     nothing of others.
     """
+    tabulates: ClassVar[bool] = False
+    """Split by samples, whether its sums are about groups of rows: then all of them come from
+    `groups.released`.
+    """
     needs_rows: ClassVar[bool] = True
     """Whether a policy's least number of rows is meant for a party that comes without any, too."""
 

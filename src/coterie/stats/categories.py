@@ -21,8 +21,8 @@ import numpy.typing as npt
 from coterie.data.preparation.prepared import Cells
 from coterie.errors import InvalidData, ProtocolError
 from coterie.numerics.arrays import FloatArray
-from coterie.run.collectives import Protocol, Sum
-from coterie.run.groups import pooled
+from coterie.run.collectives import Protocol
+from coterie.run.groups import Part, pooled, released
 from coterie.run.site import Site
 
 MOST_HERE, MOST_COLUMNS, LONGEST = 10_000, 1_000, 1_000
@@ -48,6 +48,11 @@ class _Categories:
     rows: npt.NDArray[np.intp]
     pooled_rows: int
     """Rows of other categories: those that are small at this party."""
+
+    @property
+    def whole(self) -> int:
+        """All rows with a category."""
+        return int(self.rows.sum()) + self.pooled_rows
 
     @property
     def disagreement(self) -> ProtocolError:
@@ -84,7 +89,7 @@ def category_counts(
     own = _own_categories(name, cells, text, site.rules.minimum)
     names = yield from _names_of_all(own, site)
     known = sorted(set(names))
-    rows, others = yield from _rows_of_all(own, known)
+    rows, others = yield from _rows_of_all(own, known, site.rules.minimum)
     frequent = rows >= least
     if frequent.sum() > MOST_COLUMNS:
         raise InvalidData(
@@ -131,14 +136,18 @@ def _names_of_all(own: _Categories, site: Site) -> Protocol[list[bytes]]:
     mine = _packed(own.written)
     sizes_here = np.zeros(site.count)
     sizes_here[site.index] = len(mine)
-    sizes = _whole_numbers((yield Sum(sizes_here)), MOST_NUMBERS)
+    # Sizes and names say of a category that it has enough rows.
+    named = own.rows
+    minimum = site.rules.minimum
+    first_total = yield released(minimum, own.whole, Part(sizes_here, named))
+    sizes = _whole_numbers(first_total, MOST_NUMBERS)
     if sizes[site.index] != len(mine):
         raise own.disagreement
     ends = np.cumsum([0, *sizes.tolist()]).tolist()
     first, last = ends[site.index : site.index + 2]
     message = np.zeros(ends[-1])
     message[first:last] = mine
-    total = yield Sum(message)
+    total = yield released(minimum, own.whole, Part(message, named))
     if not np.array_equal(total[first:last], mine):
         raise own.disagreement
     names = []
@@ -150,7 +159,9 @@ def _names_of_all(own: _Categories, site: Site) -> Protocol[list[bytes]]:
     return names
 
 
-def _rows_of_all(own: _Categories, known: Sequence[bytes]) -> Protocol[tuple[FloatArray, int]]:
+def _rows_of_all(
+    own: _Categories, known: Sequence[bytes], minimum: float
+) -> Protocol[tuple[FloatArray, int]]:
     """The rows of each category at all parties, and the rows of categories that are small at a
     party.
     """
@@ -159,7 +170,7 @@ def _rows_of_all(own: _Categories, known: Sequence[bytes]) -> Protocol[tuple[Flo
     for one, count in zip(own.written, own.rows.tolist(), strict=True):
         rows[place_of[one]] = count
     rows[-1] = own.pooled_rows
-    total = yield Sum(rows)
+    total = yield released(minimum, own.whole, Part(rows, rows))
     return total[:-1], int(total[-1])
 
 

@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import PARTS, counts, cut, first_edges, is_one_number
-from coterie.run.collectives import Protocol, Sum
-from coterie.run.groups import agree_on_edges
+from coterie.run.collectives import Protocol
+from coterie.run.groups import Part, agree_on_edges, released
 
 TOLERANCE = 1e-3
 """Largest bound of the error of an area."""
@@ -153,7 +153,7 @@ def curves(
     if start is not None:
         # A bin that stays whole was counted before.
         agreed = _divided(agreed)
-    known = yield from _counted(rows, known, agreed)
+    known = yield from _counted(rows, known, agreed, minimum)
     closed: list[set[float]] = [set() for _ in scores]
     while True:
         most = _affordable_bins(room, minimum, len(scores))
@@ -167,7 +167,7 @@ def curves(
         room -= _cost(wanted, minimum)
         agreed = yield from _agreed(rows, wanted, minimum)
         _close(known, agreed, closed)
-        known = yield from _counted(rows, known, _divided(agreed))
+        known = yield from _counted(rows, known, _divided(agreed), minimum)
 
 
 def _affordable_bins(room: float, minimum: float, curves: int) -> int:
@@ -239,12 +239,16 @@ def _agreed(rows: _Rows, wanted: Sequence[Parts], minimum: float) -> Protocol[li
     return [{k: next(agreed) for k in parts} for parts in wanted]
 
 
-def _counted(rows: _Rows, known: list[Curve], agreed: Sequence[Parts]) -> Protocol[list[Curve]]:
+def _counted(
+    rows: _Rows, known: list[Curve], agreed: Sequence[Parts], minimum: float
+) -> Protocol[list[Curve]]:
     """The curves with bins replaced by their parts, which all parties count."""
     if not any(agreed):
         return known
-    own = np.concatenate(rows.counted(agreed))
-    total = yield Sum(own)
+    counted = rows.counted(agreed)
+    about = rows.counted(agreed, weighted=False)
+    cells = [Part(numbers, own) for numbers, own in zip(counted, about, strict=True)]
+    total = yield released(minimum, len(rows.scores[0]), *cells)
     found = []
     start = 0
     for curve, parts in zip(known, agreed, strict=True):

@@ -28,7 +28,7 @@ from coterie.data.preparation.prepared import Cells, cells_of, column_names
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import first_edges
 from coterie.run.collectives import Protocol, Sum, combined
-from coterie.run.groups import allowed, without_few
+from coterie.run.groups import Part, allowed, released, without_few
 from coterie.run.site import Site
 from coterie.stats.categories import Category, category_counts
 from coterie.stats.moments import packed, unpacked
@@ -105,7 +105,7 @@ def described(wish: Wish, site: Site) -> Protocol[Description]:
     totals = yield from _totals(site.data.n, names, cells, wish)
     numbers_at, categories_at = _sorted_out(names, totals, wish)
     cells_of_numbers = [cells[k] for k in numbers_at]
-    numbers = yield from _moments(numbers_at, cells_of_numbers, totals)
+    numbers = yield from _moments(numbers_at, cells_of_numbers, totals, wish.minimum)
     sent = 1 + 4 * len(names) + 2 * len(numbers_at)
     room = _Room(wish.room - sent, [])
     listed = [(k, names[k], cells[k]) for k in categories_at]
@@ -210,7 +210,11 @@ def _totals(
         many = different > MOST_CATEGORIES
         shown = min(different, MOST_CATEGORIES + 1)
         local[k] = present, bool(own.texts), shown, many
-    total = yield Sum(np.append(local.ravel(), rows))
+    # A column's values, and its missing values: neither are few.
+    present = local[:, 0]
+    groups = np.concatenate([present, rows - present])
+    parts = Part(local, groups), Part(rows, rows)
+    total = yield released(wish.minimum, rows, *parts)
     by_column = total[:-1].reshape(len(names), 4).T.astype(int)
     present_of, text_of, different_of, many_of = by_column.tolist()
     return _Totals(
@@ -222,18 +226,22 @@ def _totals(
     )
 
 
-def _moments(places: list[int], cells: list[Cells], totals: _Totals) -> Protocol[_Numbers]:
+def _moments(
+    places: list[int], cells: list[Cells], totals: _Totals, minimum: int
+) -> Protocol[_Numbers]:
     """Means and deviations of columns of numbers."""
     if not places:
         return _Numbers([], [], np.empty(0), np.empty(0))
     values = [_present(own) for own in cells]
     counts = np.array([totals.present[k] for k in places], float)
+    whole = len(cells[0].values)
+    rows = [len(x) for x in values]
     own_sums = [float(x.sum()) for x in values]
-    total = yield Sum(np.array(own_sums))
+    total = yield released(minimum, whole, Part(own_sums, rows))
     means = total / counts
     from_means = [x - mean for x, mean in zip(values, means, strict=True)]
     own_squares = [float((x**2).sum()) for x in from_means]
-    squares = yield Sum(np.array(own_squares))
+    squares = yield released(minimum, whole, Part(own_squares, rows))
     with np.errstate(invalid="ignore", divide="ignore"):
         roots = np.sqrt(squares / (counts - 1))
     deviations: FloatArray = np.where(counts > 1, roots, np.nan)
@@ -342,15 +350,15 @@ def _correlation(
     Z = np.where(missing, 0.0, scaled)
     found: FloatArray
     if _whole(totals, numbers.places):
-        found = yield from _of_whole_columns(Z)
+        found = yield from _of_whole_columns(Z, wish.minimum)
     else:
         found = yield from _of_pairs(Z, ~missing, wish.minimum)
     return np.clip(found, -1, 1)
 
 
-def _of_whole_columns(Z: FloatArray) -> Protocol[FloatArray]:
+def _of_whole_columns(Z: FloatArray, minimum: int) -> Protocol[FloatArray]:
     """Correlations of columns without missing values."""
-    total = yield Sum(packed(Z.T @ Z))
+    total = yield released(minimum, len(Z), Part(packed(Z.T @ Z), len(Z)))
     S = unpacked(total, Z.shape[1])
     lengths = np.sqrt(S.diagonal())
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -378,7 +386,11 @@ def _of_pairs(Z: FloatArray, present: npt.NDArray[np.bool_], minimum: int) -> Pr
     sums = Z.T @ M * sent
     squares = (Z**2).T @ M * sent
     own = packed(products, packed(rows_of_both), sums.ravel(), squares.ravel())
-    total = yield Sum(own)
+    groups = [present.sum(axis=0)]
+    for grouping, may_send in zip(groupings, agreed, strict=True):
+        if may_send:
+            groups.append(grouping)
+    total = yield released(minimum, len(Z), Part(own, np.concatenate(groups)))
     S = unpacked(total[:triangle], d)
     N = unpacked(total[triangle : 2 * triangle], d)
     A, Q = total[2 * triangle :].reshape(2, d, d)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import counts, cut, first_edges, is_one_number, roundest
 from coterie.run.collectives import Protocol, Sum
-from coterie.run.groups import agree_on_edges
+from coterie.run.groups import Part, agree_on_edges, released
 
 PRECISION = 1e-4
 """Width of the last bins, relative to the numbers in them and to their distance from the quartiles.
@@ -178,9 +178,18 @@ def _counted(
     found = iter(agreed_edges)
     agreed = [{k: next(found) for k in parts} for parts in wanted]
     messages = [_counts_in(x, parts) for x, parts in zip(values, agreed, strict=True)]
-    total = yield Sum(np.concatenate([np.empty(0), *messages]))
+    total = yield _released(values, messages, minimum)
     ends = np.cumsum([len(message) for message in messages], dtype=np.intp)
     return agreed, np.split(total, ends)[:-1]
+
+
+def _released(values: Sequence[FloatArray], messages: Sequence[FloatArray], minimum: float) -> Sum:
+    """The counts of all columns; all values of a column together are no bin."""
+    sums = [
+        released(minimum, len(x), Part(message, message))
+        for x, message in zip(values, messages, strict=True)
+    ]
+    return Sum(np.concatenate([np.empty(0), *(one.x for one in sums)]), released=True)
 
 
 def _counts_in(values: FloatArray, parts: Parts) -> FloatArray:

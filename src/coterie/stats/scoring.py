@@ -35,8 +35,8 @@ from coterie.numerics.kernels.bins import counts, first_edges
 from coterie.numerics.losses import Loss
 from coterie.problems.models import AnyModel, Model
 from coterie.problems.problem import Problem
-from coterie.run.collectives import Protocol, Sum
-from coterie.run.groups import agree_on_edges, allowed, halving
+from coterie.run.collectives import Protocol
+from coterie.run.groups import Part, agree_on_edges, allowed, halving, released
 from coterie.stats.curves import Curve, curves
 from coterie.stats.quantiles import quantiles
 
@@ -107,7 +107,7 @@ def of_two(
     has_offset = float(table.offset is not None)
     own_loss = loss.value(u, y, s)
     own = np.array([float(len(y)), has_offset, float(s.sum()), own_loss, brier])
-    total = yield Sum(own)
+    total = yield released(limits["minimum"], len(y), Part(own, len(y)))
     rows, shifted, n, losses, squares = total.tolist()
     n = _some(n)
     classes = tuple(model.classes_.tolist())
@@ -241,7 +241,8 @@ def _first_bins(
     parts = [counts(u[rows], edges, s[rows]) for rows in classes]
     if p is not None:
         parts.append(counts(u, edges, s * p))
-    total = yield Sum(np.concatenate(parts))
+    own = [counts(u[rows], edges) for rows in classes]
+    total = yield released(minimum, len(u), Part(np.concatenate(parts), own))
     in_bins = total.reshape(len(parts), -1)
     positives, negatives = in_bins[:2]
     curve = Curve(edges, positives, negatives)
@@ -390,16 +391,17 @@ def _answers(
     has_cells, has_classes, has_answers = yield from allowed(groupings, minimum)
     losses = -float((s * logs[local, y]).sum())
     squares = float((s * (errors**2).sum(axis=1)).sum())
-    message = [np.array([float(len(y)), float(s.sum()), losses, squares])]
+    message = [Part([float(len(y)), float(s.sum()), losses, squares], len(y))]
     if has_answers:
         (bins,) = yield from agree_on_edges([bins], [answers], minimum)
+        own = [counts(chosen[rows], bins) for rows in (right, ~right)]
         for part in (ones, chosen, right.astype(float)):
-            message.append(counts(chosen, bins, s * part))
+            message.append(Part(counts(chosen, bins, s * part), own))
     if has_cells and has_classes:
-        message.append(_confusion(y, best, s, classes).ravel())
+        message.append(Part(_confusion(y, best, s, classes), cells))
     elif has_classes:
-        message.append(_confusion(y, best, s, classes).sum(axis=1))
-    total = yield Sum(np.concatenate(message))
+        message.append(Part(_confusion(y, best, s, classes).sum(axis=1), cells.sum(axis=1)))
+    total = yield released(minimum, len(y), *message)
     rows, n, losses, squares = total[:4].tolist()
     n = _some(n)
     by_class = total[4:]
@@ -447,7 +449,8 @@ def of_numbers(
     residuals = y - m
     by_row = [s, s * y, s * m, s * residuals**2, s * np.abs(residuals), numerator, denominator]
     sums = [float(part.sum()) for part in by_row]
-    total = yield Sum(np.array([float(len(y)), excess, *sums]))
+    minimum = limits["minimum"]
+    total = yield released(minimum, len(y), Part([float(len(y)), excess, *sums], len(y)))
     rows, losses, n, labels, predicted, squares, errors, *mean = total.tolist()
     n = _some(n)
     own_null = 0.0
@@ -456,7 +459,7 @@ def of_numbers(
         if constant is not None:
             own_null = loss.fenchel_young(offset + constant, zeros, y, s)
     spread = float((s * (y - labels / n) ** 2).sum())
-    nulls = yield Sum(np.array([own_null, spread]))
+    nulls = yield released(minimum, len(y), Part([own_null, spread], len(y)))
     null, total_spread = nulls.tolist()
     if likelihood:
         found = deviances(2 * losses, 2 * null)
@@ -470,14 +473,14 @@ def of_numbers(
     if loss.counts:
         found["events"] = labels
     if loss.name == "quantile" and not likelihood:
-        found["share_below"] = yield from _share_below(y <= m, s, n, limits["minimum"])
+        found["share_below"] = yield from _share_below(y <= m, s, n, minimum)
     limits = _less(limits, total.size + nulls.size + 3 * BINS + 2)
     if limits["room"] < len(first_edges()):
         return Evaluation("", int(rows), n, found)
     edges = yield from _tenths(m, limits)
     ones = np.ones(len(m))
     parts = [counts(m, edges, s * part) for part in (ones, m, y)]
-    in_bins = yield Sum(np.concatenate(parts))
+    in_bins = yield released(minimum, len(y), Part(np.concatenate(parts), counts(m, edges)))
     calibration = _bins(edges, in_bins)
     return Evaluation("", int(rows), n, found, calibration=calibration)
 
@@ -489,7 +492,7 @@ def _share_below(below: Any, s: FloatArray, n: float, minimum: float) -> Protoco
     if not enough:
         return math.nan
     own = float((s * below).sum())
-    weight = yield Sum(np.array([own]))
+    weight = yield released(minimum, len(below), Part([own], sides))
     return float(weight[0]) / n
 
 

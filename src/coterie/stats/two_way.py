@@ -20,9 +20,9 @@ import numpy.typing as npt
 from coterie.data.preparation.prepared import Cells, cells_of, column_names
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray
-from coterie.run.collectives import Protocol, Sum, combined, limited
+from coterie.run.collectives import Protocol, combined, limited
 from coterie.run.disclosure import discloses
-from coterie.run.groups import Bools, left_over, pooled
+from coterie.run.groups import Bools, Part, left_over, pooled, released
 from coterie.run.site import Rules, Site
 from coterie.stats.categories import Category, category_counts
 from coterie.stats.suppression import withheld
@@ -94,7 +94,8 @@ def _two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
     np.add.at(table, tuple(places), 1)
     hidden = withheld(table, rules.minimum)
     shown = np.where(hidden, 0, table)
-    total = yield Sum(np.concatenate([shown.ravel(), hidden.ravel()]).astype(float))
+    parts = Part(shown, shown), Part(hidden, ())
+    total = yield released(rules.minimum, site.data.n, *parts)
     shown_rows, hiding_parties = total.reshape(2, *table.shape)
     return TwoWay(rows, columns, shown_rows, hiding_parties > 0)
 

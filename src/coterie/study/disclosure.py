@@ -338,7 +338,10 @@ def guard_of(study: Study, operation: str) -> Guard:
     protocols = [one for section in listed for one in section.protocols]
     methods = [one for section in listed for one in section.methods]
     labels = [label for one in messages(study, operation) for label in one.labels]
-    return Guard(operation, protocols, methods, labels)
+    tabulates = study.split == "samples" and any(
+        one.tabulates for one in _operations(study, operation)
+    )
+    return Guard(operation, protocols, methods, labels, tabulates=tabulates)
 
 
 def known_of(

@@ -70,7 +70,8 @@ def dry_run(asked: Asked, study: Study) -> Estimate:
     found = None
     card = TableSummary.of(asked.table, names=False)
     network = star(len(study.party), server=True)
-    guard = Guard(operation.name, operation.discloses)
+    tabulates = operation.tabulates and study.split == "samples"
+    guard = Guard(operation.name, operation.discloses, tabulates=tabulates)
     site = Site(0, len(study.party), asked.table, secure_sums=study.has_secure_sums, rules=rules)
     alone = _Alone(operation, study.split, [card], rules, Bill(network), (site,), guard)
     # An operation may need rows of other parties. What was counted so far is part of the limit.

@@ -22,8 +22,8 @@ from coterie.problems.survival.likelihood import CoxLocalLoss, RiskSets, concord
 from coterie.problems.survival.loss import Cox
 from coterie.problems.survival.model import SurvivalModel
 from coterie.run.agent import Agent
-from coterie.run.collectives import Protocol, Sum
-from coterie.run.groups import allowed
+from coterie.run.collectives import Protocol
+from coterie.run.groups import Part, allowed, released
 from coterie.stats.information import Asking, Own
 from coterie.stats.moments import packed
 from coterie.stats.scoring import deviances, labels_and_weights, notes_on, ratio
@@ -50,15 +50,17 @@ class SurvivalStats(Stats[Problem[Cox], SurvivalModel]):
         for u in (scores, 0.0 * scores):
             local = CoxLocalLoss(np.empty(0), design, risk, u)
             losses.append(local.losses - risk.saturated)
-        counts = [risk.events.sum(), (~risk.events).sum()]
-        (counts_sent,) = yield from allowed([counts], limits["minimum"])
-        counted = []
+        minimum = limits["minimum"]
+        by_event = [risk.events.sum(), (~risk.events).sum()]
+        (counts_sent,) = yield from allowed([by_event], minimum)
+        of_events = Part([], [])
         left_out = ["events"]
         if counts_sent:
             counted = [risk.deaths.sum(), *concordance_counts(y, scores, s)]
+            of_events = Part(counted, by_event)
             left_out = []
-        own = [float(len(scores)), float(s.sum()), *losses, *counted]
-        sums = yield Sum(np.array(own))
+        of_rows = Part([float(len(scores)), float(s.sum()), *losses], len(scores))
+        sums = yield released(minimum, len(scores), of_rows, of_events)
         rows, n, loss, null, *more = sums.tolist()
         events, lower, equal, every = more or [math.nan] * 4
         concordance = ratio(lower + 0.5 * equal, every)
