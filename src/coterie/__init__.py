@@ -4,9 +4,9 @@ import coterie as co
 result = co.solve(co.Problem(loss="logistic", penalty="l2", strength=1e-3), (X, y), agents=8)
 print(result)
 
-Public names, and the modules of this package, are imported when they are first asked for: `import
-coterie`, and a command that was misspelt, wait neither for numpy nor for compilers. So `co.solve`
-and `co.losses.LOSSES` are names that any module may use without importing anything but `coterie`.
+Public names, and the modules of this package, are imported at their first use: `import coterie`,
+and a misspelt command, wait neither for numpy nor for compilers. So any module may use `co.solve`
+and `co.losses.LOSSES` by importing `coterie` alone.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What is known by name: the files of a folder, and what extensions register.
+"""Catalogues of entries by name: those in the files of a folder, and those of extensions.
 
 `Catalogue("coterie.numerics.losses", Loss, "loss")` imports every module of that package. It
 collects the concrete subclasses of `Loss` by their `name`. The command line, the documentation
-table and the law tests all read from here, so a new file is the only change a new loss, penalty or
-method needs.
+table and the law tests all read the catalogues, so a new file is the only change that a new loss,
+penalty or method needs.
 
-Outside this repository `co.register(MyLoss)` does the same. A package that names a module, or a
-function, which registers its classes in the entry point group `coterie.extensions` is found by
-itself: when a catalogue is listed for the first time, or asked for a name that it does not have.
+Outside this repository, call `co.register(MyLoss)`. A package may also name a module, or a
+function, which registers its classes, in the entry point group `coterie.extensions`. Coterie loads
+it when a catalogue is listed for the first time, or does not have a name.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from typing import Any, Generic, TypeVar
 from coterie.errors import InvalidInput, UnknownName
 
 GROUP = "coterie.extensions"
-"""The group of entry points in which a package says that it has something to register."""
+"""The group of entry points of packages that register something."""
 
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 RESERVED = ("auto", "learned")
-"""Names that mean something else where a method or a network is asked for."""
+"""Names with another meaning, as a method or a network."""
 
 ENTRY = {
     "networks": r"^def ([a-z]\w*)\(agents\b[^)]*\) -> Network:",
     "numerics/acceleration": r"^class ([A-Z]\w*)\(Wrapper\[",
 }
-"""How an entry is written where it is not a class with a `name`."""
+"""Patterns of entries that are not classes with a `name`."""
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -59,7 +59,7 @@ class Entries(Mapping[str, E], Generic[E]):
     # -- which things are entries; a subclass says it ----------------------------------------------
 
     def takes(self, thing: object) -> bool:
-        """Whether that thing is of this kind, complete or not."""
+        """Whether a thing is of this kind, complete or not."""
         raise NotImplementedError
 
     def is_entry(self, thing: Any) -> bool:
@@ -69,14 +69,14 @@ class Entries(Mapping[str, E], Generic[E]):
         raise NotImplementedError
 
     def name_of(self, entry: Any) -> object:
-        """The name under which it is known."""
+        """The name of an entry."""
         raise NotImplementedError
 
     def lacks(self, entry: Any) -> Iterator[str]:
-        """What has to be done before it can be registered."""
+        """List the changes that an entry needs before it can be registered."""
         raise NotImplementedError
 
-    # -- what is there -----------------------------------------------------------------------------
+    # -- lookup ------------------------------------------------------------------------------------
 
     @cached_property
     def _own(self) -> dict[str, E]:
@@ -85,11 +85,9 @@ class Entries(Mapping[str, E], Generic[E]):
         for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(module_info.name)
             for thing in vars(module).values():
-                if (
-                    self.takes(thing)
-                    and thing.__module__ == module.__name__
-                    and self.is_entry(thing)
-                ):
+                if not self.takes(thing) or thing.__module__ != module.__name__:
+                    continue
+                if self.is_entry(thing):
                     found[str(self.name_of(thing))] = thing
         return found
 
@@ -104,10 +102,9 @@ class Entries(Mapping[str, E], Generic[E]):
         raise self.unknown(name)
 
     def unknown(self, name: object, also: Iterable[str] = ()) -> UnknownName:
-        """The error for a name that is not there, nor among these other ones."""
-        return UnknownName(
-            self._kind, name, {*self, *also}, REGISTER, " ".join(EXTENSIONS.failures)
-        )
+        """Make the error for a name that is neither in the catalogue nor in `also`."""
+        failures = " ".join(EXTENSIONS.failures)
+        return UnknownName(self._kind, name, {*self, *also}, REGISTER, failures)
 
     def __contains__(self, name: object) -> bool:
         if name not in self._own and name not in self._added:
@@ -119,7 +116,7 @@ class Entries(Mapping[str, E], Generic[E]):
         return iter(sorted({*self._own, *self._added}))
 
     def items(self) -> ItemsView[str, E]:
-        # That of a Mapping looks every name up again.
+        # `Mapping.items` would look every name up again.
         EXTENSIONS.load()
         return dict(sorted({**self._own, **self._added}.items())).items()
 
@@ -130,8 +127,9 @@ class Entries(Mapping[str, E], Generic[E]):
     # -- registration ------------------------------------------------------------------------------
 
     def add(self, entry: E) -> None:
-        """Make it known; refused if it is incomplete, or if its name means something else."""
-        if wanted := list(self.lacks(entry)):
+        """Add an entry; refuse it if it is incomplete, or if its name has another meaning."""
+        wanted = list(self.lacks(entry))
+        if wanted:
             raise InvalidInput(
                 f"{_full_name(entry)} cannot be registered as a {self._kind}: {'; '.join(wanted)}."
             )
@@ -139,16 +137,15 @@ class Entries(Mapping[str, E], Generic[E]):
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED:
             raise InvalidInput(
                 f"{name!r} cannot be the name of a {self._kind}: use small letters and digits, "
-                "joined by '-' or '_', "
-                f"from a letter on, and not {' or '.join(map(repr, RESERVED))}."
+                "joined by '-' or '_', from a letter on, and not "
+                f"{' or '.join(map(repr, RESERVED))}."
             )
         known = self._own.get(name, self._added.get(name))
         # Run a second time, a cell of a notebook defines the same class again.
         if known is not None and (name in self._own or _full_name(known) != _full_name(entry)):
             raise InvalidInput(
                 f"there is a {self._kind} called {name!r} already, {_full_name(known)}: give "
-                f"{_full_name(entry)} "
-                "another name."
+                f"{_full_name(entry)} another name."
             )
         self._added[name] = entry
 
@@ -160,8 +157,8 @@ class Entries(Mapping[str, E], Generic[E]):
 class Catalogue(Entries[type[T]], Generic[T]):
     """The concrete subclasses of `base` in that package, by their `name`.
 
-    What every class must state is annotated in `base` as a ClassVar without a value; `allowed` has
-    the values of those that have a choice.
+    The facts that every class must state are annotated in `base` as a ClassVar without a value;
+    `allowed` has the possible values of some facts.
     """
 
     def __init__(self, package: str, base: Any, what: str, /, **allowed: Sequence[str]):
@@ -181,23 +178,28 @@ class Catalogue(Entries[type[T]], Generic[T]):
     def lacks(self, entry: Any) -> Iterator[str]:
         if is_dataclass(self._base) and not _is_frozen_dataclass(entry):
             yield "write @dataclass(frozen=True) above it, and @co.register above that"
-        if missing := sorted(getattr(entry, "__abstractmethods__", ())):
+        missing = sorted(getattr(entry, "__abstractmethods__", ()))
+        if missing:
             yield f"define {', '.join(missing)}"
         for fact, text in self._facts().items():
+            if fact == "name":
+                stated = vars(entry).get("name")
+            else:
+                stated = getattr(entry, fact, None)
             choice = self._allowed.get(fact)
-            among = f", one of {', '.join(map(repr, choice))}" if choice else ""
-            stated = vars(entry).get("name") if fact == "name" else getattr(entry, fact, None)
+            among = ""
+            if choice:
+                among = f", one of {', '.join(map(repr, choice))}"
             if stated is None or (choice and stated not in choice):
                 yield f"state its {fact} ({fact}: {text} = ...{among})"
 
     def _facts(self) -> dict[str, str]:
-        """What every class must state, and as what."""
-        annotated = inspect.get_annotations(self._base).items()
-        return {
-            fact: text
-            for fact, text in annotated
-            if "ClassVar" in text and not hasattr(self._base, fact)
-        }
+        """The facts that every class must state, with their types."""
+        found = {}
+        for fact, text in inspect.get_annotations(self._base).items():
+            if "ClassVar" in text and not hasattr(self._base, fact):
+                found[fact] = text
+        return found
 
 
 def _is_frozen_dataclass(cls: Any) -> bool:
@@ -215,20 +217,34 @@ losses.
 
 
 def register(entry: E) -> E:
-    """Make a loss, penalty, method, engine or task, or a function that makes a network, known by
-    its name.
+    """Register a loss, penalty, method, engine, task or kind of problem by its name.
 
-    `co.Problem`, `co.solve`, `co.verify`, saved results and the command line then know it as they
-    know those of Coterie. Returns its argument, so that it can stand above a class: @co.register.
-    Whoever loads a result needs the same registration; a package that is installed does it by an
-    entry point of the group `coterie.extensions`.
+    `co.Problem`, `co.solve`, `co.verify`, saved results and the command line then know it like
+    those of Coterie. A program that loads a result needs the same registration; an installed
+    package registers by an entry point of the group `coterie.extensions`.
+
+    Parameters
+    ----------
+    entry : class or function
+        A subclass of Loss, Penalty, Method, Engine, Task or Kind, or a function `(agents, ...) ->
+        Network`.
+
+    Returns
+    -------
+    class or function
+        The argument, so that `@co.register` can decorate a class.
+
+    Raises
+    ------
+    InvalidInput
+        If the class is incomplete, or its name is taken.
     """
     _catalogue_of(entry).add(entry)
     return entry
 
 
 def unregister(entry: Any) -> None:
-    """Forget what was registered; its name is free again."""
+    """Forget an entry that was registered; its name is free again."""
     _catalogue_of(entry).remove(entry)
 
 
@@ -238,14 +254,13 @@ def _catalogue_of(entry: object) -> Entries[Any]:
     for catalogue in _CATALOGUES:
         if catalogue.takes(entry):
             return catalogue
-    what = getattr(entry, "__qualname__", None)
-    given = (
-        repr(what) if what else f"an object of {type(entry).__name__}: register the class itself"
-    )
+    given = f"an object of {type(entry).__name__}: register the class itself"
+    name = getattr(entry, "__qualname__", None)
+    if name:
+        given = repr(name)
     raise InvalidInput(
         "co.register takes a subclass of Loss, Penalty, Method, Engine, Task or Kind, or a "
-        "function (agents, ...) -> "
-        f"Network; it was given {given}."
+        f"function (agents, ...) -> Network; it was given {given}."
     )
 
 
@@ -256,9 +271,7 @@ REGISTER = (
 
 
 class _Extensions:
-    """What installed packages register by entry points; one that fails is named, and the others
-    stay.
-    """
+    """The entry points of installed packages; one that fails is named, and the others stay."""
 
     def __init__(self) -> None:
         self.failures: tuple[str, ...] = ()
@@ -266,7 +279,7 @@ class _Extensions:
         self._begun = False
 
     def load(self) -> None:
-        """Load them all, the first time that it is called."""
+        """Load all entry points, at the first call."""
         with self._lock:
             if self._begun:  # perhaps by an extension that lists a catalogue while it is loaded
                 return
@@ -277,19 +290,17 @@ class _Extensions:
 
 
 def _failure(point: EntryPoint) -> str | None:
-    """Load that entry point; if it cannot be, a sentence that says whose it is and why."""
+    """Load an entry point; if that fails, return a sentence with its package and the reason."""
     try:
         found = point.load()
         if inspect.isclass(found):
             register(found)
         elif not inspect.ismodule(found):
             found()
-    except Exception as error:  # whatever somebody else's code may raise
-        package = (
-            "a package without a name"
-            if point.dist is None
-            else f"{point.dist.name} {point.dist.version}"
-        )
+    except Exception as error:  # code of another package may raise any error
+        package = "a package without a name"
+        if point.dist is not None:
+            package = f"{point.dist.name} {point.dist.version}"
         reason = f"{type(error).__name__}: {error}".rstrip(".")
         return (
             f"The extension {point.name!r} ({point.value}) of {package} could not be loaded "
@@ -302,19 +313,21 @@ EXTENSIONS = _Extensions()
 
 
 def names_in(folder: str, file: str = "*") -> tuple[str, ...]:
-    """The names in that folder, sorted, read from the text of its files: a help text does not wait
-    for imports.
+    """Read the names of a folder's entries from the text of its files, sorted.
+
+    A help text then does not wait for imports.
     """
     pattern = re.compile(ENTRY.get(folder, r'^    name: ClassVar\[str\] = "([^"]+)"'), re.MULTILINE)
     local = Path(__file__).parent
-    files = (
-        [*(local / folder).rglob(f"{file}.py")]
-        if "*" not in folder
-        else [*local.glob(f"{folder}/{file}.py")]
-    )
+    if "*" in folder:
+        files = list(local.glob(f"{folder}/{file}.py"))
+    else:
+        files = list((local / folder).rglob(f"{file}.py"))
     if file == "*":
         files += [*local.glob(f"problems/*/{folder}.py"), *local.glob(f"problems/*/{folder}/*.py")]
-    found = [name for path in files for name in pattern.findall(path.read_text("utf-8"))]
+    found: list[str] = []
+    for path in files:
+        found += pattern.findall(path.read_text("utf-8"))
     if folder in ENTRY:
         return tuple(sorted(name.lower().replace("_", "-") for name in found))
     return tuple(sorted(found))

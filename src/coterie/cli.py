@@ -1,13 +1,13 @@
-"""The `coterie` command: the door to `coterie.commands`.
+"""The `coterie` command: it finds the commands in `coterie.commands`, and prints their errors.
 
 A command is a file of its name in `commands/` with a function of that name, and perhaps an
-`EXAMPLE`, the last line of its help; it is found by itself, and imported when it is asked for. It
-imports nothing that is slow, but says `co.solve`: a wrong flag is refused at once. Options that
-several commands share are in `commands/options.py`. `@taking_question()` in `commands/question.py`
-gives a command all options of a problem and its data. What is printed is in `commands/output.py`.
-Every command has `--json` with stable keys, and `--config` (a TOML file) if it has options; it ends
-with a number from `commands/exit_codes.py`, and lets `CoterieError`s pass: they are printed here,
-without a traceback.
+`EXAMPLE`, the last line of its help. A command is imported when it is called. It imports nothing
+slow, but writes `co.solve`, so a wrong flag is refused at once. Options that several commands share
+are in `commands/options.py`. `@taking_question()` in `commands/question.py` gives a command all
+options of a problem and its data. `commands/output.py` prints results. Every command has `--json`
+with stable keys, and `--config` (a TOML file) if it has options. It ends with a number from
+`commands/exit_codes.py`, and does not catch `CoterieError`s: this file prints them without a
+traceback.
 """
 
 from __future__ import annotations
@@ -46,33 +46,32 @@ from coterie.errors import (
 from coterie.run.statuses import Status
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
-"""What every wrong flag, argument or command is; its home differs between versions of typer."""
+"""The class of errors in the command line; its module differs between versions of typer."""
 HELPERS = ("files", "options", "output", "question", "shell_words")
-"""Files in `commands/` that are no command."""
+"""Files in `commands/` that are not commands."""
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands by name; one that is asked for is imported."""
+    """The commands by name; each is imported at its first use."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
 
     @cached_property
     def _files(self) -> dict[str, str]:
-        files = [
-            found.name
-            for found in pkgutil.iter_modules(commands.__path__)
-            if found.name not in HELPERS
-        ]
-        return {file.replace("_", "-"): file for file in files}
+        found = {}
+        for module in pkgutil.iter_modules(commands.__path__):
+            if module.name not in HELPERS:
+                found[module.name.replace("_", "-")] = module.name
+        return found
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._known:
-            module = importlib.import_module(f"{commands.__name__}.{self._files[name]}")
+            file = self._files[name]
+            module = importlib.import_module(f"{commands.__name__}.{file}")
             alone = typer.Typer(add_completion=False)
-            alone.command(epilog=getattr(module, "EXAMPLE", None))(
-                getattr(module, self._files[name])
-            )
+            add = alone.command(epilog=getattr(module, "EXAMPLE", None))
+            add(getattr(module, file))
             self._known[name] = typer.main.get_command(alone)
             self._known[name].name = name
         return self._known[name]
@@ -120,12 +119,14 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("always", DataWarning)
             warnings.showwarning = _shown_once(warnings.showwarning)
-            sys.exit(_guarded(_usage_as_json if "--json" in sys.argv else app))
+            command: Callable[[], Any] = app
+            if "--json" in sys.argv:
+                command = _usage_as_json
+            sys.exit(_guarded(command))
     except BaseException as ended:
         if not pressed.is_set() or (isinstance(ended, SystemExit) and ended.code in _ENDINGS):
             raise
-        # Whatever was interrupted, e.g. an import, may have ended in another exception, and may be
-        # half done.
+        # An interrupted import, for example, may raise another exception, and may be incomplete.
         code = _complain("stopped by hand before the end", Status.INTERRUPTED.exit_code)
         _flush()
         sys.stderr.flush()
@@ -135,8 +136,9 @@ def main() -> None:
 
 
 def _shown_once(otherwise: Callable[..., None]) -> Callable[..., None]:
-    """Prints every warning about data once, on stderr, without a place in the program; others as
-    they are.
+    """Make a function that prints every warning about data once, without a place in the program.
+
+    It passes other warnings to `otherwise`.
     """
     known: set[str] = set()
 
@@ -152,12 +154,13 @@ def _shown_once(otherwise: Callable[..., None]) -> Callable[..., None]:
 
 
 _ENDINGS = {code for code, _, _ in EXIT_CODES} - {BUG}
-"""How a command ends by itself."""
+"""The exit codes of commands that were not interrupted."""
 
 
 def _watch_ctrl_c() -> threading.Event:
-    """Let Ctrl-C raise KeyboardInterrupt as usual, and remember it; one that was swallowed is
-    raised again.
+    """Let Ctrl-C raise KeyboardInterrupt as usual, and remember it.
+
+    A KeyboardInterrupt that Python could not raise is raised again in the main thread.
     """
     pressed = threading.Event()
 
@@ -178,9 +181,7 @@ def _watch_ctrl_c() -> threading.Event:
 
 
 def _flush() -> None:
-    """Write what is left to be written, unless nobody reads any more: then the end of Python must
-    not try again.
-    """
+    """Write buffered output. If its reader is gone, drop it, so that Python does not try again."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -188,7 +189,7 @@ def _flush() -> None:
 
 
 def _usage_as_json() -> Any:
-    """Run the command; a wrong command line is an answer in JSON, too."""
+    """Run the command; print errors in the command line as JSON, too."""
     try:
         return app(standalone_mode=False)
     except USAGE_ERROR as error:
@@ -200,7 +201,7 @@ def _guarded(command: Callable[[], Any]) -> Any:
         return command()
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):
-            return 0  # whoever read the output has seen enough
+            return 0  # the reader closed the pipe
         raise
     except CorruptFile as error:
         return _complain(error, VERIFICATION_FAILED)
@@ -221,29 +222,26 @@ def _guarded(command: Callable[[], Any]) -> Any:
 
 def _complain(error: object, code: int) -> int:
     if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")) != "0":
-        return code  # Under mpiexec, one rank speaks for all.
+        return code  # Under mpiexec, only rank 0 prints.
     message = in_shell_words(str(error), _flags())
     if "--json" in sys.argv:
-        print_json(
-            {
-                "error": message,
-                "name": next(name for known, name, _ in EXIT_CODES if known == code),
-                "exit_code": code,
-                **({"lost_party": error.party or None} if isinstance(error, PartyLost) else {}),
-            }
-        )
+        name = next(name for known, name, _ in EXIT_CODES if known == code)
+        answer: dict[str, Any] = {"error": message, "name": name, "exit_code": code}
+        if isinstance(error, PartyLost):
+            answer["lost_party"] = error.party or None
+        print_json(answer)
     else:
         console(stderr=True).print("[red]error:[/red]", escape(message))
     return code
 
 
 def _flags() -> dict[str, str]:
-    """The long flags of the command that was asked for, by the names of what they set."""
-    asked = _Commands().get(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
-    found = (
-        [] if asked is None else [param for param in asked.params if param.opts[0].startswith("--")]
-    )
-    return {param.name: param.opts[0] for param in found}
+    """The long flags of the command that was called, by the names of their parameters."""
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    called = _Commands().get(next(iter(words), ""))
+    if called is None:
+        return {}
+    return {param.name: param.opts[0] for param in called.params if param.opts[0].startswith("--")}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Everything that can go wrong, as a tree. Catch `CoterieError` to catch them all.
+"""All errors of Coterie, as a tree. Catch `CoterieError` to catch them all.
 
     CoterieError
     ├── InvalidInput (also a ValueError)   something the caller gave; the message names the fix
     │   ├── InvalidData                    a party's data: names party, column and count
     │   ├── InvalidNetwork                 not connected, asymmetric, negative, ...
     │   ├── InvalidProblem                 settings that do not fit together
-    │   ├── Refused                        a party's policy forbids it
+    │   ├── Refused                        a party's policy forbids the study
     │   ├── MissingData                    a public data file is missing; says where it is published
     │   └── UnknownName                    no such loss, method, ...; suggests close names
     ├── MissingExtra (also an ImportError) an optional dependency is not installed
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -78,8 +78,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tol": ("eps", "epsilon", "tolerance"),
     "traceball": ("low_rank", "lowrank", "nuclear", "nuclear_norm", "trace", "trace_norm"),
 }  # fmt: skip
-"""Names here, and what the same thing is called in R, Stata, scikit-learn, statsmodels, Spark and
-PyTorch, where no spelling leads from one to the other.
+"""Names of Coterie, with the names that R, Stata, scikit-learn, statsmodels, Spark and PyTorch give
+to the same thing, where the spelling is too different.
 """
 BOTH = {
     "l1": "absolute",
@@ -88,7 +88,7 @@ BOTH = {
     "ridge": "squared",
     "elasticnet": "squared",
 }
-"""Names of penalties that stand for a loss where a loss is asked for."""
+"""Losses that are meant by the name of a penalty."""
 ABSENT = {
     "loss": (
         (
@@ -116,18 +116,15 @@ ABSENT = {
         ),
         (
             ("tv",),
-            (
-                "That is a penalty, and it is not here: none of the penalties is on differences of "
-                "coefficients."
-            ),
+            "That is a penalty, and it is not here: none of the penalties is on differences of "
+            "coefficients.",
         ),
     ),
     "penalty": (
         (
             ("tv", "fused", "fused_lasso", "total_variation", "trend"),
             "None of the penalties is on differences of coefficients. 'group' keeps columns "
-            "together, and 'l1' sets "
-            "single ones to 0.",
+            "together, and 'l1' sets single ones to 0.",
         ),
         (
             ("l0", "mcp", "scad"),
@@ -135,24 +132,31 @@ ABSENT = {
         ),
     ),
 }
-"""What to use for losses and penalties that are not here, in one sentence."""
+"""Advice for losses and penalties that Coterie does not have, in one sentence each."""
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """A question with the known names that are close to this one; empty, if none is."""
+    """Ask with the known names that are close to this one; empty, if none is close."""
     plain = {one.lower(): one for one in sorted(known)}
-    asked = _underscored(name)
-    meant = [local for local, others in ELSEWHERE.items() if asked in others and local in plain]
-    meant = meant or [
-        local for local in (BOTH.get(asked),) if local in plain and asked not in plain
-    ]
-    near = meant or difflib.get_close_matches(str(name).lower(), plain, n=3, cutoff=0.6)
-    close = [plain[one] for one in near]
-    return f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    near = _meant(_underscored(name), plain)
+    if not near:
+        near = difflib.get_close_matches(str(name).lower(), plain, n=3, cutoff=0.6)
+    if not near:
+        return ""
+    close = [repr(plain[one]) for one in near]
+    return f"Did you mean {' or '.join(close)}?"
+
+
+def _meant(asked: str, known: Container[str]) -> list[str]:
+    """The known names that mean the same as this one in another library."""
+    meant = [local for local, others in ELSEWHERE.items() if asked in others and local in known]
+    if not meant and asked not in known and BOTH.get(asked) in known:
+        meant.append(BOTH[asked])
+    return meant
 
 
 def instead_of(kind: str, name: object) -> str:
-    """What to use for a loss or a penalty that is not here; empty, if nothing is known of it."""
+    """Advice for a loss or a penalty that Coterie does not have; empty without advice."""
     asked = _underscored(name)
     found = [sentence for names, sentence in ABSENT.get(kind, ()) if asked in names]
     return "".join(found)
@@ -163,13 +167,17 @@ def _underscored(name: object) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or its beginning if it is longer than that."""
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+    """The text, or its beginning if it has more than `most` characters."""
+    if len(text) <= most:
+        return text
+    return text[: most - 1].rstrip() + "…"
 
 
 def count(how_many: int, noun: str) -> str:
-    """ "1 row", "2 rows"."""
-    return f"{how_many:,} {noun}{'' if how_many == 1 else 's'}"
+    """Write a count with its noun: "1 row", "2 rows"."""
+    if how_many == 1:
+        return f"1 {noun}"
+    return f"{how_many:,} {noun}s"
 
 
 class CoterieError(Exception):
@@ -179,7 +187,7 @@ class CoterieError(Exception):
 
 
 class InvalidInput(CoterieError, ValueError):
-    """Something the caller gave cannot be used; nothing was sent."""
+    """An argument, a file or an option cannot be used; nothing was sent."""
 
 
 class InvalidData(InvalidInput):
@@ -191,9 +199,7 @@ class InvalidData(InvalidInput):
 
 @dataclass(frozen=True)
 class WrongValue:
-    """A value that cannot be used: its place in the table of a party, and the message around the
-    place.
-    """
+    """A value that cannot be used: its place in a party's table, and the text of its error."""
 
     party: str
     row: int
@@ -203,16 +209,16 @@ class WrongValue:
     column: str | None = None
     """The name of its column."""
     noun: str | None = None
-    """What the value is, such as a label or a weight; None: a value of X."""
+    """The noun for the value, such as label or weight; None: a value of X."""
     shows_cell: bool = False
-    """Whether the text of the cell, if it is known, follows the place in the message."""
+    """Whether the message shows the text of the cell after the place, if the text is known."""
 
     def message(self, place: str) -> str:
-        """The message with these words for the place."""
+        """Write the message with this text for the place."""
         return f"party {self.party!r}: {self.before}{place}{self.after}"
 
     def error(self) -> InvalidData:
-        """The error that counts rows of the table from 0."""
+        """Make the error, which counts rows of the table from 0."""
         error = InvalidData(self.message(f"row {self.row}"))
         error.value = self
         return error
@@ -239,7 +245,7 @@ class MissingData(InvalidInput):
 
 
 class Refused(InvalidInput):
-    """A party's policy forbids it; `told` is what the others hear of it."""
+    """A party's policy forbids a study; `told` is the message to the other parties."""
 
     def __init__(self, message: str, told: str = ""):
         super().__init__(message)
@@ -247,9 +253,7 @@ class Refused(InvalidInput):
 
 
 class UnknownName(InvalidInput):
-    """No such name in a catalogue; the message lists the close ones, or all with the advice, and
-    what went wrong.
-    """
+    """A catalogue does not have a name; the message lists close names, or all names with advice."""
 
     def __init__(
         self, kind: str, name: object, known: Iterable[str], advice: str = "", wrong: str = ""
@@ -257,10 +261,13 @@ class UnknownName(InvalidInput):
         known = sorted(known)
         instead = instead_of(kind, name)
         hint = " ".join(filter(None, [did_you_mean(name, known), instead]))
-        hint = hint or f"Known: {', '.join(known) or 'none'}. {advice}".rstrip()
-        said = " ".join(filter(None, [hint, wrong]))
-        super().__init__(f"there is no {kind} called {name!r}. {said}")
-        self.kind, self.name, self.advice = kind, name, f"{advice} {wrong}".strip()
+        if not hint:
+            hint = f"Known: {', '.join(known) or 'none'}. {advice}".rstrip()
+        text = " ".join(filter(None, [hint, wrong]))
+        super().__init__(f"there is no {kind} called {name!r}. {text}")
+        self.kind = kind
+        self.name = name
+        self.advice = f"{advice} {wrong}".strip()
 
 
 class MissingExtra(CoterieError, ImportError):
@@ -273,9 +280,7 @@ class MissingExtra(CoterieError, ImportError):
 
 
 class NotRegistered(CoterieError):
-    """A file is about a loss, penalty or method that is not known here: an extension has to
-    register it.
-    """
+    """A file needs a loss, penalty or method that is not registered; an extension registers it."""
 
     def __init__(self, unknown: UnknownName):
         super().__init__(
@@ -284,60 +289,63 @@ class NotRegistered(CoterieError):
 
 
 class CorruptFile(CoterieError):
-    """A model, certificate or checkpoint file that was changed, truncated, or is of another
-    kind.
-    """
+    """A model, certificate or checkpoint file was changed, truncated, or is of another kind."""
 
 
 class ProtocolError(CoterieError):
-    """Two agents said different words at the same step, or one fell silent."""
+    """Two agents used different collectives at the same step, or one stopped."""
 
     status = Status.PROTOCOL_ERROR
 
 
 class NumericalError(CoterieError):
-    """An agent tried to send something that is not a finite number."""
+    """An agent tried to send a number that is not finite."""
 
     status = Status.NUMERICAL_ERROR
 
 
 def as_numerical(error: BaseException) -> NumericalError | None:
-    """What numpy, scipy or Python says of numbers that left their range, as a `NumericalError`;
-    None for the rest.
+    """Turn an error of numpy, scipy or Python about numbers out of range into a `NumericalError`;
+    None for other errors.
     """
     if isinstance(error, NumericalError):
         return error
-    told = str(error)
-    algebra = isinstance(error, ValueError) and (
-        type(error).__name__ == "LinAlgError" or "infs or NaNs" in told or "NaN to integer" in told
-    )
-    if isinstance(error, CoterieError) or not (algebra or isinstance(error, ArithmeticError)):
+    if isinstance(error, CoterieError):
+        return None
+    text = str(error)
+    name = type(error).__name__
+    out_of_range = isinstance(error, ArithmeticError)
+    if isinstance(error, ValueError):
+        out_of_range |= name == "LinAlgError" or "infs or NaNs" in text or "NaN to integer" in text
+    if not out_of_range:
         return None
     return NumericalError(
-        f"the computation left the range of numbers ({type(error).__name__}: {told}). Scale the "
-        "columns, e.g. with "
+        f"the computation left the range of numbers ({name}: {text}). Scale the columns, e.g. with "
         "prepare='standardise', or add a penalty."
     )
 
 
 @contextmanager
 def arithmetic() -> Iterator[None]:
-    """Let numbers that left their range end in a `NumericalError`."""
+    """Turn errors about numbers out of range into `NumericalError`."""
     try:
         yield
     except (ArithmeticError, ValueError) as error:
-        if (found := as_numerical(error)) is None:
+        found = as_numerical(error)
+        if found is None:
             raise
         raise found from error
 
 
 class PartyLost(CoterieError):
-    """An agent stopped answering; `party` is its name, where it is known, and `told` what the
-    others hear of it.
+    """An agent stopped answering.
+
+    `party` is its name, if that is known, and `told` is the message to the other parties.
     """
 
     status = Status.PARTY_LOST
 
     def __init__(self, message: str, party: str = "", told: str = ""):
         super().__init__(message)
-        self.party, self.told = party, told or message
+        self.party = party
+        self.told = told or message

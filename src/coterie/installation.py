@@ -24,7 +24,9 @@ def own_package(extra: str = "") -> str:
     """The package for pip: the folder of a clone, otherwise the name of the installed package."""
     package = "coterie"
     if (CLONE / "pyproject.toml").is_file() and (CLONE / "src" / "coterie").is_dir():
-        package = "." if Path.cwd() == CLONE else str(CLONE)
+        package = str(CLONE)
+        if Path.cwd() == CLONE:
+            package = "."
     if extra:
         return f"{package}[{extra}]"
     return package

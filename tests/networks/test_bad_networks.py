@@ -201,8 +201,8 @@ def test_radius(radius):
 @pytest.mark.parametrize(
     ("agents", "degree", "parts"),
     [
-        (4, 4, ["nobody can have 4 neighbours", "degree=3 or less"]),
-        (1, 4, ["nobody can have 4", "complete(1)"]),
+        (4, 4, ["no agent can have 4 neighbours", "degree=3 or less"]),
+        (1, 4, ["no agent can have 4", "complete(1)"]),
         (7, 3, ["3 × 7 is odd", "degree=2", "8 agents"]),
         (6, 1, ["not connected", "degree=2"]),
         (6, 0, ["whole number, at least 1"]),

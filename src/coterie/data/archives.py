@@ -1,6 +1,4 @@
-"""Files that a reader never sees half of, and archives of plain arrays with a JSON header, never
-pickle.
-"""
+"""Files that appear in one step, and archives of plain arrays with a JSON header (no pickle)."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,8 +26,8 @@ def write_atomically(path: str | Path, content: bytes, *, public: bool = False) 
     """Write to a temporary file in the same folder, flush it to the disk, and put it in place in
     one step.
 
-    Only its owner can read it, unless it is `public`: then whoever the process's file mode mask
-    allows.
+    Only the owner can read the file, unless it is `public`: then the process's file mode mask
+    decides.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,10 +48,10 @@ def write_atomically(path: str | Path, content: bytes, *, public: bool = False) 
 
 
 def append(path: str | Path, record: bytes) -> None:
-    """Add a record to the end of a file that its owner alone can read; it is there even if the
-    process dies now.
+    """Add a record to the end of a file that only its owner can read.
 
-    Part of a record that an earlier process could not write to its end is overwritten.
+    The record stays even if the process dies now. It overwrites an incomplete record of an earlier
+    process.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,23 +65,22 @@ def append(path: str | Path, record: bytes) -> None:
 
 @contextmanager
 def staged(folder: str | Path) -> Iterator[Path]:
-    """A place beside what is in that folder, for files that belong together.
+    """Make a temporary folder for files that belong together, inside their final folder.
 
-    When all of them are written, they replace the old ones; if one could not be, the old ones stay
-    as they were.
+    When all of them are written, they replace the old files; otherwise the old files stay.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob(".new-*"):  # by a process that was killed
         shutil.rmtree(left, ignore_errors=True)
-    beside = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
+    temporary = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
     try:
-        yield beside
-        for file in sorted(beside.iterdir()):
+        yield temporary
+        for file in sorted(temporary.iterdir()):
             file.replace(folder / file.name)
         _flush(folder)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _flush(folder: Path) -> None:
@@ -96,9 +93,7 @@ def _flush(folder: Path) -> None:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The content of a file; one that is not there, or cannot be read, is the caller's mistake and
-    not the file's.
-    """
+    """Read a file. A missing or unreadable file is an error of the caller, not a corrupt file."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -108,7 +103,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def _umask() -> int:
-    """The process's file mode mask, which can only be read by setting it."""
+    """The process's file mode mask; reading it requires setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -125,11 +120,9 @@ def write_archive(path: str | Path, header: Mapping[str, Any], arrays: Mapping[s
 
 
 def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and arrays of a file that `write_archive` wrote; anything else is refused as no
-    readable `kind`.
+    """Read header and arrays of a file that `write_archive` wrote; refuse other files.
 
-    Files of before there were seals are read without one; whoever needs it asks for `"seal" in
-    header`.
+    Old files have no seal. A caller that needs one checks `"seal" in header`.
     """
     content = read_bytes(path)
     with readable(path, kind):
@@ -137,15 +130,16 @@ def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str,
             raise ValueError("it is not an .npz file, or it is truncated")
         with zipfile.ZipFile(io.BytesIO(content)) as stored:
             entries = stored.infolist()
-            # Ours are never compressed: what would unpack to more than is there is refused before
-            # it does.
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or len(
-                content
-            ) < sum(entry.file_size for entry in entries):
+            # `write_archive` never compresses: a file that would unpack to more than its size is
+            # refused before it does.
+            compressed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+            announced = sum(entry.file_size for entry in entries)
+            if compressed or len(content) < announced:
                 raise ValueError("it is compressed, or announces more than it has")
-            arrays = {
-                entry.filename.removesuffix(".npy"): _array(stored.read(entry)) for entry in entries
-            }
+            arrays = {}
+            for entry in entries:
+                name = entry.filename.removesuffix(".npy")
+                arrays[name] = _array(stored.read(entry))
         header = json.loads(arrays.pop("header").tobytes())
         seal = {key: value for key, value in header.items() if key != "seal"}
         if "seal" in header and header["seal"] != _seal(seal, arrays):
@@ -156,20 +150,22 @@ def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str,
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]], *, raw: bool = False) -> str:
-    """A table as CSV; cells that a spreadsheet would run are made plain text, unless it is to be
-    `raw`.
-    """
+    """Write a table as CSV; cells that a spreadsheet would run become plain text, unless `raw`."""
+    written: Callable[[object], str] = plain_cell
+    if raw:
+        written = str
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows(map(str if raw else plain_cell, row) for row in (header, *rows))
+    for row in (header, *rows):
+        writer.writerow(map(written, row))
     return text.getvalue()
 
 
 def plain_cell(value: object) -> str:
-    """A cell of a table as text; an apostrophe stands before what a spreadsheet would take for a
-    formula.
-    """
-    text = "" if value is None else str(value)
+    """Write a cell of a table as text, with an apostrophe before the formula of a spreadsheet."""
+    if value is None:
+        return ""
+    text = str(value)
     try:
         float(text)
     except ValueError:
@@ -183,9 +179,7 @@ def plain_cell(value: object) -> str:
 def readable(
     path: str | Path, kind: str, passes: type[CoterieError] = NotRegistered
 ) -> Iterator[None]:
-    """Whatever goes wrong inside while a file's content is made sense of, is that file's fault, but
-    for `passes`.
-    """
+    """Turn errors in the interpretation of a file's content into `CorruptFile`, except `passes`."""
     try:
         yield
     except (CorruptFile, passes):
@@ -197,9 +191,7 @@ def readable(
 
 
 def _array(entry: bytes) -> npt.NDArray[Any]:
-    """One array of an archive; its size is compared with what it announces before memory is taken
-    for it.
-    """
+    """Read one array of an archive, after comparing its size with the size that it announces."""
     stream = io.BytesIO(entry)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array in another format")
@@ -212,14 +204,15 @@ def _array(entry: bytes) -> npt.NDArray[Any]:
 
 
 def _seal(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
-    """A digest of all that an archive says."""
-    return digest(
-        json.dumps(header), *(part for name in sorted(arrays) for part in (name, arrays[name]))
-    )
+    """Compute a digest of the content of an archive."""
+    parts: list[Any] = [json.dumps(header)]
+    for name in sorted(arrays):
+        parts += [name, arrays[name]]
+    return digest(*parts)
 
 
 def without_nan(value: Any) -> Any:
-    """Plain values for JSON: infinite numbers as text, what is no number as null."""
+    """Prepare plain values for JSON: infinite numbers become text, NaN becomes null."""
     if isinstance(value, dict):
         return {key: without_nan(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -232,5 +225,11 @@ def without_nan(value: Any) -> Any:
 
 
 def with_nan(values: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers that `without_nan` wrote."""
-    return {name: math.nan if value is None else float(value) for name, value in values.items()}
+    """Read numbers that `without_nan` wrote."""
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _number(value: Any) -> float:
+    if value is None:
+        return math.nan
+    return float(value)

@@ -19,7 +19,7 @@ from coterie.data.align import refuse_mixed_ids
 from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
-from coterie.errors import InvalidData, UnknownName, WrongValue
+from coterie.errors import InvalidData, UnknownName, WrongValue, count
 from coterie.numerics.arrays import FloatArray, Matrix, host, is_sparse, is_tensor
 from coterie.numerics.kernels import tensors
 from coterie.numerics.threads import spread
@@ -31,10 +31,8 @@ MOST = 10
 """Number of classes that an error lists; with more of them, labels may be meant as numbers."""
 SHARES = (
     "Labels between 0 and 1 look like shares of rows, and this loss takes one of two classes per "
-    "row. Give each row "
-    "twice: with label 1 and its share times its count as weight, and with label 0 and the rest "
-    "as weight. Leave out "
-    "rows of weight 0."
+    "row. Give each row twice: with label 1 and its share times its count as weight, and with "
+    "label 0 and the rest as weight. Leave out rows of weight 0."
 )
 """The fix for labels that are proportions."""
 _BLOCK = 1 << 20
@@ -158,9 +156,8 @@ class ClassCounts(NamedTuple):
             return self.labels
         shown = [repr(label) for label in self.labels.tolist()]
         if self.counts is not None:
-            shown = [
-                f"{label} ({count} rows)" for label, count in zip(shown, self.counts, strict=True)
-            ]
+            pairs = zip(shown, self.counts, strict=True)
+            shown = [f"{label} ({rows} rows)" for label, rows in pairs]
         listed = ", ".join(shown[:MOST])
         if len(shown) > MOST:
             listed += f", and {len(shown) - MOST} more"
@@ -173,7 +170,9 @@ class ClassCounts(NamedTuple):
             if len(shown) > MOST and not is_text(self.labels):
                 fix += " To predict numbers, use a regression loss such as squared."
         names = ", ".join(map(repr, self.names))
-        noun = "class" if len(shown) == 1 else "classes"
+        noun = "classes"
+        if len(shown) == 1:
+            noun = "class"
         raise InvalidData(f"the labels ({names}) have {len(shown)} {noun}: {listed}. {fix}")
 
 
@@ -330,38 +329,38 @@ def _not_numbers(table: Table) -> InvalidData:
         return party_error(
             table.name,
             f"{table.column_name(0)} and all others hold complex numbers ({X.shape[0]} rows). Use "
-            "X.real, or give "
-            "X.real and X.imag as separate columns.",
+            "X.real, or give X.real and X.imag as separate columns.",
         )
     if kind not in "OUST" or is_sparse(X):
         return party_error(
             table.name,
             f"{table.column_name(0)} and all others have type {X.dtype} ({X.shape[0]} rows). "
-            "Convert with "
-            "X.astype(float).",
+            "Convert with X.astype(float).",
         )
     for j in range(X.shape[1]):
         values = X[:, j].tolist()
-        odd = [
-            i for i, value in enumerate(values) if not isinstance(value, numbers.Real | np.bool_)
-        ]
+        odd = [row for row, value in enumerate(values) if not _is_number(value)]
         if odd:
+            held = f"{count(len(odd), 'value')} of {len(values)} that are not numbers"
             return WrongValue(
                 table.name,
                 odd[0],
-                before=f"{table.column_name(j)} has {len(odd)} value{'s' * (len(odd) > 1)} of "
-                f"{len(values)} that are "
-                "not numbers (first at ",
+                before=f"{table.column_name(j)} has {held} (first at ",
                 after=f": {values[odd[0]]!r}). Encode or drop them; text that spells numbers "
-                "becomes numbers with "
-                "X.astype(float).",
+                "becomes numbers with X.astype(float).",
                 column=_name_of(table, j),
             ).error()
-    first = table.column_name(0) if X.shape[1] else "no column"
+    first = "no column"
+    if X.shape[1]:
+        first = table.column_name(0)
     return party_error(
         table.name,
         f"X holds {X.size} numbers as objects, from {first} on. Convert with X.astype(float).",
     )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real | np.bool_)
 
 
 def _refuse_infinite(table: Table) -> None:
@@ -371,21 +370,19 @@ def _refuse_infinite(table: Table) -> None:
         if all(bool(block.isfinite().all()) for _, block in tensors.blocks(X)):
             return
         X = host(X)
-    if not np.isnan(_squares(X.data if is_sparse(X) else X)):
+    if not np.isnan(_squares(_numbers_of(X))):
         return
+    counts = _infinite_in_columns(X)
+    j = int(np.argmax(counts > 0))
     if is_sparse(X):
         where = np.flatnonzero(~np.isfinite(X.data))
-        counts = np.bincount(X.indices[where], minlength=table.d)
-        j = int(np.argmax(counts > 0))
         first = np.searchsorted(X.indptr, where[X.indices[where] == j][0], side="right") - 1
     else:
-        counts = np.array(
-            [table.n - np.count_nonzero(np.isfinite(X[:, j])) for j in range(table.d)]
-        )
-        j = int(np.argmax(counts > 0))
         first = np.argmin(np.isfinite(X[:, j]))
     others = np.count_nonzero(counts) - 1
-    what = "value that is" if counts[j] == 1 else "values that are"
+    values = "values that are"
+    if counts[j] == 1:
+        values = "value that is"
     more = ""
     if others == 1:
         more = ", and 1 other column has some too"
@@ -394,11 +391,28 @@ def _refuse_infinite(table: Table) -> None:
     raise WrongValue(
         table.name,
         int(first),
-        before=f"{table.column_name(j)} has {counts[j]} {what} not finite (first at ",
+        before=f"{table.column_name(j)} has {counts[j]} {values} not finite (first at ",
         after=f"){more}. Drop or impute them (prepare).",
         column=_name_of(table, j),
         shows_cell=True,
     ).error()
+
+
+def _infinite_in_columns(X: Matrix) -> npt.NDArray[np.intp]:
+    """Count the numbers of every column that are not finite."""
+    if is_sparse(X):
+        wrong = ~np.isfinite(X.data)
+        return np.bincount(X.indices[wrong], minlength=X.shape[1])
+    counts = [np.count_nonzero(~np.isfinite(X[:, j])) for j in range(X.shape[1])]
+    return np.array(counts, np.intp)
+
+
+def _numbers_of(X: Matrix) -> FloatArray:
+    """The stored numbers of a matrix."""
+    if is_sparse(X):
+        X = X.data
+    stored: FloatArray = X
+    return stored
 
 
 def _name_of(table: Table, j: int) -> str | None:
@@ -426,7 +440,9 @@ def _squares_of(block: FloatArray) -> float:
 
 
 def _blocks(x: FloatArray) -> Iterator[FloatArray]:
-    along = x.T if x.flags.f_contiguous else x
+    along = x
+    if x.flags.f_contiguous:
+        along = x.T
     step = max(1, _BLOCK // max(1, along[:1].size))
     for start in range(0, len(along), step):
         yield along[start : start + step]
@@ -524,11 +540,16 @@ def told_apart(tables: Sequence[Table]) -> list[Table]:
 def names_told_apart(names: Sequence[str]) -> list[str]:
     """Add its number to each name that occurs several times."""
     times = Counter(names)
-    return [f"{name} {k}" if times[name] > 1 else name for k, name in enumerate(names)]
+    found = []
+    for k, name in enumerate(names):
+        if times[name] > 1:
+            name = f"{name} {k}"
+        found.append(name)
+    return found
 
 
 class Sizes(NamedTuple):
-    """How large the numbers of a party are."""
+    """The sizes of the numbers of a party."""
 
     columns: FloatArray
     """The largest |x| of every column, or 0 where no number is extreme; see `_column_sizes`."""
@@ -540,7 +561,7 @@ def sizes_of(table: Table, cards: Sequence[TableSummary], index: int, split: str
     """The sizes of the numbers of one party among these, for `refuse_sizes`."""
     least, most = _range(_summed(cards, index, split))
     X = table.X
-    small = is_tensor(X) or _squares(X.data if is_sparse(X) else X) <= most**2
+    small = is_tensor(X) or _squares(_numbers_of(X)) <= most**2
     labels = 0.0
     if table.y is not None and table.y.dtype.kind == "f":
         labels = float(np.abs(table.y).max(initial=0.0))
@@ -555,7 +576,9 @@ def refuse_sizes(cards: Sequence[TableSummary], sizes: Sequence[Sizes], split: s
     another. A column of zeros is accepted.
     """
     held = [index for index, card in enumerate(cards) if card.rows]
-    groups = [held] if split != "features" else [[index] for index in held]
+    groups = [held]
+    if split == "features":
+        groups = [[index] for index in held]
     for group in filter(None, groups):
         summed = _summed(cards, group[0], split)
         least, most = _range(summed)
@@ -589,14 +612,18 @@ def _summed(cards: Sequence[TableSummary], index: int, split: str) -> list[Table
 
 
 def _precision(cards: Sequence[TableSummary]) -> Any:
-    return np.finfo(np.float32 if all(card.single for card in cards) else np.float64)
+    if all(card.single for card in cards):
+        return np.finfo(np.float32)
+    return np.finfo(np.float64)
 
 
 def _range(cards: Sequence[TableSummary]) -> tuple[float, float]:
     """The least and the largest size of numbers that parties can sum the squares of."""
     precision = _precision(cards)
     rows = max(sum(card.rows for card in cards), 1)
-    return SAFETY * float(precision.tiny) ** 0.5, (float(precision.max) / rows) ** 0.5 / SAFETY
+    least = SAFETY * float(precision.tiny) ** 0.5
+    most = (float(precision.max) / rows) ** 0.5 / SAFETY
+    return least, most
 
 
 class _WrongSize(NamedTuple):
@@ -640,22 +667,24 @@ def _wrong_sizes(sizes: FloatArray, least: float, most: float) -> _WrongSize | N
 
 
 def _column_sizes(X: Matrix, least: float, small: bool) -> FloatArray:
-    """The largest |x| of every column; if no number is extreme, which is faster to find out, that
-    of its first rows or 0.
+    """The largest |x| of every column; if no number is extreme, which is faster to find out, the
+    largest |x| of its first rows, or 0.
     """
     if is_tensor(X):
         return tensors.largest(X)
     sizes = np.zeros(X.shape[1])
     if is_sparse(X):
-        if not small or any(
-            float(np.abs(block).min(initial=np.inf)) < least for block in _blocks(X.data)
-        ):
+        if not small or any(_smallest(block) < least for block in _blocks(X.data)):
             np.maximum.at(sizes, X.indices, np.abs(X.data))
         return sizes
     np.abs(X[:FIRST]).max(axis=0, initial=0, out=sizes)
     if not small or (sizes < least).any():
         np.maximum(X.max(axis=0, initial=0), -X.min(axis=0, initial=0), out=sizes)
     return sizes
+
+
+def _smallest(block: FloatArray) -> float:
+    return float(np.abs(block).min(initial=np.inf))
 
 
 def refuse_other_orders(names: Sequence[str], ids: Sequence[npt.NDArray[Any] | None]) -> None:

@@ -20,7 +20,7 @@ from coterie.errors import InvalidInput, UnknownName
 from coterie.numerics.arrays import as_number, is_sparse
 
 Agents = int | Sequence[int] | Sequence[Sequence[int]] | Sequence[Sequence[str]] | npt.NDArray[Any]
-"""A count, sizes, lists of row or column numbers (or column names), or, for users, one label per
+"""A count, sizes, lists of row or column numbers (or column names), or, for users, the user of each
 row.
 """
 
@@ -34,13 +34,41 @@ def split(
     shuffle: bool = False,
     labels_at: int = 0,
 ) -> list[Table]:
-    """One table per agent, by "samples", "features" or "users".
+    """Split a table into one table per agent.
 
-    `agents` is a count (equal blocks; more agents than rows leaves some empty), sizes, or lists of
-    row numbers, of column numbers or of column names; for users it may be an array with the user of
-    every row. `shuffle` permutes the rows or columns at random before a split into a count or
-    sizes. By features, only the agent `labels_at` gets labels, weights and offsets. `rows` and
-    `cols` of the new tables are numbers in this table.
+    Parameters
+    ----------
+    table : Table
+        The table to split.
+    by : {"samples", "features", "users"}
+        Whether agents get rows, columns, or the rows of one user each.
+    agents : int or list
+        The number of agents (equal blocks; more agents than rows leaves some empty), their sizes,
+        or lists of row numbers, of column numbers or of column names. By users, it may be an array
+        with the user of every row.
+    seed : int, optional
+        Seed of the shuffle.
+    shuffle : bool, default=False
+        Whether to permute the rows or columns at random before a split into a count or sizes.
+    labels_at : int, default=0
+        By features: the agent that gets labels, weights and offsets.
+
+    Returns
+    -------
+    list of Table
+        `rows` and `cols` of the new tables are numbers in the given table.
+
+    Raises
+    ------
+    InvalidInput
+        If `agents` does not describe a split of the rows or columns.
+
+    Examples
+    --------
+    >>> import coterie as co, numpy as np
+    >>> table = co.Table(np.arange(6.0).reshape(3, 2), np.array([0.0, 1.0, 1.0]))
+    >>> [part.rows.tolist() for part in co.data.split(table, "samples", 2)]
+    [[0, 1], [2]]
     """
     if by not in SPLITS:
         raise UnknownName("split", by, SPLITS)
@@ -48,12 +76,16 @@ def split(
         users, parts = _by_label(agents, table)
         names = [str(user) for user in users]
     else:
-        shuffler = np.random.default_rng(seed) if shuffle else None
+        shuffler = None
+        if shuffle:
+            shuffler = np.random.default_rng(seed)
         if by == "features":
             parts = _parts(agents, table.d, "column", table.columns, shuffler)
         else:
             parts = _parts(agents, table.n, "row", table.columns, shuffler)
-        stem = "agent " if table.name == "data" else f"{table.name}/"
+        stem = f"{table.name}/"
+        if table.name == "data":
+            stem = "agent "
         names = [f"{stem}{k}" for k in range(len(parts))]
     if by == "features":
         return _by_columns(table, parts, names, labels_at)
@@ -64,16 +96,18 @@ def split(
 def hold_out(
     tables: Sequence[Table], share: float, *, by: str, seed: int
 ) -> tuple[list[Table], list[Table]]:
-    """The tables of all parties without a random share of the rows, and the tables of this share.
+    """Hold out a random share of the rows of all parties; by features, the same rows at all.
 
-    By features, all parties hold out the same rows.
+    Returns the tables of the kept rows, and those of the held-out rows.
     """
     if not 0 < as_number(share) < 1:
         raise InvalidInput(f"the share of rows to hold out is between 0 and 1, not {share!r}.")
     kept = []
     held = []
     for k, table in enumerate(tables):
-        stream = 0 if by == "features" else k
+        stream = k
+        if by == "features":
+            stream = 0
         order = np.random.default_rng([seed, stream]).permutation(table.n)
         count = round(share * table.n)
         held.append(table.take_rows(np.sort(order[:count])))
@@ -89,7 +123,9 @@ def _by_columns(
             f"labels_at={labels_at} is not the number of an agent. Give a number from 0 to "
             f"{len(parts) - 1}."
         )
-    X = table.X.tocsc() if is_sparse(table.X) else table.X
+    X = table.X
+    if is_sparse(X):
+        X = X.tocsc()
     # No roles: the rows of one table are paired already.
     source = replace(table, X=X, cols=np.arange(table.d), roles=None)
     no_labels: dict[str, Any] = {"y": None, **dict.fromkeys(BESIDE.values())}
@@ -179,7 +215,9 @@ def _numbers(part: Any, noun: str, columns: tuple[str, ...] | None) -> Indices:
         fix = "Give whole numbers."
         if numbers.dtype.kind == "b":
             fix = "Use np.flatnonzero for a mask."
-        names = " or names" if named else ""
+        names = ""
+        if named:
+            names = " or names"
         raise InvalidInput(
             f"a list in agents= holds {numbers.dtype} values, not {noun} numbers{names}. {fix}"
         )

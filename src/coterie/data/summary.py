@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,7 +31,7 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: int
     nonzeros: int
     single: bool
-    """Whether it is float32."""
+    """Whether its numbers are float32."""
     outputs: list[int] | None
     """The shape of one row's label; None without labels."""
     classes: list[str | float] = []
@@ -48,9 +49,9 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     their party.
     """
     roles: tuple[str, ...] | None = None
-    """For a file or a data frame, the columns of labels and so on, where names may be known, ..."""
+    """The columns of labels, weights and so on in a file or a data frame, if names may be known."""
     has_ids: bool = False
-    """... and whether it has ids of its rows."""
+    """Whether its rows have ids, if names may be known."""
 
     def column_name(self, j: int) -> str:
         """The name of column j in errors, as `Table.column_name` gives it."""
@@ -80,6 +81,11 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         outputs = None
         if y is not None:
             outputs = list(y.shape[1:])
+        optional: dict[str, Any] = {}
+        if names:
+            optional |= {"names": table.columns, "roles": table.roles}
+        if independence:
+            optional["independence"] = table.independence
         return TableSummary(
             name=table.name,
             rows=table.n,
@@ -89,12 +95,10 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             outputs=outputs,
             classes=classes,
             header=header,
-            names=table.columns if names else None,
             open_ended=table.open_ended,
-            independence=table.independence if independence else None,
             beside=tuple(field for field in table.beside if field != "weights"),
-            roles=table.roles if names else None,
             has_ids=names and table.ids is not None,
+            **optional,
         )
 
 
@@ -122,12 +126,14 @@ def common_shape(parties: Sequence[TableSummary]) -> tuple[int, int]:
 
 
 def in_common_shape(table: Table, shape: tuple[int, int], split: str) -> Table:
-    """The table in the shape of the others: an empty one gets their shape, an open-ended one its
-    last columns.
+    """Give a table the shape of the others: an empty one their rows or columns, an open-ended one
+    their last columns.
     """
     rows, columns = shape
     if not table.n and not table.d:
-        empty = (rows, 0) if split == "features" else (0, columns)
+        empty = (0, columns)
+        if split == "features":
+            empty = (rows, 0)
         table = Table(X=np.empty(empty, table.X.dtype), name=table.name)
     if split == "features":
         return table
@@ -182,8 +188,7 @@ def _check_samples(parties: Sequence[TableSummary], labels: bool) -> None:
     if unlabelled and labels:
         raise InvalidData(
             f"there are no labels at {', '.join(unlabelled)}. Split by samples, every party "
-            "labels its own rows: give "
-            "(X, y), or name the label column with target=."
+            "labels its own rows: give (X, y), or name the label column with target=."
         )
     labelled = [party for party in with_rows if party.outputs is not None]
     for party in labelled:
@@ -214,10 +219,8 @@ def _check_same_labels(party: TableSummary, first: TableSummary) -> None:
     if local != there:
         raise party_error(
             party.name,
-            (
-                f"the labels have {local} columns but those of party {first.name!r} have {there}. "
-                "Give all the same ones."
-            ),
+            f"the labels have {local} columns but those of party {first.name!r} have {there}. "
+            "Give all the same ones.",
         )
     for field in {*party.beside} ^ {*first.beside}:
         with_it, without = first, party
@@ -236,8 +239,7 @@ def _refuse_other_names(first: TableSummary, other: TableSummary) -> None:
         raise party_error(
             other.name,
             f"has other columns than party {first.name!r}, or in another order ({other.columns} "
-            "here and "
-            f"{first.columns} there). {SAME}, with columns.",
+            f"here and {first.columns} there). {SAME}, with columns.",
         )
     if known is None or found is None or known == found:
         return
@@ -248,8 +250,8 @@ def _refuse_other_names(first: TableSummary, other: TableSummary) -> None:
         raise party_error(
             other.name,
             f"has the {len(known)} columns of party {first.name!r} in a different order (first, "
-            f"column {j} is "
-            f"{found[j]!r} here and {known[j]!r} there). {SAME}: read them with columns=[...].",
+            f"column {j} is {found[j]!r} here and {known[j]!r} there). {SAME}: read them with "
+            "columns=[...].",
         )
     differences = [_only_at(first.name, known, found), _only_at(other.name, found, known)]
     only = "; ".join(filter(None, differences)) or "some names repeat"

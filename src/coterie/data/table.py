@@ -23,8 +23,8 @@ from coterie.numerics.arrays import FloatArray, Matrix, digest, host, is_sparse
 Indices = npt.NDArray[np.intp]
 
 BESIDE = {"weight": "weights", "offset": "offset"}
-"""Values that belong to labels, one per row: the noun for a column of them, and the field of
-`Table`. All code that reads, checks, splits, sends or digests tables uses this list.
+"""Values that accompany labels, one per row: the noun for a column, and the field of `Table`.
+All code that reads, checks, splits, sends or digests tables uses this list.
 """
 
 MANY_COLUMNS = 100
@@ -225,7 +225,9 @@ def canonical_csr(X: Matrix) -> Matrix:
     """X as a CSR array with sorted, unique column numbers, int32 wherever they fit; the given
     matrix is not changed.
     """
-    csr = X if isinstance(X, sp.csr_array) else sp.csr_array(X)
+    csr = X
+    if not isinstance(X, sp.csr_array):
+        csr = sp.csr_array(X)
     try:
         csr.check_format(full_check=True)  # compiled loops trust the column numbers
     except ValueError as error:
@@ -236,7 +238,8 @@ def canonical_csr(X: Matrix) -> Matrix:
         csr = csr.copy()
         csr.sum_duplicates()
     if csr.indices.dtype != np.int32 and max(csr.nnz, *csr.shape) <= np.iinfo(np.int32).max:
-        csr = csr.copy() if csr is X else csr
+        if csr is X:
+            csr = csr.copy()
         csr.indices = csr.indices.astype(np.int32)
         csr.indptr = csr.indptr.astype(np.int32)
     return csr
@@ -265,7 +268,10 @@ def _rows_of(X: Matrix, where: slice | Indices) -> Matrix:
 def _row_block(X: Matrix, rows: slice) -> Matrix:
     """X[rows] for consecutive rows of a CSR array, sharing memory (the constructor would copy)."""
     entries = slice(X.indptr[rows.start], X.indptr[rows.stop])
-    block = copy(X) if isinstance(X, sp.csr_array) else sp.csr_array(X)
+    if isinstance(X, sp.csr_array):
+        block = copy(X)
+    else:
+        block = sp.csr_array(X)
     block.data = X.data[entries]
     block.indices = X.indices[entries]
     block.indptr = X.indptr[rows.start : rows.stop + 1] - X.indptr[rows.start]

@@ -15,7 +15,7 @@ from coterie.errors import WrongValue
 
 
 def are(count: int, noun: str) -> str:
-    """How many there are: "1 label is", "3 labels are"."""
+    """Write a count with its verb: "1 label is", "3 labels are"."""
     if count == 1:
         return f"{count} {noun} is"
     return f"{count} {noun}s are"
@@ -42,17 +42,13 @@ def plain(values: object, party: str, noun: str) -> npt.NDArray[Any]:
     if array.dtype.kind not in "biufUS":
         raise party_error(
             party,
-            (
-                f"{are(array.size, noun)} of type {array.dtype}. Convert with .astype(float) or "
-                ".astype(str)."
-            ),
+            f"{are(array.size, noun)} of type {array.dtype}. Convert with .astype(float) or "
+            ".astype(str).",
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         bad = np.argwhere(~np.isfinite(array))
-        found, fix = (
-            f"{are(len(bad), noun)} not finite",
-            "Drop or impute those rows before fitting.",
-        )
+        found = f"{are(len(bad), noun)} not finite"
+        fix = "Drop or impute those rows before fitting."
         if not array.ndim:
             raise party_error(party, f"{found}. {fix}")
         row = int(bad[0][0])
@@ -63,8 +59,11 @@ def plain(values: object, party: str, noun: str) -> npt.NDArray[Any]:
 
 
 def logarithms(exposure: npt.NDArray[Any], party: str, column: str) -> npt.NDArray[np.float64]:
-    """The offset of an exposure, which is above 0: a policy that ran for half a year has log ½."""
-    wrong = np.flatnonzero(~(exposure > 0)) if not is_text(exposure) else np.arange(len(exposure))
+    """Turn exposures, above 0, into offsets: a policy that ran for half a year has log ½."""
+    if is_text(exposure):
+        wrong = np.arange(len(exposure))
+    else:
+        wrong = np.flatnonzero(~(exposure > 0))
     if wrong.size:
         raise WrongValue(
             party,
@@ -104,10 +103,8 @@ def _from_objects(array: npt.NDArray[Any], party: str, noun: str) -> npt.NDArray
     known = (str, numbers.Real, np.bool_)
     if not all(issubclass(t, known) for t in types):
         odd = [i for i, value in enumerate(values) if not isinstance(value, known)]
-        found, fix = (
-            f"{are(len(odd), noun)} neither a number nor text",
-            "Drop or impute those rows.",
-        )
+        found = f"{are(len(odd), noun)} neither a number nor text"
+        fix = "Drop or impute those rows."
         if not array.ndim:
             raise party_error(party, f"{found}. {fix}")
         row = odd[0] // (array.size // len(array))
@@ -121,4 +118,7 @@ def _from_objects(array: npt.NDArray[Any], party: str, noun: str) -> npt.NDArray
             party,
             f"{are(texts, noun)} text and {are(rest, noun)} a number. Convert them to one type.",
         )
-    return np.array(values, dtype=str if texts else None).reshape(array.shape)
+    kind = None
+    if texts:
+        kind = str
+    return np.array(values, dtype=kind).reshape(array.shape)

@@ -1,15 +1,9 @@
 """Vectors in columns of Arrow tables, from Parquet files, Spark and Ray: one column with many
 numbers per row.
 
-| a column of                               | is
-                                            |
-|-------------------------------------------|-----------------------------------------------------------------|
-| lists of one length, tensors of one shape | a dense matrix
-|
-| structs of size, indices and values       | sparse vectors, which stay sparse unless dense is
-                                            smaller       |
-| the same with a type, of Spark            | sparse where it is 0, dense where it is 1
-                                            |
+A column of lists of one length, or of tensors of one shape, is a dense matrix. Structs of size,
+indices and values are sparse vectors, which stay sparse unless dense is smaller. Vectors of Spark
+also have a type: 0 is sparse, 1 is dense.
 
 Single precision stays single.
 """
@@ -47,8 +41,11 @@ def matrix_of(batch: Any) -> tuple[Matrix, bool]:
     for name in batch.column_names:
         _check_numbers(batch.column(name), name)
     kinds = [np.dtype(kind.to_pandas_dtype()) for kind in batch.schema.types]
-    X = np.empty((batch.num_rows, len(kinds)), np.result_type(*kinds) if kinds else float)
-    # A few rows at a time, so that the memory that is written together is in the cache.
+    precision = np.dtype(float)
+    if kinds:
+        precision = np.result_type(*kinds)
+    X = np.empty((batch.num_rows, len(kinds)), precision)
+    # A few rows at a time, so that the memory of these rows is in the cache.
     for first in range(0, batch.num_rows, ROWS_AT_A_TIME):
         piece = batch.slice(first, ROWS_AT_A_TIME)
         for place, column in enumerate(piece.columns):
@@ -59,13 +56,19 @@ def matrix_of(batch: Any) -> tuple[Matrix, bool]:
 def _joined(blocks: list[Matrix]) -> Matrix:
     """The columns and matrices as one matrix."""
     if any(map(sp.issparse, blocks)):
-        columns = [sp.csr_array(block if block.ndim == 2 else block[:, None]) for block in blocks]
+        columns = [sp.csr_array(_two_dimensional(block)) for block in blocks]
         if len(columns) == 1:
             return columns[0]
         return sp.csr_array(sp.hstack(columns, "csr"))
     if len(blocks) == 1:
         return blocks[0]
     return np.column_stack(blocks)
+
+
+def _two_dimensional(block: Matrix) -> Matrix:
+    if block.ndim == 2:
+        return block
+    return block[:, None]
 
 
 def labels_of(column: Any, name: str) -> Any:
@@ -86,14 +89,12 @@ def _numbers(column: Any, name: str) -> Matrix:
 
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _numbers(
-            pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type), name
-        )
+        storage = [chunk.storage for chunk in column.chunks]
+        return _numbers(pa.chunked_array(storage, kind.storage_type), name)
     if pa.types.is_struct(kind) and {field.name for field in kind} >= SPARSE:
         return _sparse_vectors(column.combine_chunks(), name)
-    if not (
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    ):
+    list_types = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(is_list(kind) for is_list in list_types):
         _check_numbers(column, name)
         return np.asarray(column.to_numpy())
     _refuse_missing(column, name)
@@ -103,14 +104,17 @@ def _numbers(column: Any, name: str) -> Matrix:
 
 
 def _sparse_vectors(column: Any, name: str) -> Matrix:
-    """Vectors some of which are sparse: dense all the same, unless sparse is smaller. Spark says
-    which are dense.
+    """Read vectors of which some are sparse as a matrix: sparse if that is smaller, else dense.
+
+    Spark says which vectors are dense.
     """
     import pyarrow.compute as pc
 
     _refuse_missing(column, name)
     kinds = {field.name for field in column.type}
-    dense = column.field("type").to_numpy() == 1 if "type" in kinds else np.zeros(len(column), bool)
+    dense = np.zeros(len(column), bool)
+    if "type" in kinds:
+        dense = column.field("type").to_numpy() == 1
     values = column.field("values")
     lengths = _lengths(column.field("values"))
     flat = values.flatten().to_numpy()
@@ -122,8 +126,10 @@ def _sparse_vectors(column: Any, name: str) -> Matrix:
         return flat.reshape(n, d)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     indices = np.empty(len(flat), np.int32)
-    indices[np.repeat(~dense, lengths)] = pc.drop_null(column.field("indices")).flatten().to_numpy()
-    indices[np.repeat(dense, lengths)] = np.tile(np.arange(d, dtype=np.int32), int(dense.sum()))
+    places = pc.drop_null(column.field("indices")).flatten().to_numpy()
+    indices[np.repeat(~dense, lengths)] = places
+    every_place = np.arange(d, dtype=np.int32)
+    indices[np.repeat(dense, lengths)] = np.tile(every_place, int(dense.sum()))
     X = sp.csr_array((flat, indices, starts), shape=(n, d))
     # An entry of a sparse row takes 12 bytes, one of a dense row 8.
     if 1.5 * len(flat) < n * d:
@@ -132,7 +138,7 @@ def _sparse_vectors(column: Any, name: str) -> Matrix:
 
 
 def _lengths(column: Any) -> npt.NDArray[np.int64]:
-    """How many numbers each list has."""
+    """The number of entries of each list."""
     import pyarrow.compute as pc
 
     return np.asarray(pc.list_value_length(column).to_numpy(), np.int64)

@@ -61,7 +61,7 @@ class Network:
     """Symmetric, non-negative, zero diagonal: m × m CSR in float64, read-only."""
     name: str = "custom"
     server: bool = False
-    """Whether every agent talks only to a server outside the agents; the weights are then all zero.
+    """Whether every agent sends to a server only, which is no agent; the weights are then all zero.
     """
     positions: FloatArray | None = None
     """The position of each agent in drawings, m × 2."""
@@ -329,7 +329,7 @@ class Network:
     def _need_edges(self) -> None:
         if self.server:
             raise InvalidNetwork(
-                "the agents of this star talk only to a server, so nothing can be mixed along "
+                "the agents of this star send only to a server, so nothing can be mixed along "
                 "edges. "
                 "Use a method that only sums, or a network with edges: star(agents) with agent 0 "
                 "as hub, ring, ..."

@@ -50,7 +50,7 @@ def star(agents: int, server: bool = False) -> Network:
 
 
 def path(agents: int) -> Network:
-    """A line: agent j talks to j − 1 and j + 1."""
+    """A line: agent j is a neighbour of j − 1 and j + 1."""
     m = check_agents(agents)
     # A long path is drawn as a snake: every other row runs backwards.
     columns = max(16, math.ceil(math.sqrt(2 * m)))
@@ -118,7 +118,7 @@ def geometric(agents: int, radius: float = 0.3, seed: int = 0) -> Network:
     """Agents at random points of the unit square, with an edge up to `radius` apart; drawn again
     until connected.
     """
-    from scipy.spatial import cKDTree  # which takes long to import
+    from scipy.spatial import cKDTree  # slow to import
 
     m = check_agents(agents)
     if not (radius > 0 and math.isfinite(radius)):
@@ -137,7 +137,7 @@ def expander(agents: int, degree: int = 4, seed: int = 0) -> Network:
     """A random graph in which every agent has exactly `degree` neighbours; drawn again until
     connected.
     """
-    import networkx  # which takes long to import
+    import networkx  # slow to import
 
     m = check_agents(agents)
     if isinstance(degree, bool) or not isinstance(degree, int | np.integer) or degree < 1:
@@ -150,7 +150,7 @@ def expander(agents: int, degree: int = 4, seed: int = 0) -> Network:
             if m > 1
             else "Use complete(1), or more agents."
         )
-        raise InvalidNetwork(f"with {m} agents nobody can have {degree} neighbours. {fix}")
+        raise InvalidNetwork(f"with {m} agents no agent can have {degree} neighbours. {fix}")
     if degree * m % 2:
         even = degree - 1 if degree > 1 else degree + 1
         raise InvalidNetwork(

@@ -47,7 +47,7 @@ def render(result: Result) -> str:
         f"<b>{number(certificate.gap)}</b>. {size}",
         "You need not trust the method that found the model. Both numbers were computed from the "
         "data and the final "
-        "model, and whoever has the data can compute them again with <code>coterie verify</code>. "
+        "model, and anyone with the data can compute them again with <code>coterie verify</code>. "
         "The certificate does "
         "not say how well the model predicts new cases; it says how much better any other "
         "coefficients could do, at "

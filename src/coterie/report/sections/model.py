@@ -19,7 +19,7 @@ ORDER = 50
 
 
 def render(result: Result) -> str:
-    """The model: its figure, its facts, and its largest numbers as a table."""
+    """The model: its figure, its notes, and its largest numbers as a table."""
     statistics = definitions(_facts(result))
     shown = shown_of(result)
     if shown is None:
@@ -54,5 +54,5 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         return
     yield from kind.report.statistics(model, result.network).items()
     for note in result.notes():
-        name, _, said = note.partition(": ")
-        yield text(name.capitalize()), text(said)
+        label, _, value = note.partition(": ")
+        yield text(label.capitalize()), text(value)

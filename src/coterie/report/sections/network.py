@@ -25,7 +25,7 @@ def render(result: Result) -> str:
         return section(title, paragraph("A single agent sends no messages."), id="network")
     what = "A line is a link between two agents."
     if server:
-        what = "Every agent talks to a server only."
+        what = "Every agent sends to a server only."
     figure = network(result)
     width, height = figure.get_size_inches()
     drawing = figure_block(figure, "network", f"The network: {settings['network']}")
