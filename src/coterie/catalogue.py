@@ -161,8 +161,8 @@ class Catalogue(Entries[type[T]], Generic[T]):
     `allowed` has the possible values of some facts.
     """
 
-    def __init__(self, package: str, base: Any, what: str, /, **allowed: Sequence[str]):
-        super().__init__(package, what)
+    def __init__(self, package: str, base: Any, kind: str, /, **allowed: Sequence[str]):
+        super().__init__(package, kind)
         self._base = base
         self._allowed = allowed
 

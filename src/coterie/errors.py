@@ -239,8 +239,8 @@ class InvalidProblem(InvalidInput):
 
 
 class MissingData(InvalidInput):
-    """A public data file is not here; the message says which, where it is published, and what to
-    set.
+    """A public data file is missing; the message names it, where it is published, and the setting
+    for its folder.
     """
 
 
@@ -273,9 +273,9 @@ class UnknownName(InvalidInput):
 class MissingExtra(CoterieError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, what: str, extra: str):
+    def __init__(self, feature: str, extra: str):
         super().__init__(
-            f"{what} needs an optional dependency. Install it with: {extra_command(extra)}"
+            f"{feature} needs an optional dependency. Install it with: {extra_command(extra)}"
         )
 
 

@@ -323,7 +323,7 @@ def test_a_path_is_verified_with_all_its_certificates(scored):
     code, said = verified(scored, scored / "path", "--columns", "age,dose")
     assert code == 0, said
     assert "path/: 3 certificates with their runs, their strengths, and which one is chosen" in said
-    assert "the scores of path.json and what they cost" in said
+    assert "the scores of path.json and their cost" in said
 
 
 @pytest.mark.parametrize("what", FORGED_PATHS)

@@ -720,7 +720,7 @@ def test_personal_models_show_what_each_user_gets(tmp_path: Path) -> None:
     result = personal()
     words = Reader(page(result)).text
     assert "A model was fitted for each of them" in words
-    assert "Who learns from whom" in words
+    assert "Similar users" in words
     users = np.repeat(["ada", "bob", "cyd"], 30)
     likes = np.where(X[:, 0] * np.where(users == "cyd", -1, 1) > 0, "y", "n")
     right = result.model.score_per_user(X[:, :3], likes, users)
@@ -820,8 +820,8 @@ def test_links_have_units_and_messages_are_no_likeness() -> None:
     """An answer between organisations has its bill over another network of the same shape."""
     made = plain_run()
     found = Reader(page(replace(made, network=replace(made.network))))
-    assert "Who talked to whom" in found.text
-    assert "Who learns from whom" not in found.text
+    assert "Messages between agents" in found.text
+    assert "Similar users" not in found.text
     assert re.search(r"traffic per edge: [\d.]+ [kM]?B", found.text)
 
 

@@ -214,7 +214,7 @@ FORGERIES = {
     "what nobody signed": (
         in_certificate(with_settings(approved="yes"), *NAMES),
         [
-            f"{name}: the certificate says what this version does not know of a run: approved"
+            f"{name}: the certificate has settings that this version does not know: approved"
             for name in NAMES
         ],
     ),
@@ -223,7 +223,7 @@ FORGERIES = {
             lambda one: replace(with_settings(unit="zeros")(one), signatures={}), *NAMES
         ),
         [
-            f"{name}: the certificate says what this version does not know of a run: unit"
+            f"{name}: the certificate has settings that this version does not know: unit"
             for name in NAMES
         ],
     ),
@@ -510,7 +510,7 @@ def test_the_bill_is_compared_and_costs_that_no_file_repeats_are_named(with_erro
     folder, tables = with_errors
     for one in together(folder, tables, work=verify_together):
         assert "bill.json, with the bill of run.json" in one.compared
-        assert any("what standard errors cost" in text for text in one.unchecked)
+        assert any("the cost of standard errors" in text for text in one.unchecked)
 
 
 @pytest.fixture(scope="module")

@@ -81,10 +81,10 @@ class Compared:
     compared: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
 
-    def that(self, holds: bool, what: str, objection: str) -> None:
-        """Note one comparison."""
+    def that(self, holds: bool, compared: str, objection: str) -> None:
+        """Note one comparison: what was compared if it holds, else an objection."""
         if holds:
-            self.compared.append(what)
+            self.compared.append(compared)
         else:
             self.objections.append(objection)
 
@@ -148,7 +148,7 @@ def contradictions(certificate: Certificate, problem: AnyProblem) -> Iterator[st
     settings = certificate.settings
     unknown = sorted(settings.keys() - set(KNOWN))
     if unknown:
-        yield f"the certificate says what this version does not know of a run: {_few(unknown)}"
+        yield f"the certificate has settings that this version does not know: {_few(unknown)}"
     if plain(settings["problem"]) != plain(problem.settings()):
         yield "the certificate is about another problem than the model's"
     if settings["limits"]["tol"] != certificate.tolerance:
@@ -245,7 +245,7 @@ def compare_run(found: Compared, result: Result, certificate: Certificate) -> No
             "run.json: the status, the method, the network and the model that it is about"
         )
     found.unchecked.append(
-        "the bill, the history and the messages of run.json, which say how the run went"
+        "the bill, the history and the messages of run.json, which describe the run"
     )
 
 
@@ -263,7 +263,7 @@ def _wrong_status(result: Result, certificate: Certificate) -> Iterator[str]:
     if status.success and bounded != (certificate.radius is not None):
         yield f"says the status {status}, which does not follow from the radius"
     if status.success and result.error is not None:
-        yield "says what went wrong in a run that succeeded"
+        yield "names an error in a run that succeeded"
     if (result.lost_party is not None) != (status is Status.PARTY_LOST):
         yield "names a lost party, and its status does not, or the other way round"
 
@@ -410,8 +410,7 @@ def _compare_participants(
     if not wrong:
         rows = rows_of(participants, settings["split"])
         found.compared.append(
-            f"the data of {len(participants)} parties, {rows} rows, and what the certificate says "
-            "of each"
+            f"the data of {len(participants)} parties, {rows} rows, as the certificate describes it"
         )
 
 
@@ -471,10 +470,10 @@ def _compare_network(found: Compared, settings: Mapping[str, Any], model: Any, a
     if known is not None and known != graph.digest:
         same = False
     objection = (
-        f"the certificate says that the graph of who is alike is {title}, but the model's is "
+        f"the certificate says that the graph of similar users is {title}, but the model's is "
         "another"
     )
-    found.that(same, "the graph of who is alike", objection)
+    found.that(same, "the graph of similar users", objection)
 
 
 def _built_in(name: str, agents: int, seed: int) -> str | None:

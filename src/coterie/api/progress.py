@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from coterie.run.bill import format_bits as format_bits
 from coterie.run.stages import listening
 from coterie.run.stopping import Record
 
@@ -104,16 +105,6 @@ def _before_compiling(show: Callable[[], None]) -> Iterator[None]:
 
     with event.install_listener("numba:compile", Listener()):
         yield
-
-
-def format_bits(bits: float) -> str:
-    """Write a number of bits as bytes, in a unit that reads well."""
-    size = bits / 8
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            break
-        size /= 1000
-    return f"{size:.3g} {unit}"
 
 
 def _line(title: str, t: int, record: Record | None, seconds: float) -> Text:

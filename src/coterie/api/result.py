@@ -15,14 +15,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.api.inference import Inference
-from coterie.api.progress import format_bits
 from coterie.data.archives import read_bytes, readable, staged, write_atomically
 from coterie.errors import CorruptFile, CoterieError, PartyLost, UnknownName, count
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, digest
 from coterie.problems.models import AnyModel, Model, load_model
 from coterie.problems.problem import AnyProblem
-from coterie.run.bill import Bill
+from coterie.run.bill import Bill, format_bits
 from coterie.run.certificate import Certificate
 from coterie.run.statuses import Status
 from coterie.run.stopping import Record

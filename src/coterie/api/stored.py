@@ -133,7 +133,7 @@ def compare_path(found: Compared, path: Path, chosen: Certificate, verify: Verif
             f"path/: {count} certificates with their runs, their strengths, and which one is chosen"
         )
     found.unchecked.append(
-        "the scores of path.json and what they cost, which only a new cross-validation gives"
+        "the scores of path.json and their cost, which only a new cross-validation gives"
     )
 
 
@@ -149,9 +149,11 @@ def compare_choice(found: Compared, file: FilePath, result: Result) -> None:
     try:
         wrong = _wrong_choice(content, result)
     except (KeyError, TypeError, ValueError, AttributeError):
-        wrong = "lacks what a choice has"
-    what = "choice.json: what was chosen, with its prices and the best scores that the run names"
-    found.that(wrong is None, what, f"choice.json {wrong}")
+        wrong = "lacks a part of a choice"
+    compared = (
+        "choice.json: the chosen model, with its prices and the best scores that the run names"
+    )
+    found.that(wrong is None, compared, f"choice.json {wrong}")
     found.unchecked.append(
         "the other scores, losses and bits of choice.json, because only fitting all models again "
         "gives them"
@@ -218,7 +220,7 @@ def compare_bill(found: Compared, file: FilePath, result: Result, path: Path | N
     found.that(not wrong, "bill.json, with the bill of run.json", objection)
     if unchecked:
         named = " and ".join(unchecked.values())
-        found.unchecked.append(f"what {named} cost, in bill.json: no other file has it")
+        found.unchecked.append(f"the cost of {named}, in bill.json: no other file has it")
 
 
 def _read(file: FilePath) -> dict[str, Any] | None:

@@ -287,7 +287,7 @@ def _apart(parties: Parties, claims: Sequence[Claim]) -> Iterator[str]:
     if len(groups) > 1:
         names = [", ".join(group) for group in groups.values()]
         different = " differs from that of ".join(names)
-        yield f"the certificate of {different} in what it says of the run"
+        yield f"the certificate of {different} in its description of the run"
     radii = {claim.numbers.radius for claim in claims if claim.numbers is not None}
     if len(radii) > 1:
         norms = ", ".join(sorted(map(str, radii)))

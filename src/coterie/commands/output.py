@@ -53,9 +53,9 @@ def show_value(label: str, value: str, style: str = "bold") -> None:
     console().print(Text(f"{label}:", style=style), Text(value), soft_wrap=True)
 
 
-def show_written(what: str, file: object) -> None:
+def show_written(content: str, file: object) -> None:
     """Print which file a command wrote, such as `20 predictions written to predictions.csv.`"""
-    line = Text.assemble(f"{what} written to ", (str(file), "bold"), ".")
+    line = Text.assemble(f"{content} written to ", (str(file), "bold"), ".")
     console().print(line, soft_wrap=True)
 
 

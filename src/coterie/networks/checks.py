@@ -76,7 +76,7 @@ def as_mixing(matrix: Matrix, weights: Matrix) -> Matrix:
         raise InvalidNetwork(
             "each row of a mixing matrix must sum to 1, but "
             f"{_listing([f'row {i} sums to {sums[i]:.6g}' for i in off])}. "
-            "Put what is missing on the diagonal, or use network.metropolis()."
+            "Put the missing weight on the diagonal, or use network.metropolis()."
         )
     outside = sp.coo_array(A - A.multiply(weights != 0) - sp.diags_array(A.diagonal()))
     outside.eliminate_zeros()
@@ -112,22 +112,22 @@ def check_connected(weights: Matrix) -> None:
     )
 
 
-def _as_square(matrix: Matrix, what: str) -> Matrix:
+def _as_square(matrix: Matrix, noun: str) -> Matrix:
     if not sp.issparse(matrix):
         try:
             matrix = np.asarray(matrix)
         except ValueError as error:
-            raise InvalidNetwork(f"{what} needs rows of equal length: {error}.") from None
+            raise InvalidNetwork(f"{noun} needs rows of equal length: {error}.") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         shape = " × ".join(map(str, matrix.shape)) or "a single value"
         raise InvalidNetwork(
-            f"{what} must be square, one row and one column per agent; this one is {shape}. "
+            f"{noun} must be square, one row and one column per agent; this one is {shape}. "
             "For a list of edges use from_edges."
         )
     check_agents(matrix.shape[0])
     if matrix.dtype.kind not in "biuf":
         raise InvalidNetwork(
-            f"{what} must hold real numbers, not {matrix.dtype}. Convert it with .astype(float)."
+            f"{noun} must hold real numbers, not {matrix.dtype}. Convert it with .astype(float)."
         )
     square = sp.csr_array(matrix, dtype=np.float64, copy=True)
     square.sum_duplicates()
@@ -137,7 +137,7 @@ def _as_square(matrix: Matrix, what: str) -> Matrix:
             f"({i}, {j}) is {v}" for i, j, v in _sorted_entries(square) if not np.isfinite(v)
         ]
         raise InvalidNetwork(
-            f"{what} must be finite, but {_listing(entries)}. Use 0 where there is no edge."
+            f"{noun} must be finite, but {_listing(entries)}. Use 0 where there is no edge."
         )
     return square
 

@@ -349,3 +349,13 @@ def _links(network: Network) -> dict[str, npt.NDArray[np.int64]]:
             sums[parent] += 1
     neighbours = np.asarray(network.neighbour_counts, np.int64)
     return {"Sum": sums, "Mix": neighbours, "Exchange": neighbours}
+
+
+def format_bits(bits: float) -> str:
+    """Write a number of bits as bytes, in a unit that reads well."""
+    size = bits / 8
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{size:.3g} {unit}"

@@ -73,7 +73,7 @@ def test_parties_choose_as_users_in_one_process_do(tmp_path):
         )
     for one in together(tmp_path, tables, names, work=verify_together):
         assert one.holds, one
-        assert any(text.startswith("choice.json: what was chosen") for text in one.compared)
+        assert any(text.startswith("choice.json: the chosen model") for text in one.compared)
         assert any("only fitting all models again" in text for text in one.unchecked)
     file = tmp_path / names[1] / "result" / "choice.json"
     honest = json.loads(file.read_text())
@@ -105,7 +105,7 @@ def forged_choices(honest):
     ]
     yield {**honest, "trials": priced}, "no trial of its choice with the prices of the certificate"
     yield {**honest, "approved": True}, "has other parts"
-    yield {"choice": chosen, "trials": [{}]}, "lacks what a choice has"
+    yield {"choice": chosen, "trials": [{}]}, "lacks a part of a choice"
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def render(result: Result) -> str:
             "Everything that left an agent or the server, without the headers that a network adds."
         ),
         purposes,
-        f"<h3>Who sent what</h3>{_agents(result)}",
+        f"<h3>Messages by agent</h3>{_agents(result)}",
         f"<h3>Time and price on other links</h3>{elsewhere({'': result})}",
         id="bill",
     )

@@ -16,21 +16,21 @@ MOST_LINKS = 1000
 
 
 def render(result: Result) -> str:
-    title = "Who talked to whom"
+    title = "Messages between agents"
     settings = result.certificate.settings
     server = result.network.server
     if settings["split"] == "users" and result.network is not result.bill.network and not server:
         return _collaboration(result)
     if not server and not result.network.n_edges:
         return section(title, paragraph("A single agent sends no messages."), id="network")
-    what = "A line is a link between two agents."
+    caption = "A line is a link between two agents."
     if server:
-        what = "Every agent sends to a server only."
+        caption = "Every agent sends to a server only."
     figure = network(result)
     width, height = figure.get_size_inches()
     drawing = figure_block(figure, "network", f"The network: {settings['network']}")
     name = paragraph(text(settings["network"]), "muted small")
-    words = paragraph(f"{what} {_traffic(result)}") + name + _directions(result)
+    words = paragraph(f"{caption} {_traffic(result)}") + name + _directions(result)
     layout = '<div class="pair">'
     if width >= STRIP * height:
         layout = '<div class="wide">'
@@ -58,7 +58,7 @@ def _traffic(result: Result) -> str:
 
 def _collaboration(result: Result) -> str:
     """The graph between users with similar models; messages are sent on another network."""
-    title = "Who learns from whom"
+    title = "Similar users"
     if not result.network.n_edges:
         alone = paragraph("No two users are linked: each learns alone.")
         return section(title, alone, _directions(result), id="network")
