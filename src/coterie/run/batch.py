@@ -1,11 +1,10 @@
-"""Many small agents of one process that take a round as one: numpy is called once for all, not once
-for each.
+"""Small agents of one process that take a round as one: numpy is called once for all of them.
 
-The rows of a `BatchedAgent`, and all that follows from them, have an axis for its members in front:
-scores of shape (members, rows), messages of shape (members, numbers). What agents share (a model, a
-total) has no such axis. A method whose rounds are written for the last axes serves both; it says so
-in `Steps.together`. Its members compute what they would compute alone, with the same operations in
-the same order, so the bits are the same.
+Scores, dual variables and messages of a `BatchedAgent` have an axis for its members in front:
+scores have the shape (members, rows), messages (members, numbers). Numbers that all agents share (a
+model, an aggregate) have no such axis. A method whose rounds are written for the last axes serves
+one agent and a batch; it says so in `Steps.together`. The operations and their order are those of
+an agent that is alone, so the bits are the same.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from coterie.run.steps import Transport
 
 @dataclass(frozen=True)
 class BatchedAgent(Agent):
-    """Agents that are alike, as if they were one."""
+    """Agents of one shape, as if they were one."""
 
     members: Sequence[Agent] = ()
     batch: Batch | None = None
@@ -44,10 +43,10 @@ class BatchedAgent(Agent):
 
     @cached_property
     def centred(self) -> Design:
-        design = self.members[0].centred
-        return (
-            self.design if design is self.members[0].design else BatchDesign(self._batch.X, design)
-        )
+        first = self.members[0]
+        if first.centred is first.design:
+            return self.design
+        return BatchDesign(self._batch.X, first.centred)
 
     @property
     def own_rows(self) -> Any:
@@ -112,19 +111,17 @@ class BatchedAgent(Agent):
 
 
 class Batches:
-    """All agents of a process: crowds, and those who are alone."""
+    """All agents of a process: batches, and agents that are alone."""
 
     def __init__(self, agents: Sequence[Agent], own: tuple[str, ...]):
-        """`own`: the fields of a State that members do not share."""
-        by_batch: dict[int, list[int]] = {}
-        for place, agent in enumerate(agents):
-            batch = agent.scratch.get("batch")
-            by_batch.setdefault(-1 - place if batch is None else id(batch[0]), []).append(place)
-        self.own, self.agents, self.places = own, list[Agent](), list[IndexArray]()
-        for key, places in by_batch.items():
-            batch = None if key < 0 else agents[places[0]].scratch["batch"][0]
+        """`own`: the fields of a State that members of a batch do not share."""
+        self.own = own
+        self.agents = list[Agent]()
+        self.places = list[IndexArray]()
+        for places in _by_batch(agents):
             members = [agents[place] for place in places]
-            self.agents.append(members[0] if batch is None else BatchedAgent.of(members, batch))
+            batch = members[0].scratch.get("batch")
+            self.agents.append(members[0] if batch is None else BatchedAgent.of(members, batch[0]))
             self.places.append(np.array(places))
 
     def introduce(
@@ -171,12 +168,8 @@ class Batches:
     ) -> States:
         """The States after round t."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
-        return States(
-            transport.confer(
-                [step(agent, state, t) for agent, state in members], self.places, "rounds"
-            ),
-            self,
-        )
+        protocols = [step(agent, state, t) for agent, state in members]
+        return States(transport.confer(protocols, self.places, "rounds"), self)
 
     def prove(
         self,
@@ -184,17 +177,15 @@ class Batches:
         proof: Callable[[Agent, Any], Protocol[tuple[Bound, Point]]],
         states: Sequence[Any],
     ) -> tuple[Bound, list[Point]]:
-        """What is proven of where everybody stands, and everybody's point."""
+        """The bound at these States, and the point of each agent."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
-        proofs = transport.confer(
-            [proof(agent, state) for agent, state in members], self.places, "proof"
-        )
+        protocols = [proof(agent, state) for agent, state in members]
+        proofs = transport.confer(protocols, self.places, "proof")
         points: list[Any] = [None] * sum(map(len, self.places))
         for (_, point), places in zip(proofs, self.places, strict=True):
-            own = zip(_of_each(point.w, len(places)), _of_each(point.v, len(places)), strict=True)
-            alike = len(places) == 1 or (point.w.ndim == 1 and point.v is None)
-            for place, (w, v) in zip(places.tolist(), own, strict=True):
-                points[place] = point if alike else Point(w, v)
+            own = _points_of_members(point, len(places))
+            for place, member in zip(places.tolist(), own, strict=True):
+                points[place] = member
         return proofs[0][0], points
 
     def _all_gathered(self, states: Sequence[Any]) -> Sequence[Any]:
@@ -203,14 +194,26 @@ class Batches:
         return [self._gathered([states[k] for k in places]) for places in self.places]
 
     def _gathered(self, states: Sequence[Any]) -> Any:
-        """The States of some agents as one; that of an agent who is alone stays as it is."""
+        """The States of the members of a batch as one; that of an agent that is alone is returned
+        as it is.
+        """
         if len(states) == 1:
             return states[0]
         parts = {name: [getattr(state, name) for state in states] for name in self.own}
-        return replace(
-            states[0],
-            **{name: np.array(part) for name, part in parts.items() if part[0] is not None},
-        )
+        stacked = {name: np.array(part) for name, part in parts.items() if part[0] is not None}
+        return replace(states[0], **stacked)
+
+
+def _by_batch(agents: Sequence[Agent]) -> list[list[int]]:
+    """The places of the members of each batch, and of each agent that is alone."""
+    places_of: dict[int, list[int]] = {}
+    for place, agent in enumerate(agents):
+        batch = agent.scratch.get("batch")
+        key = -1 - place
+        if batch is not None:
+            key = id(batch[0])
+        places_of.setdefault(key, []).append(place)
+    return list(places_of.values())
 
 
 def _one_of(points: Sequence[Point]) -> Point:
@@ -226,28 +229,40 @@ def _one_of(points: Sequence[Point]) -> Point:
     return Point(w, v)
 
 
+def _points_of_members(point: Point, count: int) -> Sequence[Point]:
+    """The inverse of `_one_of`."""
+    if count == 1 or (point.w.ndim == 1 and point.v is None):
+        return [point] * count
+    models = _of_each(point.w, count)
+    duals = _of_each(point.v, count)
+    return [Point(w, v) for w, v in zip(models, duals, strict=True)]
+
+
 def _of_each(part: FloatArray | None, count: int) -> Sequence[Any]:
-    """What each of so many agents has of that; of what they share, all of it."""
-    return [part] * count if part is None or part.ndim == 1 else list(part)
+    """The part of each member; without an axis for members, all of it."""
+    if part is None or part.ndim == 1:
+        return [part] * count
+    return list(part)
 
 
 def batches_of(agents: Sequence[Agent], own: tuple[str, ...]) -> Batches | None:
-    """The crowds among these agents, if most of them are in one."""
-    if 2 * sum("batch" in agent.scratch for agent in agents) <= len(agents):
+    """The batches of these agents, if most of the agents are in one."""
+    batched = sum("batch" in agent.scratch for agent in agents)
+    if 2 * batched <= len(agents):
         return None
     return Batches(agents, own)
 
 
 class States(Sequence[Any]):
-    """A State for every agent, which is made when it is asked for."""
+    """A State for every agent, made when it is read."""
 
     def __init__(self, gathered: Sequence[Any], batches: Batches):
-        self.gathered, self._batches = gathered, batches
-        self._where = {
-            place: (group, k)
-            for group, places in enumerate(batches.places)
-            for k, place in enumerate(places.tolist())
-        }
+        self.gathered = gathered
+        self._batches = batches
+        self._where: dict[int, tuple[int, int]] = {}
+        for group, places in enumerate(batches.places):
+            for k, place in enumerate(places.tolist()):
+                self._where[place] = group, k
 
     def __len__(self) -> int:
         return len(self._where)
@@ -263,10 +278,15 @@ class States(Sequence[Any]):
         state = self.gathered[group]
         if len(self._batches.places[group]) == 1:
             return state
-        own = {name: getattr(state, name) for name in self._batches.own}
-        # What nobody has is None, or one and the same empty vector.
-        own = {name: part[k] for name, part in own.items() if part is not None and part.ndim > 1}
-        return replace(state, **own) if own else state
+        own = {}
+        for name in self._batches.own:
+            part = getattr(state, name)
+            # A field that is not used is None, or one empty vector for all.
+            if part is not None and part.ndim > 1:
+                own[name] = part[k]
+        if not own:
+            return state
+        return replace(state, **own)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[place] for place in range(len(self)))

@@ -42,72 +42,77 @@ class SharedProof(Proof[Shared]):
     def certify(
         self, agent: Agent[Shared], point: Point, target: float = 0.0, radius: float | None = ANY
     ) -> Protocol[Bound]:
-        """P, and how far it can be above the least; a bounded claim is about the norm of the common
-        coefficients.
-        """
+        """The bound at a point; a bounded claim is about the norm of the common coefficients."""
         own, common = np.split(point.w.astype(float, copy=False), 2, axis=-1)
-        beside = Deviation(agent, own, common)
-        # Of several users, all rows have the common model.
-        common = common if common.ndim == 1 else common[0]
-        terms = RowTerms(agent, common, _here(agent, point.w), point.v, beside)
+        deviation = Deviation(agent, own, common)
+        if common.ndim == 2:
+            common = common[0]  # the same for all users
+        terms = RowTerms(agent, common, _local_loss(agent, point.w), point.v, deviation)
         return (yield from certify_rows(agent, common, terms, target, radius))
 
     def dual_at(self, agent: Agent[Shared], w: FloatArray) -> FloatArray:
-        """The slopes at the user's own model."""
-        gradients: FloatArray = _here(agent, w).gradients
+        """The gradients of the rows' losses at the user's own model."""
+        gradients: FloatArray = _local_loss(agent, w).gradients
         return gradients
 
     introduces: Protocols = OF_ROWS
     proves: Protocols = (RowTerms.balance, certify_rows)
 
 
-def _here(agent: Agent[Shared], w: FloatArray) -> Any:
+def _local_loss(agent: Agent[Shared], w: FloatArray) -> Any:
+    """The loss at the user's own model, the sum of both parts."""
     own, common = np.split(w.astype(float, copy=False), 2, axis=-1)
+    whole = own + common
     if w.ndim == 2:
-        return agent.at(own + common)
-    return LocalLoss(own + common, agent.design, agent.loss, agent.exact_labels, agent.data.weights)
+        return agent.at(whole)
+    return LocalLoss(whole, agent.design, agent.loss, agent.exact_labels, agent.data.weights)
 
 
 class Deviation:
-    """One user's own coefficients δ and intercept β, beside the common ones."""
+    """One user's own coefficients δ and intercept β, which are added to the common ones."""
 
     def __init__(self, agent: Agent[Shared], own: FloatArray, common: FloatArray):
         assert isinstance(agent.problem, Shared)
-        self.agent, self.sizes = agent, np.abs(own) + np.abs(common)
-        parts = list(
-            zip(np.split(own, [agent.data.d], axis=-1), agent.problem.deviations, strict=True)
-        )
-        if any(part.any() for part, penalty in parts if penalty is None):
-            raise NumericalError(
-                f"the model of {agent.data.name!r} deviates from the common one where it must not."
-            )
-        self._parts = parts
+        self.agent = agent
+        self.sizes = np.abs(own) + np.abs(common)
+        d = agent.data.d
+        both = zip((slice(d), slice(d, None)), agent.problem.deviations, strict=True)
+        self._parts = []
+        for places, penalty in both:
+            part = own[..., places]
+            if penalty is not None:
+                self._parts.append((places, part, penalty))
+            elif part.any():
+                raise NumericalError(
+                    f"the model of {agent.data.name!r} deviates from the common one in "
+                    "coefficients whose mu or nu is infinite."
+                )
 
     def value(self) -> tuple[Any, Any]:
-        """N times its own penalties, and how far that may be off."""
-        kept = [
-            (lengths(part), penalty.strength)
-            for part, penalty in self._parts
-            if penalty is not None
-        ]
-        held = self.agent.total * sum(0.5 * strength * size * size for size, strength in kept)
-        return held, FEW * EPSILON * held
+        """N times its own penalties, and the rounding error of that."""
+        penalties: Any = 0
+        for _, part, penalty in self._parts:
+            size = lengths(part)
+            penalties = penalties + 0.5 * penalty.strength * size * size
+        value = self.agent.total * penalties
+        return value, FEW * EPSILON * value
 
     def gaps(self, adjoint: FloatArray, length: Any, c: float) -> tuple[Any, Any]:
-        """N times (μ/2) ‖δ + c q/μ‖² + (ν/2) (β + c p/ν)², and how far that may be off."""
-        agent, gaps, error = self.agent, 0.0, 0.0
+        """N times (μ/2) ‖δ + c q/μ‖² + (ν/2) (β + c p/ν)², and the rounding error of that."""
+        agent = self.agent
+        d = agent.data.d
         norms = np.empty(adjoint.shape)
-        norms[..., : agent.data.d] = agent.column_norms
-        norms[..., agent.data.d :] = np.sqrt(agent.weight)[..., None]
-        off = norms * (SAFE * EPSILON * np.asarray(length)[..., None] / agent.total)
+        norms[..., :d] = agent.column_norms
+        norms[..., d:] = np.sqrt(agent.weight)[..., None]
+        lost = SAFE * EPSILON * np.asarray(length)[..., None] / agent.total
+        off = norms * lost
         gradients = agent.problem.negative_gradient(adjoint, agent.total)
-        places = slice(agent.data.d), slice(agent.data.d, None)
-        for (part, penalty), local in zip(self._parts, places, strict=True):
-            if penalty is not None:
-                exact = half_square(part, c * gradients[..., local], penalty.strength, 0.0)
-                gaps += agent.total * exact
-                rounded = half_square(
-                    part, c * gradients[..., local], penalty.strength, c * off[..., local]
-                )
-                error += agent.total * (rounded - exact)
+        gaps: Any = 0.0
+        error: Any = 0.0
+        for places, part, penalty in self._parts:
+            shrunk = c * gradients[..., places]
+            exact = half_square(part, shrunk, penalty.strength, 0.0)
+            rounded = half_square(part, shrunk, penalty.strength, c * off[..., places])
+            gaps += agent.total * exact
+            error += agent.total * (rounded - exact)
         return gaps, error + FEW * EPSILON * gaps
