@@ -284,20 +284,56 @@ def path(
     seed: int = Settings.seed,
     **settings: Any,
 ) -> Path:
-    """Solve for every strength in the given order (strong to weak is fastest), each from the last
-    answer.
+    """Fit a model for every strength of the penalty, each with a warm start from the one before.
 
-    For a ball (`l1ball`, `traceball`) the strengths are its radii, and a small radius is a strong
-    penalty.
+    Parameters
+    ----------
+    problem : Problem
+        The problem. Its own strength is not used.
+    data : one party's data or a list
+        The data, in the forms that `solve` takes.
+    strengths : list of float, optional
+        The strengths, in this order (strong to weak is fastest). For a ball (`l1ball`,
+        `traceball`) they are its radii, and a small radius is a strong penalty. By default `count`
+        of them, from one with which all coefficients are 0 down to a thousandth of it (for l2,
+        with which they never are, further; radii from a quarter of what a perfect fit could need
+        up to 64 times that). Required unless data is split by samples.
+    cv : int, optional
+        Number of folds of cross-validation, which scores every strength on rows that are held out
+        at the parties. A preparation has its numbers from all rows.
+    offset : array or list of arrays, optional
+        A number per row that is added to its score, as in `solve`.
+    rule : {"best", "1se"}, default="best"
+        Which strength is chosen: the best, or the strongest within one standard error of it.
+    count : int, default=20
+        Number of strengths, if none are given.
+    split : {"samples", "features"}, default="samples"
+        Whether each party holds rows, or columns.
+    agents : int or list, default=8
+        Number of agents that data in one piece is divided between, as in `solve`.
+    seed : int, default=0
+        Random seed, also of the folds.
+    **settings
+        Other keywords of `solve`.
 
-    strengths by default `count` of them, from one that gives a constant down to a thousandth of it
-              (for l2, which never does, further; radii from a quarter of what a perfect fit could
-              need up to 64 times that); for data split by samples
-    cv        how many folds to score every strength with, on rows that were kept back at the
-              parties; a preparation has its numbers from all rows
-    rule      which strength is chosen: "best", or "1se", the strongest within one standard error of
-              the best
-    settings  what `solve` takes
+    Returns
+    -------
+    Path
+        The results, and with `cv` the scores and the chosen strength.
+
+    Raises
+    ------
+    InvalidProblem
+        If the penalty has no strength, or the data needs strengths or has no folds.
+
+    Examples
+    --------
+    >>> import coterie as co, numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((90, 4))
+    >>> y = X[:, 0] + 0.1 * X[:, 1]
+    >>> found = co.path(co.Problem("squared", "l1", 1.0), (X, y), [1.0, 0.1, 0.01], agents=3, cv=3)
+    >>> len(found.results), found.chosen_strength
+    (3, 0.01)
     """
     search = Search.of(strengths, count, cv, rule)
     return path_of(
