@@ -391,7 +391,7 @@ def test_a_ray_dataset_of_fewer_blocks_than_agents_leaves_some_empty():
     pytest.importorskip("ray")
     from coterie.engines.ray import _Part
 
-    assert _Part([], co.Rows(None, target="ill"))().n == 0
+    assert _Part([], co.Rows(None, target="ill"), "party 1")().n == 0
 
 
 # -- the grid --------------------------------------------------------------------------------------
