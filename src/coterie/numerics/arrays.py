@@ -618,15 +618,22 @@ class FarDesign(CentredDesign):
         return result
 
     def forward(self, w: FloatArray) -> FloatArray:
-        if not self.intercept:
-            return self._about.forward(w)
-        return self._about.forward(np.append(w[:-1], self.unit * w[-1]))
+        inner = w
+        if self.intercept:
+            inner = np.append(w[:-1], self.unit * w[-1])
+        return self._as_promised(self._about.forward(inner), w)
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         result = self._about.adjoint(v)
         if self.intercept:
             result[-1] *= self.unit
-        return result
+        return self._as_promised(result, v)
+
+    def _as_promised(self, result: FloatArray, argument: FloatArray) -> FloatArray:
+        """In the finer of the precisions of X and of the argument, as of any design: split by
+        features, other parties' columns may be near 0, and all send numbers of one precision.
+        """
+        return result.astype(np.result_type(self.dtype, argument.dtype), copy=False)
 
     def squares(self, weights: FloatArray | None = None) -> FloatArray:
         return self._about.squares(weights)

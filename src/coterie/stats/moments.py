@@ -18,6 +18,7 @@ from coterie.numerics.arrays import (
     PIECES,
     CentredDesign,
     Design,
+    FarDesign,
     FloatArray,
     is_sparse,
     is_tensor,
@@ -265,10 +266,15 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
     base = design.base if isinstance(design, BatchDesign) else design
     d = design.X.shape[1]
     squares = np.zeros((*weights.shape[:-1], design.shape[1]))
-    squares[..., :d] = _squares(design, weights)
     own = squares[..., :d]
     weight = weights.sum(axis=-1, keepdims=True)
-    if isinstance(base, CentredDesign):
+    if isinstance(base, FarDesign):
+        # The sums of squares below would lose all digits of a small spread.
+        own[:] = base.squares(weights)
+        own[own <= weight * (NOISE * base.centre) ** 2] = 0.0
+    else:
+        own[:] = _squares(design, weights)
+    if isinstance(base, CentredDesign) and not isinstance(base, FarDesign):
         # Σ s (x − c)² = Σ s x² − c (2 Σ s (x − c) + c Σ s)
         before = own.copy()
         sums = design.adjoint(weights)[..., :d]
