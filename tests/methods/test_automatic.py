@@ -34,7 +34,7 @@ STALLED_ONCE = (
     647,
     659,
 )
-STALLED_ONCE += (682, 721, 750, 811, 864, 881, 895, 920, 995)
+STALLED_ONCE += (682, 721, 750, 811, 864, 881, 895, 920, 995, 50548, 50662, 50917, 51251)
 """Seeds whose runs stalled, of every cause that was found."""
 QUICK = (8, 11, 13, 14, 17, 18, 19, 20, 22, 23, 24, 26, 33, 37, 39, 51, 54, 55, 62, 69, 110)
 """Seeds of every loss in every split."""
@@ -292,3 +292,38 @@ def test_users_deviate_from_a_common_model_of_columns_with_large_means(loss, mea
     assert result.status == "optimal"
     assert result.rounds <= 12
     assert co.verify(result.certificate, result.model, data).holds
+
+
+# -- several classes where columns have large means ------------------------------------------------
+
+
+@pytest.mark.parametrize("mean", [1e4, 1e6])
+def test_softmax_without_an_intercept_is_proven_where_columns_have_large_means(mean):
+    rng = np.random.default_rng(8)
+    table = rng.standard_normal((40, 12))
+    classes = np.argmax(table[:, :3] + rng.gumbel(size=(40, 3)), axis=1)
+    table += mean * rng.uniform(0.3, 1.0, 12)
+    problem = co.Problem("multinomial", "l1", 1e-3, intercept=False)
+    result = co.solve(problem, (table, classes), agents=2, progress=False)
+    assert result.status == "optimal"
+    assert co.verify(result.certificate, result.model, (table, classes)).holds
+
+
+# -- columns in single precision, some of them far from 0 ------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["auto", "tree", "dynamic-diffusion"])
+def test_all_parties_send_one_precision_wherever_their_columns_are(method):
+    table = X.astype(np.float32)
+    table[:, 2:] += np.float32(1e4)
+    problem = co.Problem("squared", "l2", 1e-2)
+    result = co.solve(
+        problem,
+        (table, X[:, 0]),
+        split="features",
+        agents=2,
+        method=method,
+        max_rounds=5,
+        progress=False,
+    )
+    assert result.rounds > 0

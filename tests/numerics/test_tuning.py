@@ -366,6 +366,7 @@ PLAIN = {
     "methods/second_order/linear.py: EXPECTED_ROUNDS": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_SPARSE_ROUNDS": "what auto assumes",
     "methods/second_order/linear.py: FULL": "how long a message may be",
+    "problems/multiclass/methods.py: FULL": "how long a message may be",
     "methods/second_order/oracle.py: NOTHING": "nothing",
     "methods/second_order/oracle.py: WHOLE": "a whole step",
     "methods/line_search.py: LONGEST_SEARCH": "when a step is too short to matter",

@@ -15,13 +15,16 @@ z, g is smooth, and the agents solve a few times
 
 Columns are centred also without an intercept: X = E + 1cᵀ, and M is the moment of (E, 1), which
 loses no digits to c. The change of the scores is (E, 1)(δ, cᵀδ). The columns of A are a basis of
-the vectors (δ, cᵀδ). The equations of `interior-point` are solved in the same way.
+the vectors (δ, cᵀδ), with one number cᵀδ for each score of a row. The equations of `interior-point`
+are solved in the same way.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +33,8 @@ import numpy.typing as npt
 from coterie.methods.line_search import penalty_at
 from coterie.methods.second_order.oracle import Aim
 from coterie.methods.second_order.quadratic import (
+    FLAT,
+    SEEN,
     Coordinates,
     Quadratic,
     coordinates_of,
@@ -76,6 +81,63 @@ class Face(NamedTuple):
     """A vector to which changes of the free coefficients are orthogonal; empty if there is none."""
 
 
+class RowsNearby(ABC):
+    """The loss of an agent's own rows near w: its gradient, and a parabola."""
+
+    @property
+    @abstractmethod
+    def gradients(self) -> FloatArray:
+        """ℓ'(X̃w), a number for each score."""
+
+    @property
+    @abstractmethod
+    def losses(self) -> float:
+        """Σ s ℓ."""
+
+    def design(self, columns: Design) -> Design:
+        """Return the map from a model to the scores of the rows, from the centred columns."""
+        return columns
+
+    @abstractmethod
+    def weighted(self, v: FloatArray) -> FloatArray:
+        """s∘v."""
+
+    @abstractmethod
+    def hessian_message(self, design: Design, *more: FloatArray) -> FloatArray:
+        """Return the upper triangle of X̃ᵀ diag(s ℓ'') X̃ for that design, and then more numbers."""
+
+    @abstractmethod
+    def gradient_change(self, change: FloatArray) -> FloatArray:
+        """ℓ'' times a change of the scores."""
+
+
+@dataclass(frozen=True)
+class OneScore(RowsNearby):
+    """Rows with one score each, and the ℓ'' of the parabola."""
+
+    agent: Agent
+    local: LocalLoss
+    curvature: FloatArray
+
+    @property
+    def gradients(self) -> FloatArray:
+        return _on_host(self.local.gradients)
+
+    @property
+    def losses(self) -> float:
+        return float(self.local.losses)
+
+    def weighted(self, v: FloatArray) -> FloatArray:
+        return self.agent.weighted(v)
+
+    def hessian_message(self, design: Design, *more: FloatArray) -> FloatArray:
+        weights = self.agent.weighted(self.curvature)
+        return moment_message(design, weights, False, *more)
+
+    def gradient_change(self, change: FloatArray) -> FloatArray:
+        return self.curvature * change
+
+
 def secant(loss: Loss, scores: FloatArray, gradients: FloatArray, y: FloatArray) -> FloatArray:
     """Return the curvature of the parabola with the minimum of the loss that touches the loss at
     these scores.
@@ -91,7 +153,7 @@ def most_of_target(case: Case) -> Counts:
     """Return the largest counts of `target`: of `centred`, of the Hessian with a column for the
     means, and of each pass.
     """
-    width = case.columns + 1
+    width = (case.columns + 1) * case.outputs
     of_centring = 2 * case.columns
     of_hessian = triangle(width) + width + 1
     return 2 + PASSES, of_centring + of_hessian + PASSES * width
@@ -109,22 +171,22 @@ class _Minimum(NamedTuple):
     """n f(w)."""
 
 
-def target(agent: Agent, w: FloatArray, local: LocalLoss, curvature: FloatArray) -> Protocol[Aim]:
-    """Find the minimum of the quadratic with that ℓ'', and its dual variables."""
-    design = yield from centred(agent)
-    gradients = _on_host(local.gradients)
-    losses = np.array([local.losses])
-    adjoint = design.adjoint(agent.weighted(gradients))
-    weights = agent.weighted(curvature)
-    total = yield Sum(moment_message(design, weights, False, adjoint, losses))
+def target(agent: Agent, w: FloatArray, rows: RowsNearby) -> Protocol[Aim]:
+    """Find the minimum of the quadratic with the ℓ'' of these rows, and its dual variables."""
+    columns = yield from centred(agent)
+    design = rows.design(columns)
+    gradients = rows.gradients
+    losses = np.array([rows.losses])
+    adjoint = design.adjoint(rows.weighted(gradients))
+    total = yield Sum(rows.hessian_message(design, adjoint, losses))
     minimum = shared_result(total, _minimum, agent, design, w, total)
     z = minimum.z
-    v = gradients + curvature * design.forward(minimum.moved)
+    v = gradients + rows.gradient_change(design.forward(minimum.moved))
     for _ in range(PASSES):
-        message = yield Sum(design.adjoint(agent.weighted(v)))
+        message = yield Sum(design.adjoint(rows.weighted(v)))
         mean = message / agent.total
         z, missing = shared_result(message, _missing, agent, design, minimum.M, mean, z)
-        v = v + curvature * design.forward(missing)
+        v = v + rows.gradient_change(design.forward(missing))
     model = minimum.model
     gradient = model.gradient
     steepness = float(np.linalg.norm(gradient))
@@ -137,11 +199,16 @@ def _minimum(agent: Agent, design: Design, w: FloatArray, total: FloatArray) -> 
     width = design.shape[1]
     M = unpacked(total, width) / agent.total
     gradient_in_design = total[-width - 1 : -1] / agent.total
-    T = _from_model(agent, design)
+    T = _from_model(agent, width)
     H = T.T @ M @ T
     gradient = T.T @ gradient_in_design
     found = minimiser(agent, H, gradient, w)[0]
     in_design = T @ (found - w)
+    # H has lost digits to the means, and M has not: by M, the minimum by H may be worse than w.
+    change = float(gradient_in_design @ in_design + 0.5 * in_design @ (M @ in_design))
+    if not penalty_at(agent, found) + change < penalty_at(agent, w):
+        found = w
+        in_design = np.zeros(width)
     z, moved = _walked(agent, design, M, gradient_in_design, found, in_design)
     model = Quadratic(H, sealed(gradient), w)
     return _Minimum(sealed(z), moved, M, model, float(total[-1]))
@@ -153,7 +220,7 @@ def centred(agent: Agent) -> Protocol[Design]:
         return agent.centred
     if "careful design" not in agent.scratch:
         ones = agent.weighted(np.ones(agent.data.n))
-        sums = agent.design.adjoint(ones)
+        sums = Design(agent.data.X).adjoint(ones)
         received = yield Sum(np.append(sums, agent.column_squares))
         centre, squares = np.split(received.astype(float) / agent.total, 2)
         unit = _unit(centre, squares)
@@ -171,12 +238,32 @@ def _unit(centre: FloatArray, squares: FloatArray) -> float:
     return math.sqrt(spread) or math.sqrt(mean_square) or 1.0
 
 
-def _from_model(agent: Agent, design: Design) -> FloatArray:
-    """Return T, which turns the coordinates of the model into those of the design."""
-    width = design.shape[1]
-    if agent.problem.intercept or not isinstance(design, CentredDesign):
+def _from_model(agent: Agent, width: int) -> FloatArray:
+    """Return T, which turns the coordinates of the model into those of a design of that width."""
+    if agent.problem.intercept:
         return np.eye(width)
-    return np.vstack([np.eye(width - 1), design.centre / design.unit])
+    outputs = agent.problem.outputs
+    of_means = np.kron(_means(agent), _differences(outputs))
+    return np.vstack([np.eye(width - outputs), of_means])
+
+
+def _means(agent: Agent) -> FloatArray:
+    """Return the means of the columns, in units of the column that `centred` has for them."""
+    columns: CentredDesign = agent.scratch["careful design"]
+    means: FloatArray = columns.centre / columns.unit
+    return means
+
+
+def _differences(outputs: int) -> FloatArray:
+    """Return what turns the scores of a row into the part that the loss depends on.
+
+    To the scores of several classes, the same number can be added without any effect. That number
+    may be as large as the means.
+    """
+    if outputs == 1:
+        return np.eye(1)
+    differences: FloatArray = np.eye(outputs) - 1.0 / outputs
+    return differences
 
 
 def _missing(
@@ -194,7 +281,7 @@ def _missing(
     pull = -gradient[places]
     A[:count, :count] += face.curvature
     pull[:count] -= face.gradient
-    equations = _equations(agent, design, free)
+    equations = _equations(agent, free)
     if face.tied.size:
         no_means = np.zeros(len(places) - count)
         equations.append(np.append(face.tied, no_means))
@@ -208,10 +295,11 @@ def _missing(
 
 
 def _places(agent: Agent, design: Design, free: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Return the free coefficients and, without an intercept, the column for the means."""
+    """Return the free coefficients and, without an intercept, those of the means."""
     if agent.problem.intercept:
         return free
-    return np.append(free, design.shape[1] - 1)
+    width = design.shape[1]
+    return np.append(free, np.arange(width - agent.problem.outputs, width))
 
 
 def _walked(
@@ -233,7 +321,7 @@ def _walked(
     width = len(z)
     if pieces is None or not pieces.separable or not pieces.kinds:
         return z, moved
-    T = _from_model(agent, design)
+    T = _from_model(agent, design.shape[1])
     z = z.copy()
     moved = moved.copy()
     coordinates = coordinates_of(pieces, width, agent.problem.free())
@@ -255,10 +343,13 @@ def _walked(
         places = np.flatnonzero(free)
         if places.size:
             penalty_gradient = ridge * z + threshold * sign
-            way = _on_face(agent, design, M, pull, places, ridge, penalty_gradient)
-            share, z, met = _stepped(z, way[:width], free, coordinates.face(sign))
+            way, farthest = _on_face(agent, design, M, pull, places, coordinates, penalty_gradient)
+            face = coordinates.face(sign)
+            share, z, met = _stepped(z, way[:width], free, face, farthest)
             moved += share * way
-            if share < 1.0:
+            if share < farthest:
+                if not met.any():
+                    break
                 free &= ~met
                 continue
             pull = -(gradient + M @ moved)
@@ -280,8 +371,9 @@ def _stepped(
     way: FloatArray,
     free: npt.NDArray[np.bool_],
     face: tuple[FloatArray, FloatArray],
+    farthest: float,
 ) -> tuple[float, FloatArray, npt.NDArray[np.bool_]]:
-    """Go that way until a free coefficient meets an end of its interval, or to the end of the way.
+    """Go that way until a free coefficient meets an end of its interval, or as far as `farthest`.
 
     Return the share of the way, the new z, and which coefficients met their end.
     """
@@ -289,7 +381,9 @@ def _stepped(
     end = np.where(way > 0, high, low)
     moves = (way != 0) & free
     shares = np.divide(end - z, way, out=np.full(len(z), np.inf), where=moves)
-    share = min(1.0, max(float(shares.min()), 0.0))
+    share = min(farthest, max(float(shares.min()), 0.0))
+    if share == math.inf:
+        return 0.0, z, np.zeros(len(z), bool)
     met = (shares <= share) & free
     return share, np.where(met, end, z + share * way), met
 
@@ -325,22 +419,46 @@ def _on_face(
     M: FloatArray,
     pull: FloatArray,
     free: npt.NDArray[np.intp],
-    ridge: FloatArray,
+    coordinates: Coordinates,
     penalty_gradient: FloatArray,
-) -> FloatArray:
+) -> tuple[FloatArray, float]:
     """Return the way to the minimum of the quadratic on that face, in the coordinates of the
-    design.
+    design, and how often to go it at most.
+
+    That is once, or without end in a valley in which the quadratic is flat and the thresholds
+    alone lead down.
     """
     count = len(free)
     places = _places(agent, design, free)
     A = M[np.ix_(places, places)].copy()
     b = pull[places]
-    A[np.arange(count), np.arange(count)] += ridge[free]
+    A[np.arange(count), np.arange(count)] += coordinates.ridge[free]
     b[:count] -= penalty_gradient[free]
-    solve = _solver(A, _equations(agent, design, free), DEPENDENT)
-    found = np.zeros(design.shape[1])
-    found[places] = solve(b)
-    return found
+    thresholds = np.zeros(len(places))
+    thresholds[:count] = coordinates.threshold[free]
+    basis = _basis(A, _equations(agent, free))
+    inside = basis.T @ A @ basis
+    solve, pivot = solver(inside, np.zeros(len(inside)), DEPENDENT)
+    way = np.zeros(design.shape[1])
+    if pivot == 0.0:
+        way[places] = basis @ _flat_valley(inside, basis.T @ b, basis.T * thresholds)
+        if way.any():
+            return way, math.inf
+    way[places] = basis @ solve(basis.T @ b)
+    return way, 1.0
+
+
+def _flat_valley(inside: FloatArray, pull: FloatArray, thresholds: FloatArray) -> FloatArray:
+    """Return the part of the pull along which that matrix has no curvature; zeros if it is
+    rounding.
+    """
+    values, vectors = np.linalg.eigh(inside)
+    flat = vectors[:, values <= FLAT * max(float(values.max(initial=0.0)), 0.0)]
+    along: FloatArray = flat @ (flat.T @ pull)
+    small = SEEN * float(np.linalg.norm(flat.T @ thresholds))
+    if float(np.linalg.norm(along)) > small > 0:
+        return along
+    return np.zeros(len(pull))
 
 
 class Equations:
@@ -361,7 +479,7 @@ class Equations:
         # Columns that depend on others have no curvature. This increase is below the rounding of
         # the equations.
         A.flat[:: len(A) + 1] *= 1.0 + ROUNDINGS * len(A)
-        self._solve = _solver(A, _equations(agent, design, free), 0.0)
+        self._solve = _solver(A, _equations(agent, free), 0.0)
 
     def __call__(self, b: FloatArray) -> FloatArray:
         no_means = np.zeros(self.width - self.coefficients)
@@ -375,14 +493,18 @@ class Equations:
         return found
 
 
-def _equations(agent: Agent, design: Design, free: npt.NDArray[np.intp]) -> list[FloatArray]:
-    """Return the vectors to which a change of the free coefficients and of the column for the
-    means is orthogonal: none with an intercept.
+def _equations(agent: Agent, free: npt.NDArray[np.intp]) -> list[FloatArray]:
+    """Return the vectors to which a change of the free coefficients and of the means is
+    orthogonal: none with an intercept, else one for each score of a row.
     """
     if agent.problem.intercept:
         return []
-    assert isinstance(design, CentredDesign)
-    return [np.append(design.centre[free], -design.unit)]
+    outputs = agent.problem.outputs
+    column, output = np.divmod(free, outputs)
+    means = _means(agent)[column]
+    own = np.eye(outputs)
+    parts = _differences(outputs)
+    return [np.append(means * parts[k, output], -own[k]) for k in range(outputs)]
 
 
 def _solver(
@@ -391,17 +513,24 @@ def _solver(
     """Return b ↦ x with A x = b among the x that are orthogonal to these vectors. A is scaled to a
     diagonal of 1.
     """
+    basis = _basis(A, equations)
+    inside = basis.T @ A @ basis
+    no_ridge = np.zeros(len(inside))
+    solve, _ = solver(inside, no_ridge, least_pivot)
+    return lambda b: basis @ solve(basis.T @ b)
+
+
+def _basis(A: FloatArray, equations: list[FloatArray]) -> FloatArray:
+    """Return a basis of the vectors that are orthogonal to these, on scales in which A has a
+    diagonal of 1.
+    """
     diagonal = np.maximum(A.diagonal(), 0.0)
     scale = np.divide(1.0, np.sqrt(diagonal), out=np.ones(len(A)), where=diagonal > 0)
     basis = np.eye(len(A))
     if equations:
         Q = np.linalg.qr((np.array(equations) * scale).T, mode="complete")[0]
         basis = Q[:, len(equations) :]
-    basis = scale[:, None] * basis
-    inside = basis.T @ A @ basis
-    no_ridge = np.zeros(len(inside))
-    solve, _ = solver(inside, no_ridge, least_pivot)
-    return lambda b: basis @ solve(basis.T @ b)
+    return scale[:, None] * basis
 
 
 def _face(agent: Agent, z: FloatArray) -> Face | None:

@@ -152,8 +152,8 @@ class Newton(ProximalNewton):
 
     def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
         if agent.careful and agent.design.shape[1] <= FULL and not is_tensor(agent.data.X):
-            curvature = oracle.careful_curvature()
-            return (yield from careful.target(agent, state.w, oracle.here, curvature))
+            rows = careful.OneScore(agent, oracle.here, oracle.careful_curvature())
+            return (yield from careful.target(agent, state.w, rows))
         mode = self._mode(agent)
         if mode == "active":
             return (yield from working_set.target(agent, oracle))

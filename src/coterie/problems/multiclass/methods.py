@@ -8,10 +8,65 @@ a matrix of H's size
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from coterie.methods.second_order.newton import ByWidth, most_by_width, most_of_newtons_search
-from coterie.run.disclosure import TOTALS, Disclosure
+from coterie.methods.second_order import careful
+from coterie.methods.second_order.newton import (
+    ByWidth,
+    State,
+    most_by_width,
+    most_of_newtons_search,
+)
+from coterie.methods.second_order.oracle import Aim
+from coterie.numerics.arrays import Design, FloatArray
+from coterie.problems.multiclass.view import SoftmaxLocalLoss, StackedDesign
+from coterie.run.agent import Agent
+from coterie.run.collectives import Protocol
+from coterie.run.disclosure import TOTALS, Case, Counts, Disclosure
+from coterie.stats.moments import packed
+
+FULL = 500
+"""Coefficients up to which a careful step adds up the whole Hessian."""
+
+
+@dataclass(frozen=True)
+class SeveralScores(careful.RowsNearby):
+    """Rows with one score for each class."""
+
+    local: SoftmaxLocalLoss
+
+    @property
+    def gradients(self) -> FloatArray:
+        return self.local.gradients
+
+    @property
+    def losses(self) -> float:
+        return self.local.losses
+
+    def design(self, columns: Design) -> Design:
+        if isinstance(columns, StackedDesign):
+            return columns
+        return StackedDesign(columns, self.local.design.outputs)
+
+    def weighted(self, v: FloatArray) -> FloatArray:
+        return self.local.weighted(v)
+
+    def hessian_message(self, design: Design, *more: FloatArray) -> FloatArray:
+        assert isinstance(design, StackedDesign)
+        return packed(self.local.hessian(design), *more)
+
+    def gradient_change(self, change: FloatArray) -> FloatArray:
+        return self.local.gradient_change(change)
+
+
+def _sometimes(case: Case) -> Counts:
+    """What a search adds to a round, and how much more a careful agent sends."""
+    collectives, numbers = most_of_newtons_search(case)
+    if case.width * case.outputs <= FULL:
+        carefully, usual = careful.most_of_target(case), most_by_width(case)
+        collectives += max(0, carefully[0] + 1 - usual[0])
+        numbers += max(0, carefully[1] + 1 - usual[1])
+    return collectives, numbers
 
 
 @dataclass(frozen=True)
@@ -31,5 +86,10 @@ class SoftmaxNewton(ByWidth):
         ),
         secure=TOTALS,
         most=most_by_width,
-        sometimes=most_of_newtons_search,
+        sometimes=_sometimes,
     )
+
+    def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
+        if agent.careful and len(state.w) <= FULL:
+            return (yield from careful.target(agent, state.w, SeveralScores(oracle.here)))
+        return (yield from super().aim(agent, state, oracle))

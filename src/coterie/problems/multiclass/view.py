@@ -148,19 +148,25 @@ class SoftmaxLocalLoss:
         """Σ s ℓ at the scores plus each of these multiples of a change."""
         return np.array([self.losses_at(self.scores + float(t) * change) for t in steps])
 
-    def hessian_product(self, change: FloatArray) -> FloatArray:
-        """s∘∇²ℓ times a change of the scores."""
+    def gradient_change(self, change: FloatArray) -> FloatArray:
+        """∇²ℓ times a change of the scores."""
         means = np.einsum("ij,ij->i", self.p, change)
         about = change - means[:, None]
-        return self.weighted(self.p * about)
+        changed: FloatArray = self.p * about
+        return changed
 
-    def hessian(self) -> FloatArray:
-        """The upper triangle of X̃ᵀ ∇²ℓ X̃ = Σ s x xᵀ ⊗ (diag(p) − p pᵀ): the second part is one
-        product of long rows.
+    def hessian_product(self, change: FloatArray) -> FloatArray:
+        """s∘∇²ℓ times a change of the scores."""
+        return self.weighted(self.gradient_change(change))
+
+    def hessian(self, design: StackedDesign | None = None) -> FloatArray:
+        """The upper triangle of X̃ᵀ ∇²ℓ X̃ = Σ s x xᵀ ⊗ (diag(p) − p pᵀ), for the design of the
+        scores or another one of the same rows: the second part is one product of long rows.
         """
-        base = self.design.base
-        classes = self.design.outputs
-        width = len(self.w)
+        design = design or self.design
+        base = design.base
+        classes = design.outputs
+        width = design.shape[1]
         H = np.zeros((width, width))
         block = BLOCK // width + 1
         for start in range(0, len(self.y), block):
