@@ -201,14 +201,17 @@ def _concluded(
         radii = radii_for(agent, norm, radius)
         bounded = tuple(bounded_parts(penalty, coefficients, u, off, radii))
     error_norm = float(np.linalg.norm(off))
+    # `at_zero` and the losses may cancel: their sum loses digits of either.
+    cancelled = FEW * EPSILON * terms.cancels * abs(at_zero)
+    shrunk_gaps, shrunk_error = map(float, shrunk[:2])
     totals = Totals(
         losses=losses,
-        losses_error=losses_error + FEW * EPSILON * terms.cancels * abs(at_zero),
+        losses_error=losses_error + cancelled,
         at_zero=at_zero,
         gaps=gaps,
         gaps_error=gaps_error,
-        shrunk=float(shrunk[0]),
-        shrunk_error=float(shrunk[1]),
+        shrunk=shrunk_gaps,
+        shrunk_error=shrunk_error,
         imbalance=imbalance,
         penalty=penalty.value(coefficients),
         penalty_gap=penalty.fenchel_young(coefficients, c * u),

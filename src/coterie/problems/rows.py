@@ -199,8 +199,8 @@ def check_duals(
     if witness is None:
         return
     if len(witness) == len(rows):
-        fitting = [len(v) in (0, n) for v, n in zip(witness, rows, strict=True)]
-        if all(fitting):
+        pairs = zip(witness, rows, strict=True)
+        if all(len(v) in (0, n) for v, n in pairs):
             return
     raise InvalidInput(
         f"the dual vectors do not belong to these {owners}; use those of a run on the same data."

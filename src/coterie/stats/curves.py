@@ -96,7 +96,8 @@ class Curve:
     def part(self, k: int) -> Curve:
         """One bin as a curve."""
         place = slice(k, k + 1)
-        return Curve(self.edges[k : k + 2], self.positives[place], self.negatives[place])
+        edges = self.edges[k : k + 2]
+        return Curve(edges, self.positives[place], self.negatives[place])
 
     def refined(self, parts: dict[int, Curve]) -> Curve:
         """The curve with those bins replaced by their parts."""
@@ -161,7 +162,10 @@ def curves(
         for curve, shut in zip(known, closed, strict=True):
             edges = curve.edges
             bins = [k for k in curve.to_cut(tolerance, minimum) if edges[k] not in shut]
-            wanted.append({k: cut(edges[k], edges[k + 1]) for k in bins[:most]})
+            parts = {}
+            for k in bins[:most]:
+                parts[k] = cut(edges[k], edges[k + 1])
+            wanted.append(parts)
         if not any(wanted):
             return known
         room -= _cost(wanted, minimum)

@@ -57,7 +57,9 @@ def ranges_of(site: Site) -> list[list[float]]:
         return []
     if is_sparse(X):
         X = X.toarray()
-    return [X.min(axis=0).tolist(), X.max(axis=0).tolist()]
+    least = X.min(axis=0).tolist()
+    largest = X.max(axis=0).tolist()
+    return [least, largest]
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,8 @@ def add_information(
     step, half = shared_result(total, lambda: direction(total, width))
     moved = own.move(step)
     far = (np.abs(moved) > FAR).any(axis=1)
-    of_step = np.array([float(np.sum(moved**2)), float(far.sum())])
+    square = float(np.sum(moved**2))
+    of_step = np.array([square, float(far.sum())])
     if asking.adjusted:
         adjustment = asking.adjustment(agent, own, half, width)
         of_step = np.concatenate([of_step, adjustment])
@@ -212,7 +213,10 @@ def of_rows(
         return _scores(design, np.where(rows[:, None], scores, 0.0))
 
     def hessian(rows: npt.NDArray[np.bool_]) -> FloatArray:
-        return _moment(design, lambda a, b: np.where(rows, curved(a, b), 0.0), count)
+        def of_these(a: int, b: int) -> FloatArray:
+            return np.where(rows, curved(a, b), 0.0)
+
+        return _moment(design, of_these, count)
 
     def move(d: FloatArray) -> FloatArray:
         return np.column_stack([design.forward(part) for part in d.reshape(count, -1)])
@@ -229,8 +233,12 @@ def of_rows(
             squares = gradients
         else:
             squares = scores
-        products = _moment(design, lambda a, b: scores[:, a] * squares[:, b], count)
-        more.append(packed(products))
+
+        def product(a: int, b: int) -> FloatArray:
+            found: FloatArray = scores[:, a] * squares[:, b]
+            return found
+
+        more.append(packed(_moment(design, product, count)))
     width = design.shape[1] * count
     more += asking.of_clusters(agent, score, hessian, width)
     more.append(asking.counts(agent))
@@ -284,7 +292,12 @@ class Adjustment:
 
     @staticmethod
     def nothing(k: int) -> Adjustment:
-        return Adjustment(np.zeros((k, k)), np.zeros(k), np.zeros(k), np.zeros((k, k, k)))
+        return Adjustment(
+            middle=np.zeros((k, k)),
+            lengths=np.zeros(k),
+            squares=np.zeros(k),
+            products=np.zeros((k, k, k)),
+        )
 
     def add(
         self, score: FloatArray, hessian: FloatArray, half: FloatArray, contrasts: FloatArray
@@ -402,7 +415,8 @@ class Totals:
             sizes["adjustment"] = 0
         ends = np.cumsum(list(sizes.values()))
         assert ends[-1] == len(received)
-        self._parts = dict(zip(sizes, np.split(received, ends[:-1]), strict=True))
+        parts = np.split(received, ends[:-1])
+        self._parts = dict(zip(sizes, parts, strict=True))
 
     @property
     def plain(self) -> FloatArray:

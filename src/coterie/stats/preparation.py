@@ -199,7 +199,8 @@ def _fitted_steps(
     fit: Fitted
     # The moments of the columns after the steps so far; None where they are not known.
     n = summary.present + summary.missing
-    moments: _Moments | None = _Moments(np.array([summary.mean]), np.array([variance]), n)
+    mean = np.array([summary.mean])
+    moments: _Moments | None = _Moments(mean, np.array([variance]), n)
     for step in steps:
         if step.name == "keep":
             continue

@@ -111,7 +111,8 @@ class _Column:
             edges.append(inner[1:])
             numbers.append(counted[start:end])
             start = end
-        uncut = {float(self.edges[k]) for k, inner in parts.items() if len(inner) == 2}
+        whole = [k for k, inner in parts.items() if len(inner) == 2]
+        uncut = {float(self.edges[k]) for k in whole}
         closed = self.closed | uncut
         return _Column(np.concatenate(edges), np.concatenate(numbers), closed)
 

@@ -115,7 +115,9 @@ class ReadAgain(Operation[Reread[Any]]):
         if self.prepares_together:
             parties = self._with_prepared_columns(parties)
         known = parties.look(own_labels)
-        labels = [_labels(own, card) for own, card in zip(known, parties.cards, strict=True)]
+        labels = []
+        for own, card in zip(known, parties.cards, strict=True):
+            labels.append(_labels(own, card))
         classes = classes_of(self.problem, parties.names, lambda: labels)
         step = partial(_encoded, self.problem, classes, parties.cards, parties.split)
         return Reread(parties.map(step).seen(), classes)

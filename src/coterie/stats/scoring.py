@@ -308,7 +308,9 @@ def of_classes(
     found["auc"] = float(areas.mean())
     found["brier"] = answers.squares / n
     found["calibration_error"] = _calibration_error(answers.calibration)
-    points = {str(label): curve.points() for label, curve in zip(classes, known, strict=True)}
+    points = {}
+    for label, curve in zip(classes, known, strict=True):
+        points[str(label)] = curve.points()
     bound = max(curve.bound for curve in known)
     left_out = _left_out(held is not None, answers.confusion is not None)
     return Evaluation(
@@ -385,8 +387,8 @@ def _answers(
     ones = np.ones(len(y))
     cells = _confusion(y, best, ones, classes)
     bins = _fixed_edges()
-    by_answer = np.column_stack([counts(chosen[rows], bins) for rows in (right, ~right)])
-    answers = by_answer.astype(np.intp)
+    by_answer = [counts(chosen[rows], bins) for rows in (right, ~right)]
+    answers = np.column_stack(by_answer).astype(np.intp)
     groupings = [cells, cells.sum(axis=1), answers.sum(axis=0)]
     has_cells, has_classes, has_answers = yield from allowed(groupings, minimum)
     losses = -float((s * logs[local, y]).sum())
@@ -508,7 +510,8 @@ def _tenths(m: FloatArray, limits: dict[str, Any]) -> Protocol[FloatArray]:
         if len(counted):
             nearest = [np.abs(counted - value).argmin() for value in inner]
         inner = counted[np.array(nearest, np.intp)]
-    return np.unique(np.concatenate([[-np.inf], inner, [np.inf]]))
+    edges = np.concatenate([[-np.inf], inner, [np.inf]])
+    return np.unique(edges)
 
 
 def _for_constant(

@@ -108,7 +108,10 @@ def _or_zeros(part: FloatArray | None, size: int) -> FloatArray:
 def _is_decomposition(model: LowRankModel) -> bool:
     """Whether the sides are orthonormal and the values positive and falling."""
     one = np.eye(len(model.s))
-    off = [np.abs(side.T @ side - one).max(initial=0.0) for side in (model.U, model.V)]
+    off = []
+    for side in (model.U, model.V):
+        difference = side.T @ side - one
+        off.append(np.abs(difference).max(initial=0.0))
     largest = model.s[:1].sum()
     positive = bool((model.s > 0).all())
     falling = bool((np.diff(model.s) <= ORTHOGONAL * largest).all())

@@ -113,7 +113,8 @@ class LowRankModel(Model[Problem[Task]]):
             raise InvalidData(
                 f"the model has {len(self.U)} columns, but the data has {X.shape[1]}."
             )
-        scores: FloatArray = (product(X, self.U) * self.s) @ self.V.T + self.intercept_
+        in_patterns = product(X, self.U) * self.s
+        scores: FloatArray = in_patterns @ self.V.T + self.intercept_
         return scores
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:
@@ -138,7 +139,8 @@ class LowRankModel(Model[Problem[Task]]):
 
     def _entries(self, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> FloatArray:
         """The entries at these places; a place of −1 is an unknown row or column."""
-        entries: FloatArray = np.einsum("ik,ik->i", self.U[rows] * self.s, self.V[columns])
+        left = self.U[rows] * self.s
+        entries: FloatArray = np.einsum("ik,ik->i", left, self.V[columns])
         entries = np.where((rows < 0) | (columns < 0), 0.0, entries)
         for free, places in ((self.a, rows), (self.b, columns)):
             if free is not None:

@@ -353,7 +353,9 @@ def _lost(agent: Agent[Problem[Task]], at: MatrixPoint, loss: float) -> Lost:
         return lost(agent, at, loss, 0)
     # W = A Z B: a few more products, whose roundings have been divided by A and B. A and B also
     # scale gradients.
-    unweighted = at._replace(left=weights.left(at.left), right=weights.right(at.right))
+    left = weights.left(at.left)
+    right = weights.right(at.right)
+    unweighted = at._replace(left=left, right=right)
     more = 4 * (weights.U.shape[1] + FEW)
     known = lost(agent, unweighted, loss, more)
     largest = max(weights.rest, float(weights.size.max(initial=0.0))) ** 2
@@ -460,7 +462,9 @@ def _best(agent: Agent[Problem[Task]], at: MatrixPoint, beta: FloatArray) -> Pro
         return Best(best, 0.0, gradient)
     own = [sum(part.loss() for part in parts_with(b)) for b in (beta, best)]
     losses = yield Sum(np.array(own))
-    excess = max(float(losses[0] - losses[1]), 0.0) + ROUNDING * float(losses[0])
+    with_given = float(losses[0])
+    difference = float(losses[0] - losses[1])
+    excess = max(difference, 0.0) + ROUNDING * with_given
     return Best(best, excess, gradient)
 
 
@@ -529,16 +533,14 @@ def _in_blocks(agent: Agent[Problem[Task]], at: MatrixPoint) -> Protocol[Found]:
     corner = U.T @ GV
     right_rest = GU.T - (GU.T @ V) @ V.T
     left_rest = GV - U @ corner
-    pieces = [
-        [_norm(corner), _norm(right_rest)],
-        [_norm(left_rest), float(sums[-1])],
-    ]
+    upper = [_norm(corner), _norm(right_rest)]
+    lower = [_norm(left_rest), float(sums[-1])]
     # In blocks, ⟨G, W⟩ is a sum over rows, as the losses are, of terms that may cancel.
     loss = float(sums[-3])
     inner = float(sums[-2])
     lost = Lost(*map(float, sums[-7:-3]))
     lost = lost._replace(dual=lost.dual + lost.losses)
-    norm = _norm(np.array(pieces)) * (1.0 + ROUNDING)
+    norm = _norm(np.array([upper, lower])) * (1.0 + ROUNDING)
     return Found(loss, inner, norm, lost)
 
 
@@ -564,7 +566,8 @@ def _own_blocks(
     """G_j V and G_jᵀ U; bounds of rounding errors; F_j, ⟨G_j, W⟩ and ρ_j."""
     values = np.zeros(2)
     rest = 0.0
-    products = np.zeros(len(at.left) * V.shape[1] + len(at.right) * U.shape[1])
+    size = len(at.left) * V.shape[1] + len(at.right) * U.shape[1]
+    products = np.zeros(size)
     for part in _parts_at(agent, at):
         GV = part.times(V)
         GU = part.times_transposed(U)
@@ -572,7 +575,9 @@ def _own_blocks(
         values += part.loss(), part.inner()
         whole = part.squared_norm()
         corner = float(np.linalg.norm(U.T @ GV)) ** 2
-        seen = float(np.linalg.norm(GV)) ** 2 + float(np.linalg.norm(GU)) ** 2 - corner
+        right_square = float(np.linalg.norm(GV)) ** 2
+        left_square = float(np.linalg.norm(GU)) ** 2
+        seen = right_square + left_square - corner
         rest += math.sqrt(max(whole - seen, 0.0) + ROUNDING * whole)
     lost = _lost(agent, at, float(values[0]))
     return np.append(products, [*lost, *values, rest])

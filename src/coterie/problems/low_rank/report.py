@@ -22,7 +22,10 @@ class LowRankReport(RowReport[Problem[Task], LowRankModel]):
             "The model is a matrix made of few patterns. Each singular value is the weight of a "
             "pattern; where the values fall steeply, a few patterns explain nearly everything."
         )
-        bars = [(str(k), float(value)) for k, value in enumerate(model.s, 1) if value > 0]
+        bars = []
+        for k, value in enumerate(model.s.tolist(), 1):
+            if value > 0:
+                bars.append((str(k), float(value)))
         return Shown("singular-values", explanation, ("pattern", "singular value"), bars)
 
     def statistics(self, model: LowRankModel, network: Network) -> dict[str, str]:

@@ -42,7 +42,8 @@ class StackedDesign(Design):
     def forward(self, w: FloatArray) -> FloatArray:
         W = self.matrix(w)
         d = self.X.shape[1]
-        scores = np.empty((self.shape[0], self.outputs), np.result_type(self.dtype, w.dtype))
+        dtype = np.result_type(self.dtype, w.dtype)
+        scores = np.empty((self.shape[0], self.outputs), dtype)
         for rows, X in self._blocks(w):
             if is_sparse(X):
                 scores[rows] = X @ W[:d]
@@ -175,7 +176,8 @@ class SoftmaxLocalLoss:
             if self.weights is not None:
                 roots = roots * np.sqrt(self.weights[rows])[:, None]
             columns = base.dense(rows)
-            long = (columns[:, :, None] * roots[:, None, :]).reshape(-1, width)
+            products = columns[:, :, None] * roots[:, None, :]
+            long = products.reshape(-1, width)
             H -= long.T @ long
         for c, shares in enumerate(self.weighted(self.p).T):
             of_class = second_moment(base, np.ascontiguousarray(shares))

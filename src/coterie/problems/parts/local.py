@@ -44,7 +44,8 @@ class Local(Generic[K]):
         if is_sparse(X) or not X.size:
             return Design(X, agent.has_intercept)
         centre = X.mean(axis=0, dtype=float)
-        return about_means(X, agent.has_intercept, centre, Design(X).squares(), float(len(X)))
+        squares = Design(X).squares()
+        return about_means(X, agent.has_intercept, centre, squares, float(len(X)))
 
     def centred(self, agent: Agent[K]) -> Design:
         """The agent's rows about the means of all rows, after the introduction."""

@@ -68,9 +68,9 @@ class SurvivalStats(Stats[Problem[Cox], SurvivalModel]):
         return Evaluation("", int(rows), n, found, notes=notes_on(left_out))
 
     def coefficients(self, model: SurvivalModel) -> tuple[tuple[str, ...], FloatArray]:
-        return named_columns(
-            model.columns, model.coef_.shape[-1], model.problem.intercept
-        ), model.coef_.astype(float)
+        values = model.coef_.astype(float)
+        names = named_columns(model.columns, len(values), model.problem.intercept)
+        return names, values
 
     def information(self, agent: Agent[Problem[Cox]], w: FloatArray, asking: Asking) -> Own:
         local: CoxLocalLoss = agent.at(w)

@@ -218,7 +218,8 @@ class FrankWolfe(Method[State, Problem[Task]]):
         """W as left rightᵀ, each atom times the product of the later 1 − γ."""
         later_steps = np.append(1.0, 1.0 - state.steps[::-1])
         left_of = np.cumprod(later_steps)[::-1]
-        weights = (-radius(agent) * state.steps * left_of[1:]).astype(state.u.dtype)
+        scales = -radius(agent) * state.steps * left_of[1:]
+        weights = scales.astype(state.u.dtype)
         old_weight = state.left.dtype.type(left_of[0])
         left = np.hstack([state.left * old_weight, state.u * weights])
         right = np.hstack([state.right, state.v])
@@ -486,10 +487,17 @@ def local_pair(agent: Agent[Problem[Task]], information: Information) -> Pair:
     if isinstance(device, TorchBackend) and device.fast:
         u, v = device.leading_pair(information.matrix())
     else:
+
+        def product(x: Any) -> FloatArray:
+            return information.times(np.asarray(x, dtype).ravel())
+
+        def transposed_product(x: Any) -> FloatArray:
+            return information.times_transposed(np.asarray(x, dtype).ravel())
+
         gradient = LinearOperator(
             agent.problem.loss.size(agent.data),
-            matvec=lambda x: information.times(np.asarray(x, dtype).ravel()),
-            rmatvec=lambda x: information.times_transposed(np.asarray(x, dtype).ravel()),
+            matvec=product,
+            rmatvec=transposed_product,
             matmat=information.times,
             rmatmat=information.times_transposed,
             dtype=dtype,

@@ -161,8 +161,9 @@ def corrected(
     shorter = 1.0
     for _ in range(inner):
         if accepted:
+            columns = inside.shape[1]
             best = shared_result(
-                sums, _step, gradient, kappa * M, inside.shape[1], kappa * ell, pairs, z, inside.mu
+                sums, _step, gradient, kappa * M, columns, kappa * ell, pairs, z, inside.mu
             )
             way = best - z
         else:
@@ -194,7 +195,8 @@ def corrected(
             inside.move(z, scores)
         found = yield from adjusted(agent, information)
         beta = as_array(found)
-    kept = np.array([(s / scale, y * scale) for s, y in pairs]).reshape(-1, 2, len(z))
+    in_units = [(s / scale, y * scale) for s, y in pairs]
+    kept = np.array(in_units).reshape(-1, 2, len(z))
     return Place(inside.matrix(z), inside.matrix(gradient), beta, kappa, kept)
 
 

@@ -44,7 +44,7 @@ class Quadratic:
         with_intercept = bool(pairs) and len(pairs[0][0]) > self.cells
         if with_intercept:
             self.size = max(self.size, ell)
-        used = [(s, y) for s, y in pairs if s @ y > FLAT * np.sqrt((s @ s) * (y @ y))]
+        used = [(s, y) for s, y in pairs if _counts(s, y)]
         if used:
             length = len(used[0][0])
         else:
@@ -73,13 +73,11 @@ class Quadratic:
             result += along @ self.changes
         return result
 
-    def bend(self, z: FloatArray) -> FloatArray:
-        """B z."""
-        hessian_product = self.ell * z
-        hessian_product[: self.cells] = (self.M @ z[: self.cells].reshape(-1, self.columns)).ravel()
-        if len(self.signs):
-            hessian_product += (self.signs * (self.changes @ z)) @ self.changes
-        return hessian_product
+
+def _counts(s: FloatArray, y: FloatArray) -> bool:
+    """Whether the curvature along a step is more than rounding."""
+    lengths = np.sqrt((s @ s) * (y @ y))
+    return bool(s @ y > FLAT * lengths)
 
 
 def best_in_ball(

@@ -327,18 +327,16 @@ class DfwSubspace(Method[State, Problem[Task]]):
             P = P[:, :r]
         if Q.shape[1] > self.space:
             Q = Q[:, :r]
-        return State(
+        return replace(
+            state,
             U=(basis @ P).astype(dtype),
             s=values,
             V=(right @ Q).astype(dtype),
             gradient=P.T @ at.gradient @ Q,
             M=_symmetric(P.T @ M @ P),
-            block=state.block,
             kappa=at.kappa,
             beta=at.beta,
             pairs=turned(at.pairs, at.S.shape, P, Q),
-            before=state.before,
-            stage=state.stage,
         )
 
     def point(self, agent: Agent[Problem[Task]], state: State) -> Point:
@@ -355,7 +353,8 @@ class DfwSubspace(Method[State, Problem[Task]]):
     def _factors(self, agent: Agent[Problem[Task]], state: State) -> tuple[FloatArray, FloatArray]:
         """W as left rightᵀ, in float64."""
         r = len(state.s)
-        left, right = within(state.U[:, :r] * state.s, state.V[:, :r], radius(agent))
+        scaled = state.U[:, :r] * state.s
+        left, right = within(scaled, state.V[:, :r], radius(agent))
         weights = self._weights(agent, state.before)
         if weights is None:
             return left, right
@@ -444,7 +443,8 @@ def _enlarged(
         # The intercept has changed since the old corner was computed.
         own.append(projected[:p, :q])
     sums = yield Sum(_flat(own))
-    ends = np.cumsum([(p + a) * a, p * b, a * (q + b)])
+    sizes = [(p + a) * a, p * b, a * (q + b)]
+    ends = np.cumsum(sizes)
     columns, corner, rows, old = np.split(sums, ends)
     columns = columns.reshape(p + a, a)
     old_columns = np.vstack([state.M.reshape(p, p), columns[:p].T])

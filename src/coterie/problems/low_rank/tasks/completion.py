@@ -192,7 +192,8 @@ class _Entries(Information):
     def put(self, b: FloatArray) -> None:
         self.b = b
         a, b = apart(b, self.pattern.shape[0])
-        self.y = (self.given - a[self.rows] - b[self.columns]).astype(self.dtype)
+        about = self.given - a[self.rows] - b[self.columns]
+        self.y = about.astype(self.dtype)
         self._refresh()
 
     def _by_row_and_column(self, x: FloatArray) -> FloatArray:

@@ -156,7 +156,8 @@ class _Softmax(OnBackend):
     def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
         if scores is None:
             scores = self.forward(left)
-        self.backend.scores(self.A, self.P, scores, self.backend.here(right), self._b)
+        local = self.backend.here(right)
+        self.backend.scores(self.A, self.P, scores, local, self._b)
         self._refresh()
 
     def _residual_times(self, v: FloatArray) -> Any:
